@@ -1,0 +1,65 @@
+"""relayout: the data-layout compiler for neural-network graphs.
+
+```python
+import relayout
+
+result = relayout.convert("model.tflite", io="keep")
+print(result.report.transposes, result.report.bytes, result.report.verdict)
+result.save("model.onnx")
+```
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from relayout.errors import (
+    LayoutError,
+    MissingRuntimeError,
+    ReadError,
+    RelayoutError,
+    UnsupportedError,
+    WriteError,
+)
+
+if TYPE_CHECKING:
+    from relayout.explain import Report
+    from relayout.pipeline import Result, convert, explain, optimize
+    from relayout.verify import VerifyReport, verify
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LayoutError",
+    "MissingRuntimeError",
+    "ReadError",
+    "RelayoutError",
+    "Report",
+    "Result",
+    "UnsupportedError",
+    "VerifyReport",
+    "WriteError",
+    "convert",
+    "explain",
+    "optimize",
+    "verify",
+]
+
+_HOMES = {
+    "Report": "relayout.explain",
+    "Result": "relayout.pipeline",
+    "VerifyReport": "relayout.verify",
+    "convert": "relayout.pipeline",
+    "explain": "relayout.pipeline",
+    "optimize": "relayout.pipeline",
+    "verify": "relayout.verify",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used: `relayout --help` needs none of them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'relayout' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,312 @@
+"""Graph -> sites: follow the nodes once, ask the rules, carry splits along the axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.errors import LayoutError
+from relayout.infer.pieces import Piece, align, leaves, regroup
+from relayout.infer.sites import Port, Root, Site, View, order_of
+from relayout.layout import Dim, Extent, perm_of, segments
+from relayout.layout.layout import Layout
+from relayout.rules import (
+    Changes,
+    Letters,
+    Operator,
+    Permuted,
+    Placement,
+    Regrouped,
+    Signature,
+    Variant,
+    axis_letters,
+    facts,
+)
+
+
+@dataclass(eq=False)
+class Sites:
+    """A graph as the engine sees it.
+
+    Args:
+        graph: the source graph.
+        roots: all roots, in the order of their producers.
+        sites: interface, nodes and pins, in the order of the graph.
+        views: every value of the graph as a view of its root.
+        moves: the source's own Transposes that move data: (name of the value, root).
+    """
+
+    graph: ir.Graph
+    roots: list[Root] = field(default_factory=list)
+    sites: list[Site] = field(default_factory=list)
+    views: dict[ir.Value, View] = field(default_factory=dict)
+    moves: list[tuple[str, Root]] = field(default_factory=list)
+    originals: dict[Root, list[ir.Value]] = field(default_factory=dict)
+
+
+def build(model: ir.Model, *, keep_interface: bool = True, layouts: Mapping[str, tuple[str, str]] | None = None) -> Sites:
+    """The sites of a model's main graph.
+
+    Args:
+        model: every value should have type and shape; one without is a barrier.
+        keep_interface: whether inputs and outputs keep their stored order.
+        layouts: tensor name -> (source layout, stored layout): a pin on that value.
+
+    Raises:
+        LayoutError: a pinned tensor does not exist, is constant, or does not fit its layout.
+    """
+    builder = _Builder(model, keep_interface, dict(layouts or {}))
+    builder.run()
+    return builder.sites
+
+
+class _Builder:
+    def __init__(self, model: ir.Model, keep_interface: bool, layouts: dict[str, tuple[str, str]]) -> None:
+        self.graph = model.graph
+        self.keep = keep_interface
+        self.layouts = layouts
+        self.versions = dict(model.opset_imports) if hasattr(model, "opset_imports") else {}
+        self.sites = Sites(model.graph)
+        self.unknown = 0
+
+    def run(self) -> None:
+        self._check_pins()
+        for value in self.graph.inputs:
+            root = self._root(value, constant=False)
+            self._interface(value, root, output=True)
+        for value in self.graph.initializers.values():
+            if value not in self.sites.views:
+                self._root(value, constant=True)
+        moves: list[tuple[str, View, View]] = []
+        for node in self.graph:
+            self._node(node, moves)
+        for slot, value in enumerate(self.graph.outputs):
+            if value is not None:
+                self._interface(value, self._view(value), output=False, slot=slot)
+        for root in self.sites.roots:
+            root.number()
+        for site in self.sites.sites:
+            site.number()
+        for name, before, after in moves:
+            if not before.root.constant and order_of(before.form) != order_of(after.form):
+                self.sites.moves.append((name, before.root))
+
+    # Values
+
+    def _shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
+        if value.shape is None:
+            return None
+        dims: list[Dim] = []
+        for dim in value.shape:
+            if isinstance(dim, int):
+                dims.append(dim)
+            elif dim.value is not None:
+                dims.append(str(dim.value))
+            else:
+                self.unknown += 1
+                dims.append(f"?{self.unknown}")
+        return tuple(dims)
+
+    def _root(self, value: ir.Value, *, constant: bool) -> View:
+        """A new root; a value of unknown rank becomes one opaque axis, which only barriers touch."""
+        shape = self._shape(value)
+        if shape is None:
+            self.unknown += 1
+            shape = (f"?{self.unknown}",)
+        root = Root(len(self.sites.roots), value, tuple(Piece(Extent.of(dim)) for dim in shape), constant)
+        self.sites.roots.append(root)
+        view = View(root, tuple((piece,) for piece in root.dims))
+        self._name(value, view)
+        return view
+
+    def _name(self, value: ir.Value, view: View) -> None:
+        self.sites.views[value] = view
+        self.sites.originals.setdefault(view.root, []).append(value)
+
+    def _view(self, value: ir.Value) -> View:
+        found = self.sites.views.get(value)
+        return found if found is not None else self._root(value, constant=value.const_value is not None)
+
+    # The interface and pins
+
+    def _check_pins(self) -> None:
+        for name, (source, target) in self.layouts.items():
+            value = self._find(name)
+            if value is None:
+                raise LayoutError(f"--layout {name}: the model has no tensor of that name; `relayout explain` lists them")
+            if value.const_value is not None:
+                raise LayoutError(f"--layout {name}: a constant is stored as its readers want it, and cannot be pinned")
+            rank = None if value.shape is None else len(value.shape)
+            first, second = Layout.parse(source), Layout.parse(target)
+            perm_of(first, second)
+            if rank != len(first.axes):
+                raise LayoutError(f"--layout {name}={source}:{target}: the tensor has rank {rank}")
+
+    def _find(self, name: str) -> ir.Value | None:
+        for value in self.graph.inputs:
+            if name in (value.name, value.metadata_props.get("relayout.tensor")):
+                return value
+        if name in self.graph.initializers:
+            return self.graph.initializers[name]
+        values = (value for node in self.graph for value in node.outputs)
+        return next((v for v in values if name in (v.name, v.metadata_props.get("relayout.tensor"))), None)
+
+    def _pin(self, value: ir.Value) -> tuple[int, ...] | None:
+        for name in (value.name, value.metadata_props.get("relayout.tensor")):
+            if name in self.layouts:
+                return perm_of(*self.layouts[name])
+        return None
+
+    def _interface(self, value: ir.Value, view: View, *, output: bool, slot: int = 0) -> None:
+        letters = axis_letters(len(view.dims))
+        perm = self._pin(value)
+        stored = letters if perm is None else tuple(letters[axis] for axis in perm)
+        pinned = (Variant((stored,), (stored,)),) if self.keep or perm is not None else ()
+        signature = Signature((letters,), (letters,), whole=frozenset(letters), variants=pinned)
+        kind = "input" if output else "output"
+        port = Port(view, letters, output, slot)
+        self.sites.sites.append(Site(f"{kind} {value.name}", None, signature, [port], kind, whole=set(letters)))
+
+    def _pin_inside(self, value: ir.Value) -> None:
+        """Store an interior value as asked: its producer writes to the pin, its readers read from it."""
+        perm = self._pin(value)
+        if perm is None or value.is_graph_output() or value.is_graph_input():
+            return
+        before = self.sites.views[value]
+        letters = axis_letters(len(before.dims))
+        stored = tuple(letters[axis] for axis in perm)
+        signature = Signature((letters,), (letters,), whole=frozenset(letters), variants=(Variant((stored,), (stored,)),))
+        self.sites.originals[before.root].remove(value)
+        after = self._root(value, constant=False)
+        ports = [Port(before, letters, False, 0), Port(after, letters, True, 0)]
+        self.sites.sites.append(Site(f"pin {value.name}", None, signature, ports, "pin", whole=set(letters)))
+
+    # Nodes
+
+    def _node(self, node: ir.Node, moves: list[tuple[str, View, View]]) -> None:
+        inputs = [None if value is None else self._view(value) for value in node.inputs]
+        operator = Operator(
+            node,
+            self.graph.opset_imports.get(node.domain, 1),
+            tuple(None if value is None else self._shape(value) for value in node.inputs),
+            tuple(self._shape(value) for value in node.outputs),
+        )
+        implicit = _captured(node)
+        fact = None if implicit else facts(operator)
+        if isinstance(fact, Permuted | Regrouped) and inputs[0] is not None:
+            if (view := self._as_view(fact, inputs[0])) is not None:
+                self._name(node.outputs[0], view)
+                if isinstance(fact, Permuted):
+                    moves.append((node.outputs[0].name or "", inputs[0], view))
+                self._pin_inside(node.outputs[0])
+                return
+            fact = self._barrier_signature(fact, inputs[0])
+        outputs = [self._root(value, constant=False) for value in node.outputs]
+        reason = "" if isinstance(fact, Signature) else f"{node.op_type} has no axis signature here"
+        signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
+        self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
+        for value in node.outputs:
+            self._pin_inside(value)
+
+    def _as_view(self, fact: Permuted | Regrouped, view: View) -> View | None:
+        if isinstance(fact, Permuted):
+            return View(view.root, tuple(view.dims[axis] for axis in fact.perm))
+        parts = segments(view.extents, fact.shape)
+        if parts is None or any(part.is_barrier for part in parts):
+            return None
+        dims: list[tuple[Piece, ...]] = [()] * len(fact.shape)
+        for part in parts:
+            pieces = [piece for axis in part.source for piece in view.dims[axis]]
+            dealt = regroup(pieces, [Extent.of(fact.shape[axis]) for axis in part.target])
+            if dealt is None:
+                return None
+            for axis, dim in zip(part.target, dealt, strict=True):
+                dims[axis] = tuple(dim)
+        return View(view.root, tuple(dims))
+
+    def _barrier_signature(self, fact: Permuted | Regrouped, view: View) -> Signature | None:
+        """A Reshape that mixes elements: every segment keeps its own order, but segments may change places."""
+        parts = segments(view.extents, fact.shape) if isinstance(fact, Regrouped) else None
+        if parts is None or not isinstance(fact, Regrouped):
+            return None
+        inputs, outputs = [""] * len(view.dims), [""] * len(fact.shape)
+        for number, part in enumerate(parts):
+            for axis in part.source:
+                inputs[axis] = f"g{number}"
+            for axis in part.target:
+                outputs[axis] = f"g{number}"
+        whole = frozenset(inputs) | frozenset(outputs)
+        return Signature((tuple(inputs), None), (tuple(outputs),), whole=whole, changes=_reshape)
+
+    def _site(
+        self,
+        node: ir.Node,
+        signature: Signature,
+        inputs: Sequence[View | None],
+        outputs: Sequence[View],
+        implicit: Sequence[View],
+        reason: str,
+    ) -> None:
+        ports: list[Port] = []
+        for views, given, output in ((inputs, signature.inputs, False), (outputs, signature.outputs, True)):
+            for slot, view in enumerate(views):
+                letters = given[slot] if slot < len(given) else None
+                if view is not None:
+                    pinned = letters is None
+                    ports.append(Port(view, letters or axis_letters(len(view.dims)), output, slot, pinned))
+        ports += [Port(view, axis_letters(len(view.dims)), False, -1, pinned=True) for view in implicit]
+        site = Site(f"{node.op_type} {node.name or node.outputs[0].name}", node, signature, ports, reason=reason)
+        site.whole = set(signature.whole)
+        for letter in signature.letters:
+            if letter not in site.whole and not self._carry(site, letter):
+                site.whole.add(letter)
+        self.sites.sites.append(site)
+
+    def _carry(self, site: Site, letter: str) -> bool:
+        """Link a letter's factors on all operands that hold more than one element of it."""
+        holders = [port for port in site.free_ports() if letter in port.letters]
+        full = [port for port in holders if leaves(port.pieces(letter))]
+        return all(align(full[0].pieces(letter), port.pieces(letter)) for port in full[1:])
+
+
+def _captured(node: ir.Node) -> list[ir.Value]:
+    """Values of the outer graph that the node's subgraphs read, in the order of first use."""
+    found: dict[ir.Value, None] = {}
+    for attribute in node.attributes.values():
+        graphs = []
+        if attribute.type == ir.AttributeType.GRAPH:
+            graphs = [attribute.as_graph()]
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            graphs = list(attribute.as_graphs())
+        for graph in graphs:
+            found.update(dict.fromkeys(_free_values(graph)))
+    return list(found)
+
+
+def _free_values(graph: ir.Graph) -> list[ir.Value]:
+    inner: set[ir.Value] = set(graph.inputs) | set(graph.initializers.values())
+    free: dict[ir.Value, None] = {}
+    for node in graph:
+        used = [value for value in node.inputs if value is not None] + _captured(node)
+        free.update(dict.fromkeys(value for value in used if value not in inner))
+        inner.update(node.outputs)
+    free.update(dict.fromkeys(value for value in graph.outputs if value is not None and value not in inner))
+    return list(free)
+
+
+def _reshape(placement: Placement) -> Changes:
+    """A Reshape to the stored shape of its output, whatever operator it was."""
+    extents = placement.extents(output=True)
+    shape = [extent.number if extent.is_static else -1 for extent in extents]
+    if shape.count(-1) > 1:
+        raise LayoutError("a Reshape with several dynamic dimensions cannot be re-laid")
+    removed = dict.fromkeys(("axis", "axes", "allowzero"))
+    return Changes(removed, {1: np.array(shape, np.int64)}, "Reshape")
+
+
+def with_identity(signature: Signature) -> Signature:
+    """The signature restricted to the source's order."""
+    return replace(signature, variants=(Variant(signature.inputs, signature.outputs),))

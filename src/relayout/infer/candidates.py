@@ -1,0 +1,184 @@
+"""Which orders each site may take: those that some pin demands, carried along the axes to a fixed point.
+
+An optimal plan exists that uses only such orders: a connected group stored in an order that no pin inside it asks for
+can take a neighbour's order at no cost. A label of a site is one order of all of its factors.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from relayout.infer.build import Sites
+from relayout.infer.sites import Form, Order, Port, Root, Site, order_of
+from relayout.layout import Extent, product
+
+CAP = 24
+"""The most labels a site may have; what is dropped is said in the report."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """One way to run a site: its factors in order, and for a layout-sensitive one the variant."""
+
+    order: tuple[int, ...]
+    variant: int = -1
+
+
+@dataclass
+class Candidates:
+    """The labels of every site, and whether a cap dropped some."""
+
+    labels: list[list[Label]]
+    capped: bool = False
+
+
+def placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Extent], ...], Form]:
+    """The stored dimensions of one operand under a label: (letter, extent) of each, and the form."""
+    if port.pinned:
+        return tuple(zip(port.letters, port.view.extents, strict=True)), port.view.form
+    root = port.view.root
+    dims: list[tuple[str, tuple[int, ...]]] = []
+    for letter, run in _runs(site, label, port):
+        held = [port.factors.get(factor, ()) for factor in run]
+        axes = port.dims(letter)
+        if letter in site.whole and len(axes) > 1:
+            dims += [(letter, port.view.form[axis]) for axis in axes]
+        elif axes or (letter in site.signature.stretched and not port.output):
+            dims.append((letter, tuple(index for indices in held for index in indices)))
+    if site.signature.broadcast and not site.signature.variants:
+        while len(dims) > len(port.letters) and not dims[0][1] and dims[0][0] not in port.letters:
+            del dims[0]
+    extents = tuple((letter, product(root.factors[index].extent for index in indices)) for letter, indices in dims)
+    return extents, tuple(indices for _, indices in dims)
+
+
+def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]]]:
+    """Factors of the site that make one stored dimension, in order."""
+    signature = site.signature
+    if label.variant >= 0:
+        variant = signature.variants[label.variant]
+        stored = (variant.outputs if port.output else variant.inputs)[0 if site.node is None else port.slot]
+        for letter in dict.fromkeys(stored or ()):
+            yield letter, [factor for factor in label.order if site.factors[factor][0] == letter]
+        return
+    run: list[int] = []
+    for factor in label.order:
+        letter, k = site.factors[factor]
+        if run:
+            last, before = site.factors[run[-1]]
+            if last == letter and (letter in signature.block or k == before + 1):
+                run.append(factor)
+                continue
+            yield last, run
+        run = [factor]
+    if run:
+        yield site.factors[run[-1]][0], run
+
+
+class _Search:
+    def __init__(self, sites: Sites) -> None:
+        self.sites = sites
+        self.labels: list[dict[tuple[Order, ...], Label]] = [{} for _ in sites.sites]
+        self.ports: dict[Root, list[tuple[int, Port]]] = {}
+        for index, site in enumerate(sites.sites):
+            for port in site.ports:
+                self.ports.setdefault(port.view.root, []).append((index, port))
+        self.orders: dict[Root, dict[Order, None]] = {root: {} for root in sites.roots}
+        self.queue: deque[tuple[Root, Order]] = deque()
+        self.capped = False
+
+    def run(self) -> Candidates:
+        for index, site in enumerate(self.sites.sites):
+            for label in seeds(site):
+                self.add(index, label)
+        self.spread()
+        for index, site in enumerate(self.sites.sites):
+            if not self.labels[index]:
+                self.add(index, identity(site))
+                self.spread()
+        return Candidates([list(labels.values()) for labels in self.labels], self.capped)
+
+    def spread(self) -> None:
+        while self.queue:
+            root, order = self.queue.popleft()
+            for index, port in self.ports[root]:
+                if not port.pinned:
+                    for label in self.extended(index, port, order):
+                        self.add(index, label)
+
+    def add(self, index: int, label: Label) -> None:
+        site = self.sites.sites[index]
+        key = tuple(order_of(placed(site, label, port)[1]) for port in site.ports)
+        if key in self.labels[index]:
+            return
+        if len(self.labels[index]) >= CAP:
+            self.capped = True
+            return
+        self.labels[index][key] = label
+        for port, order in zip(site.ports, key, strict=True):
+            orders = self.orders[port.view.root]
+            if not port.view.root.constant and order not in orders:
+                orders[order] = None
+                self.queue.append((port.view.root, order))
+
+    def extended(self, index: int, port: Port, order: Order) -> list[Label]:
+        """Labels of a site that store one operand in `order`, as far as its signature allows."""
+        site = self.sites.sites[index]
+        position = site.ports.index(port)
+        if any(key[position] == order for key in self.labels[index]):
+            return []
+        owner = {leaf: factor for factor, held in port.factors.items() for leaf in held}
+        wanted = list(dict.fromkeys(owner[leaf] for leaf in order))
+        if site.signature.variants:
+            return [
+                Label(_slotted(list(range(len(site.factors))), wanted, site), variant)
+                for variant in range(len(site.signature.variants))
+            ]
+        moving = {f for p in site.free_ports() for f, held in p.factors.items() if held}
+        bases = [identity(site).order]
+        if moving - set(wanted):
+            bases += [label.order for label in self.labels[index].values()]
+        return [Label(order) for order in dict.fromkeys(repaired(site, _slotted(base, wanted, site)) for base in bases)]
+
+
+def candidates(sites: Sites) -> Candidates:
+    """The labels of every site."""
+    return _Search(sites).run()
+
+
+def identity(site: Site) -> Label:
+    """The label under which the site runs as in the source graph."""
+    return Label(tuple(range(len(site.factors))), 0 if site.signature.variants else -1)
+
+
+def seeds(site: Site) -> list[Label]:
+    """The labels that a site demands by itself: its variants, or its own order where axes must lie last."""
+    everything = tuple(range(len(site.factors)))
+    if site.signature.variants:
+        return [Label(everything, variant) for variant in range(len(site.signature.variants))]
+    if not site.free_ports() or site.signature.tail:
+        return [Label(repaired(site, everything))]
+    return []
+
+
+def _slotted(base: Sequence[int], wanted: Sequence[int], site: Site) -> tuple[int, ...]:
+    """`base` with the factors in `wanted` in that order, in the places that they take in `base`."""
+    chosen = iter(wanted)
+    inside = set(wanted)
+    return tuple(next(chosen) if factor in inside else factor for factor in base)
+
+
+def repaired(site: Site, order: Sequence[int]) -> tuple[int, ...]:
+    """The nearest order that the signature allows: blocks gathered where they begin, the tail last."""
+    signature = site.signature
+    groups: dict[object, list[int]] = {}
+    for factor in order:
+        letter = site.factors[factor][0]
+        groups.setdefault(letter if letter in signature.block else factor, []).append(factor)
+    gathered = [factor for group in groups.values() for factor in group]
+    if not signature.tail:
+        return tuple(gathered)
+    last = [factor for letter in signature.tail for factor in gathered if site.factors[factor][0] == letter]
+    return tuple(factor for factor in gathered if factor not in last) + tuple(last)

@@ -1,0 +1,154 @@
+"""Roots, views and sites: a graph with its Transposes and regrouping Reshapes taken out.
+
+A *root* is a value that some node computes; every value behind Transposes and Reshapes is a *view* of its root. A
+*site* is a node (or a graph input or output) with its axis signature: one *port* for each operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from relayout.infer.pieces import Piece, leaves
+from relayout.layout import Extent, product
+from relayout.rules import Letters, Signature
+
+Order = tuple[int, ...]
+"""A stored order: indices of a root's factors, size-1 factors left out. Equal orders need no Transpose."""
+Form = tuple[tuple[int, ...], ...]
+"""How a value lies in an ONNX tensor: the factors of each stored dimension; () for a size-1 dimension."""
+
+
+@dataclass(eq=False)
+class Root:
+    """A value that is computed or given: what can be stored in one order or another."""
+
+    index: int
+    value: ir.Value
+    dims: tuple[Piece, ...]
+    constant: bool
+    factors: list[Piece] = field(default_factory=list)
+    where: dict[Piece, int] = field(default_factory=dict)
+
+    def number(self) -> None:
+        """Number the factors, once all splits are known."""
+        self.factors = leaves(self.dims)
+        self.where = {piece: position for position, piece in enumerate(self.factors)}
+
+    @property
+    def extents(self) -> list[Extent]:
+        """The extent of each factor."""
+        return [factor.extent for factor in self.factors]
+
+    def shape(self, form: Form) -> tuple[Extent, ...]:
+        """The shape of this value under `form`."""
+        return tuple(product(self.factors[index].extent for index in dim) for dim in form)
+
+    @property
+    def logical(self) -> Form:
+        """The form in which the source graph stores this value."""
+        return View(self, tuple((piece,) for piece in self.dims)).form
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A value as an order of its root's factors."""
+
+    root: Root
+    dims: tuple[tuple[Piece, ...], ...]
+
+    @property
+    def form(self) -> Form:
+        """The factors of each dimension, as the source graph has them."""
+        return tuple(tuple(self.root.where[leaf] for leaf in leaves(dim)) for dim in self.dims)
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        """The extent of each dimension."""
+        return tuple(product(leaf.extent for leaf in leaves(dim)) for dim in self.dims)
+
+
+def order_of(form: Form) -> Order:
+    """The stored order of a form."""
+    return tuple(index for dim in form for index in dim)
+
+
+@dataclass(eq=False)
+class Port:
+    """One operand of a site.
+
+    Args:
+        view: the value.
+        letters: the letter of each of its dimensions.
+        output: whether the site gives the value.
+        slot: the operand's index at the node.
+        pinned: it keeps the source's order, whatever the node does.
+    """
+
+    view: View
+    letters: Letters
+    output: bool
+    slot: int
+    pinned: bool = False
+    factors: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def dims(self, letter: str) -> tuple[int, ...]:
+        """The dimensions that hold `letter`."""
+        return tuple(axis for axis, name in enumerate(self.letters) if name == letter)
+
+    def pieces(self, letter: str) -> list[Piece]:
+        """The pieces of all dimensions that hold `letter`."""
+        return [piece for axis in self.dims(letter) for piece in self.view.dims[axis]]
+
+    def extent(self, letter: str) -> Extent:
+        """The extent of `letter` here."""
+        return product(leaf.extent for leaf in leaves(self.pieces(letter)))
+
+
+@dataclass(eq=False)
+class Site:
+    """A node, or an end of the interface, with its signature.
+
+    Args:
+        name: how reports call it.
+        node: the node; None for the interface and for a pin.
+        signature: its axes; letters of pinned ports are not in it.
+        ports: the operands that are laid out.
+        kind: `node`, `input`, `output` or `pin`.
+        reason: why it is a barrier, if it is one.
+    """
+
+    name: str
+    node: ir.Node | None
+    signature: Signature
+    ports: list[Port]
+    kind: str = "node"
+    reason: str = ""
+    whole: set[str] = field(default_factory=set)
+    factors: list[tuple[str, int]] = field(default_factory=list)
+
+    def number(self) -> None:
+        """Find the node's own factors: those of its letters, and where each lies in each port's root."""
+        for letter in self.signature.letters:
+            holders = [port for port in self.free_ports() if letter in port.letters]
+            if letter in self.whole:
+                self._add(letter, 0, [(port, [port.view.root.where[p] for p in leaves(port.pieces(letter))]) for port in holders])
+                continue
+            full = [(port, leaves(port.pieces(letter))) for port in holders]
+            count = max(len(pieces) for _, pieces in full)
+            if not count:
+                self._add(letter, 0, [])
+            for k in range(count):
+                self._add(letter, k, [(port, [port.view.root.where[pieces[k]]]) for port, pieces in full if pieces])
+
+    def _add(self, letter: str, k: int, lies: Sequence[tuple[Port, list[int]]]) -> None:
+        index = len(self.factors)
+        self.factors.append((letter, k))
+        for port, indices in lies:
+            port.factors[index] = tuple(indices)
+
+    def free_ports(self) -> list[Port]:
+        """The ports that the signature describes."""
+        return [port for port in self.ports if not port.pinned]

@@ -1,0 +1,72 @@
+"""Extents of axes: an integer times symbols, so that a dynamic dimension divides like a number.
+
+`batch × 7 × 7` is `Extent(49, ("batch",))`. Only products and exact quotients are needed: they are what a Reshape does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+Dim = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A product of an integer and symbols (sorted by name)."""
+
+    number: int
+    symbols: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(dim: Dim | Extent) -> Extent:
+        """The extent of a dimension: an integer, or a symbol's name."""
+        if isinstance(dim, Extent):
+            return dim
+        return Extent(1, (dim,)) if isinstance(dim, str) else Extent(dim)
+
+    def __mul__(self, other: Extent) -> Extent:
+        return Extent(self.number * other.number, tuple(sorted(self.symbols + other.symbols)))
+
+    def divide(self, other: Extent) -> Extent | None:
+        """The exact quotient `self / other`, or None where there is none."""
+        if other.number == 0 or self.number % other.number:
+            return None
+        left = Counter(self.symbols)
+        left.subtract(other.symbols)
+        if any(count < 0 for count in left.values()):
+            return None
+        return Extent(self.number // other.number, tuple(sorted(left.elements())))
+
+    @property
+    def is_one(self) -> bool:
+        """Whether this is 1: an axis that moves for free."""
+        return self.number == 1 and not self.symbols
+
+    @property
+    def is_static(self) -> bool:
+        """Whether no symbol is left."""
+        return not self.symbols
+
+    def value(self, symbols: Mapping[str, int], default: int = 1) -> int:
+        """The number, with symbols replaced by `symbols[name]` or `default`."""
+        result = self.number
+        for symbol in self.symbols:
+            result *= symbols.get(symbol, default)
+        return result
+
+    def __str__(self) -> str:
+        parts = ([] if self.number == 1 and self.symbols else [str(self.number)]) + list(self.symbols)
+        return "*".join(parts)
+
+
+ONE = Extent(1)
+
+
+def product(extents: Iterable[Extent]) -> Extent:
+    """The product of extents; 1 for none."""
+    result = ONE
+    for extent in extents:
+        result = result * extent
+    return result

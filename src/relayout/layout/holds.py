@@ -1,0 +1,76 @@
+"""What a stored value holds: which value of the source, and how to get it back. Written into the model's metadata.
+
+    stored = source.reshape(factors).transpose(perm).reshape(stored's shape)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.errors import LayoutError
+from relayout.layout import perm as perms
+
+
+@dataclass(frozen=True)
+class Holds:
+    """One value of the source that a stored value holds.
+
+    Args:
+        name: the source's name.
+        factors: extents of the source's factors, major to minor; -1 for one dynamic factor.
+        perm: the stored order: `stored[i] = source[perm[i]]`, over factors.
+        shape: the source's shape; -1 for a dynamic dimension.
+    """
+
+    name: str
+    factors: tuple[int, ...]
+    perm: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    KEY: ClassVar[str] = "relayout.holds"
+
+    @staticmethod
+    def dump(held: Iterable[Holds]) -> str:
+        """The metadata's text: a JSON list."""
+        return json.dumps([asdict(item) for item in held], separators=(",", ":"))
+
+    @staticmethod
+    def load(text: str) -> list[Holds]:
+        """Read the metadata's text.
+
+        Raises:
+            LayoutError: it is not such a list.
+        """
+        try:
+            items = json.loads(text)
+            return [
+                Holds(str(i["name"]), tuple(map(int, i["factors"])), perms.validated(i["perm"]), tuple(map(int, i["shape"])))
+                for i in items
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            raise LayoutError(f"metadata {Holds.KEY!r} is not readable: {text[:80]!r}") from error
+
+
+def relay(array: NDArray[np.generic], holds: Holds, stored: Sequence[int] | None = None) -> NDArray[np.generic]:
+    """Store the source's array as `holds` says; `stored` is the stored shape (default: one dimension a factor)."""
+    result = array.reshape(_filled(holds.factors, array.size)).transpose(holds.perm)
+    return result if stored is None else result.reshape(_filled(tuple(stored), array.size))
+
+
+def restore(array: NDArray[np.generic], holds: Holds) -> NDArray[np.generic]:
+    """The source's array from the stored one: the inverse of `relay`."""
+    factors = _filled(holds.factors, array.size)
+    laid = array.reshape(perms.apply(holds.perm, factors))
+    return laid.transpose(perms.inverse(holds.perm)).reshape(_filled(holds.shape, array.size))
+
+
+def _filled(shape: Sequence[int], size: int) -> tuple[int, ...]:
+    """A shape with its one -1 replaced, also for arrays without elements."""
+    known = int(np.prod([extent for extent in shape if extent != -1], dtype=np.int64))
+    return tuple(size // max(known, 1) if extent == -1 else extent for extent in shape)

@@ -1,0 +1,57 @@
+"""Permutations in ONNX's convention: `out[i] = in[perm[i]]`. Renumbering of axes lives here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from relayout.errors import LayoutError
+
+T = TypeVar("T")
+Perm = tuple[int, ...]
+
+
+def validated(perm: Sequence[int]) -> Perm:
+    """`perm` as a tuple.
+
+    Raises:
+        LayoutError: it is not a permutation of 0 … rank-1.
+    """
+    if sorted(perm) != list(range(len(perm))):
+        raise LayoutError(f"{list(perm)} is not a permutation of 0 … {len(perm) - 1}")
+    return tuple(perm)
+
+
+def inverse(perm: Sequence[int]) -> Perm:
+    """The permutation that undoes `perm`: `compose(perm, inverse(perm))` is the identity."""
+    result = [0] * len(perm)
+    for position, axis in enumerate(perm):
+        result[axis] = position
+    return tuple(result)
+
+
+def compose(first: Sequence[int], second: Sequence[int]) -> Perm:
+    """The one Transpose that equals Transpose(`first`) followed by Transpose(`second`)."""
+    return tuple(first[axis] for axis in second)
+
+
+def apply(perm: Sequence[int], items: Sequence[T]) -> tuple[T, ...]:
+    """`items` in the order of `perm`: what a Transpose does to a shape."""
+    return tuple(items[axis] for axis in perm)
+
+
+def is_identity(perm: Sequence[int]) -> bool:
+    """Whether nothing moves."""
+    return all(position == axis for position, axis in enumerate(perm))
+
+
+def between(source: Sequence[T], target: Sequence[T]) -> Perm:
+    """The perm with `apply(perm, source) == target`.
+
+    Raises:
+        LayoutError: the two do not hold the same, distinct items.
+    """
+    where = {item: position for position, item in enumerate(source)}
+    if len(where) != len(source) or len(source) != len(target) or any(item not in where for item in target):
+        raise LayoutError(f"{list(target)} is not a reordering of {list(source)}")
+    return tuple(where[item] for item in target)

@@ -1,0 +1,188 @@
+"""Plan -> graph: attributes and constants in the chosen order, Transposes where the plan says so, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from relayout.infer import Label, Plan, Port, Root, Site, placed
+from relayout.rewrite.storage import Names, Storage, describe
+from relayout.rules import Changes, Placement
+
+
+def apply(model: ir.Model, plan: Plan) -> ir.Model:
+    """The model with every value stored as the plan says.
+
+    The model that the plan was made for is rewritten in place and returned: its nodes keep their identity, and a node
+    whose operands all stay as they were is not touched but for the names of its inputs.
+    """
+    return _Rewrite(model, plan).run()
+
+
+class _Rewrite:
+    def __init__(self, model: ir.Model, plan: Plan) -> None:
+        self.model, self.plan = model, plan
+        self.graph = model.graph
+        outputs = [value for value in self.graph.outputs if value is not None]
+        interface = {value.name for value in (*self.graph.inputs, *outputs)}
+        kept = {site.node.name for site in plan.sites.sites if site.node is not None}
+        self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}))
+        self.results: list[tuple[ir.Value, ir.Value]] = []
+
+    def run(self) -> ir.Model:
+        self._claim_names()
+        self._take_apart()
+        for site, label in zip(self.plan.sites.sites, self.plan.labels, strict=True):
+            getattr(self, f"_{site.kind}")(site, label)
+        self._put_together()
+        return self.model
+
+    def _claim_names(self) -> None:
+        """Values that stay where they are keep their names before any new value can take them."""
+        names = self.storage.names.taken
+        for site, label in zip(self.plan.sites.sites, self.plan.labels, strict=True):
+            for port in site.ports:
+                value = port.view.root.value
+                if port.output and value.name and placed(site, label, port)[1] == port.view.root.logical:
+                    names.add(value.name)
+        for root in self.plan.sites.roots:
+            if root.constant and root.value.name:
+                names.add(root.value.name)
+
+    def _take_apart(self) -> None:
+        nodes = list(self.graph)
+        self.outputs = list(self.graph.outputs)
+        self.graph.outputs.clear()
+        self.nested = {site.node: _nested_uses(site.node) for site in self.plan.sites.sites if site.node is not None}
+        for node in nodes:
+            self.graph.remove(node)
+
+    def _put_together(self) -> None:
+        self.graph.extend(self.storage.nodes)
+        results = {value for value, _ in self.results}
+        reserved = {value.name for value in results}
+        for node in self.storage.nodes:
+            for value in node.outputs:
+                if value.name in reserved and value not in results:
+                    value.name = self.storage.names.unique(f"{value.name}__stored")
+        for value, original in self.results:
+            self.graph.outputs.append(value)
+            if value is not original and value.doc_string is None:
+                value.doc_string = original.doc_string
+        used = {value for node in self.graph.all_nodes() for value in node.inputs} | set(self.graph.outputs)
+        wanted = self.storage.initializers
+        kept = set(self.graph.inputs)
+        for name, value in list(self.graph.initializers.items()):
+            if value not in kept and (name not in wanted or value not in used):
+                del self.graph.initializers[name]
+        for name, value in wanted.items():
+            if name not in self.graph.initializers and value in used:
+                self.graph.register_initializer(value)
+
+    # One method a kind of site
+
+    def _input(self, site: Site, label: Label) -> None:
+        (port,) = site.ports
+        form = placed(site, label, port)[1]
+        self._give(port.view.root, form)
+
+    def _output(self, site: Site, label: Label) -> None:
+        (port,) = site.ports
+        original = self.outputs[port.slot]
+        value = self.storage.get(port.view.root, placed(site, label, port)[1])
+        taken = value.is_graph_input() or value.const_value is not None or any(value is given for given, _ in self.results)
+        if taken and not (value is original and not any(value is given for given, _ in self.results)):
+            output = ir.Value(name=original.name, type=value.type, shape=value.shape)
+            name = self.storage.names.unique(f"{original.name}/Identity")
+            self.storage.nodes.append(ir.Node("", "Identity", [value], outputs=[output], name=name))
+            value = output
+        value.name = original.name
+        value.metadata_props.update({k: v for k, v in original.metadata_props.items() if k not in value.metadata_props})
+        describe(value, self.plan.sites, port.view.root, placed(site, label, port)[1])
+        self.results.append((value, original))
+
+    def _pin(self, site: Site, label: Label) -> None:
+        """The value after a pin is the value before it, in the pin's order."""
+        before, after = site.ports
+        form = placed(site, label, before)[1]
+        value = self.storage.get(before.view.root, form)
+        into = placed(site, label, after)[1]
+        describe(value, self.plan.sites, after.view.root, into)
+        self.storage.put(after.view.root, into, value)
+
+    def _node(self, site: Site, label: Label) -> None:
+        node = site.node
+        assert node is not None
+        moved = any(placed(site, label, port)[1] != port.view.form for port in site.ports)
+        for port in site.ports:
+            if not port.output:
+                self._read(site, label, port)
+        if moved:
+            self._change(node, site.signature.changes(_placement(site, label, node)))
+        self.storage.nodes.append(node)
+        for port in site.ports:
+            if port.output:
+                self._give(port.view.root, placed(site, label, port)[1])
+
+    def _read(self, site: Site, label: Label, port: Port) -> None:
+        assert site.node is not None
+        value = self.storage.get(port.view.root, placed(site, label, port)[1])
+        if port.slot >= 0:
+            site.node.replace_input_with(port.slot, value)
+            return
+        for user, slot, read in self.nested[site.node]:
+            if self.plan.sites.views.get(read) is port.view:
+                user.replace_input_with(slot, value)
+
+    def _give(self, root: Root, form: tuple[tuple[int, ...], ...]) -> None:
+        """The producer's own value holds `root` in `form`; it gets a name of its own where that is not the source's."""
+        value = root.value
+        if form != root.logical:
+            if not value.is_graph_input():
+                value.name = self.storage.names.unique(self.storage._name(root, form))
+            describe(value, self.plan.sites, root, form)
+        elif len(self.plan.sites.originals.get(root, [])) > 1:
+            describe(value, self.plan.sites, root, form)
+        self.storage.put(root, form, value)
+
+    def _change(self, node: ir.Node, changes: Changes) -> None:
+        for name, attribute in changes.attributes.items():
+            node.attributes.pop(name, None)
+            if attribute is not None:
+                node.attributes.add(ir.convenience.convert_attribute(name, attribute))
+        if changes.op_type is not None:
+            node.op_type = changes.op_type
+        for slot, array in changes.inputs.items():
+            if slot >= len(node.inputs):
+                node.resize_inputs(slot + 1)
+            stem = f"{node.name or node.outputs[0].name}/{slot}"
+            node.replace_input_with(slot, None if array is None else self.storage.constant(stem, array))
+        while node.inputs and node.inputs[-1] is None:
+            node.resize_inputs(len(node.inputs) - 1)
+
+
+def _placement(site: Site, label: Label, node: ir.Node) -> Placement:
+    inputs = [None] * len(node.inputs)
+    outputs = [None] * len(node.outputs)
+    dims: dict[bool, list[tuple[tuple[str, object], ...] | None]] = {False: list(inputs), True: list(outputs)}
+    for port in site.ports:
+        if not port.pinned and port.slot >= 0:
+            dims[port.output][port.slot] = placed(site, label, port)[0]
+    return Placement(tuple(dims[False]), tuple(dims[True]))  # type: ignore[arg-type]
+
+
+def _nested_uses(node: ir.Node) -> list[tuple[ir.Node, int, ir.Value]]:
+    """Every use of a value by the nodes inside a node's subgraphs: (node, slot, value)."""
+    return [(user, slot, value) for user in _nested(node) for slot, value in enumerate(user.inputs) if value is not None]
+
+
+def _nested(node: ir.Node) -> Iterator[ir.Node]:
+    for attribute in node.attributes.values():
+        graphs = []
+        if attribute.type == ir.AttributeType.GRAPH:
+            graphs = [attribute.as_graph()]
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            graphs = list(attribute.as_graphs())
+        for graph in graphs:
+            yield from graph.all_nodes()

@@ -1,0 +1,240 @@
+"""Where every value lies in the result, and the Transposes and Reshapes that bring it elsewhere.
+
+For each root at most one Transpose per stored order, made when a reader first wants it; a Reshape between two forms of
+one order moves no byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.errors import LayoutError
+from relayout.infer import Form, Order, Root, Sites, order_of
+from relayout.layout import Extent, product
+from relayout.layout.perm import between
+from relayout.layout.holds import Holds
+
+TAGS = {(0, 3, 1, 2): "nchw", (0, 2, 3, 1): "nhwc", (0, 2, 1): "ncw", (0, 4, 1, 2, 3): "ncdhw", (0, 2, 3, 4, 1): "ndhwc"}
+
+
+@dataclass
+class Names:
+    """Names that are taken; every new one is made unique."""
+
+    taken: set[str]
+
+    def unique(self, name: str) -> str:
+        """`name`, or `name_2` and so on where it is taken."""
+        result, number = name, 1
+        while result in self.taken:
+            number += 1
+            result = f"{name}_{number}"
+        self.taken.add(result)
+        return result
+
+
+@dataclass
+class Storage:
+    """The values of the result, by root and form.
+
+    Args:
+        sites: the source graph.
+        names: taken names.
+        nodes: the result's nodes so far, in order; conversions are appended when they are first wanted.
+        initializers: the result's initializers.
+    """
+
+    sites: Sites
+    names: Names
+    nodes: list[ir.Node] = field(default_factory=list)
+    initializers: dict[str, ir.Value] = field(default_factory=dict)
+    stored: dict[tuple[Root, Form], ir.Value] = field(default_factory=dict)
+    first: dict[tuple[Root, Order], Form] = field(default_factory=dict)
+    given: dict[Root, Form] = field(default_factory=dict)
+    shapes: dict[tuple[int, ...], ir.Value] = field(default_factory=dict)
+
+    def put(self, root: Root, form: Form, value: ir.Value) -> None:
+        """Say that `value` holds `root` in `form`; the first form of a root is its producer's."""
+        self.given.setdefault(root, form)
+        self.first.setdefault((root, order_of(form)), form)
+        self.stored[root, form] = value
+
+    def get(self, root: Root, form: Form) -> ir.Value:
+        """The value that holds `root` in `form`, made from what is there."""
+        if (root, form) not in self.stored:
+            if root.constant:
+                self.put(root, form, self._constant(root, form))
+            else:
+                self._make(root, form)
+        return self.stored[root, form]
+
+    def constant(self, name: str, array: NDArray[np.generic]) -> ir.Value:
+        """A new initializer."""
+        return self._register(name, ir.Tensor(array), array.shape)
+
+    # Constants: re-laid at compile time, straight from the source to the target order.
+
+    def _constant(self, root: Root, form: Form) -> ir.Value:
+        if form == root.logical:
+            assert root.value.name is not None
+            self.initializers[root.value.name] = root.value
+            return root.value
+        tensor = root.value.const_value
+        assert tensor is not None
+        factors = [extent.number for extent in root.extents]
+        shape = tuple(extent.number for extent in root.shape(form))
+        order = order_of(form)
+
+        def relaid() -> ir.Tensor:
+            array = tensor.numpy().reshape(factors).transpose(order).reshape(shape)
+            return ir.Tensor(np.ascontiguousarray(array), dtype=tensor.dtype, shape=ir.Shape(shape))
+
+        lazy = ir.LazyTensor(relaid, tensor.dtype, ir.Shape(shape))
+        return self._register(self._name(root, form), lazy, shape)
+
+    def _register(self, name: str, tensor: ir.TensorProtocol, shape: Sequence[int]) -> ir.Value:
+        name = self.names.unique(name)
+        value = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
+        self.initializers[name] = value
+        return value
+
+    # Values that are computed: a Transpose for another order, a Reshape for another form.
+
+    def _make(self, root: Root, form: Form) -> None:
+        near = self.first.get((root, order_of(form)))
+        if near is not None:
+            self._reshape(root, near, form)
+            return
+        source = self.given[root]
+        if sorted(source) == sorted(form):
+            self._transpose(root, source, form)
+            return
+        coarse = _common(source, form)
+        before = tuple(coarse[dim] for dim in _runs(order_of(source), coarse))
+        after = tuple(coarse[dim] for dim in _runs(order_of(form), coarse))
+        self.get(root, before)
+        self._transpose(root, before, after)
+        self.get(root, form)
+
+    def _transpose(self, root: Root, source: Form, target: Form) -> None:
+        filled = _distinct(source), _distinct(target)
+        perm = between(*filled)
+        attributes = [ir.AttrInt64s("perm", perm)]
+        self._emit("Transpose", [self.stored[root, source]], root, target, attributes)
+
+    def _reshape(self, root: Root, source: Form, target: Form) -> None:
+        shape = _static_shape(root, source, target)
+        if shape not in self.shapes:
+            label = "x".join(map(str, shape)) or "scalar"
+            self.shapes[shape] = self.constant(f"shape_{label}", np.array(shape, np.int64))
+        self._emit("Reshape", [self.stored[root, source], self.shapes[shape]], root, target)
+
+    def _emit(
+        self, op_type: str, inputs: list[ir.Value], root: Root, form: Form, attributes: Sequence[ir.Attr] = ()
+    ) -> None:
+        name = self._name(root, form)
+        output = ir.Value(name=self.names.unique(name), type=root.value.type)
+        describe(output, self.sites, root, form)
+        node = ir.Node("", op_type, inputs, attributes, outputs=[output], name=self.names.unique(f"{output.name}/{op_type}"))
+        self.nodes.append(node)
+        self.put(root, form, output)
+
+    def _name(self, root: Root, form: Form) -> str:
+        """The name of the source's value that lies like this, where there is one; else the root's, with its order."""
+        for value in self.sites.originals.get(root, []):
+            if value.name and self.sites.views[value].form == form and value.name not in self.names.taken:
+                return value.name
+        return f"{root.value.name}__{tag(root, form)}"
+
+
+def tag(root: Root, form: Form) -> str:
+    """A short word for a form: `nchw`, `p021`, or the shape."""
+    logical = root.logical
+    if sorted(logical) == sorted(form):
+        perm = between(_distinct(logical), _distinct(form))
+        return TAGS.get(perm, "p" + "".join(map(str, perm)))
+    return "as_" + "x".join(str(extent) for extent in root.shape(form))
+
+
+def describe(value: ir.Value, sites: Sites, root: Root, form: Form) -> None:
+    """Give a stored value its shape, and say in its metadata which of the source's values it holds, and how."""
+    value.shape = ir.Shape([_dim(extent) for extent in root.shape(form)])
+    held = [
+        _holds(source.name, root.extents, sites.views[source].form, form)
+        for source in sites.originals.get(root, [])
+        if source.name and not (source.name == value.name and sites.views[source].form == form)
+    ]
+    value.metadata_props.pop(Holds.KEY, None)
+    if held:
+        value.metadata_props[Holds.KEY] = Holds.dump(held)
+
+
+def _dim(extent: Extent) -> int | str | None:
+    if extent.is_static:
+        return extent.number
+    if extent.number == 1 and len(extent.symbols) == 1 and not extent.symbols[0].startswith("?"):
+        return extent.symbols[0]
+    return None
+
+
+def _distinct(form: Form) -> tuple[object, ...]:
+    """The dimensions of a form as distinct items: size-1 dimensions are told apart by number."""
+    ones = 0
+    items: list[object] = []
+    for dim in form:
+        items.append(dim or f"one {ones}")
+        ones += not dim
+    return tuple(items)
+
+
+def _common(first: Form, second: Form) -> dict[int, tuple[int, ...]]:
+    """The longest runs of factors that are adjacent, in order, in both stored orders: first factor -> run."""
+    follows = dict(zip(order_of(second), order_of(second)[1:], strict=False))
+    runs: list[list[int]] = []
+    for factor in order_of(first):
+        if runs and follows.get(runs[-1][-1]) == factor:
+            runs[-1].append(factor)
+        else:
+            runs.append([factor])
+    return {run[0]: tuple(run) for run in runs}
+
+
+def _runs(order: Order, coarse: dict[int, tuple[int, ...]]) -> list[int]:
+    return [factor for factor in order if factor in coarse]
+
+
+def _static_shape(root: Root, source: Form, target: Form) -> tuple[int, ...]:
+    """The constant `shape` of a Reshape: 0 copies a dynamic dimension in place, -1 stands for one other."""
+    shape: list[int] = []
+    for axis, dim in enumerate(target):
+        extent = product(root.factors[index].extent for index in dim)
+        if extent.is_static:
+            shape.append(extent.number)
+        elif axis < len(source) and source[axis] == dim:
+            shape.append(0)
+        else:
+            shape.append(-1)
+    if shape.count(-1) > 1:
+        raise LayoutError(f"{root.value.name}: a Reshape to {shape} has several dynamic dimensions; fix one with --dim")
+    return tuple(shape)
+
+
+
+def _holds(name: str, extents: Sequence[Extent], source: Form, stored: Form) -> Holds:
+    """The note that a value in form `stored` holds the source's value in form `source`."""
+
+    def number(extent: Extent) -> int:
+        return extent.number if extent.is_static else -1
+
+    factors = order_of(source)
+    return Holds(
+        name,
+        tuple(number(extents[factor]) for factor in factors),
+        between(factors, order_of(stored)),
+        tuple(number(product(extents[factor] for factor in dim)) for dim in source),
+    )

@@ -1,0 +1,87 @@
+"""What a rule may look at: one node with shapes and constants, and nothing of the graph around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.layout import Dim, Extent
+
+Shape = tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A node as its rule sees it.
+
+    Args:
+        node: the node; rules read its attributes only.
+        version: the opset version of its domain.
+        inputs: shape of each input; None for an absent input or an unknown rank.
+        outputs: shape of each output.
+    """
+
+    node: ir.Node
+    version: int
+    inputs: tuple[Shape | None, ...]
+    outputs: tuple[Shape | None, ...]
+
+    @property
+    def name(self) -> str:
+        """The operator's type."""
+        return self.node.op_type
+
+    def rank(self, index: int = 0) -> int | None:
+        """The rank of an input, where known."""
+        shape = self.inputs[index] if index < len(self.inputs) else None
+        return None if shape is None else len(shape)
+
+    def has(self, index: int) -> bool:
+        """Whether the optional input `index` is given."""
+        return index < len(self.node.inputs) and self.node.inputs[index] is not None
+
+    def constant(self, index: int) -> NDArray[np.generic] | None:
+        """The value of a constant input, or None where it is absent or computed."""
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        if value is None or value.const_value is None:
+            return None
+        if value.is_graph_input():
+            return None
+        return value.const_value.numpy()
+
+    def integers(self, index: int) -> tuple[int, ...] | None:
+        """A constant input of integers, or None."""
+        array = self.constant(index)
+        return None if array is None else tuple(int(item) for item in array.reshape(-1))
+
+    def int(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        return self.node.attributes.get_int(name, default)
+
+    def ints(self, name: str) -> tuple[int, ...] | None:
+        """An attribute of integers, or None where it is absent."""
+        found = self.node.attributes.get_ints(name)
+        return None if found is None else tuple(found)
+
+    def string(self, name: str, default: str) -> str:
+        """A string attribute."""
+        return self.node.attributes.get_string(name, default)
+
+    def extent(self, index: int, axis: int) -> Extent | None:
+        """The extent of one dimension of an input, where the rank is known."""
+        shape = self.inputs[index]
+        return None if shape is None else Extent.of(shape[axis])
+
+
+def axis_letters(rank: int, prefix: str = "d") -> tuple[str, ...]:
+    """Letters for the dimensions of an operand whose axes have no meaning of their own."""
+    return tuple(f"{prefix}{axis}" for axis in range(rank))
+
+
+def normalized(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Axes counted from the front."""
+    return tuple(axis % rank if rank else 0 for axis in axes)

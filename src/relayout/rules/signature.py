@@ -1,0 +1,162 @@
+"""What a rule says: an operator's axis signature, or that it is only a view. Values, with no graph in them.
+
+A signature names the axes of every operand by letters. Equal letters are the same axis: it has the same factors on
+every operand that holds it, in the same relative order. Which orders are possible follows from three facts:
+
+* `variants`: the operator exists for these orders of axes only (Conv: `n c h w`, `o i kh kw`); none means any order.
+* `whole`: axes that must be one dimension with its elements in order (a sliced axis, a spatial axis).
+* `block`: axes that must be one dimension, in any order of its factors (a channel that is summed over: the constant
+  on the other side is re-laid to match). All other axes may lie in pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.layout import Dim, Extent
+
+Letters = tuple[str, ...]
+Attribute = int | float | str | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How a node differs once its operands are stored in another order.
+
+    Args:
+        attributes: name -> new value; None removes the attribute.
+        inputs: input index -> new constant; None removes the input.
+        op_type: another operator of the same domain.
+    """
+
+    attributes: Mapping[str, Attribute | None] = field(default_factory=dict)
+    inputs: Mapping[int, NDArray[np.generic] | None] = field(default_factory=dict)
+    op_type: str | None = None
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the axes of a node's operands lie in the order that was chosen.
+
+    Args:
+        inputs: per input the (letter, extent) of each stored dimension; None for an absent input or a parameter.
+        outputs: the same per output.
+    """
+
+    inputs: tuple[tuple[tuple[str, Extent], ...] | None, ...]
+    outputs: tuple[tuple[tuple[str, Extent], ...] | None, ...]
+
+    def axes(self, letters: Sequence[str], index: int = 0, *, output: bool = False) -> tuple[int, ...]:
+        """The dimensions of one operand that hold any of `letters`, ascending."""
+        dims = (self.outputs if output else self.inputs)[index] or ()
+        return tuple(position for position, (letter, _) in enumerate(dims) if letter in letters)
+
+    def axis(self, letter: str, index: int = 0, *, output: bool = False) -> int:
+        """The one dimension that holds `letter`."""
+        (axis,) = self.axes((letter,), index, output=output)
+        return axis
+
+    def letters(self, index: int = 0, *, output: bool = False) -> Letters:
+        """The letter of each stored dimension of one operand."""
+        return tuple(letter for letter, _ in (self.outputs if output else self.inputs)[index] or ())
+
+    def extents(self, index: int = 0, *, output: bool = False) -> tuple[Extent, ...]:
+        """The extent of each stored dimension of one operand."""
+        return tuple(extent for _, extent in (self.outputs if output else self.inputs)[index] or ())
+
+
+def unchanged(_: Placement) -> Changes:
+    """Nothing in the node counts axes."""
+    return Changes()
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way a layout-sensitive operator exists: the order of axes of every operand.
+
+    Args:
+        inputs: the stored order of each input's letters; None where the signature has None.
+        outputs: the same for the outputs.
+        name: how reports call it.
+    """
+
+    inputs: tuple[Letters | None, ...]
+    outputs: tuple[Letters | None, ...]
+    name: str = "standard"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The axis signature of one node.
+
+    Args:
+        inputs: letters of each input's dimensions; None: absent, or a parameter that keeps its own order.
+        outputs: letters of each output's dimensions; None: keeps its own order.
+        whole: axes that must be one dimension, in order.
+        block: axes that must be one dimension, in any order of factors.
+        tail: axes that every operand must hold last, in this order.
+        variants: the orders that exist; empty for any order.
+        broadcast: an input that lacks an axis, or has extent 1 there, is stretched (numpy's rules).
+        changes: attributes and parameters in the chosen order.
+    """
+
+    inputs: tuple[Letters | None, ...]
+    outputs: tuple[Letters | None, ...]
+    whole: frozenset[str] = frozenset()
+    block: frozenset[str] = frozenset()
+    tail: Letters = ()
+    variants: tuple[Variant, ...] = ()
+    broadcast: bool = False
+    changes: Callable[[Placement], Changes] = unchanged
+
+    @cached_property
+    def letters(self) -> Letters:
+        """All letters in the source's order: one that every operand agrees with, where there is one."""
+        operands = [letters for letters in (*self.inputs, *self.outputs) if letters]
+        named = list(dict.fromkeys(letter for letters in operands for letter in letters))
+        before: dict[str, set[str]] = {letter: set() for letter in named}
+        for letters in operands:
+            for first, second in pairwise(letters):
+                if first != second:
+                    before[second].add(first)
+        ordered: list[str] = []
+        while len(ordered) < len(named):
+            ready = (letter for letter in named if letter not in ordered and before[letter] <= set(ordered))
+            following = next(ready, None)
+            if following is None:
+                return tuple(named)
+            ordered.append(following)
+        return tuple(ordered)
+
+    @cached_property
+    def stretched(self) -> frozenset[str]:
+        """Axes that an input may lack: it then gets a size-1 axis in place."""
+        return frozenset(self.outputs[0] or ()) - frozenset(self.tail) if self.broadcast else frozenset()
+
+    def positional(self) -> Signature:
+        """This signature for an operator that exists in the standard's order only."""
+        return replace(self, variants=(Variant(self.inputs, self.outputs),))
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """The output is input 0 with its dimensions in another order: a view."""
+
+    perm: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Regrouped:
+    """The output is input 0 with the same elements in the same order under another shape: a view where it divides."""
+
+    shape: tuple[Dim, ...]
+
+
+Fact = Signature | Permuted | Regrouped | None
+"""What a rule says of a node; None: nothing is known of it here, it is a barrier."""

@@ -1,0 +1,20 @@
+"""The layout problem, its exact solvers, and the certificate with its independent checker. Knows no ONNX."""
+
+from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, bound
+from relayout.solve.problem import Port, Problem, Value, moved
+from relayout.solve.solver import Solution, components, solve
+
+__all__ = [
+    "Branch",
+    "Certificate",
+    "CertificateError",
+    "Leaf",
+    "Port",
+    "Problem",
+    "Solution",
+    "Value",
+    "bound",
+    "components",
+    "moved",
+    "solve",
+]

@@ -1,0 +1,221 @@
+"""More than two labels: a linear program, and branching where it is not tight.
+
+    min  Σ w_t·y[t,o] + Σ cost[v][l]·x[v,l]     y[t,o] ≥ Σ_{l gives o} x[c,l] − Σ_{l gives o} x[p,l],   Σ_l x[v,l] = 1
+
+Each relaxation's dual is rounded to exact prices (the certificate of a leaf); an integral solution is re-evaluated in
+integers. HiGHS works in floating point, so neither is believed: the checker decides what is proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil, gcd
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from relayout.solve.certificate import Branch, Certificate, Leaf, Price
+from relayout.solve.problem import Problem
+
+_GRID = 1 << 20
+"""Prices are rounded down to multiples of gcd/_GRID."""
+
+
+@dataclass
+class _Terms:
+    """One row of the program: a reader that wants an order which the producer may not give."""
+
+    price: Price
+    column: int
+    wants: list[int]
+    gives: list[int]
+
+
+@dataclass
+class Program:
+    """The linear program of a component, built once and solved with labels fixed along a branch."""
+
+    problem: Problem
+    nodes: Sequence[int]
+    values: Sequence[int]
+    columns: dict[tuple[int, int], int] = field(default_factory=dict)
+    cost: list[float] = field(default_factory=list)
+    rows: list[_Terms] = field(default_factory=list)
+    scale: int = 1
+    solver: Any = None
+
+    def __post_init__(self) -> None:
+        costs = [cost for node in self.nodes for cost in self.problem.costs[node]]
+        self.scale = gcd(*costs, *(self.problem.values[index].weight for index in self.values)) or 1
+        for node in self.nodes:
+            for label, cost in enumerate(self.problem.costs[node]):
+                self.columns[node, label] = self._column(cost)
+        for index in self.values:
+            self._add_value(index)
+
+    def _column(self, cost: int) -> int:
+        self.cost.append(cost / self.scale)
+        return len(self.cost) - 1
+
+    def _add_value(self, index: int) -> None:
+        value = self.problem.values[index]
+        if not value.weight:
+            return
+        for order in sorted({order for port in value.readers for order in port.orders}):
+            readers = [
+                (reader, [label for label, given in enumerate(port.orders) if given == order])
+                for reader, port in enumerate(value.readers)
+            ]
+            gives = [label for label, given in enumerate(value.producer.orders) if given == order]
+            if len(gives) == len(value.producer.orders):
+                continue
+            column = self._column(value.weight)
+            for reader, wants in readers:
+                if wants:
+                    self.rows.append(_Terms((index, order, reader), column, wants, gives))
+
+    def relax(self, allowed: dict[int, frozenset[int]]) -> tuple[float, dict[int, list[float]], dict[Price, Fraction]]:
+        """The relaxation with only `allowed` labels: (objective / scale, node -> label weights, exact prices)."""
+        import highspy
+
+        if self.solver is None:
+            self.solver = self._build(highspy)
+        highs = self.solver
+        for (node, label), column in self.columns.items():
+            highs.changeColBounds(column, 0.0, 1.0 if label in allowed[node] else 0.0)
+        highs.run()
+        solution = highs.getSolution()
+        weights = np.asarray(solution.col_value)
+        duals = np.asarray(solution.row_dual)[: len(self.rows)]
+        shares = {node: [float(weights[self.columns[node, label]]) for label in range(len(self.problem.costs[node]))] for node in self.nodes}
+        return highs.getInfo().objective_function_value, shares, self._prices(duals)
+
+    def _prices(self, duals: Any) -> dict[Price, Fraction]:
+        spent: dict[tuple[int, int], Fraction] = {}
+        prices: dict[Price, Fraction] = {}
+        for row, dual in zip(self.rows, duals, strict=True):
+            price = Fraction(round(float(dual) * _GRID), _GRID) * self.scale
+            index, order, _ = row.price
+            left = self.problem.values[index].weight - spent.get((index, order), Fraction(0))
+            price = min(price, left)
+            if price > 0:
+                prices[row.price] = price
+                spent[index, order] = spent.get((index, order), Fraction(0)) + price
+        return prices
+
+    def _build(self, highspy: Any) -> Any:
+        """Pass the program to HiGHS: rows `y − Σ x_c + Σ x_p ≥ 0`, then one convexity row a node."""
+        starts, indices, entries = [0], [], []
+        for row in self.rows:
+            reader = self.problem.values[row.price[0]].readers[row.price[2]].node
+            producer = self.problem.values[row.price[0]].producer.node
+            coefficients = {row.column: 1.0}
+            offset = self._accumulate(coefficients, reader, row.wants, -1.0)
+            offset += self._accumulate(coefficients, producer, row.gives, 1.0)
+            row_entries = {column: entry for column, entry in coefficients.items() if entry}
+            indices += row_entries.keys()
+            entries += row_entries.values()
+            starts.append(len(indices))
+            self.lower.append(-offset)
+        for node in self.nodes:
+            labels = range(len(self.problem.costs[node]))
+            indices += [self.columns[node, label] for label in labels]
+            entries += [1.0] * len(labels)
+            starts.append(len(indices))
+        program = highspy.HighsLp()
+        count, rows = len(self.cost), len(self.rows) + len(self.nodes)
+        program.num_col_, program.num_row_ = count, rows
+        program.col_cost_ = np.array(self.cost)
+        program.col_lower_, program.col_upper_ = np.zeros(count), np.full(count, highspy.kHighsInf)
+        program.row_lower_ = np.array(self.lower + [1.0] * len(self.nodes))
+        program.row_upper_ = np.array([highspy.kHighsInf] * len(self.rows) + [1.0] * len(self.nodes))
+        program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        program.a_matrix_.num_col_, program.a_matrix_.num_row_ = count, rows
+        program.a_matrix_.start_ = np.array(starts, dtype=np.int32)
+        program.a_matrix_.index_ = np.array(indices, dtype=np.int32)
+        program.a_matrix_.value_ = np.array(entries, dtype=np.float64)
+        highs = highspy.Highs()
+        for option, value in (("output_flag", False), ("threads", 1), ("random_seed", 0), ("solver", "simplex")):
+            highs.setOptionValue(option, value)
+        highs.passModel(program)
+        return highs
+
+    lower: list[float] = field(default_factory=list)
+
+    def _accumulate(self, coefficients: dict[int, float], node: int, labels: list[int], sign: float) -> float:
+        """Add `sign · Σ_l x[node, l]`; a node outside the component is a constant, which is returned."""
+        if (node, 0) not in self.columns:
+            return sign if labels else 0.0
+        for label in labels:
+            column = self.columns[node, label]
+            coefficients[column] = coefficients.get(column, 0.0) + sign
+        return 0.0
+
+
+def solve_many(
+    problem: Problem, nodes: Sequence[int], values: Sequence[int], start: Sequence[int], deadline: float | None
+) -> tuple[dict[int, int], Certificate, bool]:
+    """The best labels of a component by branch and bound over linear relaxations.
+
+    Args:
+        problem: the whole problem.
+        nodes: the nodes to label; all others have one label.
+        values: the values that touch them.
+        start: a choice for all nodes, the first incumbent.
+        deadline: `time.monotonic()` after which the best found is returned.
+
+    Returns:
+        (node -> label, certificate, whether the search was finished).
+    """
+    search = _Search(problem, Program(problem, nodes, values), list(start), deadline)
+    allowed = {node: frozenset(range(len(problem.costs[node]))) for node in nodes}
+    certificate = search.explore(allowed)
+    return {node: search.best[node] for node in nodes}, certificate, search.finished
+
+
+@dataclass
+class _Search:
+    problem: Problem
+    program: Program
+    best: list[int]
+    deadline: float | None
+    finished: bool = True
+
+    def __post_init__(self) -> None:
+        self.least = self._cost(self.best)
+
+    def _cost(self, choice: Sequence[int]) -> int:
+        """The part of the cost that the component decides."""
+        from relayout.solve.problem import moved
+
+        return sum(self.problem.costs[node][choice[node]] for node in self.program.nodes) + sum(
+            self.problem.values[i].weight * len(moved(self.problem.values[i], choice)) for i in self.program.values
+        )
+
+    def explore(self, allowed: dict[int, frozenset[int]]) -> Certificate:
+        objective, shares, prices = self.program.relax(allowed)
+        rounded = list(self.best)
+        for node, weights in shares.items():
+            rounded[node] = max(sorted(allowed[node]), key=lambda label: (round(weights[label], 6), -label))
+        if (cost := self._cost(rounded)) < self.least:
+            self.best, self.least = rounded, cost
+        leaf = Leaf(prices)
+        scale = self.program.scale
+        if ceil(objective - 1e-6) * scale >= self.least:
+            return leaf
+        if self.deadline is not None and monotonic() > self.deadline:
+            self.finished = False
+            return leaf
+        node = max(
+            (node for node in shares if len(allowed[node]) > 1),
+            key=lambda node: (round(1 - max(shares[node]), 6), -node),
+            default=None,
+        )
+        if node is None:
+            return leaf
+        kept = rounded[node]
+        parts = (frozenset({kept}), allowed[node] - {kept})
+        return Branch(node, parts, tuple(self.explore({**allowed, node: part}) for part in parts))

@@ -1,0 +1,135 @@
+"""Solve a problem component by component, and prove the result.
+
+Nodes with one label are pins: they cut the problem into components that are solved alone. A component of two labels
+is a minimum cut, any other a linear or integer program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from time import monotonic
+
+from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Price, bound
+from relayout.solve.mincut import solve_two
+from relayout.solve.problem import Port, Problem
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A choice of labels, what it costs, and what is known about the least cost.
+
+    Args:
+        choice: node -> label.
+        cost: the cost of the choice, in integers.
+        bound: what the checker proved: no choice costs less.
+        certificate: the proof of `bound`.
+        finished: False where the time limit stopped the search.
+    """
+
+    choice: tuple[int, ...]
+    cost: int
+    bound: int
+    certificate: Certificate
+    finished: bool = True
+
+    @property
+    def proved(self) -> bool:
+        """Whether the checker proved that no choice costs less."""
+        return self.bound == self.cost
+
+
+def solve(problem: Problem, *, start: Sequence[int] | None = None, time_limit: float | None = None) -> Solution:
+    """The choice of least cost, with its certificate checked.
+
+    Args:
+        problem: what to solve.
+        start: a choice to do no worse than (default: label 0 everywhere).
+        time_limit: seconds after which the best choice so far is returned, with its gap.
+    """
+    deadline = None if time_limit is None else monotonic() + time_limit
+    choice = list(start) if start is not None else [0] * len(problem.costs)
+    prices: dict[Price, int | Fraction] = _pinned_prices(problem)
+    branched: list[Branch] = []
+    finished = True
+    for nodes, values in components(problem):
+        if all(len(problem.costs[node]) == 2 for node in nodes) and (two := solve_two(problem, nodes, values)):
+            labels, flow = two
+            prices.update(flow)
+        else:
+            from relayout.solve.program import solve_many
+
+            labels, certificate, done = solve_many(problem, nodes, values, choice, deadline)
+            finished &= done
+            if isinstance(certificate, Leaf):
+                prices.update(certificate.prices)
+            else:
+                branched.append(certificate)
+        for node, label in labels.items():
+            choice[node] = label
+    certificate = _join(branched, prices)
+    try:
+        proved = bound(problem, certificate)
+    except CertificateError:
+        certificate, proved = Leaf({}), bound(problem, Leaf({}))
+    return Solution(tuple(choice), problem.evaluate(choice), proved, certificate, finished)
+
+
+def components(problem: Problem) -> list[tuple[list[int], list[int]]]:
+    """Free nodes that values connect, each with the values that touch them, in the order of their first node."""
+    parent = list(range(len(problem.costs)))
+
+    def find(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    free = [len(labels) > 1 for labels in problem.costs]
+    touched: list[int | None] = []
+    for value in problem.values:
+        nodes = [port.node for port in (value.producer, *value.readers) if free[port.node]]
+        for node in nodes[1:]:
+            parent[find(node)] = find(nodes[0])
+        touched.append(nodes[0] if nodes else None)
+    result: dict[int, tuple[list[int], list[int]]] = {}
+    for node in range(len(problem.costs)):
+        if free[node]:
+            result.setdefault(find(node), ([], []))[0].append(node)
+    for index, member in enumerate(touched):
+        if member is not None:
+            result[find(member)][1].append(index)
+    return list(result.values())
+
+
+def _pinned_prices(problem: Problem) -> dict[Price, int | Fraction]:
+    """Values between pins only: each order that differs is paid in full, by the first reader that wants it."""
+    prices: dict[Price, int | Fraction] = {}
+    for index, value in enumerate(problem.values):
+        if any(len(problem.costs[port.node]) > 1 for port in (value.producer, *value.readers)):
+            continue
+        seen = {_only(value.producer)}
+        for reader, port in enumerate(value.readers):
+            if _only(port) not in seen:
+                seen.add(_only(port))
+                prices[index, _only(port), reader] = value.weight
+    return prices
+
+
+def _only(port: Port) -> int:
+    return port.orders[0]
+
+
+def _join(branched: list[Branch], prices: dict[Price, int | Fraction]) -> Certificate:
+    """One certificate of components that were proved apart: the leaves of one tree carry the next tree."""
+    if not branched:
+        return Leaf(prices)
+    first, rest = branched[0], branched[1:]
+
+    def graft(tree: Certificate) -> Certificate:
+        if isinstance(tree, Leaf):
+            return _join(rest, {**prices, **tree.prices})
+        return Branch(tree.node, tree.parts, tuple(graft(child) for child in tree.children))
+
+    return graft(first)

@@ -1,0 +1,129 @@
+"""The solvers against brute force, against each other, and the checker against faults."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from fractions import Fraction
+
+import pytest
+
+from relayout.solve import CertificateError, Leaf, Port, Problem, Solution, Value, bound, components, solve
+from relayout.solve.program import solve_many
+
+
+def random_problem(seed: int, labels: int, *, pinned: float = 0.4, aligned: bool = True) -> Problem:
+    """A small layered graph; `aligned` labels mean the same order everywhere, as layouts of one region do."""
+    rng = random.Random(seed)
+    count = rng.randint(2, 7)
+    sizes = [1 if rng.random() < pinned else labels for _ in range(count)]
+    kinds = [[rng.randrange(labels)] if size == 1 else list(range(labels)) for size in sizes]
+    costs = tuple(tuple(rng.choice([0, 0, 0, 1, 5]) for _ in range(size)) for size in sizes)
+
+    def port(node: int) -> Port:
+        orders = kinds[node] if aligned else [rng.randrange(labels) for _ in range(sizes[node])]
+        return Port(node, tuple(orders))
+
+    values = []
+    for node in range(count - 1):
+        readers = rng.sample(range(node + 1, count), rng.randint(1, min(3, count - 1 - node)))
+        values.append(Value(rng.choice([0, 1, 3, 7, 1000]), port(node), tuple(map(port, readers))))
+    return Problem(costs, tuple(values))
+
+
+def brute_force(problem: Problem) -> int:
+    return min(map(problem.evaluate, itertools.product(*(range(len(labels)) for labels in problem.costs))))
+
+
+def assert_proved(problem: Problem, solution: Solution) -> None:
+    assert solution.cost == problem.evaluate(solution.choice) == brute_force(problem)
+    assert bound(problem, solution.certificate) == solution.cost
+    assert solution.proved
+
+
+@pytest.mark.parametrize("block", range(20))
+def test_minimum_cut_equals_brute_force_and_is_proved(block: int) -> None:
+    for seed in range(block * 100, block * 100 + 100):
+        problem = random_problem(seed, 2)
+        assert_proved(problem, solve(problem))
+
+
+@pytest.mark.parametrize("labels", [2, 3, 4])
+@pytest.mark.parametrize("aligned", [True, False])
+def test_integer_program_equals_brute_force_and_is_proved(labels: int, aligned: bool) -> None:
+    for seed in range(60):
+        problem = random_problem(10_000 * labels + seed, labels, pinned=0.25, aligned=aligned)
+        assert_proved(problem, solve(problem))
+
+
+def test_cut_and_program_agree() -> None:
+    solved = 0
+    for seed in range(100):
+        problem = random_problem(seed, 2)
+        cut = solve(problem)
+        choice = list(cut.choice)
+        for nodes, values in components(problem):
+            labels, _, finished = solve_many(problem, nodes, values, [0] * len(problem.costs), None)
+            assert finished
+            for node, label in labels.items():
+                choice[node] = label
+            solved += 1
+        assert problem.evaluate(choice) == cut.cost
+    assert solved > 50
+
+
+def test_shared_transpose_is_paid_once_however_many_readers() -> None:
+    """The single-dummy-node gadget would pay 2·w here: two readers on the other side, one beside the producer."""
+    producer, near, far = Port(0, (0,)), Port(1, (0,)), (Port(2, (1,)), Port(3, (1,)))
+    problem = Problem(((0,),) * 4, (Value(10, producer, (near, *far)),))
+    assert solve(problem).cost == 10
+
+
+def test_weights_beyond_32_and_64_bits_are_exact() -> None:
+    weight = 2**31
+    for factor in (1, 2**9, 2**40):
+        problem = Problem(
+            ((0,), (0, 0), (0,)),
+            (Value(weight * factor + 1, Port(0, (0,)), (Port(1, (0, 1)),)), Value(weight * factor, Port(1, (0, 1)), (Port(2, (1,)),))),
+        )
+        solution = solve(problem)
+        assert solution.cost == weight * factor
+        assert solution.proved
+
+
+def test_equal_problems_give_equal_choices() -> None:
+    for seed in range(50):
+        assert solve(random_problem(seed, 3)).choice == solve(random_problem(seed, 3)).choice
+
+
+def test_checker_refuses_what_is_no_proof() -> None:
+    problem = Problem(((0,), (0, 0), (0,)), (Value(4, Port(0, (0,)), (Port(1, (0, 1)),)), Value(6, Port(1, (0, 1)), (Port(2, (1,)),))))
+    assert bound(problem, solve(problem).certificate) == 4
+    assert bound(problem, Leaf({})) == 0
+    with pytest.raises(CertificateError, match="exceed"):
+        bound(problem, Leaf({(0, 1, 0): 5}))
+    with pytest.raises(CertificateError):
+        bound(problem, Leaf({(0, 1, 0): Fraction(-1)}))
+    with pytest.raises(CertificateError):
+        bound(problem, Leaf({(9, 1, 0): 1}))
+
+
+def test_no_price_can_prove_too_much() -> None:
+    """Any prices that the checker accepts give a bound below brute force."""
+    for seed in range(300):
+        problem = random_problem(seed, 3, pinned=0.3)
+        rng = random.Random(seed)
+        prices = {}
+        for index, value in enumerate(problem.values):
+            for order in range(3):
+                reader = rng.randrange(len(value.readers))
+                prices[index, order, reader] = Fraction(rng.randint(0, 7), 7) * value.weight
+        assert bound(problem, Leaf(prices)) <= brute_force(problem)
+
+
+def test_time_limit_gives_the_best_so_far_and_no_claim() -> None:
+    hard = next(p for p in (random_problem(s, 4, pinned=0.2, aligned=False) for s in range(40_000, 41_000)) if "Branch" in repr(solve(p).certificate)[:6])
+    solution = solve(hard, time_limit=0.0)
+    assert not solution.finished
+    assert solution.bound <= brute_force(hard) <= solution.cost
+    assert not solution.proved or solution.cost == brute_force(hard)
