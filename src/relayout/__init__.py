@@ -23,7 +23,7 @@ from relayout.errors import (
 )
 
 if TYPE_CHECKING:
-    from relayout.explain import Report
+    from relayout.reports import Report
     from relayout.pipeline import Result, convert, explain, optimize
     from relayout.verify import VerifyReport, verify
 
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Report": "relayout.explain",
+    "Report": "relayout.reports",
     "Result": "relayout.pipeline",
     "VerifyReport": "relayout.verify",
     "convert": "relayout.pipeline",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, ReadError
-from relayout.explain import Report, operators, report
+from relayout.reports import Report, operators, report
 from relayout.infer import build, plan
 from relayout.rewrite import apply
 

@@ -145,6 +145,8 @@ def cases() -> list[Case]:
         Case("Gather", {"x": f(*X), "n": i(1)}, attributes={"axis": 1}),
         Case("CumSum", {"x": f(*X), "a": np.array(2, np.int64)}, ("a",)),
         Case("CumSum", {"x": f(*X), "a": i(-1)}, ("a",), {"reverse": 1, "exclusive": 1}),
+        Case("Shape", {"x": f(*X)}),
+        Case("Shape", {"x": f(*X)}, attributes={"start": 1, "end": -1}),
         Case("TopK", {"x": f(*X), "k": i(2)}, ("k",), {"axis": 1}, outputs=2),
     ]
     return found

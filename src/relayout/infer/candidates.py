@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from relayout.infer.build import Sites
 from relayout.infer.sites import Form, Order, Port, Root, Site, order_of
@@ -63,18 +64,8 @@ def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]
         for letter in dict.fromkeys(stored or ()):
             yield letter, [factor for factor in label.order if site.factors[factor][0] == letter]
         return
-    run: list[int] = []
-    for factor in label.order:
-        letter, k = site.factors[factor]
-        if run:
-            last, before = site.factors[run[-1]]
-            if last == letter and (letter in signature.block or k == before + 1):
-                run.append(factor)
-                continue
-            yield last, run
-        run = [factor]
-    if run:
-        yield site.factors[run[-1]][0], run
+    for letter, run in groupby(label.order, key=lambda factor: site.factors[factor][0]):
+        yield letter, list(run)
 
 
 class _Search:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx_ir as ir
 
 from relayout.infer import Label, Plan, Port, Root, Site, placed
@@ -118,12 +119,17 @@ class _Rewrite:
         for port in site.ports:
             if not port.output:
                 self._read(site, label, port)
-        if moved:
-            self._change(node, site.signature.changes(_placement(site, label, node)))
+        changes = site.signature.changes(_placement(site, label, node)) if moved else Changes()
+        self._change(node, changes)
         self.storage.nodes.append(node)
         for port in site.ports:
             if port.output:
-                self._give(port.view.root, placed(site, label, port)[1])
+                form = placed(site, label, port)[1]
+                if port.slot in changes.gathered_outputs:
+                    value = self._restored(node.outputs[port.slot], *changes.gathered_outputs[port.slot])
+                    self.storage.put(port.view.root, form, value)
+                else:
+                    self._give(port.view.root, form)
 
     def _read(self, site: Site, label: Label, port: Port) -> None:
         assert site.node is not None
@@ -158,8 +164,35 @@ class _Rewrite:
                 node.resize_inputs(slot + 1)
             stem = f"{node.name or node.outputs[0].name}/{slot}"
             node.replace_input_with(slot, None if array is None else self.storage.constant(stem, array))
-        while node.inputs and node.inputs[-1] is None:
+        for slot, (axis, indices) in changes.gathered.items():
+            self._follow(node, slot, axis, indices)
+        while changes.inputs and node.inputs[-1] is None:
             node.resize_inputs(len(node.inputs) - 1)
+
+
+    def _follow(self, node: ir.Node, slot: int, axis: int, indices: tuple[int, ...]) -> None:
+        """A parameter with its items in the new order: folded, or a Gather."""
+        value = node.inputs[slot]
+        assert value is not None
+        stem = f"{node.name or node.outputs[0].name}/{slot}"
+        if value.const_value is not None and not value.is_graph_input():
+            followed = self.storage.constant(stem, np.take(value.const_value.numpy(), indices, axis))
+        else:
+            followed = ir.Value(name=self.storage.names.unique(stem), type=value.type, shape=value.shape)
+            self._gather(value, followed, axis, indices)
+        node.replace_input_with(slot, followed)
+
+    def _restored(self, output: ir.Value, axis: int, indices: tuple[int, ...]) -> ir.Value:
+        """An output with its items back in the source's order: it takes the source's name."""
+        restored = ir.Value(name=output.name, type=output.type, shape=output.shape)
+        output.name = self.storage.names.unique(f"{output.name}__stored")
+        self._gather(output, restored, axis, indices)
+        return restored
+
+    def _gather(self, value: ir.Value, output: ir.Value, axis: int, indices: tuple[int, ...]) -> None:
+        items = self.storage.constant(f"{output.name}/items", np.array(indices, np.int64))
+        name = self.storage.names.unique(f"{output.name}/Gather")
+        self.storage.nodes.append(ir.Node("", "Gather", [value, items], [ir.AttrInt64("axis", axis)], outputs=[output], name=name))
 
 
 def _placement(site: Site, label: Label, node: ir.Node) -> Placement:

@@ -32,11 +32,17 @@ class Changes:
     Args:
         attributes: name -> new value; None removes the attribute.
         inputs: input index -> new constant; None removes the input.
+        gathered: input index -> (axis, indices): a parameter whose items along `axis` follow the new order; it is
+            folded where it is constant, else a Gather of a few elements.
+        gathered_outputs: output index -> (axis, indices): an output whose items follow the operand's order and are
+            brought back to the source's by a Gather (Shape).
         op_type: another operator of the same domain.
     """
 
     attributes: Mapping[str, Attribute | None] = field(default_factory=dict)
     inputs: Mapping[int, NDArray[np.generic] | None] = field(default_factory=dict)
+    gathered: Mapping[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    gathered_outputs: Mapping[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     op_type: str | None = None
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from relayout.rules.operator import Operator
+from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
-from relayout.rules.signature import Fact, Permuted, Regrouped
+from relayout.rules.signature import Changes, Fact, Permuted, Placement, Regrouped, Signature
 
 
 @rule("Transpose", kind="regrouping")
@@ -30,3 +30,19 @@ def reshape(operator: Operator) -> Fact:
     if operator.inputs[0] is None or operator.outputs[0] is None:
         return None
     return Regrouped(operator.outputs[0])
+
+
+@rule("Shape", kind="axis attributes")
+def shape(operator: Operator) -> Fact:
+    """Any order: the extents are read from where the axes lie."""
+    rank = operator.rank()
+    if rank is None:
+        return None
+    letters = axis_letters(rank)
+    window = range(rank)[slice(operator.int("start", 0), operator.int("end", rank))]
+
+    def changes(placement: Placement) -> Changes:
+        indices = tuple(placement.axis(letters[axis]) for axis in window)
+        return Changes({"start": None, "end": None}, gathered_outputs={0: (0, indices)})
+
+    return Signature((letters,), (None,), whole=frozenset(letters), changes=changes)

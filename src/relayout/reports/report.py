@@ -200,24 +200,23 @@ def _numbered(form: Form) -> list[object]:
 
 
 def _reason(plan: Plan, crossing: Crossing) -> str:
-    """The two demands that meet in this value, found along the certificate's flow where it has one."""
+    """The two demands that meet in this value: the nearest fixed site on either side of it."""
     index = {id(site): number for number, site in enumerate(plan.sites.sites)}
     start = index[id(crossing.producer)]
     ends = [index[id(site)] for site in crossing.readers]
-    above = _demand(plan, [start], set(ends))
-    below = _demand(plan, ends, {start})
-    return f"{_must(plan, above, 'is')}, {_must(plan, below, 'needs')}: {crossing.size:,} bytes must cross between them"
+    above = plan.sites.sites[_demand(plan, [start], set(ends))]
+    below = plan.sites.sites[_demand(plan, ends, {start})]
+    return f"{_demanded(above)}; {_demanded(below)}: {crossing.size:,} bytes must cross between them"
 
 
-def _must(plan: Plan, site: int, verb: str) -> str:
-    found = plan.sites.sites[site]
-    if found.kind == "input":
-        return f"{found.name} must stay as it is"
-    if found.kind == "output":
-        return f"{found.name} must stay as it is"
-    if found.kind == "pin":
-        return f"{found.name} is stored as asked"
-    return f"{found.name} {verb} fixed to its own order"
+def _demanded(site: Site) -> str:
+    if site.kind == "pin" or (site.kind != "node" and not site.signature.variants):
+        return f"{site.name} is stored as asked"
+    if site.kind != "node":
+        return f"{site.name} keeps its order"
+    if site.reason:
+        return f"{site.name} keeps the source's order ({site.reason})"
+    return f"{site.name} runs in one order only" if site.signature.variants else f"{site.name} needs axes last"
 
 
 def _demand(plan: Plan, start: Sequence[int], avoid: set[int]) -> int:
@@ -238,7 +237,3 @@ def _demand(plan: Plan, start: Sequence[int], avoid: set[int]) -> int:
                 queue.append(other)
     return start[0]
 
-
-def site_names(sites: Sequence[Site]) -> tuple[str, ...]:
-    """How reports call some sites."""
-    return tuple(site.name for site in sites)

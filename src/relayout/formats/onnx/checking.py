@@ -1,0 +1,101 @@
+"""Is the model valid, and does every value have the shape it claims?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+import onnx_ir as ir
+
+from relayout.errors import WriteError
+from relayout.formats.onnx.parts import one_line, split
+
+SMALL = 1 << 14
+"""Initializers up to so many bytes stay, since shapes may depend on them; no shape depends on a larger one."""
+
+
+def check(model: ir.Model) -> None:
+    """Hold the model to the ONNX standard: checker, strict shape inference, and the shapes that the model claims.
+
+    Large initializers are replaced by graph inputs of their type and shape, so that no weight is looked at.
+
+    Raises:
+        WriteError: what is wrong, in one line.
+    """
+    light = _without_weights(model)
+    try:
+        onnx.checker.check_model(light, full_check=True)
+        bare, claims = _without_claims(light)
+        inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
+    except Exception as error:  # onnx raises three types of its own, ValueError and RuntimeError
+        raise WriteError(f"the model would not be valid ONNX: {one_line(error)}") from None
+    found = {value.name: value.type.tensor_type for value in (*inferred.graph.value_info, *inferred.graph.output)}
+    for node in light.graph.node:
+        for name in node.output:
+            claim, inference = claims.get(name), found.get(name)
+            if claim is not None and inference is not None and not _agree(claim, inference):
+                raise WriteError(
+                    f"the model claims {_text(claim)} for '{name}', and {node.op_type} '{node.name}' "
+                    f"makes {_text(inference)}"
+                )
+
+
+def _without_weights(model: ir.Model) -> onnx.ModelProto:
+    proto, weights = split(model)
+    inputs = {value.name for value in proto.graph.input}
+    for weight in weights:
+        header = weight.header()
+        if weight.is_string or weight.size <= SMALL:
+            if not weight.is_string:
+                header.raw_data = b"".join(weight.chunks())
+            proto.graph.initializer.append(header)
+        elif header.name not in inputs:
+            proto.graph.input.append(onnx.helper.make_tensor_value_info(header.name, header.data_type, header.dims))
+    return proto
+
+
+def _without_claims(light: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, onnx.TypeProto.Tensor]]:
+    """The model with its claimed shapes taken out, and the claims.
+
+    What an operator makes that ONNX does not know stays claimed: nothing can be inferred behind it otherwise.
+    """
+    bare = onnx.ModelProto()
+    bare.CopyFrom(light)
+    del bare.graph.value_info[:]
+    unknown = {name for node in light.graph.node if not _is_known(light, node) for name in node.output}
+    for value in light.graph.value_info:
+        if value.name in unknown or not value.type.HasField("tensor_type"):
+            bare.graph.value_info.append(value)
+    for value in bare.graph.output:
+        if value.name not in unknown and value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    claims = {value.name: value.type.tensor_type for value in _tensors(light.graph) if value.name not in unknown}
+    return bare, claims
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    return (value for value in (*graph.value_info, *graph.output) if value.type.HasField("tensor_type"))
+
+
+def _is_known(model: onnx.ModelProto, node: onnx.NodeProto) -> bool:
+    if any((f.domain, f.name) == (node.domain, node.op_type) for f in model.functions):
+        return True
+    return bool(onnx.defs.has(node.op_type, node.domain))
+
+
+def _agree(claim: onnx.TypeProto.Tensor, inference: onnx.TypeProto.Tensor) -> bool:
+    if inference.elem_type and claim.elem_type != inference.elem_type:
+        return False
+    if not claim.HasField("shape") or not inference.HasField("shape"):
+        return True
+    claimed, inferred = claim.shape.dim, inference.shape.dim
+    return len(claimed) == len(inferred) and all(
+        not (a.HasField("dim_value") and b.HasField("dim_value")) or a.dim_value == b.dim_value
+        for a, b in zip(claimed, inferred, strict=True)
+    )
+
+
+def _text(tensor: onnx.TypeProto.Tensor) -> str:
+    extents = (str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim)
+    shape = f"[{', '.join(extents)}]" if tensor.HasField("shape") else ""
+    return f"{onnx.TensorProto.DataType.Name(tensor.elem_type)}{shape}"

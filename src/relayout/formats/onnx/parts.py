@@ -1,0 +1,163 @@
+"""A model in two parts: the proto of everything but the weights, and the weights one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.errors import WriteError
+from relayout.formats.onnx.mapped import CHUNK, MappedArray, nbytes
+from relayout.formats.onnx.wire import LIMIT
+
+_ANNOTATION = "quant_parameter_tensor_names"
+"""Under this key of a value's `meta` onnx-ir keeps the value's `quantization_annotation`."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """An initializer: what its TensorProto says, and its data on demand."""
+
+    value: ir.Value
+    tensor: ir.TensorProtocol
+
+    @property
+    def is_string(self) -> bool:
+        """Strings have no raw data: they are serialized as a whole."""
+        return self.tensor.dtype == ir.DataType.STRING
+
+    @property
+    def size(self) -> int:
+        """Bytes of the raw data."""
+        return 0 if self.is_string else nbytes(self.tensor.dtype, self.tensor.shape.numpy())
+
+    def header(self) -> onnx.TensorProto:
+        """The TensorProto without its data; strings with theirs."""
+        proto = ir.to_proto(self.tensor) if self.is_string else onnx.TensorProto()
+        proto.name = self.value.name or ""
+        if self.is_string:
+            return proto
+        proto.data_type = self.tensor.dtype.value
+        proto.dims.extend(self.tensor.shape.numpy())
+        if self.tensor.doc_string:
+            proto.doc_string = self.tensor.doc_string
+        for key in sorted(self.tensor.metadata_props):
+            proto.metadata_props.add(key=key, value=self.tensor.metadata_props[key])
+        return proto
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """The raw data in pieces: of a lazy tensor its value, of a mapped one a chunk at a time, and nothing twice."""
+        raw = getattr(self.tensor, "raw", None)
+        if isinstance(raw, MappedArray):
+            yield from raw.chunks()
+        elif self.tensor.dtype.bitwidth < 8 or self.tensor.size * self.tensor.dtype.itemsize <= CHUNK:
+            yield self.tensor.tobytes()
+        else:
+            yield from _array_chunks(self.tensor.numpy())
+
+
+def split(model: ir.Model) -> tuple[onnx.ModelProto, list[Weight]]:
+    """The proto without the main graph's initializers, and these in the graph's order.
+
+    Equal models give equal protos: opsets are sorted, metadata is sorted, all else is in the model's own order. The
+    types of initializers are not repeated as value_info, as onnx-ir would do; metadata on their values is kept.
+    """
+    graph = model.graph
+    domains = sorted(graph.opset_imports)
+    view = ir.GraphView(
+        graph.inputs,
+        graph.outputs,
+        nodes=graph,
+        doc_string=graph.doc_string,
+        opset_imports={domain: graph.opset_imports[domain] for domain in domains},
+        name=graph.name,
+        metadata_props=dict(graph.metadata_props),
+    )
+    shell = ir.Model(
+        view,  # type: ignore[arg-type]  # documented: a model can be made of a view, to serialize it
+        ir_version=model.ir_version,
+        producer_name=model.producer_name,
+        producer_version=model.producer_version,
+        domain=model.domain,
+        model_version=model.model_version,
+        doc_string=model.doc_string,
+        functions=tuple(model.functions.values()),
+        metadata_props=dict(model.metadata_props),
+    )
+    if hasattr(model, "device_configurations"):
+        shell.device_configurations = model.device_configurations
+    try:
+        proto = ir.to_proto(shell)
+    except Exception as error:  # what onnx-ir raises on a model that cannot be serialized has many types
+        raise WriteError(f"the model cannot be serialized: {one_line(error)}") from error
+    weights = []
+    inputs = {id(value) for value in graph.inputs}
+    for name, value in graph.initializers.items():
+        if value.const_value is None:
+            raise WriteError(f"initializer '{name}' has no data")
+        weights.append(Weight(value, value.const_value))
+        if id(value) not in inputs:
+            _keep_notes(proto.graph, value)
+    return proto, weights
+
+
+def to_proto(model: ir.Model) -> onnx.ModelProto:
+    """The model as one proto, all weights in it.
+
+    Raises:
+        WriteError: the model cannot be serialized, or is above protobuf's 2 GiB.
+    """
+    proto, weights = split(model)
+    if sum(weight.size for weight in weights) > LIMIT:
+        raise WriteError("the model is above 2 GiB, more than one proto can hold; write it to a file instead")
+    for weight in weights:
+        tensor = weight.header()
+        if not weight.is_string:
+            tensor.raw_data = b"".join(weight.chunks())
+            if len(tensor.raw_data) != weight.size:
+                raise WriteError(wrong_length(weight, len(tensor.raw_data)))
+        proto.graph.initializer.append(tensor)
+    return proto
+
+
+def wrong_length(weight: Weight, length: int) -> str:
+    """What to say when a tensor's data is not what its type and shape promise."""
+    tensor = weight.tensor
+    shape = list(tensor.shape.numpy())
+    return f"initializer '{weight.value.name}' is {tensor.dtype.name}{shape}, {weight.size} bytes, and gave {length}"
+
+
+def one_line(error: BaseException, most: int = 300) -> str:
+    """The innermost cause of an error, in one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _keep_notes(graph: onnx.GraphProto, value: ir.Value) -> None:
+    if value.metadata_props or value.doc_string:
+        graph.value_info.append(ir.to_proto(value))
+    if annotation := value.meta.get(_ANNOTATION):
+        entry = graph.quantization_annotation.add(tensor_name=value.name)
+        for key in sorted(annotation):
+            entry.quant_parameter_tensor_names.add(key=key, value=annotation[key])
+
+
+def _array_chunks(array: NDArray[Any]) -> Iterator[memoryview]:
+    """A large array's bytes, little-endian and in C order; only what is not already so is copied, in slices."""
+    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and np.little_endian is False):
+        array = array.astype(array.dtype.newbyteorder("<"))
+    if array.flags.c_contiguous:
+        flat = array.reshape(-1).view(np.uint8).data
+        yield from (flat[start : start + CHUNK] for start in range(0, len(flat), CHUNK))
+        return
+    rows = max(1, CHUNK // max(1, array.nbytes // max(1, len(array))))
+    for start in range(0, len(array), rows):
+        part = np.ascontiguousarray(array[start : start + rows])
+        yield part.reshape(-1).view(np.uint8).data

@@ -1,0 +1,237 @@
+"""ONNX in: from a file, a proto or an IR model, to an IR model of our own whose weights are read when needed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
+
+from relayout.errors import ReadError
+from relayout.formats.onnx.external import DataFiles
+from relayout.formats.onnx.mapped import MappedFile, mapped_tensor, nbytes
+from relayout.formats.onnx.sizes import check_data, shape_of, tensors_in, type_of
+from relayout.formats.onnx.structure import check_structure
+from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, fields, opening
+
+LIFTED = 1 << 12
+"""Raw data of so many bytes stays in the file (or in the caller's proto) instead of being parsed."""
+
+
+def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
+    """Read an ONNX model: a new `ir.Model`, checked to be a graph whose tensors have their data.
+
+    1. From a path, weights (in the file or external) stay on disk until they are used.
+    2. External data is read only from regular files inside the model's directory.
+    3. From a proto, large weights are read from that proto when they are used; it is not changed.
+    4. An `ir.Model` is cloned; its tensors are shared, its graph is not.
+
+    Raises:
+        ReadError: the source is not an ONNX model, is damaged, incomplete, or not a graph.
+    """
+    if isinstance(source, ir.Model):
+        return source.clone()
+    if isinstance(source, onnx.ModelProto):
+        return _Reading("the given ModelProto").from_proto(source)
+    return _Reading(os.fspath(source)).from_path(Path(source))
+
+
+class _Reading:
+    """One model on its way in: the proto without its large weights, then the weights put back, mapped."""
+
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
+        self.lifted: dict[str, ir.TensorProtocol] = {}
+
+    def from_path(self, path: Path) -> ir.Model:
+        file = _open(path)
+        try:
+            with mmap.mmap(file.descriptor, 0, access=mmap.ACCESS_READ) as whole, memoryview(whole) as buffer:
+                if bytes(buffer[4:8]) == b"TFL3":
+                    raise ReadError("this is a TensorFlow Lite model, not an ONNX one", where=self.origin)
+                skeleton, spans = _without_weights(buffer)
+        except ReadError as error:
+            raise _within(self.origin, error) from None
+        try:
+            proto = onnx.ModelProto.FromString(skeleton)
+        except DecodeError:
+            raise ReadError("not an ONNX model, or a damaged one", where=self.origin) from None
+        for index, (offset, length) in spans.items():
+            tensor = proto.graph.initializer[index]
+            where = f"{self.origin}, initializer '{tensor.name}'"
+            dtype, shape = type_of(tensor, where), shape_of(tensor, where)
+            if dtype == ir.DataType.STRING or nbytes(dtype, shape) != length:
+                raise ReadError(f"{length} bytes of data do not fit {dtype.name}{list(shape)}", where=where)
+            self.lifted[tensor.name] = _with_notes(mapped_tensor(file, offset, dtype, shape, tensor.name), tensor)
+        return self._model(proto, DataFiles(path))
+
+    def from_proto(self, source: onnx.ModelProto) -> ir.Model:
+        proto = onnx.ModelProto()
+        _copy_fields(source, proto, but="graph")
+        if source.HasField("graph"):
+            proto.graph.SetInParent()
+            _copy_fields(source.graph, proto.graph, but="initializer")
+        for tensor in source.graph.initializer:
+            copy = proto.graph.initializer.add()
+            if tensor.ByteSize() < LIFTED or not tensor.HasField("raw_data"):
+                copy.CopyFrom(tensor)
+                continue
+            where = f"{self.origin}, initializer '{tensor.name}'"
+            check_data(tensor, where)
+            _copy_fields(tensor, copy, but="raw_data")
+            self.lifted[tensor.name] = _with_notes(_lazy(tensor), tensor)
+        return self._model(proto, None)
+
+    def _model(self, proto: onnx.ModelProto, files: DataFiles | None) -> ir.Model:
+        try:
+            if not proto.HasField("graph") or proto.ir_version <= 0:
+                raise ReadError("not an ONNX model: it holds no graph")
+            for where, tensor in tensors_in(proto):
+                if tensor.name not in self.lifted or not where.startswith("initializer"):
+                    check_data(tensor, where)
+            unsorted = check_structure(proto)
+            model = _deserialized(proto)
+            for name, lifted in self.lifted.items():
+                model.graph.initializers[name].const_value = lifted
+            _resolve_external(model, files)
+        except ReadError as error:
+            raise _within(self.origin, error) from None
+        if unsorted:
+            for graph in (model.graph, *(function.graph for function in model.functions.values())):
+                graph.sort()
+        return model
+
+
+def _lazy(tensor: onnx.TensorProto) -> ir.LazyTensor:
+    """The tensor, read from the caller's proto each time; renaming ours does not rename the caller's."""
+    return ir.LazyTensor(
+        lambda: ir.serde.TensorProtoTensor(tensor),
+        ir.DataType(tensor.data_type),
+        ir.Shape(tensor.dims),
+        name=tensor.name,
+    )
+
+
+def _with_notes(tensor: ir.TensorProtocol, proto: onnx.TensorProto) -> ir.TensorProtocol:
+    tensor.doc_string = proto.doc_string or None
+    tensor.metadata_props.update({entry.key: entry.value for entry in proto.metadata_props})
+    return tensor
+
+
+def _copy_fields(source: Message, target: Message, but: str) -> None:
+    for field, value in source.ListFields():
+        if field.name == but:
+            continue
+        if isinstance(value, Message):
+            getattr(target, field.name).CopyFrom(value)
+        elif hasattr(value, "extend"):
+            getattr(target, field.name).MergeFrom(value)
+        else:
+            setattr(target, field.name, value)
+
+
+def _open(path: Path) -> MappedFile:
+    origin = os.fspath(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ReadError(f"cannot be opened: {reason}", where=origin) from None
+    file = MappedFile(descriptor, origin)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise ReadError("not a file", where=origin)
+    if not file.size:
+        raise ReadError("the file is empty", where=origin)
+    return file
+
+
+def _without_weights(buffer: memoryview) -> tuple[bytes, dict[int, tuple[int, int]]]:
+    """The model's bytes without large raw data, and where that data is: initializer -> offset, length."""
+    model, graph = bytearray(), bytearray()
+    spans: dict[int, tuple[int, int]] = {}
+    count, has_graph = 0, False
+    for outer in fields(buffer, 0, len(buffer)):
+        if outer.number != MODEL_GRAPH or outer.kind != LENGTH:
+            model += buffer[outer.begin : outer.stop]
+            continue
+        has_graph = True
+        for inner in fields(buffer, outer.start, outer.stop):
+            if inner.number == GRAPH_INITIALIZER and inner.kind == LENGTH:
+                header, span = _without_raw_data(buffer, inner.start, inner.stop)
+                graph += opening(GRAPH_INITIALIZER, len(header)) + header
+                if span:
+                    spans[count] = span
+                count += 1
+            else:
+                graph += buffer[inner.begin : inner.stop]
+    if has_graph:
+        model += opening(MODEL_GRAPH, len(graph)) + graph
+    return bytes(model), spans
+
+
+def _without_raw_data(buffer: memoryview, start: int, stop: int) -> tuple[bytes, tuple[int, int] | None]:
+    if stop - start < LIFTED:
+        return bytes(buffer[start:stop]), None
+    raw = [f for f in fields(buffer, start, stop) if f.number == TENSOR_RAW_DATA and f.kind == LENGTH]
+    if not raw or raw[-1].stop - raw[-1].start < LIFTED:
+        return bytes(buffer[start:stop]), None
+    cuts = [start, *(edge for field in raw for edge in (field.begin, field.stop)), stop]
+    kept = b"".join(bytes(buffer[begin:end]) for begin, end in zip(cuts[::2], cuts[1::2], strict=True))
+    return kept, (raw[-1].start, raw[-1].stop - raw[-1].start)
+
+
+def _deserialized(proto: onnx.ModelProto) -> ir.Model:
+    try:
+        return ir.from_proto(proto)
+    except Exception as error:  # onnx-ir's own checks raise errors of many types, wrapped in each other
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ReadError(f"not a valid ONNX model: {' '.join(str(cause).split()) or type(cause).__name__}") from None
+
+
+def _resolve_external(model: ir.Model, files: DataFiles | None) -> None:
+    """Put a mapped tensor in the place of every external one, wherever it is."""
+
+    def mapped(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        if not isinstance(tensor, ir.ExternalTensor):
+            return tensor
+        if files is None:
+            raise ReadError(
+                f"the data of '{tensor.name}' is in another file, and a proto has no place to look for it",
+                hint="pass the model's path, or onnx.load(path) with its external data",
+            )
+        return files.tensor(tensor)
+
+    for graph in (*model.graphs(), *(graph for f in model.functions.values() for graph in f.subgraphs())):
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                value.const_value = mapped(value.const_value)
+    for node in _nodes(model):
+        for name, attribute in list(node.attributes.items()):
+            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
+                node.attributes[name] = ir.AttrTensor(name, mapped(attribute.value))
+            elif attribute.type == ir.AttributeType.TENSORS and attribute.value:
+                node.attributes[name] = ir.AttrTensors(name, [mapped(tensor) for tensor in attribute.value])
+
+
+def _nodes(model: ir.Model) -> Iterator[ir.Node]:
+    yield from model.graph.all_nodes()
+    for function in model.functions.values():
+        yield from function.all_nodes()
+
+
+def _within(origin: str, error: ReadError) -> ReadError:
+    """The same error, saying which model it is about."""
+    where = error.where if error.where.startswith(origin) else ", ".join(filter(None, (origin, error.where)))
+    return ReadError(_printable(error.what), where=_printable(where), hint=error.hint)
+
+
+def _printable(text: str) -> str:
+    """Names in a damaged file can hold anything; a message is one line."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

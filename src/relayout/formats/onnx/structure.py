@@ -1,0 +1,148 @@
+"""Is the graph a graph: every value made once, made before it is read, and no node waiting for itself?"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import onnx
+
+from relayout.errors import ReadError
+
+SHOWN = 3
+"""How many names one message lists."""
+
+
+@dataclass
+class _Scope:
+    """One graph or function body under inspection, inside the names of the graphs around it."""
+
+    place: str
+    outer: frozenset[str]
+    given: set[str] = field(default_factory=set)
+    made: dict[str, int] = field(default_factory=dict)
+    """Value -> the node that makes it."""
+
+
+def check_structure(model: onnx.ModelProto) -> bool:
+    """ReadError unless the main graph, its subgraphs and all functions are graphs; True if any is out of order.
+
+    Shadowing the name of an outer value is allowed, as runtimes allow it; the order of nodes is not required to be
+    topological, since it can be restored.
+    """
+    unsorted = [_check_graph(model.graph, frozenset(), "")[1]]
+    names = [f"{f.domain}.{f.name}:{getattr(f, 'overload', '')}".rstrip(":") for f in model.functions]
+    _refuse_repeated("", "function", names)
+    for function in model.functions:
+        place = f"function '{function.name}'"
+        _refuse_repeated(place, "input", function.input)
+        scope = _Scope(place, frozenset(), set(function.input))
+        unsorted.append(_check_nodes(scope, function.node, function.output)[1])
+    _refuse_recursion(model)
+    return any(unsorted)
+
+
+def _check_graph(graph: onnx.GraphProto, outer: frozenset[str], place: str) -> tuple[set[str], bool]:
+    """Names the graph reads from outside, and whether its nodes are out of order."""
+    inputs = [value.name for value in graph.input]
+    weights = [tensor.name for tensor in graph.initializer]
+    _refuse_repeated(place, "graph input", inputs)
+    _refuse_repeated(place, "initializer", weights)
+    if not all(inputs) or not all(weights):
+        raise ReadError("a graph input or initializer has no name", where=place or "the main graph")
+    if graph.sparse_initializer:
+        name = graph.sparse_initializer[0].values.name
+        raise ReadError(f"initializer '{name}' is sparse", where=place, hint="store it dense")
+    scope = _Scope(place, outer, {*inputs, *weights})
+    return _check_nodes(scope, graph.node, [value.name for value in graph.output])
+
+
+def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple[set[str], bool]:
+    for index, node in enumerate(nodes):
+        for name in filter(None, node.output):
+            if name in scope.made or name in scope.given:
+                raise ReadError(f"value '{name}' is made twice", where=_at(scope, node))
+            scope.made[name] = index
+    visible = scope.outer.union(scope.given, scope.made)
+    reads: list[set[str]] = []
+    unsorted = False
+    for node in nodes:
+        names = set(filter(None, node.input))
+        for attribute in node.attribute:
+            subgraphs = (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
+            for graph in subgraphs:
+                captured, crooked = _check_graph(graph, visible, f"{_at(scope, node)}, {attribute.name}")
+                names |= captured
+                unsorted |= crooked
+        reads.append(names)
+    missing = [(name, node) for names, node in zip(reads, nodes, strict=True) for name in sorted(names - visible)]
+    if missing:
+        listed = ", ".join(f"'{name}'" for name in list(dict.fromkeys(name for name, _ in missing))[:SHOWN])
+        raise ReadError(f"values are read that nothing makes: {listed}", where=_at(scope, missing[0][1]))
+    if lost := [name for name in outputs if name not in visible]:
+        raise ReadError(f"output '{lost[0]}' is made by nothing", where=scope.place or "the main graph")
+    unsorted |= _refuse_cycles(scope, nodes, reads)
+    return {name for names in reads for name in names if name not in scope.given and name not in scope.made}, unsorted
+
+
+def _refuse_cycles(scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: list[set[str]]) -> bool:
+    """Whether the nodes are out of order; ReadError if no order is one (Kahn 1962: what is left over is on a cycle)."""
+    before = [{scope.made[name] for name in names if name in scope.made} for names in reads]
+    if all(max(sources, default=-1) < index for index, sources in enumerate(before)):
+        return False
+    waiting = [len(sources) for sources in before]
+    readers: list[list[int]] = [[] for _ in nodes]
+    for index, sources in enumerate(before):
+        for source in sources:
+            readers[source].append(index)
+    ready = deque(index for index, count in enumerate(waiting) if not count)
+    left = len(nodes)
+    while ready:
+        left -= 1
+        for reader in readers[ready.popleft()]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                ready.append(reader)
+    if left:
+        # Walk upwards from a node that waits: among finitely many, one comes up again, and that one is on the cycle.
+        index, seen = next(i for i, count in enumerate(waiting) if count), set[int]()
+        while index not in seen:
+            seen.add(index)
+            index = min(source for source in before[index] if waiting[source])
+        raise ReadError("a cycle: a node waits for its own result", where=_at(scope, nodes[index]))
+    return True
+
+
+def _refuse_repeated(place: str, what: str, names: Iterable[str]) -> None:
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise ReadError(f"{what} '{repeated[0]}' occurs twice", where=place)
+
+
+def _refuse_recursion(model: onnx.ModelProto) -> None:
+    calls = {(f.domain, f.name): list(_operators(f.node)) for f in model.functions}
+    finished: set[tuple[str, str]] = set()
+    for start in calls:
+        path: list[tuple[str, str]] = []
+        stack = [(start, False)]
+        while stack:
+            function, leaving = stack.pop()
+            if leaving:
+                finished.add(path.pop())
+            elif function in path:
+                raise ReadError("the function calls itself", where=f"function '{function[1]}'")
+            elif function in calls and function not in finished:
+                path.append(function)
+                stack += [(function, True), *((called, False) for called in calls[function])]
+
+
+def _operators(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:
+    for node in nodes:
+        yield node.domain, node.op_type
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _operators(graph.node)
+
+
+def _at(scope: _Scope, node: onnx.NodeProto) -> str:
+    return f"{scope.place + ', ' if scope.place else ''}{node.op_type} '{node.name or next(iter(node.output), '')}'"

@@ -1,0 +1,87 @@
+"""The protobuf wire format, as much of it as reading and writing weights in place needs.
+
+A message is a run of fields in any order; a field is a tag (`number << 3 | wire type`, a varint) and its payload. A
+message cut into two runs of fields that follow each other is the same message, and an embedded message is its length
+and its fields: so weights can be left out on reading, and spliced in on writing, with sums over lengths alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from relayout.errors import ReadError
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+
+MODEL_GRAPH, GRAPH_INITIALIZER, TENSOR_RAW_DATA = 7, 5, 9
+"""Field numbers of onnx.proto: `ModelProto.graph`, `GraphProto.initializer`, `TensorProto.raw_data`."""
+
+LIMIT = 2**31 - 1
+"""The most bytes protobuf's own readers accept for one message."""
+
+
+class Field(NamedTuple):
+    """One field: where its tag begins, where its payload begins and ends."""
+
+    number: int
+    kind: int
+    begin: int
+    start: int
+    stop: int
+
+
+def varint(value: int) -> bytes:
+    """A non-negative integer, seven bits a byte, least significant first: `300 -> ac 02`."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def opening(number: int, length: int) -> bytes:
+    """Tag and length of an embedded message or string of `length` bytes."""
+    return varint(number << 3 | LENGTH) + varint(length)
+
+
+def fields(buffer: memoryview, start: int, stop: int) -> Iterator[Field]:
+    """The fields of the message in `buffer[start:stop]`; ReadError where the bytes are not a message."""
+    position = start
+    while position < stop:
+        begin = position
+        tag, position = _varint_at(buffer, position, stop)
+        number, kind = tag >> 3, tag & 7
+        if kind == VARINT:
+            _, end = _varint_at(buffer, position, stop)
+        elif kind == LENGTH:
+            length, position = _varint_at(buffer, position, stop)
+            end = position + length
+        elif kind in (FIXED64, FIXED32):
+            end = position + (8 if kind == FIXED64 else 4)
+        else:
+            raise _damaged(f"a field of wire type {kind}", begin)
+        if number == 0:
+            raise _damaged("field number 0", begin)
+        if end > stop:
+            raise _damaged(f"field {number} ends at byte {end}, behind the end of what holds it ({stop})", begin)
+        yield Field(number, kind, begin, position, end)
+        position = end
+
+
+def _varint_at(buffer: memoryview, position: int, stop: int) -> tuple[int, int]:
+    value = shift = 0
+    begin = position
+    while position < stop and shift < 70:
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise _damaged("an integer that does not end", begin)
+
+
+def _damaged(what: str, byte: int) -> ReadError:
+    return ReadError(f"not an ONNX model, or a damaged one: {what}", where=f"byte {byte}")

@@ -1,0 +1,153 @@
+"""ONNX out: streamed, atomic, and the same bytes for the same model.
+
+The file is what protobuf would write, fields in another order: the model's own fields, then the graph's length, the
+graph's own fields, and each initializer as header and raw data. All lengths follow from types and shapes, so one weight
+at a time is in memory, and never twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from relayout.errors import RelayoutError, WriteError
+from relayout.formats.onnx.atomic import Replacement
+from relayout.formats.onnx.parts import Weight, one_line, split, wrong_length
+from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TENSOR_RAW_DATA, opening
+
+EXTERNAL = 1 << 10
+"""Tensors below this size stay in the model, as others' readers expect of shapes and scalars."""
+
+PAGE, GRANULE = 1 << 12, 1 << 16
+"""External tensors begin at a page, large ones at Windows' granularity of mapping: then a runtime can map them."""
+
+
+def write(model: ir.Model, path: str | Path, *, external_data: bool | None = None, overwrite: bool = True) -> None:
+    """Write the model to `path`, or nothing.
+
+    Args:
+        model: the model; it is not changed. `check` it first.
+        path: the file. If it is the model's own source, or one of its data files, that is replaced at the end.
+        external_data: weights in `<path>.data`; by default only if the model is above 2 GiB.
+        overwrite: whether an existing file may be replaced.
+
+    Raises:
+        WriteError: the file cannot be written, exists, or would be above 2 GiB. Nothing has been written.
+    """
+    target = Path(path)
+    data = target.with_name(target.name + ".data")
+    proto, weights = split(model)
+    plan = _Plan.of(proto, weights)
+    if external_data or (external_data is None and plan.length > LIMIT):
+        plan = _Plan.of(proto, weights, data.name)
+    if plan.length > LIMIT:
+        raise WriteError(f"the model would be {plan.length} bytes, above protobuf's 2 GiB; allow external data")
+    try:
+        with Replacement(overwrite) as files:
+            if plan.external:
+                files.write(data, plan.data())
+            files.write(target, plan.model())
+    except RelayoutError:
+        raise
+    except OSError as error:
+        raise WriteError(f"cannot write '{target}': {error.strerror or error}") from error
+    except Exception as error:  # a lazy tensor runs code of its own
+        raise WriteError(f"cannot write '{target}': {one_line(error)}") from error
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An initializer with its header ready; its data follows the header, or lies at `offset` of the data file."""
+
+    weight: Weight
+    header: bytes
+    inline: int
+    offset: int = -1
+
+    @property
+    def length(self) -> int:
+        return len(self.header) + self.inline
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """All that is to be written, with all lengths known."""
+
+    head: bytes
+    graph: bytes
+    entries: list[_Entry]
+    external: bool
+
+    @classmethod
+    def of(cls, proto: onnx.ModelProto, weights: list[Weight], location: str = "") -> _Plan:
+        entries, end = [], 0
+        for weight in weights:
+            if location and weight.size >= EXTERNAL:
+                step = GRANULE if weight.size >= 16 * GRANULE else PAGE
+                offset = -(-end // step) * step
+                end = offset + weight.size
+                entries.append(_external_entry(weight, location, offset))
+            else:
+                entries.append(_inline_entry(weight))
+        shell = onnx.ModelProto()
+        shell.CopyFrom(proto)
+        shell.ClearField("graph")
+        head, graph = (message.SerializeToString(deterministic=True) for message in (shell, proto.graph))
+        return cls(head, graph, entries, end > 0)
+
+    @property
+    def graph_length(self) -> int:
+        return len(self.graph) + sum(len(opening(GRAPH_INITIALIZER, e.length)) + e.length for e in self.entries)
+
+    @property
+    def length(self) -> int:
+        return len(self.head) + len(opening(MODEL_GRAPH, self.graph_length)) + self.graph_length
+
+    def model(self) -> Iterator[bytes | memoryview]:
+        yield self.head
+        yield opening(MODEL_GRAPH, self.graph_length)
+        yield self.graph
+        for entry in self.entries:
+            yield opening(GRAPH_INITIALIZER, entry.length)
+            yield entry.header
+            if entry.offset < 0:
+                yield from _measured(entry.weight)
+
+    def data(self) -> Iterator[bytes | memoryview]:
+        end = 0
+        for entry in self.entries:
+            if entry.offset >= 0:
+                yield bytes(entry.offset - end)
+                yield from _measured(entry.weight)
+                end = entry.offset + entry.weight.size
+
+
+def _inline_entry(weight: Weight) -> _Entry:
+    header = weight.header().SerializeToString(deterministic=True)
+    if weight.is_string:
+        return _Entry(weight, header, 0)
+    return _Entry(weight, header + opening(TENSOR_RAW_DATA, weight.size), weight.size)
+
+
+def _external_entry(weight: Weight, location: str, offset: int) -> _Entry:
+    header = weight.header()
+    header.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", weight.size)):
+        header.external_data.add(key=key, value=str(value))
+    return _Entry(weight, header.SerializeToString(deterministic=True), 0, offset)
+
+
+def _measured(weight: Weight) -> Iterator[bytes | memoryview]:
+    """The weight's data; WriteError if it is not as long as the lengths before it say."""
+    if weight.is_string:
+        return
+    length = 0
+    for chunk in weight.chunks():
+        length += len(chunk)
+        yield chunk
+    if length != weight.size:
+        raise WriteError(wrong_length(weight, length))

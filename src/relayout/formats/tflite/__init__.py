@@ -1,0 +1,11 @@
+"""TensorFlow Lite models: a checked reader and a literal import to ONNX.
+
+`read(path)` gives an `onnx_ir.Model`. The parts, each on top of the one before it:
+`flatbuffer` (bytes -> tables), `schema` and `enums` (the rows), `model` (tables -> checked values),
+`builder`, `tensors` and `operation` (the ONNX graph under construction), `operators/` (one function an operator).
+"""
+
+from relayout.formats.tflite.importer import read
+from relayout.formats.tflite.registry import coverage
+
+__all__ = ["coverage", "read"]

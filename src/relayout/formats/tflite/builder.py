@@ -1,0 +1,136 @@
+"""The ONNX graph under construction: unique names, values with type and shape, nodes, initializers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.formats.tflite.model import MAX_NAME
+
+Dim = int | str | None
+"""A dimension: its extent, the name of an extent known at run time, or None where nothing is known."""
+
+Dims = tuple[Dim, ...]
+
+
+def dims(value: ir.Value) -> Dims:
+    """The shape of a value."""
+    if value.shape is None:
+        raise ValueError(f"{value.name} has no shape")
+    return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
+
+
+def permuted(shape: Dims, perm: Sequence[int]) -> Dims:
+    """The shape after a Transpose."""
+    return tuple(shape[axis] for axis in perm)
+
+
+def broadcast(*shapes: Dims) -> Dims:
+    """The shape of an elementwise operator's output, aligned from the right."""
+    rank = max(len(shape) for shape in shapes)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(_broadcast_dim(column) for column in zip(*padded, strict=True))
+
+
+def _broadcast_dim(column: tuple[Dim, ...]) -> Dim:
+    larger = [dim for dim in column if dim != 1]
+    fixed = [dim for dim in larger if isinstance(dim, int)]
+    if fixed or not larger:
+        return fixed[0] if fixed else 1
+    # Two different names, or an unknown beside a name, may stand for 1 and n.
+    return larger[0] if len(set(larger)) == 1 else None
+
+
+class Names:
+    """Gives every value and node a name of its own."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def unique(self, wanted: str) -> str:
+        """`wanted`, or `wanted_1`, `wanted_2`, ... if that is taken."""
+        name = wanted
+        while name in self._taken:
+            self._next[wanted] = self._next.get(wanted, 0) + 1
+            name = f"{wanted}_{self._next[wanted]}"
+        self._taken.add(name)
+        return name
+
+
+class Builder:
+    """Collects the nodes and initializers of one ONNX graph."""
+
+    def __init__(self, opset: int) -> None:
+        self.opset = opset
+        self.names = Names()
+        self.node_names = Names()
+        self.nodes: list[ir.Node] = []
+        self.initializers: list[ir.Value] = []
+
+    def value(self, name: str, dtype: ir.DataType, shape: Dims) -> ir.Value:
+        """A value without a producer, under exactly this name."""
+        return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape))
+
+    def initializer(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
+        """A constant, under a unique name made from this one."""
+        value = ir.Value(
+            name=self.names.unique(name),
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(tensor.shape),
+            const_value=tensor,
+        )
+        tensor.name = value.name
+        self.initializers.append(value)
+        return value
+
+    def array(self, name: str, array: npt.NDArray[Any]) -> ir.Value:
+        """A small constant from a numpy array."""
+        return self.initializer(name, ir.Tensor(np.asarray(array)))
+
+    @contextmanager
+    def body(self) -> Iterator[list[ir.Node]]:
+        """Collect the nodes that are emitted within in a list of their own: the body of a Scan, Loop or If."""
+        outer, self.nodes = self.nodes, []
+        try:
+            yield self.nodes
+        finally:
+            self.nodes = outer
+
+    def emit(
+        self,
+        op_type: str,
+        inputs: Iterable[ir.Value | None],
+        outputs: Sequence[tuple[str, ir.DataType, Dims]],
+        *,
+        source: str = "",
+        **attributes: Any,
+    ) -> tuple[ir.Value, ...]:
+        """Append one node of the standard domain.
+
+        Args:
+            op_type: ONNX operator.
+            inputs: values, None for an operand left out.
+            outputs: (name, element type, shape) for each output; the names are made unique.
+            source: the TFLite operator that this node is a part of.
+            attributes: those that are None are left out.
+        """
+        given = list(inputs)
+        while given and given[-1] is None:
+            given.pop()
+        node = ir.node(
+            op_type,
+            given,
+            {name: value for name, value in attributes.items() if value is not None},
+            outputs=[self.value(self.names.unique(name), dtype, shape) for name, dtype, shape in outputs],
+            name=self.node_names.unique(f"{outputs[0][0][:MAX_NAME]}/{op_type}"),
+        )
+        if source:
+            node.metadata_props["relayout.source"] = source
+        self.nodes.append(node)
+        return tuple(node.outputs)

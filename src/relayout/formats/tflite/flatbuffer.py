@@ -1,0 +1,243 @@
+"""Read FlatBuffers from untrusted bytes, driven by schema rows: every offset, length and index is checked first.
+
+A FlatBuffers table is a position whose first four bytes point back at a vtable; the vtable says where each field lies.
+Nothing stops a damaged file from pointing anywhere, from sharing one table a million times, or from declaring a vector
+longer than the file. Three rules keep the work inside the file's size:
+
+1. Every read is preceded by a check of its bounds; what fails raises `ReadError` with the field's path and byte.
+2. Vectors of numbers are numpy views, never copies; tables, strings and vectors of tables are decoded once per place.
+3. What is described is counted, at every mention, raw bytes (constants) excepted. A sound file says little twice, so
+   `OVERLAP` times the file's length is the limit, and whoever walks over all fields later does no more work than that.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from relayout.errors import ReadError
+
+MAX_DEPTH = 32
+"""Tables inside tables; the TFLite schema needs seven."""
+
+OVERLAP = 4
+"""How often a file's bytes may be described: writers may share equal names and shapes, so once would be too strict."""
+
+_SCALARS = {
+    "bool": struct.Struct("<?"),
+    "int8": struct.Struct("<b"),
+    "uint8": struct.Struct("<B"),
+    "int16": struct.Struct("<h"),
+    "uint16": struct.Struct("<H"),
+    "int32": struct.Struct("<i"),
+    "uint32": struct.Struct("<I"),
+    "int64": struct.Struct("<q"),
+    "uint64": struct.Struct("<Q"),
+    "float32": struct.Struct("<f"),
+}
+_U16, _I32, _U32 = _SCALARS["uint16"], _SCALARS["int32"], _SCALARS["uint32"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One field of a table: its slot in the vtable, its name, its type, and the value it has when absent."""
+
+    slot: int
+    name: str
+    type: str
+    default: bool | int | float = 0
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The facts a reader needs: the rows of each table, the members of each union, the integer under each enum."""
+
+    tables: Mapping[str, tuple[Row, ...]]
+    unions: Mapping[str, tuple[str, ...]]
+    enums: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A decoded table: its fields are its attributes, absent ones at their defaults.
+
+    Absent vectors are empty, absent strings are "", absent tables and unions are None.
+    """
+
+    kind: str
+    byte: int
+    fields: dict[str, Any] = field(repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.fields[name]
+        except KeyError:
+            raise AttributeError(f"{self.kind} has no field {name!r}") from None
+
+
+def empty_table(schema: Schema, kind: str) -> Table:
+    """A table in which every field is absent."""
+    return Table(kind, 0, {row.name: _absent(row, schema) for row in schema.tables[kind]})
+
+
+def read_root(data: memoryview, schema: Schema, kind: str, identifier: bytes) -> Table:
+    """Decode the root table of a file.
+
+    Args:
+        data: the whole file.
+        schema: the rows.
+        kind: the root table's name.
+        identifier: the four bytes at position 4 by which a file shows what it is.
+    """
+    return _Reader(data, schema).root(kind, identifier)
+
+
+def _absent(row: Row, schema: Schema) -> Any:
+    if row.type in _SCALARS or row.type in schema.enums:
+        return row.default
+    if row.type == "string":
+        return ""
+    if row.type.startswith("["):
+        element = row.type[1:-1]
+        return np.empty(0, _dtype(element)) if element in _SCALARS else ()
+    return None
+
+
+def _dtype(scalar: str) -> np.dtype[Any]:
+    return np.dtype(scalar).newbyteorder("<")
+
+
+class _Reader:
+    def __init__(self, data: memoryview, schema: Schema) -> None:
+        self.data, self.schema, self.size = data, schema, len(data)
+        self.budget = OVERLAP * self.size
+        self.done: dict[tuple[str, int], Any] = {}
+
+    def root(self, kind: str, identifier: bytes) -> Table:
+        if self.size < 8:
+            raise ReadError(f"the file has {self.size} bytes, too few for a model", where="byte 0")
+        found = bytes(self.data[4:8])
+        if found != identifier:
+            raise ReadError(
+                f"the file is no {identifier.decode()} flatbuffer (its identifier is {found!r})",
+                where="byte 4",
+                hint="give a .tflite model",
+            )
+        return self.table(kind, self.indirect(0, "the root"), "", 0)
+
+    # Places: each returns a position that has been checked.
+
+    def check(self, position: int, length: int, path: str) -> None:
+        if position < 0 or length < 0 or position + length > self.size:
+            raise self.error(f"points {length} bytes past the end of the file ({self.size} bytes)", path, position)
+
+    def error(self, what: str, path: str, byte: int) -> ReadError:
+        return ReadError(f"{path or 'the model'} {what}", where=f"byte {byte}", hint="the file is damaged or cut short")
+
+    def spend(self, amount: int, path: str, byte: int) -> None:
+        self.budget -= amount
+        if self.budget < 0:
+            raise self.error("describes more than the file holds: its parts overlap", path, byte)
+
+    def indirect(self, position: int, path: str) -> int:
+        self.check(position, 4, path)
+        target: int = position + _U32.unpack_from(self.data, position)[0]
+        self.check(target, 4, path)
+        return target
+
+    # Values.
+
+    def table(self, kind: str, position: int, path: str, depth: int) -> Table:
+        seen = self.done.get((kind, position))
+        if seen is not None:
+            return seen  # type: ignore[no-any-return]
+        if depth > MAX_DEPTH:
+            raise self.error(f"is nested deeper than {MAX_DEPTH} tables", path, position)
+        self.check(position, 4, path)
+        vtable: int = position - _I32.unpack_from(self.data, position)[0]
+        self.check(vtable, 4, path)
+        vtable_size, table_size = _U16.unpack_from(self.data, vtable)[0], _U16.unpack_from(self.data, vtable + 2)[0]
+        if vtable_size < 4 or vtable_size % 2 or table_size < 4:
+            raise self.error(f"has an impossible vtable ({vtable_size} and {table_size} bytes)", path, vtable)
+        self.check(vtable, vtable_size, path)
+        self.check(position, table_size, path)
+        self.spend(4, path, position)
+        fields: dict[str, Any] = {}
+        for row in self.schema.tables[kind]:
+            entry = 4 + 2 * row.slot
+            offset = _U16.unpack_from(self.data, vtable + entry)[0] if entry + 2 <= vtable_size else 0
+            here = f"{path}.{row.name}" if path else row.name
+            if offset == 0:
+                fields[row.name] = _absent(row, self.schema)
+            else:
+                self.spend(1, here, position)
+                fields[row.name] = self.value(row, position, offset, table_size, fields, here, depth)
+        decoded = Table(kind, position, fields)
+        self.done[kind, position] = decoded
+        return decoded
+
+    def value(
+        self, row: Row, table: int, offset: int, table_size: int, fields: dict[str, Any], path: str, depth: int
+    ) -> Any:
+        scalar = _SCALARS.get(self.schema.enums.get(row.type, row.type))
+        width = scalar.size if scalar else 4
+        place = table + offset
+        if offset < 4 or offset + width > table_size:
+            raise self.error(f"lies outside its table ({offset} of {table_size} bytes)", path, place)
+        if scalar:
+            return scalar.unpack_from(self.data, place)[0]
+        target = self.indirect(place, path)
+        if row.type == "string":
+            return self.string(target, path)
+        if row.type.startswith("["):
+            return self.vector(row.type[1:-1], target, path, depth)
+        if row.type in self.schema.unions:
+            return self.union(row, target, fields, path, depth)
+        return self.table(row.type, target, path, depth + 1)
+
+    def union(self, row: Row, target: int, fields: dict[str, Any], path: str, depth: int) -> Table | None:
+        members, chosen = self.schema.unions[row.type], fields[f"{row.name}_type"]
+        if chosen == 0:
+            return None
+        if chosen >= len(members):
+            # A newer schema's member: its operator says what it lacks, so the file as a whole stays readable.
+            return Table(f"{row.type} {chosen}", target, {})
+        return self.table(members[chosen], target, path, depth + 1)
+
+    def string(self, position: int, path: str) -> str:
+        start, length = position + 4, _U32.unpack_from(self.data, position)[0]
+        self.check(start, length, path)
+        self.spend(4 + length, path, position)
+        seen = self.done.get(("string", position))
+        if seen is not None:
+            return seen  # type: ignore[no-any-return]
+        try:
+            text = bytes(self.data[start : start + length]).decode("utf-8")
+        except UnicodeDecodeError:
+            raise self.error("is not UTF-8 text", path, start) from None
+        self.done["string", position] = text
+        return text
+
+    def vector(self, element: str, position: int, path: str, depth: int) -> Any:
+        start, length = position + 4, _U32.unpack_from(self.data, position)[0]
+        scalar = _SCALARS.get(element)
+        width = scalar.size if scalar else 4
+        if length * width > self.size - start:
+            raise self.error(f"declares {length} elements, more than the file has room for", path, position)
+        if width > 1:
+            self.spend(4 + width * length, path, position)
+        if scalar:
+            return np.frombuffer(self.data, _dtype(element), length, start)
+        seen = self.done.get((f"[{element}]", position))
+        if seen is not None:
+            return seen
+        items = tuple(
+            self.table(element, self.indirect(start + 4 * i, f"{path}[{i}]"), f"{path}[{i}]", depth + 1)
+            for i in range(length)
+        )
+        self.done[f"[{element}]", position] = items
+        return items

@@ -1,0 +1,172 @@
+"""Read a TFLite model as an ONNX model, literally: same operators, same order of axes, same names, same weights.
+
+Nothing is folded, pushed or cancelled here. Where ONNX wants channels first, the operator stands between two Transposes;
+whoever decides layouts later finds all of them and removes what can be removed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx_ir as ir
+
+from relayout.errors import ReadError, RelayoutError, UnsupportedError
+from relayout.formats.tflite.builder import Builder
+from relayout.formats.tflite.model import Model, Operator, Signature, Subgraph, load
+from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.registry import Unsupported, entries
+from relayout.formats.tflite.tensors import Tensors
+
+IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
+"""Opsets that can be written -> the IR version that came with them."""
+
+
+def read(source: Path | str | bytes, *, opset: int = 21, dequantize: bool = False) -> ir.Model:
+    """Read a TFLite model as an ONNX model that computes the same.
+
+    1. Quantized tensors hold the integers that the file's tensors hold; each operator dequantizes its operands and
+       quantizes its result. Operators that only move elements act on the integers.
+    2. Constants are views into the file, which stays mapped as long as the model lives.
+    3. Every value has a type and a shape; dimensions known only at run time have names.
+
+    Args:
+        source: a path, or the file's bytes.
+        opset: ONNX opset to write, 18 to 23.
+        dequantize: write a float model: constants become real numbers, and nothing is quantized at run time.
+
+    Raises:
+        ReadError: the file is no TFLite model, or is damaged.
+        UnsupportedError: operators without a translation: all of them, counted.
+    """
+    if opset not in IR_VERSIONS:
+        raise RelayoutError(f"opset {opset} cannot be written; choose {min(IR_VERSIONS)} to {max(IR_VERSIONS)}")
+    data = source if isinstance(source, bytes) else Path(source)
+    model = load(data)
+    signature = model.signatures[0] if model.signatures else None
+    subgraph = model.subgraphs[signature.subgraph if signature else 0]
+    stem = "main" if isinstance(data, bytes) else data.stem
+    return _Import(model, subgraph, signature, opset, dequantize).run(subgraph.name or stem)
+
+
+class _Import:
+    def __init__(
+        self, model: Model, subgraph: Subgraph, signature: Signature | None, opset: int, dequantize: bool
+    ) -> None:
+        self.model, self.subgraph, self.signature = model, subgraph, signature
+        self.builder = Builder(opset)
+        self.tensors = Tensors(subgraph, self.builder, dequantize=dequantize)
+        self.unsupported: dict[str, tuple[int, str]] = {}
+        self.tainted: set[int] = set()
+
+    def run(self, name: str) -> ir.Model:
+        extra = self.name_interface()
+        self.tensors.name_all()
+        inputs = [self.graph_input(index, first=i == 0) for i, index in enumerate(self.subgraph.inputs)]
+        for operator in self.subgraph.operators:
+            self.translate(operator)
+        if self.unsupported:
+            raise UnsupportedError(self.unsupported)
+        outputs = self.graph_outputs(extra)
+        graph = ir.Graph(
+            inputs,
+            outputs,
+            nodes=self.builder.nodes,
+            initializers=self.builder.initializers,
+            opset_imports={"": self.builder.opset},
+            name=name,
+        )
+        return ir.Model(
+            graph,
+            ir_version=IR_VERSIONS[self.builder.opset],
+            producer_name="relayout",
+            doc_string=self.model.description or None,
+            metadata_props={"relayout.source_format": "tflite"},
+        )
+
+    # The interface.
+
+    def name_interface(self) -> list[str]:
+        """Give inputs and outputs the names that the signature has for them; returns a name for each output."""
+        signature = self.signature
+        given = {index: name for name, index in reversed(signature.inputs if signature else ()) if name}
+        wanted = {index: name for name, index in reversed(signature.outputs if signature else ()) if name}
+        names, unique = self.tensors.names, self.builder.names.unique
+        for index in self.subgraph.inputs:
+            if index in given and index not in names:
+                names[index] = unique(given[index])
+        outputs = []
+        for index in self.subgraph.outputs:
+            fallback = wanted.get(index) or self.subgraph.tensors[index].name or f"tensor_{index}"
+            if index in wanted and index not in names:
+                names[index] = unique(wanted[index])
+            outputs.append(fallback)
+        return outputs
+
+    def graph_input(self, index: int, *, first: bool) -> ir.Value:
+        tensor = self.subgraph.tensors[index]
+        shape = tuple(
+            dim if dim is not None else "batch" if first and axis == 0 else self.tensors.symbol(tensor, axis)
+            for axis, dim in enumerate(self.tensors.declared(tensor))
+        )
+        try:
+            dtype = self.tensors.dtype(tensor)
+        except Unsupported as problem:
+            raise UnsupportedError({f"input of {problem.reason}": (1, tensor.place)}) from None
+        value = self.builder.value(self.tensors.names[index], dtype, shape)
+        self.tensors.bind(tensor, value)
+        self.record(value, index)
+        return value
+
+    def graph_outputs(self, names: list[str]) -> list[ir.Value]:
+        """The outputs; one that no node computes, or that is there twice, is given a node and a name of its own."""
+        outputs: list[ir.Value] = []
+        for index, name in zip(self.subgraph.outputs, names, strict=True):
+            try:
+                value = self.tensors.value(self.subgraph.tensors[index])
+            except Unsupported as problem:
+                raise UnsupportedError({f"output: {problem.reason}": (1, self.subgraph.place)}) from None
+            if value.producer() is None or any(value is other for other in outputs):
+                shape, dtype = value.shape, value.dtype
+                if shape is None or dtype is None:
+                    raise ValueError(f"{value.name} has no type")
+                dims = tuple(d if isinstance(d, int) else d.value for d in shape)
+                (value,) = self.builder.emit("Identity", [value], [(name, dtype, dims)])
+            self.record(value, index)
+            outputs.append(value)
+        return outputs
+
+    def record(self, value: ir.Value, index: int) -> None:
+        own = self.subgraph.tensors[index].name
+        if own and own != value.name:
+            value.metadata_props["relayout.tensor"] = own
+
+    # The operators.
+
+    def translate(self, operator: Operator) -> None:
+        entry = entries().get(operator.name)
+        tainted = any(index in self.tainted for index in operator.inputs)
+        try:
+            if entry is None:
+                raise Unsupported("no translation")
+            try:
+                entry.translate(Operation(operator, entry, self.tensors))
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                # Operands that contradict each other show first where a translation computes with them.
+                raise ReadError(
+                    f"{operator.name} does not fit its operands ({type(error).__name__}: {error})", where=operator.place
+                ) from error
+        except Unsupported as problem:
+            if entry is None or not tainted:
+                key = operator.name if entry is None else f"{operator.name} ({problem.reason})"
+                count, place = self.unsupported.get(key, (0, operator.place))
+                self.unsupported[key] = (count + 1, place)
+            self.give_up(operator)
+        except ReadError:
+            if not tainted:
+                raise
+            self.give_up(operator)
+
+    def give_up(self, operator: Operator) -> None:
+        for index in operator.outputs:
+            self.tainted.add(index)
+            self.tensors.placeholder(self.subgraph.tensors[index])

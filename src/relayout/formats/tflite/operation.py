@@ -1,0 +1,322 @@
+"""One TFLite operator while it is translated: its operands as ONNX values, and ways to emit nodes and hand over results.
+
+Two views of an operand: `stored` is what lies in memory (integers if the tensor is quantized), `real` is what it means
+(a DequantizeLinear of this operator's own, so that runtimes recognise dequantize - operator - quantize units).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite import activation
+from relayout.formats.tflite.builder import Builder, Dim, Dims, dims, permuted
+from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.flatbuffer import Table, empty_table
+from relayout.formats.tflite.model import MAX_RANK, Operator, Tensor
+from relayout.formats.tflite.registry import Entry, Unsupported
+from relayout.formats.tflite.schema import SCHEMA
+from relayout.formats.tflite.tensors import DTYPES, QUANTIZED_TYPES, Tensors, array, dequantized
+
+MOVABLE = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
+"""Quantized types on which a data movement may act directly, unless ONNX Runtime's kernel takes fewer."""
+
+BYTES_ONLY = (TensorType.INT8, TensorType.UINT8)
+"""Quantized types that ONNX Runtime's Pad, MaxPool and Resize take."""
+
+
+class Operation:
+    """A TFLite operator and its place in the ONNX graph."""
+
+    INT64 = ir.DataType.INT64
+
+    def __init__(self, operator: Operator, entry: Entry, tensors: Tensors) -> None:
+        self.operator, self.tensors = operator, tensors
+        self.builder: Builder = tensors.builder
+        self.options = self._options(entry)
+        self.source = f"{operator.name} {operator.place}"
+
+    def _options(self, entry: Entry) -> Table:
+        found = self.operator.options
+        if found is None:
+            return empty_table(SCHEMA, entry.options) if entry.options else Table("", 0, {})
+        if entry.options and found.kind != entry.options:
+            raise ReadError(f"{self.operator.name} has {found.kind}, not {entry.options}", where=self.operator.place)
+        return found
+
+    # What the file says.
+
+    def has(self, i: int) -> bool:
+        """Whether operand i is given."""
+        return i < len(self.operator.inputs) and self.operator.inputs[i] >= 0
+
+    def input(self, i: int) -> Tensor:
+        """The tensor of operand i."""
+        if not self.has(i):
+            raise ReadError(f"{self.operator.name} lacks operand {i}", where=f"{self.operator.place}.inputs")
+        return self.tensors.subgraph.tensors[self.operator.inputs[i]]
+
+    def output(self, i: int = 0) -> Tensor:
+        """The tensor of result i."""
+        if i >= len(self.operator.outputs):
+            raise ReadError(f"{self.operator.name} lacks result {i}", where=f"{self.operator.place}.outputs")
+        return self.tensors.subgraph.tensors[self.operator.outputs[i]]
+
+    def require_rank(self, i: int, *ranks: int) -> int:
+        """The rank of operand i, refused unless it is one of these."""
+        rank = len(dims(self.stored(i)))
+        if rank not in ranks:
+            wanted = " or ".join(map(str, ranks))
+            raise ReadError(f"operand {i} of {self.operator.name} has rank {rank}, not {wanted}", where=self.place)
+        return rank
+
+    @property
+    def place(self) -> str:
+        """Where the operator stands in the file."""
+        return self.operator.place
+
+    def is_constant(self, i: int) -> bool:
+        """Whether operand i lies in the file."""
+        return self.tensors.is_constant(self.input(i)) or self.stored(i).const_value is not None
+
+    def constant(self, i: int) -> npt.NDArray[Any]:
+        """The elements of operand i as stored, which must be in the file."""
+        if not self.is_constant(i):
+            raise Unsupported(f"operand {i} is computed, not constant")
+        return array(self.input(i))
+
+    def integers(self, i: int, at_most: int = MAX_RANK) -> list[int]:
+        """A short constant operand as Python integers. The limit keeps damaged files from costing time."""
+        values = self.constant(i).reshape(-1)
+        if values.size > at_most:
+            raise ReadError(f"operand {i} of {self.operator.name} has {values.size} elements", where=self.place)
+        return [int(v) for v in values]
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front."""
+        if not -rank <= axis < rank:
+            raise ReadError(f"{self.operator.name} has axis {axis} of {rank} dimensions", where=self.place)
+        return axis % rank
+
+    # Operands as values.
+
+    def stored(self, i: int) -> ir.Value:
+        """Operand i as it lies in memory."""
+        return self.tensors.value(self.input(i))
+
+    def real(self, i: int, perm: Sequence[int] | None = None) -> ir.Value:
+        """Operand i as real numbers, with its axes in another order if `perm` is given.
+
+        The Transpose comes first, on the integers: they are a quarter of the bytes.
+        """
+        if perm is None:
+            return self.dequantize(i, self.stored(i))
+        quantization = self.tensors.quantization(self.input(i))
+        axis = list(perm).index(quantization.axis) if quantization and quantization.per_channel else None
+        return self.dequantize(i, self.transpose(self.stored(i), perm), axis)
+
+    def dequantize(self, i: int, value: ir.Value, axis: int | None = None) -> ir.Value:
+        """The real numbers of a value that holds operand i's integers, perhaps reordered or reshaped.
+
+        Args:
+            i: the operand whose parameters count.
+            value: the integers.
+            axis: where the axis of the scales is now, if there are several and it has moved.
+        """
+        tensor = self.input(i)
+        quantization = self.tensors.quantization(tensor)
+        if quantization is None:
+            if tensor.type in MOVABLE and tensor.quantization is None:
+                raise Unsupported(f"arithmetic on {tensor.type.name} without quantization parameters")
+            return value
+        if quantization.per_channel and axis is None:
+            axis = quantization.axis
+        scale, zero_point = self.tensors.parameters(tensor)
+        name = self.tensors.hint(tensor, "dequantized")
+        return self.emit(
+            "DequantizeLinear", [value, scale, zero_point], dims(value), ir.DataType.FLOAT, name=name, axis=axis
+        )
+
+    def raw(self, i: int) -> ir.Value:
+        """Operand i as the integers that the file's tensor holds, even where the graph computes with real numbers."""
+        tensor, value = self.input(i), self.stored(i)
+        if not self.tensors.dequantize or self.tensors.dtype(tensor) == DTYPES.get(tensor.type):
+            return value
+        scale, zero_point = self.tensors.parameters(tensor)
+        return self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype)
+
+    def bias(self, i: int, weights: int | None = None) -> ir.Value | None:
+        """An optional bias: float as it is, int32 through DequantizeLinear, int64 as float (ONNX has no other way).
+
+        Args:
+            i: the operand.
+            weights: the operand that the bias' scale follows where the file leaves the scale out.
+        """
+        if not self.has(i):
+            return None
+        tensor, value = self.input(i), self.stored(i)
+        if tensor.type not in (TensorType.INT32, TensorType.INT64):
+            return self.real(i)
+        quantization = tensor.quantization
+        if quantization is None or not self.is_constant(i):
+            raise Unsupported(f"{tensor.type.name} bias without a scale" if self.is_constant(i) else "computed bias")
+        if tensor.type == TensorType.INT64 or self.tensors.dequantize:
+            shape = ir.Shape(tensor.shape)
+            lazy = ir.LazyTensor(lambda: ir.Tensor(dequantized(tensor, quantization)), ir.DataType.FLOAT, shape)
+            return self.builder.initializer(self.tensors.hint(tensor, "dequantized"), lazy)
+        scale = quantization.scale.reshape((-1,) if quantization.per_channel else ())
+        return self.emit(
+            "DequantizeLinear",
+            [value, self.builder.array(self.tensors.hint(tensor, "scale"), scale)],
+            dims(value),
+            ir.DataType.FLOAT,
+            name=self.tensors.hint(tensor, "dequantized"),
+            axis=quantization.axis if quantization.per_channel else None,
+        )
+
+    def carried(
+        self, *operands: int, types: Sequence[TensorType] = MOVABLE, fused: int = 0, results: int = 1
+    ) -> tuple[list[ir.Value], Callable[..., None]]:
+        """Operands of an operator that only moves elements, and the function that takes its results.
+
+        Where all operands and results mean the same by an integer, the integers are moved; otherwise real numbers.
+
+        Args:
+            operands: which operands are moved.
+            types: the quantized types that ONNX Runtime's kernel takes.
+            fused: the activation fused into the operator.
+            results: how many results there are.
+        """
+        tensors = [*(self.output(k) for k in range(results)), *map(self.input, operands)]
+        quantizations = [self.tensors.quantization(tensor) for tensor in tensors]
+        first = quantizations[0]
+
+        def finish(value: ir.Value, k: int = 0) -> None:
+            self.result(value, k, fused=fused)
+
+        if first is None:
+            take = self.real if any(quantizations) else self.stored
+            return [take(i) for i in operands], finish
+        same = all(first.equals(other) for other in quantizations[1:]) and not first.per_channel
+        if same and self.output().type in types and activation.implied(fused, self.output(), first):
+            return [self.stored(i) for i in operands], self.result_stored
+        return [self.real(i) for i in operands], finish
+
+    # Nodes.
+
+    def emit(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        shape: Dims,
+        dtype: ir.DataType | None = None,
+        *,
+        name: str = "",
+        **attributes: Any,
+    ) -> ir.Value:
+        """Append a node with one output. Its type is the first input's unless given."""
+        return self.emit_all(op_type, inputs, [shape], dtype, name=name, **attributes)[0]
+
+    def emit_all(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        shapes: Sequence[Dims],
+        dtype: ir.DataType | None = None,
+        *,
+        name: str = "",
+        **attributes: Any,
+    ) -> tuple[ir.Value, ...]:
+        """Append a node with one output for each shape."""
+        if dtype is None:
+            dtype = inputs[0].dtype if inputs and inputs[0] is not None else None
+        if dtype is None:
+            raise ValueError(f"{op_type} has no input to take its type from")
+        name = name or self.hint(op_type.lower())
+        outputs = [(name, dtype, shape) for shape in shapes]
+        return self.builder.emit(op_type, inputs, outputs, source=self.source, **attributes)
+
+    def hint(self, suffix: str) -> str:
+        """The name wanted for a value of this operator's own."""
+        return self.tensors.hint(self.output(), suffix)
+
+    def ints(self, values: Sequence[int], name: str = "axes") -> ir.Value:
+        """A one-dimensional int64 constant."""
+        return self.builder.array(self.hint(name), np.array(values, np.int64))
+
+    def number(self, value: float, like: ir.Value, name: str = "constant") -> ir.Value:
+        """A scalar constant of the same type as a value."""
+        if like.dtype is None:
+            raise ValueError(f"{like.name} has no type")
+        return self.builder.array(self.hint(name), np.array(value, like.dtype.numpy()))
+
+    def transpose(self, value: ir.Value, perm: Sequence[int], name: str = "") -> ir.Value:
+        """A Transpose; the result is named after the value."""
+        if len(dims(value)) != len(perm):
+            raise ReadError(f"{self.operator.name} wants rank {len(perm)}, not {len(dims(value))}", where=self.place)
+        name = name or f"{(value.name or '')[:200]}/transposed"
+        return self.emit("Transpose", [value], permuted(dims(value), perm), name=name, perm=list(perm))
+
+    def reshape(self, value: ir.Value, shape: Sequence[Dim]) -> ir.Value:
+        """A Reshape to known extents, of which at most one may be known only at run time."""
+        target = [dim if isinstance(dim, int) else -1 for dim in shape]
+        if target.count(-1) > 1:
+            raise Unsupported("a shape with several unknown dimensions")
+        # Without allowzero a 0 would copy the input's extent; together with -1 ONNX forbids it.
+        zero = 1 if 0 in target and -1 not in target else None
+        return self.emit("Reshape", [value, self.ints(target, "shape")], tuple(shape), allowzero=zero)
+
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """A Cast, or the value itself if it has the type."""
+        return value if value.dtype == dtype else self.emit("Cast", [value], dims(value), dtype, to=dtype)
+
+    # Results.
+
+    def out_dims(self, known: Sequence[Dim], i: int = 0) -> Dims:
+        """The shape of result i: what is known from the operands, else what the file says, else a name."""
+        tensor = self.output(i)
+        declared = self.tensors.declared(tensor)
+        if len(declared) != len(known):
+            declared = (None,) * len(known)
+        return tuple(
+            dim if dim is not None else self.tensors.symbol(tensor, axis, declared[axis])
+            for axis, dim in enumerate(known)
+        )
+
+    def result(self, value: ir.Value, i: int = 0, *, perm: Sequence[int] | None = None, fused: int = 0) -> None:
+        """Hand over result i as real numbers: activation, quantization, axes back in the file's order."""
+        value = self.quantize(value, i, perm=perm, fused=fused)
+        self.result_stored(value if perm is None else self.transpose(value, perm), i)
+
+    def quantize(self, value: ir.Value, i: int = 0, *, perm: Sequence[int] | None = None, fused: int = 0) -> ir.Value:
+        """The integers of result i from its real numbers; `perm` is the order that a later Transpose will restore."""
+        tensor = self.output(i)
+        quantization = self.tensors.quantization(tensor)
+        value = activation.apply(self, value, fused, tensor, quantization)
+        if quantization is None or value.dtype != ir.DataType.FLOAT:
+            return value
+        scale, zero_point = self.tensors.parameters(tensor)
+        axis = None
+        if quantization.per_channel:
+            axis = quantization.axis if perm is None else perm[quantization.axis]
+        return self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype, axis=axis)
+
+    def result_stored(self, value: ir.Value, i: int = 0) -> None:
+        """Hand over result i as it lies in memory."""
+        tensor = self.output(i)
+        dtype = self.tensors.dtype(tensor)
+        if dtype == ir.DataType.FLOAT and tensor.type in QUANTIZED_TYPES and value.dtype != dtype:
+            # A float graph, and an operator that yields integers: a Cast, for one.
+            scale, zero_point = self.tensors.parameters(tensor)
+            value = self.emit("DequantizeLinear", [value, scale, zero_point], dims(value), dtype)
+        value = self.cast(value, dtype)
+        node = value.producer()
+        # A value that has its name already, or that this operator did not compute, needs a node to rename it.
+        if node is None or self.tensors.is_bound(value) or node.metadata_props.get("relayout.source") != self.source:
+            value = self.emit("Identity", [value], dims(value))
+        self.tensors.bind(tensor, value)

@@ -1,0 +1,268 @@
+"""Operators that work on each element by itself: one operand, or two that broadcast."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.activation import clip
+from relayout.formats.tflite.builder import broadcast, dims
+from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.registry import Translation, Unsupported, operator
+
+_UNARY = {
+    "ABS": "Abs",
+    "CEIL": "Ceil",
+    "COS": "Cos",
+    "ELU": "Elu",
+    "EXP": "Exp",
+    "FLOOR": "Floor",
+    "HARD_SWISH": "HardSwish",
+    "LOG": "Log",
+    "LOGICAL_NOT": "Not",
+    "LOGISTIC": "Sigmoid",
+    "NEG": "Neg",
+    "RELU": "Relu",
+    "ROUND": "Round",
+    "SIGN": "Sign",
+    "SIN": "Sin",
+    "SQRT": "Sqrt",
+    "TANH": "Tanh",
+}
+"""TFLite operators of one operand that ONNX has too."""
+
+_BINARY = {
+    "BITWISE_XOR": "BitwiseXor",
+    "LOGICAL_AND": "And",
+    "LOGICAL_OR": "Or",
+    "MAXIMUM": "Max",
+    "MINIMUM": "Min",
+    "POW": "Pow",
+}
+"""TFLite operators of two operands that ONNX has too."""
+
+_ARITHMETIC = {"ADD": "Add", "DIV": "Div", "MUL": "Mul", "SUB": "Sub"}
+"""The same, with an activation fused."""
+
+_COMPARISON = {
+    "EQUAL": "Equal",
+    "GREATER": "Greater",
+    "GREATER_EQUAL": "GreaterOrEqual",
+    "LESS": "Less",
+    "LESS_EQUAL": "LessOrEqual",
+}
+"""The same, yielding booleans."""
+
+
+def two(op: Operation, op_type: str, a: ir.Value, b: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
+    """A node of two operands that broadcast."""
+    return op.emit(op_type, [a, b], broadcast(dims(a), dims(b)), dtype)
+
+
+def one(op: Operation, op_type: str, x: ir.Value, dtype: ir.DataType | None = None, **attributes: float) -> ir.Value:
+    """A node that keeps its operand's shape."""
+    return op.emit(op_type, [x], dims(x), dtype, **attributes)
+
+
+def _unary(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        op.result(one(op, op_type, op.real(0)))
+
+    translate.__doc__ = f"{op_type}."
+    return translate
+
+
+def _binary(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        raw = op_type == "BitwiseXor"
+        a, b = (op.raw(0), op.raw(1)) if raw else (op.real(0), op.real(1))
+        op.result(two(op, op_type, a, b))
+
+    translate.__doc__ = f"{op_type}, broadcast from the right."
+    return translate
+
+
+def _arithmetic(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        op.result(two(op, op_type, op.real(0), op.real(1)), fused=op.options.fused_activation_function)
+
+    translate.__doc__ = f"{op_type}, broadcast from the right, then the fused activation."
+    return translate
+
+
+def _comparison(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        op.result(two(op, op_type, op.real(0), op.real(1), ir.DataType.BOOL))
+
+    translate.__doc__ = f"{op_type} of what the operands mean."
+    return translate
+
+
+for _name, _op_type in _UNARY.items():
+    operator(_name)(_unary(_op_type))
+for _name, _op_type in _BINARY.items():
+    operator(_name)(_binary(_op_type))
+for _name, _op_type in _ARITHMETIC.items():
+    operator(_name, options=f"{_name.capitalize()}Options")(_arithmetic(_op_type))
+for _name, _op_type in _COMPARISON.items():
+    operator(_name)(_comparison(_op_type))
+
+
+@operator("NOT_EQUAL")
+def not_equal(op: Operation) -> None:
+    """Not of Equal."""
+    op.result(one(op, "Not", two(op, "Equal", op.real(0), op.real(1), ir.DataType.BOOL)))
+
+
+@operator("RSQRT")
+def rsqrt(op: Operation) -> None:
+    """Reciprocal of Sqrt."""
+    op.result(one(op, "Reciprocal", one(op, "Sqrt", op.real(0))))
+
+
+@operator("SQUARE")
+def square(op: Operation) -> None:
+    """Mul of the operand with itself."""
+    x = op.real(0)
+    op.result(two(op, "Mul", x, x))
+
+
+@operator("SQUARED_DIFFERENCE")
+def squared_difference(op: Operation) -> None:
+    """Mul of the difference with itself."""
+    difference = two(op, "Sub", op.real(0), op.real(1))
+    op.result(two(op, "Mul", difference, difference))
+
+
+@operator("ADD_N")
+def add_n(op: Operation) -> None:
+    """A chain of Add."""
+    total = op.real(0)
+    for i in range(1, len(op.operator.inputs)):
+        total = two(op, "Add", total, op.real(i))
+    op.result(total)
+
+
+def _is_float(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
+
+
+@operator("FLOOR_DIV")
+def floor_div(op: Operation) -> None:
+    """Floor of Div; for integers, Div less one where the floored and the truncated remainder differ."""
+    a, b = op.real(0), op.real(1)
+    quotient = two(op, "Div", a, b)
+    if _is_float(a):
+        op.result(one(op, "Floor", quotient))
+        return
+    shape = dims(quotient)
+    floored, truncated = op.emit("Mod", [a, b], shape), op.emit("Mod", [a, b], shape, fmod=1)
+    inexact = one(op, "Not", two(op, "Equal", floored, truncated, ir.DataType.BOOL))
+    op.result(two(op, "Sub", quotient, op.cast(inexact, a.dtype or ir.DataType.INT32)))
+
+
+@operator("FLOOR_MOD")
+def floor_mod(op: Operation) -> None:
+    """Mod; for real numbers the truncated remainder, plus the divisor where their signs differ."""
+    a, b = op.real(0), op.real(1)
+    shape = broadcast(dims(a), dims(b))
+    if not _is_float(a):
+        op.result(op.emit("Mod", [a, b], shape))
+        return
+    remainder, zero = op.emit("Mod", [a, b], shape, fmod=1), op.number(0, a, "zero")
+    bool_ = ir.DataType.BOOL
+    signs = two(op, "Xor", two(op, "Less", remainder, zero, bool_), two(op, "Less", b, zero, bool_))
+    wrong = two(op, "And", signs, one(op, "Not", two(op, "Equal", remainder, zero, bool_)))
+    op.result(op.emit("Where", [wrong, two(op, "Add", remainder, b), remainder], shape, a.dtype))
+
+
+@operator("ATAN2")
+def atan2(op: Operation) -> None:
+    """Atan of y / x, turned by pi where x is negative; 0 where both are 0."""
+    y, x = op.real(0), op.real(1)
+    shape, bool_, zero = broadcast(dims(y), dims(x)), ir.DataType.BOOL, op.number(0, x, "zero")
+    angle = one(op, "Atan", two(op, "Div", y, x))
+    half_turn = op.emit(
+        "Where",
+        [two(op, "Less", y, zero, bool_), op.number(-math.pi, x, "minus_pi"), op.number(math.pi, x, "pi")],
+        dims(y),
+        y.dtype,
+    )
+    left = two(op, "Less", x, zero, bool_)
+    angle = op.emit("Where", [left, two(op, "Add", angle, half_turn), angle], shape, y.dtype)
+    origin = two(op, "And", two(op, "Equal", y, zero, bool_), two(op, "Equal", x, zero, bool_))
+    op.result(op.emit("Where", [origin, zero, angle], shape, y.dtype))
+
+
+@operator("RIGHT_SHIFT")
+def right_shift(op: Operation) -> None:
+    """BitShift; of a negative number x, the complement of the shifted complement."""
+    x, count = op.raw(0), op.raw(1)
+    dtype = x.dtype or ir.DataType.INT32
+    wide = ir.DataType.UINT64 if dtype in (ir.DataType.INT64, ir.DataType.UINT64) else ir.DataType.UINT32
+    if dtype.is_signed():
+        zero, ones = op.number(0, x, "zero"), op.number(-1, x, "ones")
+        mask = op.emit("Where", [two(op, "Less", x, zero, ir.DataType.BOOL), ones, zero], dims(x), dtype)
+        x = two(op, "BitwiseXor", x, mask)
+    operands = [op.cast(x, wide), op.cast(count, wide)]
+    y = op.emit("BitShift", operands, broadcast(dims(x), dims(count)), direction="RIGHT")
+    y = op.cast(y, dtype)
+    op.result_stored(two(op, "BitwiseXor", y, mask) if dtype.is_signed() else y)
+
+
+@operator("CAST", options="CastOptions")
+def cast(op: Operation) -> None:
+    """Cast of what is stored: TFLite's cast takes no notice of scales."""
+    if TensorType.STRING in (op.input(0).type, op.output().type):
+        raise Unsupported("strings")
+    x, target = op.raw(0), op.output()
+    op.result_stored(op.cast(x, op.tensors.plain_dtype(target)))
+
+
+def _clamped(low: float, high: float) -> Translation:
+    def translate(op: Operation) -> None:
+        op.result(clip(op, op.real(0), low, high))
+
+    translate.__doc__ = f"Clip between {low:g} and {high:g}."
+    return translate
+
+
+operator("RELU6")(_clamped(0, 6))
+operator("RELU_N1_TO_1")(_clamped(-1, 1))
+operator("RELU_0_TO_1")(_clamped(0, 1))
+
+
+@operator("LEAKY_RELU", options="LeakyReluOptions")
+def leaky_relu(op: Operation) -> None:
+    """LeakyRelu."""
+    op.result(one(op, "LeakyRelu", op.real(0), alpha=op.options.alpha))
+
+
+@operator("PRELU")
+def prelu(op: Operation) -> None:
+    """PRelu; the slopes broadcast from the right."""
+    x = op.real(0)
+    op.result(op.emit("PRelu", [x, op.real(1)], dims(x)))
+
+
+@operator("GELU", options="GeluOptions")
+def gelu(op: Operation) -> None:
+    """Gelu from opset 20 on, before that its formula with Erf or Tanh."""
+    x = op.real(0)
+    if op.builder.opset >= 20:
+        kind = "tanh" if op.options.approximate else "none"
+        op.result(op.emit("Gelu", [x], dims(x), approximate=kind))
+        return
+
+    def times(value: ir.Value, factor: float) -> ir.Value:
+        return two(op, "Mul", value, op.builder.array(op.hint("factor"), np.array(factor, np.float32)))
+
+    if op.options.approximate:
+        cube = two(op, "Mul", two(op, "Mul", x, x), x)
+        inner = one(op, "Tanh", times(two(op, "Add", x, times(cube, 0.044715)), math.sqrt(2 / math.pi)))
+    else:
+        inner = one(op, "Erf", times(x, math.sqrt(0.5)))
+    op.result(two(op, "Mul", times(x, 0.5), two(op, "Add", inner, op.number(1, x, "one"))))

@@ -1,0 +1,190 @@
+"""Operators that pick elements by index or by condition."""
+
+from __future__ import annotations
+
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.builder import Dim, broadcast, dims
+from relayout.formats.tflite.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.operators.elementwise import two
+from relayout.formats.tflite.operators.shape import scalar
+from relayout.formats.tflite.operators.slicing import extents_of, unsqueeze
+from relayout.formats.tflite.registry import Translation, Unsupported, operator
+
+_BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
+
+
+@operator("GATHER", options="GatherOptions")
+def gather(op: Operation) -> None:
+    """Gather; with batch dimensions that reach up to the axis, GatherND."""
+    (x,), finish = op.carried(0)
+    indices = op.stored(1)
+    if indices.dtype == ir.DataType.INT16:
+        indices = op.cast(indices, ir.DataType.INT32)
+    axis, batch = op.axis(op.options.axis, len(dims(x))), op.options.batch_dims
+    if batch:
+        batch = op.axis(batch, len(dims(indices)) + 1)
+    if batch and batch != axis:
+        raise Unsupported("batch dimensions that do not reach up to the axis")
+    shape = (*dims(x)[:axis], *dims(indices)[batch:], *dims(x)[axis + 1 :])
+    if batch:
+        each = op.cast(unsqueeze(op, indices, [len(dims(indices))]), _INT64)
+        finish(op.emit("GatherND", [x, each], shape, batch_dims=batch))
+    else:
+        finish(op.emit("Gather", [x, indices], shape, axis=axis))
+
+
+@operator("EMBEDDING_LOOKUP")
+def embedding_lookup(op: Operation) -> None:
+    """Gather of rows. The indices are operand 0, the table operand 1."""
+    (x,), finish = op.carried(1)
+    indices = op.stored(0)
+    finish(op.emit("Gather", [x, indices], (*dims(indices), *dims(x)[1:]), axis=0))
+
+
+@operator("GATHER_ND")
+def gather_nd(op: Operation) -> None:
+    """GatherND."""
+    (x,), finish = op.carried(0)
+    indices = op.cast(op.stored(1), _INT64)
+    *rows, depth = dims(indices)
+    if not isinstance(depth, int) or depth > len(dims(x)):
+        raise ReadError(f"indices of {depth} into rank {len(dims(x))}", where=op.place)
+    finish(op.emit("GatherND", [x, indices], (*rows, *dims(x)[depth:])))
+
+
+@operator("SCATTER_ND")
+def scatter_nd(op: Operation) -> None:
+    """ScatterND that adds to zeros: updates of the same element sum up."""
+    updates = op.stored(1)
+    extents, known = extents_of(op, 2)
+    shape = op.out_dims(known if known is not None else (None,) * len(op.tensors.declared(op.output())))
+    zeros = op.emit("Expand", [op.number(0, updates, "zero"), extents], shape)
+    indices = op.cast(op.stored(0), _INT64)
+    op.result_stored(op.emit("ScatterND", [zeros, indices, updates], shape, reduction="add"))
+
+
+def _chosen(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    shape = broadcast(dims(condition), dims(a), dims(b))
+    if a.dtype != _BOOL:
+        return op.emit("Where", [condition, a, b], shape, a.dtype)
+    # ONNX Runtime has no Where of booleans.
+    other = op.emit("Not", [condition], dims(condition))
+    return two(op, "Or", two(op, "And", condition, a), two(op, "And", other, b))
+
+
+@operator("SELECT_V2")
+def select_v2(op: Operation) -> None:
+    """Where, broadcast from the right."""
+    (a, b), finish = op.carried(1, 2, types=BYTES_ONLY)
+    finish(_chosen(op, op.stored(0), a, b))
+
+
+@operator("SELECT")
+def select(op: Operation) -> None:
+    """Where; a condition of one dimension chooses among whole rows."""
+    (a, b), finish = op.carried(1, 2, types=BYTES_ONLY)
+    condition = op.stored(0)
+    missing = len(dims(a)) - len(dims(condition))
+    if len(dims(condition)) == 1 and missing > 0:
+        condition = unsqueeze(op, condition, range(1, 1 + missing))
+    finish(_chosen(op, condition, a, b))
+
+
+def counted(op: Operation, count: ir.Value, extent: Dim) -> ir.Value:
+    """The integers from 0 up to a count, which is an int64 scalar."""
+    zero, step = op.number(0, count, "start"), op.number(1, count, "step")
+    return op.emit("Range", [zero, count, step], (extent,))
+
+
+@operator("ONE_HOT", options="OneHotOptions")
+def one_hot(op: Operation) -> None:
+    """Where the index equals the position, `on`, else `off`: an index out of range is nowhere, as in TFLite."""
+    indices = op.cast(op.stored(0), _INT64)
+    rank = len(dims(indices))
+    axis = op.axis(op.options.axis, rank + 1)
+    (on, off), finish = op.carried(2, 3, types=BYTES_ONLY)
+    extent = op.integers(1, 1)[0] if op.is_constant(1) else None
+    extent_dim = op.out_dims((*dims(indices)[:axis], extent, *dims(indices)[axis:]))[axis]
+    count = op.number(extent, indices, "depth") if extent is not None else scalar(op, op.cast(op.stored(1), _INT64))
+    positions = counted(op, count, extent_dim)
+    if axis < rank:
+        positions = unsqueeze(op, positions, range(1, rank - axis + 1))
+    hot = two(op, "Equal", unsqueeze(op, indices, [axis]), positions, _BOOL)
+    finish(_chosen(op, hot, on, off))
+
+
+def _diagonal(op: Operation, rows: Dim, columns: Dim) -> ir.Value:
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise Unsupported("a matrix of unknown size")
+    like = op.ints([0], "zero")
+    down = unsqueeze(op, counted(op, op.number(rows, like, "rows"), rows), [1])
+    return two(op, "Equal", down, counted(op, op.number(columns, like, "columns"), columns), _BOOL)
+
+
+@operator("MATRIX_DIAG")
+def matrix_diag(op: Operation) -> None:
+    """Where row equals column, the operand, else 0."""
+    x = op.stored(0)
+    n = dims(x)[-1]
+    row = unsqueeze(op, x, [len(dims(x)) - 1])
+    op.result_stored(_chosen(op, _diagonal(op, n, n), row, op.number(0, x, "zero")))
+
+
+@operator("MATRIX_SET_DIAG")
+def matrix_set_diag(op: Operation) -> None:
+    """Where row equals column, operand 1, else operand 0."""
+    x, diagonal = op.stored(0), op.stored(1)
+    *_, rows, columns = dims(x)
+    mask = _diagonal(op, rows, columns)
+    rank = len(dims(diagonal))
+    # Spread along the longer side, so that the diagonal's length fits the shorter.
+    down = isinstance(rows, int) and isinstance(columns, int) and rows <= columns
+    spread = unsqueeze(op, diagonal, [rank if down else rank - 1])
+    op.result_stored(_chosen(op, mask, spread, x))
+
+
+def _lowest(dtype: ir.DataType) -> tuple[float, float]:
+    if dtype.is_floating_point():
+        limits = np.finfo(dtype.numpy())
+        return float(limits.min), float(limits.max)
+    bounds = np.iinfo(dtype.numpy())
+    return int(bounds.min), int(bounds.max)
+
+
+def _segments(reduction: str, start: str) -> Translation:
+    def translate(op: Operation) -> None:
+        x, ids = op.stored(0), op.cast(op.stored(1), _INT64)
+        rank = len(dims(ids))
+        count = op.integers(2, 1)[0] if op.is_constant(2) else None
+        if count is None or x.dtype is None:
+            raise Unsupported("a computed number of segments")
+        low, high = _lowest(x.dtype)
+        first = {"zero": 0.0, "one": 1.0, "lowest": low, "highest": high}[start]
+        rest = dims(x)[rank:]
+        if not all(isinstance(d, int) for d in rest):
+            raise Unsupported("segments of unknown size")
+        # One row more takes what belongs to no segment; it is cut off again.
+        more = (count + 1, *rest)
+        rows = op.ints([d for d in more if isinstance(d, int)], "shape")
+        data = op.emit("Expand", [op.number(first, x, "start"), rows], more)
+        negative = two(op, "Less", ids, op.number(0, ids, "zero"), _BOOL)
+        ids = op.emit("Where", [negative, op.number(count, ids, "rest"), ids], dims(ids), _INT64)
+        y = op.emit("ScatterND", [data, unsqueeze(op, ids, [rank]), x], more, reduction=reduction)
+        ends = [op.ints([0], "starts"), op.ints([count], "ends"), op.ints([0], "axes")]
+        op.result_stored(op.emit("Slice", [y, *ends], (count, *rest)))
+
+    translate.__doc__ = f"ScatterND, reduction {reduction}; a negative segment is dropped."
+    return translate
+
+
+for _name, _reduction, _start in (
+    ("UNSORTED_SEGMENT_MAX", "max", "lowest"),
+    ("UNSORTED_SEGMENT_MIN", "min", "highest"),
+    ("UNSORTED_SEGMENT_PROD", "mul", "one"),
+    ("UNSORTED_SEGMENT_SUM", "add", "zero"),
+):
+    operator(_name)(_segments(_reduction, _start))

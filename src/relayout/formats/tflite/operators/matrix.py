@@ -1,0 +1,71 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.builder import Dim, broadcast, dims
+from relayout.formats.tflite.enums import FullyConnectedOptionsWeightsFormat
+from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.registry import Unsupported, operator
+
+
+def _rows(shape: Sequence[Dim], columns: int) -> Dim:
+    """How many rows of so many columns a tensor holds; a single named dimension in front of them passes through."""
+    names = [d for d in shape if not isinstance(d, int)]
+    fixed = math.prod(d for d in shape if isinstance(d, int))
+    if not names:
+        return fixed // columns
+    return names[0] if len(names) == 1 and fixed == columns else None
+
+
+@operator("FULLY_CONNECTED", options="FullyConnectedOptions")
+def fully_connected(op: Operation) -> None:
+    """Gemm with the weights as they are, `units columns`, between the Reshapes that other ranks need.
+
+    The rows are what the operand's elements make, whatever its rank; with `keep_num_dims` its leading axes come back.
+    """
+    options = op.options
+    if options.weights_format != FullyConnectedOptionsWeightsFormat.DEFAULT:
+        raise Unsupported("shuffled weights")
+    op.require_rank(1, 2)
+    x, (units, columns) = op.stored(0), dims(op.stored(1))
+    shape = dims(x)
+    if not isinstance(columns, int) or columns == 0 or not isinstance(units, int):
+        raise ReadError(f"{columns} columns", where=op.place)
+    fixed = [d for d in shape if isinstance(d, int)]
+    if len(fixed) == len(shape) and math.prod(fixed) % columns:
+        raise ReadError(f"shape {list(shape)} does not make rows of {columns}", where=op.place)
+    rows = shape[0] if len(shape) == 2 and shape[1] == columns else _rows(shape, columns)
+    if (rows, columns) != shape:
+        x = op.reshape(x, (rows, columns))
+    y = op.emit(
+        "Gemm",
+        [op.dequantize(0, x), op.real(1), op.bias(2)],
+        (rows, units),
+        ir.DataType.FLOAT,
+        transB=1,
+    )
+    y = op.quantize(y, fused=options.fused_activation_function)
+    final = op.out_dims((*shape[:-1], units) if options.keep_num_dims else (rows, units))
+    op.result_stored(y if final == dims(y) else op.reshape(y, final))
+
+
+@operator("BATCH_MATMUL", options="BatchMatMulOptions")
+def batch_matmul(op: Operation) -> None:
+    """MatMul; an adjoint operand is transposed first."""
+
+    def operand(i: int, adjoint: bool) -> ir.Value:
+        rank = len(dims(op.stored(i)))
+        if rank < 2:
+            raise ReadError(f"operand {i} is no matrix", where=op.place)
+        swapped = (*range(rank - 2), rank - 1, rank - 2)
+        return op.real(i, swapped if adjoint else None)
+
+    a, b = operand(0, op.options.adj_x), operand(1, op.options.adj_y)
+    shape = (*broadcast(dims(a)[:-2], dims(b)[:-2]), dims(a)[-2], dims(b)[-1])
+    op.result(op.emit("MatMul", [a, b], op.out_dims(shape)))

@@ -1,0 +1,48 @@
+"""Pools over `n h w c`."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from relayout.formats.tflite.builder import Dim, Dims, dims
+from relayout.formats.tflite.enums import Padding
+from relayout.formats.tflite.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.registry import operator
+from relayout.formats.tflite.window import TO_FIRST, TO_LAST, auto_pad, pads, slid
+
+
+def _emit(op: Operation, op_type: str, x: ir.Value, **attributes: int) -> ir.Value:
+    """One pool over `n c h w`, padding left out of what is pooled."""
+    options = op.options
+    window, strides, ones = [options.filter_height, options.filter_width], [options.stride_h, options.stride_w], [1, 1]
+    n, c, *spatial = dims(x)
+    same = options.padding == Padding.SAME
+    known: list[Dim] = [slid(e, k, s, 1, same) for e, k, s in zip(spatial, window, strides, strict=True)]
+    last: Dims = op.out_dims([n, *known, c])
+    return op.emit(
+        op_type,
+        [x],
+        (last[0], last[3], last[1], last[2]),
+        auto_pad=auto_pad(spatial, same),
+        pads=pads(spatial, window, strides, ones, same),
+        kernel_shape=window,
+        strides=strides,
+        **attributes,
+    )
+
+
+@operator("AVERAGE_POOL_2D", options="Pool2DOptions")
+def average_pool_2d(op: Operation) -> None:
+    """AveragePool over the elements that are there, not over the padding."""
+    op.require_rank(0, 4)
+    y = _emit(op, "AveragePool", op.real(0, TO_FIRST), count_include_pad=0)
+    op.result(y, perm=TO_LAST, fused=op.options.fused_activation_function)
+
+
+@operator("MAX_POOL_2D", options="Pool2DOptions")
+def max_pool_2d(op: Operation) -> None:
+    """MaxPool, on the integers where the result is quantized as the operand is."""
+    op.require_rank(0, 4)
+    (x,), finish = op.carried(0, types=BYTES_ONLY, fused=op.options.fused_activation_function)
+    y = _emit(op, "MaxPool", op.transpose(x, TO_FIRST))
+    finish(op.transpose(y, TO_LAST))

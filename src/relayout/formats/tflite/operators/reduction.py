@@ -1,0 +1,163 @@
+"""Reductions over axes, and the search for extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from relayout.formats.tflite.builder import Dim, Dims, dims
+from relayout.formats.tflite.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.operators.elementwise import one
+from relayout.formats.tflite.registry import Translation, Unsupported, operator
+
+
+def _axes(op: Operation, x: ir.Value) -> tuple[ir.Value, Dims]:
+    """The axes as an operand, and the shape that is left."""
+    rank, keep = len(dims(x)), op.options.keep_dims
+    if not op.is_constant(1):
+        left = tuple(None for _ in range(rank if keep else len(op.tensors.declared(op.output()))))
+        return op.cast(op.stored(1), ir.DataType.INT64), op.out_dims(left)
+    axes = sorted({op.axis(axis, rank) for axis in op.integers(1)})
+    kept: list[Dim] = [1 if a in axes else dim for a, dim in enumerate(dims(x)) if keep or a not in axes]
+    return op.ints(axes), tuple(kept)
+
+
+def _reduce(op: Operation, op_type: str, x: ir.Value) -> ir.Value:
+    axes, shape = _axes(op, x)
+    # No axes mean no reduction in TFLite; ONNX would reduce all without the flag.
+    return op.emit(op_type, [x, axes], shape, keepdims=int(op.options.keep_dims), noop_with_empty_axes=1)
+
+
+def _computing(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        op.result(_reduce(op, op_type, op.real(0)))
+
+    translate.__doc__ = f"{op_type} of real numbers."
+    return translate
+
+
+def _choosing(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        (x,), finish = op.carried(0, types=BYTES_ONLY)
+        finish(_reduce(op, op_type, x))
+
+    translate.__doc__ = f"{op_type}, on the integers where the result is quantized as the operand is."
+    return translate
+
+
+def _logical(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        # ReduceMax and ReduceMin take booleans only from opset 20 on.
+        bytes_ = op.cast(op.stored(0), ir.DataType.UINT8)
+        op.result(op.cast(_reduce(op, op_type, bytes_), ir.DataType.BOOL))
+
+    translate.__doc__ = f"{op_type} of booleans."
+    return translate
+
+
+_ROWS: tuple[tuple[str, str, Callable[[str], Translation]], ...] = (
+    ("MEAN", "ReduceMean", _computing),
+    ("REDUCE_ALL", "ReduceMin", _logical),
+    ("REDUCE_ANY", "ReduceMax", _logical),
+    ("REDUCE_MAX", "ReduceMax", _choosing),
+    ("REDUCE_MIN", "ReduceMin", _choosing),
+    ("REDUCE_PROD", "ReduceProd", _computing),
+    ("SUM", "ReduceSum", _computing),
+)
+for _name, _op_type, _kind in _ROWS:
+    operator(_name, options="ReducerOptions")(_kind(_op_type))
+
+
+def _extreme(op: Operation, op_type: str) -> None:
+    x = op.stored(0) if op.input(0).type in BYTES_ONLY else op.real(0)
+    if x.dtype == ir.DataType.BOOL:
+        raise Unsupported("booleans")
+    rank = len(dims(x))
+    (axis,) = op.integers(1, 1)
+    axis = op.axis(axis, rank)
+    shape = dims(x)[:axis] + dims(x)[axis + 1 :]
+    op.result_stored(op.emit(op_type, [x], shape, ir.DataType.INT64, axis=axis, keepdims=0))
+
+
+@operator("ARG_MAX", options="ArgMaxOptions")
+def arg_max(op: Operation) -> None:
+    """ArgMax; the first of equals, in both."""
+    _extreme(op, "ArgMax")
+
+
+@operator("ARG_MIN", options="ArgMinOptions")
+def arg_min(op: Operation) -> None:
+    """ArgMin; the first of equals, in both."""
+    _extreme(op, "ArgMin")
+
+
+@operator("CUMSUM", options="CumsumOptions")
+def cumsum(op: Operation) -> None:
+    """CumSum."""
+    x = op.real(0)
+    if op.is_constant(1):
+        (axis,) = op.integers(1, 1)
+        where = op.number(op.axis(axis, len(dims(x))), op.stored(1), "axis")
+    else:
+        where = op.stored(1)
+    exclusive, reverse = int(op.options.exclusive), int(op.options.reverse)
+    op.result(op.emit("CumSum", [x, where], dims(x), exclusive=exclusive, reverse=reverse))
+
+
+@operator("TOPK_V2")
+def topk(op: Operation) -> None:
+    """TopK of the last axis, largest first."""
+    (x,), finish = op.carried(0)
+    if op.is_constant(1):
+        (count,) = op.integers(1, 1)
+        k, extent = op.ints([count], "k"), count
+    else:
+        k = op.cast(op.emit("Reshape", [op.stored(1), op.ints([1], "shape")], (1,)), ir.DataType.INT64)
+        extent = None
+    shape = op.out_dims((*dims(x)[:-1], extent))
+    name, dtype = op.hint("topk"), x.dtype or ir.DataType.FLOAT
+    outputs = [(name, dtype, shape), (name, ir.DataType.INT64, shape)]
+    values, indices = op.builder.emit("TopK", [x, k], outputs, source=op.source, axis=-1)
+    finish(values)
+    op.result_stored(indices, 1)
+
+
+@operator("RANK")
+def rank(op: Operation) -> None:
+    """Size of Shape."""
+    x = op.stored(0)
+    shape = op.emit("Shape", [x], (len(dims(x)),), ir.DataType.INT64)
+    op.result_stored(op.emit("Size", [shape], ()))
+
+
+@operator("SHAPE", options="ShapeOptions")
+def shape(op: Operation) -> None:
+    """Shape."""
+    x = op.stored(0)
+    op.result_stored(op.emit("Shape", [x], (len(dims(x)),), ir.DataType.INT64))
+
+
+@operator("ZEROS_LIKE")
+def zeros_like(op: Operation) -> None:
+    """ConstantOfShape of Shape."""
+    x = op.stored(0)
+    extents = one_dimensional(op, x)
+    zero = ir.tensor([0], dtype=x.dtype)
+    op.result_stored(op.emit("ConstantOfShape", [extents], dims(x), x.dtype, value=zero))
+
+
+def one_dimensional(op: Operation, x: ir.Value) -> ir.Value:
+    """The extents of a value, as an operand."""
+    return op.emit("Shape", [x], (len(dims(x)),), ir.DataType.INT64)
+
+
+@operator("WHERE")
+def where(op: Operation) -> None:
+    """NonZero, transposed: one row for each element that is not zero."""
+    x = op.stored(0)
+    rank_, count = len(dims(x)), op.out_dims((None, len(dims(x))))[0]
+    if x.dtype in (ir.DataType.INT8, ir.DataType.INT16):
+        x = one(op, "Cast", x, ir.DataType.INT32, to=ir.DataType.INT32)
+    found = op.emit("NonZero", [x], (rank_, count), ir.DataType.INT64)
+    op.result_stored(op.transpose(found, (1, 0)))

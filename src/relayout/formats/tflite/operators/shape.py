@@ -1,0 +1,121 @@
+"""Operators that give elements another shape or order, or repeat them."""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.builder import Dim, Dims, broadcast, dims, permuted
+from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.slicing import extents_of, squeeze, unsqueeze
+from relayout.formats.tflite.registry import operator
+
+
+def regrouped(shape: Dims, target: list[int], op: Operation) -> Dims:
+    """The shape that a Reshape gives: -1 in the target takes what is left.
+
+    A named dimension passes to the -1 where everything else cancels: `(batch, 3, 4)` as `(-1, 12)` is `(batch, 12)`.
+    """
+    if target.count(-1) > 1 or any(t < -1 for t in target):
+        raise ReadError(f"{target} is no shape", where=op.place)
+    names = [d for d in shape if not isinstance(d, int)]
+    have, rest = math.prod(d for d in shape if isinstance(d, int)), math.prod(t for t in target if t != -1)
+    missing: Dim = None
+    if not names and rest and have % rest == 0:
+        missing = have // rest
+    elif len(names) == 1 and have == rest:
+        missing = names[0]
+    if not names and (have != rest if -1 not in target else missing is None and have != 0):
+        raise ReadError(f"{list(shape)} cannot become {target}", where=op.place)
+    return tuple(missing if t == -1 else t for t in target)
+
+
+@operator("RESHAPE", options="ReshapeOptions")
+def reshape(op: Operation) -> None:
+    """Reshape to the second operand, or to the option where there is none."""
+    (x,), finish = op.carried(0)
+    if op.has(1) and not op.is_constant(1):
+        target = op.stored(1)
+        rank = dims(target)[0] if len(dims(target)) == 1 else None
+        known = (None,) * (rank if isinstance(rank, int) else len(op.tensors.declared(op.output())))
+        finish(op.emit("Reshape", [x, op.cast(target, ir.DataType.INT64)], op.out_dims(known), allowzero=1))
+        return
+    wanted = op.integers(1) if op.has(1) else [int(v) for v in op.options.new_shape[:64]]
+    if wanted == [0] and 0 not in dims(x):
+        wanted = []  # how old converters wrote a scalar
+    finish(op.reshape(x, regrouped(dims(x), wanted, op)))
+
+
+@operator("SQUEEZE", options="SqueezeOptions")
+def squeeze_(op: Operation) -> None:
+    """Squeeze of the axes given, or of every axis of extent 1."""
+    (x,), finish = op.carried(0)
+    shape = dims(x)
+    axes = [op.axis(int(a), len(shape)) for a in op.options.squeeze_dims[:64]]
+    axes = axes or [axis for axis, dim in enumerate(shape) if dim == 1]
+    finish(squeeze(op, x, axes) if axes else x)
+
+
+@operator("EXPAND_DIMS")
+def expand_dims(op: Operation) -> None:
+    """Unsqueeze; the axis counts in the result."""
+    (x,), finish = op.carried(0)
+    (axis,) = op.integers(1, 1)
+    finish(unsqueeze(op, x, [op.axis(axis, len(dims(x)) + 1)]))
+
+
+@operator("TRANSPOSE")
+def transpose(op: Operation) -> None:
+    """Transpose."""
+    (x,), finish = op.carried(0)
+    rank = len(dims(x))
+    perm = [op.axis(axis, rank) for axis in op.integers(1)]
+    if sorted(perm) != list(range(rank)):
+        raise ReadError(f"{perm} is no order of {rank} axes", where=op.place)
+    finish(op.emit("Transpose", [x], permuted(dims(x), perm), perm=perm))
+
+
+@operator("BROADCAST_TO")
+def broadcast_to(op: Operation) -> None:
+    """Expand."""
+    (x,), finish = op.carried(0)
+    extents, known = extents_of(op, 1)
+    shape = broadcast(dims(x), known) if known is not None else (None,) * len(op.tensors.declared(op.output()))
+    finish(op.emit("Expand", [x, extents], op.out_dims(shape)))
+
+
+@operator("FILL")
+def fill(op: Operation) -> None:
+    """Expand of a scalar."""
+    (x,), finish = op.carried(1)
+    extents, known = extents_of(op, 0)
+    shape = known if known is not None else (None,) * len(op.tensors.declared(op.output()))
+    finish(op.emit("Expand", [x, extents], op.out_dims(shape)))
+
+
+@operator("TILE")
+def tile(op: Operation) -> None:
+    """Tile."""
+    (x,), finish = op.carried(0)
+    repeats, known = extents_of(op, 1)
+    shape: Dims = (None,) * len(dims(x))
+    if known is not None:
+        if len(known) != len(shape):
+            raise ReadError(f"{len(known)} repeats for rank {len(shape)}", where=op.place)
+        pairs = zip(dims(x), known, strict=True)
+        shape = tuple(d * r if isinstance(d, int) and isinstance(r, int) else d if r == 1 else None for d, r in pairs)
+    finish(op.emit("Tile", [x, repeats], op.out_dims(shape)))
+
+
+@operator("RANGE")
+def range_(op: Operation) -> None:
+    """Range."""
+    start, limit, delta = (scalar(op, op.real(i)) for i in range(3))
+    op.result(op.emit("Range", [start, limit, delta], op.out_dims((None,))))
+
+
+def scalar(op: Operation, x: ir.Value) -> ir.Value:
+    """A value of one element with no dimension left."""
+    return x if dims(x) == () else op.reshape(x, ())

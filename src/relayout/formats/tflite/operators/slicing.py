@@ -1,0 +1,286 @@
+"""Parts of tensors, borders around them, and tensors put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.builder import Dim, dims
+from relayout.formats.tflite.enums import MirrorPadMode
+from relayout.formats.tflite.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.registry import Unsupported, operator
+
+FIRST, LAST = -(2**63), 2**63 - 1
+"""ONNX clamps these to before the first and past the last element."""
+
+
+def cut(
+    op: Operation,
+    x: ir.Value,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int],
+    steps: Sequence[int] | None = None,
+) -> ir.Value:
+    """A Slice with constant bounds."""
+    steps = steps or [1] * len(starts)
+    shape: list[Dim] = list(dims(x))
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        extent = shape[axis]
+        whole = (start, end) in ((0, LAST), (LAST, FIRST)) and abs(step) == 1
+        if isinstance(extent, int):
+            shape[axis] = len(range(*slice(start, None if end == FIRST else end, step).indices(extent)))
+        elif not whole:
+            shape[axis] = None
+    operands = [op.ints(starts, "starts"), op.ints(ends, "ends"), op.ints(axes, "axes"), op.ints(steps, "steps")]
+    return op.emit("Slice", [x, *operands], tuple(shape))
+
+
+@operator("STRIDED_SLICE", options="StridedSliceOptions")
+def strided_slice(op: Operation) -> None:
+    """Slice, then Squeeze of the axes that are indexed, then Unsqueeze of new ones.
+
+    Bit i of a mask speaks of position i of the specification, which is not axis i where an ellipsis or a new axis
+    comes before it.
+    """
+    (x,), finish = op.carried(0)
+    options, shape = op.options, dims(x)
+    begin, end, stride = op.integers(1), op.integers(2), op.integers(3)
+    count, rank = len(begin), len(shape)
+    if not len(end) == len(stride) == count:
+        raise ReadError("begin, end and strides differ in length", where=op.place)
+
+    def bit(mask: int, i: int) -> bool:
+        return bool(mask >> i & 1)
+
+    new = [bit(options.new_axis_mask, i) and not bit(options.ellipsis_mask, i) for i in range(count)]
+    ellipses = [i for i in range(count) if bit(options.ellipsis_mask, i)]
+    consumed = sum(1 for i in range(count) if not new[i] and i not in ellipses[:1])
+    if len(ellipses) > 1 or consumed > rank:
+        raise ReadError(f"{count} positions do not fit rank {rank}", where=op.place)
+    starts, ends, axes, steps = [], [], [], []
+    squeezed: list[int] = []
+    inserted: list[int] = []
+    axis = place = 0
+    for i in range(count):
+        if i in ellipses:
+            axis, place = axis + rank - consumed, place + rank - consumed
+            continue
+        if new[i]:
+            inserted.append(place)
+            place += 1
+            continue
+        low, high, step = begin[i], end[i], stride[i]
+        if step == 0:
+            raise ReadError("a stride is 0", where=op.place)
+        extent = shape[axis]
+        if options.offset:
+            if low < 0 and not isinstance(extent, int):
+                raise Unsupported("an offset from the end of an unknown dimension")
+            low = low + int(extent or 0) if low < 0 else low
+            high += low
+        if bit(options.shrink_axis_mask, i):
+            low, high, step = low, LAST if low == -1 else low + 1, 1
+            squeezed.append(axis)
+        else:
+            if bit(options.begin_mask, i):
+                low = 0 if step > 0 else LAST
+            if bit(options.end_mask, i):
+                high = LAST if step > 0 else FIRST
+            place += 1
+        starts.append(low)
+        ends.append(high)
+        axes.append(axis)
+        steps.append(step)
+        axis += 1
+    y = cut(op, x, starts, ends, axes, steps) if axes else x
+    y = squeeze(op, y, squeezed) if squeezed else y
+    finish(unsqueeze(op, y, inserted) if inserted else y)
+
+
+def squeeze(op: Operation, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+    """A Squeeze of axes counted from the front."""
+    shape = tuple(dim for axis, dim in enumerate(dims(x)) if axis not in axes)
+    return op.emit("Squeeze", [x, op.ints(axes)], shape)
+
+
+def unsqueeze(op: Operation, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+    """An Unsqueeze; the axes count in the result."""
+    shape: list[Dim] = list(dims(x))
+    for axis in sorted(axes):
+        shape.insert(axis, 1)
+    return op.emit("Unsqueeze", [x, op.ints(axes)], tuple(shape))
+
+
+@operator("SLICE")
+def slice_(op: Operation) -> None:
+    """Slice; a size of -1 reaches to the end."""
+    (x,), finish = op.carried(0)
+    rank = len(dims(x))
+    if op.is_constant(1) and op.is_constant(2):
+        begin, size = op.integers(1), op.integers(2)
+        if not len(begin) == len(size) == rank:
+            raise ReadError(f"begin and size do not fit rank {rank}", where=op.place)
+        ends = [LAST if s == -1 else b + s for b, s in zip(begin, size, strict=True)]
+        finish(cut(op, x, begin, ends, range(rank)))
+        return
+    first, extents = op.cast(op.stored(1), ir.DataType.INT64), op.cast(op.stored(2), ir.DataType.INT64)
+    open_ = op.emit("Less", [extents, op.number(0, extents, "zero")], (rank,), ir.DataType.BOOL)
+    last = op.emit("Add", [first, extents], (rank,))
+    last = op.emit("Where", [open_, op.number(LAST, last, "last"), last], (rank,), ir.DataType.INT64)
+    finish(op.emit("Slice", [x, first, last], op.out_dims((None,) * rank)))
+
+
+def _pads(op: Operation, rank: int) -> list[int]:
+    """Operand 1 in ONNX's order: all begins, then all ends."""
+    pairs = op.integers(1, 2 * rank)
+    if len(pairs) != 2 * rank or min(pairs, default=0) < 0:
+        raise ReadError(f"paddings {pairs} do not fit rank {rank}", where=op.place)
+    return pairs[::2] + pairs[1::2]
+
+
+def _padded(op: Operation, x: ir.Value) -> tuple[ir.Value, tuple[Dim, ...]]:
+    """The paddings as an operand, and the padded shape."""
+    shape, rank = dims(x), len(dims(x))
+    if op.is_constant(1):
+        both = _pads(op, rank)
+        grown = [d + b + e if isinstance(d, int) else None if b + e else d for d, b, e in zip(shape, both, both[rank:])]
+        return op.ints(both, "pads"), op.out_dims(grown)
+    pairs = op.cast(op.stored(1), ir.DataType.INT64)
+    pairs = op.emit("Transpose", [pairs], (2, rank), perm=[1, 0])
+    return op.emit("Reshape", [pairs, op.ints([-1], "shape")], (2 * rank,)), op.out_dims((None,) * rank)
+
+
+@operator("PAD")
+def pad(op: Operation) -> None:
+    """Pad with the real number 0, which is the zero point where integers are padded."""
+    (x,), finish = op.carried(0, types=BYTES_ONLY)
+    pads, shape = _padded(op, x)
+    quantization = op.tensors.quantization(op.input(0))
+    zero = int(quantization.zero_point[0]) if quantization and x.dtype != ir.DataType.FLOAT else 0
+    finish(op.emit("Pad", [x, pads, op.number(zero, x, "zero")], shape, mode="constant"))
+
+
+@operator("PADV2")
+def pad_v2(op: Operation) -> None:
+    """Pad with operand 2."""
+    (x, value), finish = op.carried(0, 2, types=BYTES_ONLY)
+    pads, shape = _padded(op, x)
+    finish(op.emit("Pad", [x, pads, value], shape, mode="constant"))
+
+
+@operator("MIRROR_PAD", options="MirrorPadOptions")
+def mirror_pad(op: Operation) -> None:
+    """Pad, reflect; SYMMETRIC, which ONNX lacks, is a Concat with reversed Slices for each axis."""
+    (x,), finish = op.carried(0, types=BYTES_ONLY)
+    if op.options.mode == MirrorPadMode.REFLECT:
+        pads, shape = _padded(op, x)
+        finish(op.emit("Pad", [x, pads], shape, mode="reflect"))
+        return
+    rank = len(dims(x))
+    both = _pads(op, rank)
+    for axis, (begin, end) in enumerate(zip(both[:rank], both[rank:], strict=True)):
+        parts = [cut(op, x, [begin - 1], [FIRST], [axis], [-1])] if begin else []
+        parts += [x]
+        parts += [cut(op, x, [LAST], [-end - 1], [axis], [-1])] if end else []
+        if len(parts) > 1:
+            x = joined(op, parts, axis)
+    finish(x)
+
+
+def joined(op: Operation, parts: Sequence[ir.Value], axis: int) -> ir.Value:
+    """A Concat."""
+    extents = [dims(part)[axis] for part in parts]
+    known = [e for e in extents if isinstance(e, int)]
+    shape: list[Dim] = list(dims(parts[0]))
+    shape[axis] = sum(known) if len(known) == len(extents) else None
+    return op.emit("Concat", parts, tuple(shape), axis=axis)
+
+
+@operator("CONCATENATION", options="ConcatenationOptions")
+def concatenation(op: Operation) -> None:
+    """Concat, on the integers where all operands are quantized as the result is."""
+    parts, finish = op.carried(*range(len(op.operator.inputs)), fused=op.options.fused_activation_function)
+    finish(joined(op, parts, op.axis(op.options.axis, len(dims(parts[0])))))
+
+
+@operator("PACK", options="PackOptions")
+def pack(op: Operation) -> None:
+    """Concat of Unsqueezes; the axis counts in the result."""
+    parts, finish = op.carried(*range(len(op.operator.inputs)))
+    axis = op.axis(op.options.axis, len(dims(parts[0])) + 1)
+    finish(joined(op, [unsqueeze(op, part, [axis]) for part in parts], axis))
+
+
+@operator("UNPACK", options="UnpackOptions")
+def unpack(op: Operation) -> None:
+    """Split, then Squeeze of each part."""
+    count = len(op.operator.outputs)
+    (x,), finish = op.carried(0, results=count)
+    axis = op.axis(op.options.axis, len(dims(x)))
+    for i, part in enumerate(divided(op, x, axis, [1] * count)):
+        finish(squeeze(op, part, [axis]), i)
+
+
+def divided(op: Operation, x: ir.Value, axis: int, sizes: Sequence[int]) -> Sequence[ir.Value]:
+    """A Split into parts of these extents."""
+    extent = dims(x)[axis]
+    if isinstance(extent, int) and sum(sizes) != extent:
+        raise ReadError(f"parts of {list(sizes)[:9]} do not make {extent}", where=op.place)
+    shapes = [(*dims(x)[:axis], size, *dims(x)[axis + 1 :]) for size in sizes]
+    return op.emit_all("Split", [x, op.ints(sizes, "sizes")], shapes, axis=axis)
+
+
+@operator("SPLIT", options="SplitOptions")
+def split(op: Operation) -> None:
+    """Split into equal parts. The axis is operand 0, the data operand 1."""
+    count = len(op.operator.outputs)
+    (x,), finish = op.carried(1, results=count)
+    (axis,) = op.integers(0, 1)
+    axis = op.axis(axis, len(dims(x)))
+    extent = dims(x)[axis]
+    if not isinstance(extent, int):
+        raise Unsupported("split of an unknown dimension")
+    if extent % count:
+        raise ReadError(f"{extent} is not divided by {count}", where=op.place)
+    for i, part in enumerate(divided(op, x, axis, [extent // count] * count)):
+        finish(part, i)
+
+
+@operator("SPLIT_V", options="SplitVOptions")
+def split_v(op: Operation) -> None:
+    """Split into parts of given sizes; one of them may be -1."""
+    count = len(op.operator.outputs)
+    (x,), finish = op.carried(0, results=count)
+    sizes = op.integers(1, count)
+    (axis,) = op.integers(2, 1)
+    axis = op.axis(axis, len(dims(x)))
+    extent = dims(x)[axis]
+    if sizes.count(-1) == 1:
+        if not isinstance(extent, int):
+            raise Unsupported("split of an unknown dimension")
+        sizes[sizes.index(-1)] = extent - sum(sizes) - 1
+    if len(sizes) != count or min(sizes) < 0:
+        raise ReadError(f"{count} parts of sizes {sizes[:9]}", where=op.place)
+    for i, part in enumerate(divided(op, x, axis, sizes)):
+        finish(part, i)
+
+
+@operator("REVERSE_V2")
+def reverse(op: Operation) -> None:
+    """Slice backwards."""
+    (x,), finish = op.carried(0)
+    axes = [op.axis(axis, len(dims(x))) for axis in op.integers(1)]
+    many = len(axes)
+    finish(cut(op, x, [LAST] * many, [FIRST] * many, axes, [-1] * many) if axes else x)
+
+
+def extents_of(op: Operation, i: int) -> tuple[ir.Value, tuple[Dim, ...] | None]:
+    """Operand i, which is a shape, as int64, and what is known of it."""
+    if op.is_constant(i):
+        shape = op.integers(i)
+        return op.builder.array(op.hint("shape"), np.array(shape, np.int64)), tuple(shape)
+    return op.cast(op.stored(i), ir.DataType.INT64), None

@@ -1,0 +1,82 @@
+"""The one table of TFLite operators that can be read: name -> the function that writes its ONNX nodes."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from relayout.formats.tflite.operation import Operation
+
+
+class Unsupported(Exception):  # noqa: N818 - a verdict on one operator, collected into one UnsupportedError
+    """Raised by a translation: this operator, as it is used here, has no ONNX counterpart yet.
+
+    Args:
+        reason: what stands in the way; equal reasons are counted together, so it names no tensor.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+Translation = Callable[["Operation"], None]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One TFLite operator: the function that translates it and the table of its options ("" if it has none)."""
+
+    name: str
+    translate: Translation
+    options: str
+
+    @property
+    def summary(self) -> str:
+        """The first line of the function's docstring."""
+        return (self.translate.__doc__ or "").strip().partition("\n")[0]
+
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+def operator(*names: str, options: str = "") -> Callable[[Translation], Translation]:
+    """Register a function as the translation of one or several TFLite operators.
+
+    Args:
+        names: as the schema has them, `CONV_2D`; a custom operator is `CUSTOM its_code`.
+        options: the schema's table of options; a file that leaves it out gets the defaults.
+    """
+
+    def register(function: Translation) -> Translation:
+        for name in names:
+            if name in _ENTRIES:
+                raise ValueError(f"{name} is registered twice: {_ENTRIES[name].translate} and {function}")
+            _ENTRIES[name] = Entry(name, function, options)
+        return function
+
+    return register
+
+
+@cache
+def entries() -> dict[str, Entry]:
+    """Every registered operator, by name in alphabetical order."""
+    package = import_module("relayout.formats.tflite.operators")
+    for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
+        import_module(f"{package.__name__}.{module}")
+    return dict(sorted(_ENTRIES.items()))
+
+
+def coverage() -> str:
+    """The supported operators as a table: operator, module and function, what it becomes."""
+    rows = [
+        (e.name, f"{e.translate.__module__.rpartition('.')[2]}.{e.translate.__name__}", e.summary)
+        for e in entries().values()
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
+    return "\n".join(f"{name:{widths[0]}}  {where:{widths[1]}}  {what}" for name, where, what in rows)

@@ -1,0 +1,200 @@
+"""The tensors of a subgraph as ONNX values: constants as views into the file, quantization parameters, names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.builder import Builder, Dims
+from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.model import MAX_NAME, Quantization, Subgraph, Tensor
+from relayout.formats.tflite.registry import Unsupported
+from relayout.formats.tflite.sparse import dense
+
+DTYPES = {
+    TensorType.FLOAT64: ir.DataType.DOUBLE,
+    TensorType.FLOAT32: ir.DataType.FLOAT,
+    TensorType.FLOAT16: ir.DataType.FLOAT16,
+    TensorType.BFLOAT16: ir.DataType.BFLOAT16,
+    TensorType.INT64: ir.DataType.INT64,
+    TensorType.UINT64: ir.DataType.UINT64,
+    TensorType.INT32: ir.DataType.INT32,
+    TensorType.UINT32: ir.DataType.UINT32,
+    TensorType.INT16: ir.DataType.INT16,
+    TensorType.UINT16: ir.DataType.UINT16,
+    TensorType.INT8: ir.DataType.INT8,
+    TensorType.UINT8: ir.DataType.UINT8,
+    TensorType.INT4: ir.DataType.INT4,
+    TensorType.UINT4: ir.DataType.UINT4,
+    TensorType.BOOL: ir.DataType.BOOL,
+}
+"""The element types that ONNX Runtime can store."""
+
+QUANTIZED_TYPES = (TensorType.INT8, TensorType.UINT8, TensorType.INT16, TensorType.INT4, TensorType.UINT4)
+"""Element types whose scale, if there is one, is part of their meaning. Wider integers with a scale are biases."""
+
+_FIRST_OPSET = {TensorType.INT16: 21, TensorType.INT4: 21, TensorType.UINT4: 21}
+"""From which opset on QuantizeLinear and DequantizeLinear take a type."""
+
+
+def array(tensor: Tensor) -> npt.NDArray[Any]:
+    """A constant's elements, a view into the file wherever they lie there one by one."""
+    if tensor.data is None:
+        return np.empty(tensor.shape, DTYPES[tensor.type].numpy())
+    if tensor.sparsity is not None:
+        return dense(tensor)
+    if tensor.type in (TensorType.INT4, TensorType.UINT4):
+        dtype = ml_dtypes.int4 if tensor.type == TensorType.INT4 else ml_dtypes.uint4
+        halves = np.stack([tensor.data & 15, tensor.data >> 4], axis=-1).reshape(-1)
+        return halves[: int(np.prod(tensor.shape))].astype(np.int8).astype(dtype).reshape(tensor.shape)
+    dtype = np.dtype(DTYPES[tensor.type].numpy()).newbyteorder("<")
+    return tensor.data.view(dtype).reshape(tensor.shape)
+
+
+def dequantized(tensor: Tensor, quantization: Quantization) -> npt.NDArray[np.float32]:
+    """A quantized constant's real numbers, computed as DequantizeLinear does."""
+    shape = [1] * len(tensor.shape)
+    if quantization.per_channel:
+        shape[quantization.axis] = -1
+    wide = np.int64 if tensor.type == TensorType.INT64 else np.int32
+    centred = array(tensor).astype(wide) - quantization.zero_point.astype(wide).reshape(shape)
+    return (centred.astype(np.float32) * quantization.scale.reshape(shape)).astype(np.float32)
+
+
+class Tensors:
+    """The ONNX value of each tensor, made when it is first asked for.
+
+    A quantized tensor's value holds its integers; with `dequantize` it holds real numbers instead.
+    """
+
+    def __init__(self, subgraph: Subgraph, builder: Builder, *, dequantize: bool) -> None:
+        self.subgraph, self.builder, self.dequantize = subgraph, builder, dequantize
+        self.names: dict[int, str] = {}
+        self._values: dict[int, ir.Value] = {}
+        self._bound: set[int] = set()
+        self._parameters: dict[int, tuple[ir.Value, ir.Value]] = {}
+
+    def name_all(self) -> None:
+        """Give every tensor a name: its own, made unique; an empty one becomes `tensor_<index>`."""
+        for tensor in self.subgraph.tensors:
+            if tensor.index not in self.names:
+                self.names[tensor.index] = self.builder.names.unique(tensor.name or f"tensor_{tensor.index}")
+
+    def hint(self, tensor: Tensor, suffix: str) -> str:
+        """The name wanted for a value made from this tensor."""
+        return f"{self.names[tensor.index][:MAX_NAME]}/{suffix}"
+
+    def dtype(self, tensor: Tensor) -> ir.DataType:
+        """The element type of the tensor's value."""
+        if self.dequantize and tensor.quantization and tensor.type in QUANTIZED_TYPES:
+            return ir.DataType.FLOAT
+        return self.plain_dtype(tensor)
+
+    def plain_dtype(self, tensor: Tensor) -> ir.DataType:
+        """The element type that the file states."""
+        if tensor.type not in DTYPES:
+            raise Unsupported(f"element type {tensor.type.name}")
+        return DTYPES[tensor.type]
+
+    def quantization(self, tensor: Tensor) -> Quantization | None:
+        """What the tensor's integers mean, None where its value holds plain numbers."""
+        return tensor.quantization if tensor.type in QUANTIZED_TYPES and not self.dequantize else None
+
+    def declared(self, tensor: Tensor) -> Dims:
+        """The tensor's shape as the file states it."""
+        return tuple(None if dim < 0 else dim for dim in tensor.signature)
+
+    def is_constant(self, tensor: Tensor) -> bool:
+        """Whether the file holds its elements (or it has none) and nothing computes it."""
+        return tensor.index not in self._values and (tensor.data is not None or 0 in tensor.signature)
+
+    def value(self, tensor: Tensor) -> ir.Value:
+        """The tensor's value; a constant becomes an initializer."""
+        value = self._values.get(tensor.index)
+        if value is None:
+            value = self._values[tensor.index] = self._initial(tensor)
+        return value
+
+    def has_value(self, tensor: Tensor) -> bool:
+        """Whether something has computed the tensor, or it was used before."""
+        return tensor.index in self._values
+
+    def is_bound(self, value: ir.Value) -> bool:
+        """Whether a value is some tensor's own already."""
+        return id(value) in self._bound
+
+    def placeholder(self, tensor: Tensor) -> None:
+        """Stand in for the result of an operator that could not be translated, so that the others can be looked at."""
+        if tensor.index not in self._values:
+            name, dtype = self.names[tensor.index], DTYPES.get(tensor.type, ir.DataType.FLOAT)
+            self._values[tensor.index] = self.builder.value(name, dtype, self.declared(tensor))
+
+    def bind(self, tensor: Tensor, value: ir.Value) -> None:
+        """Make a value the tensor's own: from here on it carries its name."""
+        if tensor.index in self._values:
+            raise ReadError(f"tensor {tensor.index} is computed twice or also given", where=tensor.place)
+        shape = value.shape
+        declared = self.declared(tensor)
+        if shape is not None and any(not isinstance(d, int) and d.value is None for d in shape):
+            known = declared if len(declared) == len(shape) else (None,) * len(shape)
+            value.shape = ir.Shape(
+                [
+                    dim if isinstance(dim, int) or dim.value is not None else self.symbol(tensor, axis, known[axis])
+                    for axis, dim in enumerate(shape)
+                ]
+            )
+        value.name = self.names[tensor.index]
+        self._values[tensor.index] = value
+        self._bound.add(id(value))
+
+    def symbol(self, tensor: Tensor, axis: int, known: int | str | None = None) -> int | str:
+        """A name for a dimension that is known only at run time."""
+        return f"{self.names[tensor.index][:MAX_NAME]}_{axis}" if known is None else known
+
+    def parameters(self, tensor: Tensor) -> tuple[ir.Value, ir.Value]:
+        """The tensor's scale and zero point as initializers, shared by all of its Q and DQ nodes."""
+        found = self._parameters.get(tensor.index)
+        if found is None:
+            quantization = tensor.quantization
+            if quantization is None:
+                raise Unsupported(f"{tensor.type.name} without quantization parameters")
+            if self.builder.opset < _FIRST_OPSET.get(tensor.type, 0):
+                raise Unsupported(f"quantized {tensor.type.name} needs opset {_FIRST_OPSET[tensor.type]}")
+            shape = (-1,) if quantization.per_channel else ()
+            scale = ir.Tensor(quantization.scale.reshape(shape))
+            zero_point = ir.Tensor(
+                quantization.zero_point.astype(DTYPES[tensor.type].numpy()).reshape(shape), dtype=DTYPES[tensor.type]
+            )
+            found = self._parameters[tensor.index] = (
+                self.builder.initializer(self.hint(tensor, "scale"), scale),
+                self.builder.initializer(self.hint(tensor, "zero_point"), zero_point),
+            )
+        return found
+
+    def _initial(self, tensor: Tensor) -> ir.Value:
+        if self.is_constant(tensor):
+            return self._constant(tensor)
+        if tensor.is_variable:
+            raise Unsupported("state that persists between runs")
+        raise ReadError(f"tensor {tensor.index} is read before anything computes it", where=tensor.place)
+
+    def _constant(self, tensor: Tensor) -> ir.Value:
+        dtype, shape = self.dtype(tensor), ir.Shape(tensor.shape)
+        content: ir.TensorProtocol
+        quantization = tensor.quantization
+        if dtype != DTYPES.get(tensor.type) and quantization is not None:
+            content = ir.LazyTensor(lambda: ir.Tensor(dequantized(tensor, quantization)), dtype, shape)
+        elif tensor.sparsity is not None:
+            content = ir.LazyTensor(lambda: ir.Tensor(array(tensor), dtype=dtype), dtype, shape)
+        elif tensor.type in (TensorType.INT4, TensorType.UINT4) and tensor.data is not None:
+            content = ir.PackedTensor(tensor.data, dtype, shape=shape)
+        else:
+            content = ir.Tensor(array(tensor), dtype=dtype, shape=shape)
+        value = self.builder.initializer(self.names[tensor.index], content)
+        value.name = content.name = self.names[tensor.index]
+        return value

@@ -1,0 +1,47 @@
+"""Sliding windows: axis orders, padding and output extents of convolutions and pools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relayout.formats.tflite.builder import Dim
+
+TO_FIRST = (0, 3, 1, 2)
+"""`n h w c -> n c h w`; the same permutation takes a kernel from `o h w i` to `o i h w`."""
+
+TO_LAST = (0, 2, 3, 1)
+"""`n c h w -> n h w c`."""
+
+
+def slid(extent: Dim, window: Dim, stride: int, dilation: int, same: bool) -> Dim:
+    """How many places a window takes along one axis: every `stride`-th with SAME, only whole ones with VALID."""
+    if not isinstance(extent, int) or not isinstance(window, int):
+        return None
+    if same:
+        return -(-extent // stride)
+    return max((extent - (window - 1) * dilation - 1) // stride + 1, 0)
+
+
+def auto_pad(extents: Sequence[Dim], same: bool) -> str | None:
+    """SAME depends on the extents, so where they are known only at run time it must be left to the runtime."""
+    return "SAME_UPPER" if same and not all(isinstance(e, int) for e in extents) else None
+
+
+def pads(
+    extents: Sequence[Dim], windows: Sequence[Dim], strides: Sequence[int], dilations: Sequence[int], same: bool
+) -> list[int] | None:
+    """ONNX `pads` (all begins, then all ends): with SAME, what makes `ceil(extent / stride)` windows fit.
+
+    An odd total has its larger half at the end.
+    """
+    if auto_pad(extents, same):
+        return None
+    begins, ends = [], []
+    for extent, window, stride, dilation in zip(extents, windows, strides, dilations, strict=True):
+        total = 0
+        if same and isinstance(extent, int) and isinstance(window, int):
+            places = -(-extent // stride)
+            total = max((places - 1) * stride + (window - 1) * dilation + 1 - extent, 0)
+        begins.append(total // 2)
+        ends.append(total - total // 2)
+    return begins + ends

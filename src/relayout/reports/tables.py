@@ -1,0 +1,58 @@
+"""The report on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from relayout.reports.report import Report
+
+MOST = 20
+"""Remaining Transposes listed on a terminal; `--json` lists all."""
+
+
+def show(report: Report) -> None:
+    """Print a report."""
+    Console().print(Group(*_parts(report)))
+
+
+def _parts(report: Report) -> list[RenderableType]:
+    parts: list[RenderableType] = [_interface(report), _transposes(report)]
+    parts += _remaining(report)
+    for reason, count in report.barriers.items():
+        parts.append(Text(f"barrier ×{count}: {reason}, so its operands keep the source's order"))
+    parts += [Text(f"note: {note}") for note in report.notes]
+    kinds = ", ".join(f"{name} {count}" for name, count in list(report.operators.items())[:8])
+    more = f", … ({len(report.operators)} kinds)" if len(report.operators) > 8 else ""
+    spent = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in report.seconds.items())
+    parts.append(Text(f"{sum(report.operators.values())} operators: {kinds}{more}\n{spent}", style="dim"))
+    return parts
+
+
+def _interface(report: Report) -> Table:
+    table = Table("", "name", "type", "shape", "layout", title_justify="left", box=None, pad_edge=False)
+    for end in report.interface:
+        table.add_row(end.kind, end.name, end.dtype, " × ".join(map(str, end.shape)), end.layout)
+    return table
+
+
+def _transposes(report: Report) -> Table:
+    table = Table("", "Transposes", "bytes an inference", box=None, pad_edge=False)
+    table.add_row("source, imported literally", f"{report.source_transposes:,}", f"{report.source_bytes:,}")
+    table.add_row("result", f"{report.transposes:,}", f"{report.bytes:,}")
+    table.add_row("lower bound", "", f"{report.lower_bound:,}  {report.verdict}", style="bold" if report.proved else "")
+    return table
+
+
+def _remaining(report: Report) -> list[RenderableType]:
+    ordered = sorted(report.remaining, key=lambda item: -item.bytes)
+    lines: list[RenderableType] = [
+        Text.assemble(
+            "remains: ", (item.tensor, "bold"), f"  {item.layout}, {item.bytes:,} bytes\n", (f"  {item.reason}", "dim")
+        )
+        for item in ordered[:MOST]
+    ]
+    if len(ordered) > MOST:
+        lines.append(Text(f"… {len(ordered) - MOST} more Transposes (--json lists all)"))
+    return lines

@@ -1,0 +1,431 @@
+"""Reading ONNX: what is refused, in one line each, and that weights stay where they are."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+from relayout.errors import ReadError
+from relayout.formats.onnx import read, to_proto
+from relayout.formats.onnx.mapped import MappedArray
+from relayout.formats.onnx.wire import fields, varint
+
+
+def text(body: str, types: str = "(float[2,3] x) => (float[2,3] y)") -> onnx.ModelProto:
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17, "f" : 1]> g {types} {body}')
+
+
+def weighty(rows: int = 64) -> onnx.ModelProto:
+    """x @ w + b with a weight that is large enough to stay in its file."""
+    weight = np.random.default_rng(0).normal(size=(rows, 48)).astype(np.float32)
+    model = text("{ h = MatMul(x, w)  y = Add(h, b) }", f"(float[2,{rows}] x) => (float[2,48] y)")
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    model.graph.initializer.append(numpy_helper.from_array(np.arange(48, dtype=np.float32), "b"))
+    return model
+
+
+def external(directory: Path, name: str = "m.onnx") -> Path:
+    onnx.save(weighty(), directory / name, save_as_external_data=True, location=name + ".data", size_threshold=0)
+    return directory / name
+
+
+def relocate(path: Path, **keys: str) -> Path:
+    """Write other external_data entries into the first tensor."""
+    model = onnx.load(path, load_external_data=False)
+    tensor = model.graph.initializer[0]
+    old = {entry.key: entry.value for entry in tensor.external_data}
+    del tensor.external_data[:]
+    for key, value in {**old, **keys}.items():
+        if value:
+            tensor.external_data.add(key=key, value=value)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def values(model: ir.Model) -> dict[str, np.ndarray]:
+    return {name: value.const_value.numpy() for name, value in model.graph.initializers.items()}
+
+
+def test_weights_in_the_file_are_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(weighty(), path)
+    model = read(path)
+    assert isinstance(model.graph.initializers["w"].const_value.raw, MappedArray)
+    for name, array in values(model).items():
+        np.testing.assert_array_equal(
+            array, next(numpy_helper.to_array(t) for t in weighty().graph.initializer if t.name == name)
+        )
+
+
+def test_a_large_weight_is_mapped_and_unmapped(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(weighty(8192), path)
+    tensor = read(str(path)).graph.initializers["w"].const_value
+    path.unlink()  # the open file stays
+    array = tensor.numpy()
+    np.testing.assert_array_equal(array, numpy_helper.to_array(weighty(8192).graph.initializer[0]))
+    assert not array.flags.writeable
+
+
+def test_external_data_is_mapped(tmp_path: Path) -> None:
+    model = read(external(tmp_path))
+    assert isinstance(model.graph.initializers["w"].const_value.raw, MappedArray)
+    assert to_proto(model).graph.initializer[0].raw_data == weighty().graph.initializer[0].raw_data
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN])
+def test_small_types_from_the_file(tmp_path: Path, kind: int) -> None:
+    data = np.random.default_rng(1).integers(0, 7, (101, 203)).astype(np.float32)
+    tensor = helper.make_tensor("w", kind, data.shape, data.reshape(-1))
+    raw = ir.from_proto(tensor).tobytes()
+    kept = TensorProto(name="w", data_type=kind, dims=data.shape, raw_data=raw)
+    model = text("{ y = Relu(x) }")
+    model.graph.initializer.append(kept)
+    onnx.save(model, tmp_path / "m.onnx")
+    mapped = read(tmp_path / "m.onnx").graph.initializers["w"].const_value
+    np.testing.assert_array_equal(mapped.numpy().astype(np.float32), data)
+    assert mapped.tobytes() == raw
+
+
+def test_a_proto_is_not_changed_and_not_copied() -> None:
+    proto = weighty()
+    before = proto.SerializeToString()
+    model = read(proto)
+    model.graph.initializers["w"].name = "other"
+    model.graph.name = "other"
+    to_proto(model)
+    assert proto.SerializeToString() == before
+    again = to_proto(read(proto))
+    assert onnx.printer.to_text(again) == onnx.printer.to_text(proto)
+
+
+def test_a_model_is_cloned() -> None:
+    source = ir.from_proto(weighty())
+    copy = read(source)
+    copy.graph[0].op_type = "Gemm"
+    assert source.graph[0].op_type == "MatMul"
+
+
+def test_unsorted_nodes_are_sorted() -> None:
+    assert [node.op_type for node in read(text("{ y = Neg(a)  a = Relu(x) }")).graph] == ["Relu", "Neg"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("{ a = Add(x, b)  b = Relu(a)  y = Neg(b) }", "cycle"),
+        ("{ a = Relu(zz)  b = Neg(ww)  y = Add(a, b) }", "nothing makes: 'zz', 'ww'.*Relu 'a'"),
+        ("{ a = Relu(x)  a = Neg(x)  y = Neg(a) }", "'a' is made twice"),
+        ("{ x = Relu(y)  y = Neg(x) }", "'x' is made twice"),
+        ("{ a = Relu(x) }", "output 'y' is made by nothing"),
+    ],
+)
+def test_what_is_not_a_graph_is_refused(body: str, message: str) -> None:
+    with pytest.raises(ReadError, match=message):
+        read(text(body))
+
+
+BRANCH = "{ c = Constant<value = bool {1}>()  y = If(c) <then_branch = t () => (float[2,3] o) { %s }, else_branch = e () => (float[2,3] p) { p = Neg(x) }> }"
+
+
+def test_subgraphs_see_outer_values() -> None:
+    assert len(read(text(BRANCH % "o = Relu(x)")).graph) == 2
+    with pytest.raises(ReadError, match="'zz'.*If 'y', then_branch, Relu 'o'"):
+        read(text(BRANCH % "o = Relu(zz)"))
+    with pytest.raises(ReadError, match="cycle"):
+        read(text(BRANCH % "o = Relu(y)"))
+
+
+def test_functions_are_checked() -> None:
+    def model(body: str) -> onnx.ModelProto:
+        whole = text("{ y = f.g(x) }")
+        whole.functions.append(
+            parser.parse_function(f'<opset_import: ["" : 17, "f" : 1], domain: "f"> g (a) => (b) {body}')
+        )
+        return whole
+
+    assert len(read(model("{ b = Relu(a) }")).functions) == 1
+    with pytest.raises(ReadError, match="nothing makes: 'zz' at .*function 'g'"):
+        read(model("{ b = Relu(zz) }"))
+    with pytest.raises(ReadError, match="calls itself"):
+        read(model("{ b = f.g(a) }"))
+    twice = model("{ b = Relu(a) }")
+    twice.functions.append(twice.functions[0])
+    with pytest.raises(ReadError, match="function 'f.g' occurs twice"):
+        read(twice)
+
+
+def test_repeated_names_are_refused() -> None:
+    model = weighty()
+    model.graph.initializer.append(model.graph.initializer[0])
+    with pytest.raises(ReadError, match="initializer 'w' occurs twice"):
+        read(model)
+    model = weighty()
+    model.graph.input.append(model.graph.input[0])
+    with pytest.raises(ReadError, match="graph input 'x' occurs twice"):
+        read(model)
+
+
+def test_nameless_and_sparse_are_refused() -> None:
+    model = weighty()
+    model.graph.initializer[0].name = ""
+    with pytest.raises(ReadError, match="no name"):
+        read(model)
+    model = weighty()
+    model.graph.sparse_initializer.add().values.name = "s"
+    with pytest.raises(ReadError, match="'s' is sparse"):
+        read(model)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dims": [10**6, 10**6]}, "needs 4000000000000 bytes"),
+        ({"dims": [-1]}, "no tensor can have the shape"),
+        ({"dims": [2**40, 2**40]}, "no tensor can have the shape"),
+        ({"data_type": 999}, "unknown element type 999"),
+        ({"data_type": TensorProto.STRING}, "strings cannot be raw"),
+    ],
+)
+def test_tensors_without_their_data_are_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    for rows in (1, 64):  # a small tensor is parsed, a large one lifted
+        model = weighty(rows)
+        tensor = model.graph.initializer[0]
+        for key, value in change.items():
+            tensor.ClearField(key)
+            tensor.MergeFrom(TensorProto(**{key: value}))
+        path = tmp_path / "m.onnx"
+        path.write_bytes(model.SerializeToString())
+        for source in (path, model):
+            with pytest.raises(ReadError, match="do not fit|" + message):
+                read(source)
+
+
+def test_typed_data_is_counted() -> None:
+    for kind, field, data in (
+        ("FLOAT", "float_data", [1.0]),
+        ("INT4", "int32_data", [1]),
+        ("COMPLEX64", "float_data", [1.0, 2.0]),
+    ):
+        model = text("{ y = Relu(x) }")
+        tensor = TensorProto(name="t", data_type=TensorProto.DataType.Value(kind), dims=[1])
+        getattr(tensor, field).extend(data)
+        model.graph.initializer.append(tensor)
+        read(model)
+        model.graph.initializer[0].dims[0] = 9
+        with pytest.raises(ReadError, match="needs .* elements of data"):
+            read(model)
+
+
+def test_attribute_tensors_are_checked() -> None:
+    model = text("{ y = Relu(x) }")
+    bad = TensorProto(name="t", data_type=1, dims=[9])
+    model.graph.node.append(helper.make_node("Constant", [], ["c"], name="k", value=bad))
+    with pytest.raises(ReadError, match="Constant 'k', attribute 'value'"):
+        read(model)
+
+
+def test_files_that_are_not_models(tmp_path: Path) -> None:
+    def refused(data: bytes) -> str:
+        path = tmp_path / "m.onnx"
+        path.write_bytes(data)
+        with pytest.raises(ReadError) as error:
+            read(path)
+        assert "\n" not in str(error.value)
+        assert str(path) in str(error.value)
+        return str(error.value)
+
+    assert "empty" in refused(b"")
+    assert "TensorFlow Lite" in refused(b"\x1c\0\0\0TFL3" + bytes(50))
+    assert "no graph" in refused(varint(1 << 3) + varint(8))
+    refused(b"not a model at all, but a text")
+    refused(b"\xff" * 40)
+    refused(b"\x00" * 40)
+    with pytest.raises(ReadError, match="not a file"):
+        read(tmp_path)
+    with pytest.raises(ReadError, match="No such file"):
+        read(tmp_path / "none.onnx")
+    with pytest.raises(ReadError, match="cannot be opened"):
+        read("a\0b")
+    with pytest.raises(ReadError, match="not an ONNX model"):
+        read(onnx.ModelProto())
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "p.onnx")
+    with pytest.raises(ReadError, match="not a file"):
+        read(tmp_path / "p.onnx")
+
+
+def test_every_truncation_is_refused(tmp_path: Path) -> None:
+    whole = weighty().SerializeToString()
+    path = tmp_path / "m.onnx"
+    for length in [*range(1, 200, 7), *range(200, len(whole), 997), len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(ReadError):
+            read(path)
+
+
+def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
+    whole = weighty().SerializeToString()
+    rng = random.Random(0)
+    path = tmp_path / "m.onnx"
+    for _ in range(400):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(160) if rng.random() < 0.5 else rng.randrange(len(data))] = rng.randrange(256)
+        path.write_bytes(data)
+        try:
+            values(read(path))
+        except ReadError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+
+
+def test_split_graphs_merge_as_protobuf_says(tmp_path: Path) -> None:
+    model = weighty()
+    whole = model.SerializeToString()
+    second = onnx.ModelProto()
+    second.graph.initializer.append(numpy_helper.from_array(np.ones(5000, np.float32), "z"))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(whole + second.SerializeToString())
+    assert list(values(read(path))) == ["w", "b", "z"]
+
+
+def test_the_wire_is_bounded() -> None:
+    for data in (b"\x0a\x05abc", b"\x0b", b"\x80" * 12, b"\x08", b"\x09abc", b"\x02\x00"):
+        with pytest.raises(ReadError, match="byte"):
+            list(fields(memoryview(data), 0, len(data)))
+    fixed = b"\x0d" + bytes(4) + b"\x11" + bytes(8)
+    assert [field.number for field in fields(memoryview(fixed), 0, len(fixed))] == [1, 2]
+
+
+# External data: inside the directory, or not at all.
+
+
+@pytest.mark.parametrize(
+    "location", ["../secret", "a/../../secret", "/etc/hostname", "C:\\x", "\\x", "..\\secret", "", "."]
+)
+def test_locations_outside_are_refused(tmp_path: Path, location: str) -> None:
+    (tmp_path / "secret").write_bytes(bytes(20000))
+    (tmp_path / "in").mkdir()
+    with pytest.raises(ReadError):
+        read(relocate(external(tmp_path / "in"), location=location))
+
+
+def test_links_out_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    path = external(tmp_path / "in")
+    secret = tmp_path / "secret"
+    (tmp_path / "in" / "m.onnx.data").rename(secret)
+    (tmp_path / "in" / "m.onnx.data").symlink_to(secret)
+    with pytest.raises(ReadError, match="leads out of the model's directory"):
+        read(path)
+    (tmp_path / "in" / "m.onnx.data").unlink()
+    (tmp_path / "in" / "m.onnx.data").hardlink_to(secret)
+    with pytest.raises(ReadError, match="hard links"):
+        read(path)
+    (tmp_path / "in" / "m.onnx.data").unlink()
+    (tmp_path / "in" / "sub").symlink_to(tmp_path)
+    with pytest.raises(ReadError, match="leads out"):
+        read(relocate(path, location="sub/secret"))
+
+
+def test_links_within_work(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    (tmp_path / "m.onnx.data").rename(tmp_path / "real")
+    (tmp_path / "m.onnx.data").symlink_to("real")
+    assert "w" in values(read(path))
+
+
+def test_a_linked_model_finds_its_data(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    path = external(tmp_path / "real")
+    (tmp_path / "link.onnx").symlink_to(path)
+    assert "w" in values(read(tmp_path / "link.onnx"))
+
+
+def hub(root: Path) -> Path:
+    """The Hugging Face cache: every file of a snapshot is a link to a blob named by its hash."""
+    blobs, snapshot = root / "models--a--b" / "blobs", root / "models--a--b" / "snapshots" / "abc123"
+    blobs.mkdir(parents=True)
+    (snapshot / "onnx").mkdir(parents=True)
+    path = external(snapshot / "onnx")
+    for name, digest in (("m.onnx", "a" * 40), ("m.onnx.data", "b" * 64)):
+        (snapshot / "onnx" / name).rename(blobs / digest)
+        (snapshot / "onnx" / name).symlink_to(f"../../../blobs/{digest}")
+    return path
+
+
+def test_the_hub_cache_works_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = hub(tmp_path)
+    assert "w" in values(read(path))
+    data = path.with_name("m.onnx.data")
+    for other in ("models--a--b/blobs/notahash", "models--c--d/blobs/" + "b" * 64, "blobs/" + "b" * 64):
+        target = tmp_path / other
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(bytes(20000))
+        data.unlink()
+        data.symlink_to(target)
+        with pytest.raises(ReadError, match="leads out"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"offset": "999999"}, "are asked for"),
+        ({"length": "9" * 30}, "external data with the length"),
+        ({"length": "77"}, "needs 12288 bytes"),
+        ({"offset": "-8"}, "external data with the offset '-8'"),
+        ({"offset": "x"}, "external data with the offset 'x'"),
+        ({"location": "other"}, "is not in"),
+    ],
+)
+def test_spans_are_checked(tmp_path: Path, keys: dict[str, str], message: str) -> None:
+    with pytest.raises(ReadError, match=message):
+        read(relocate(external(tmp_path), **keys))
+
+
+def test_an_incomplete_data_file(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    data = tmp_path / "m.onnx.data"
+    data.write_bytes(data.read_bytes()[:-100])
+    with pytest.raises(ReadError, match="incomplete"):
+        read(path)
+    data.unlink()
+    os.mkfifo(data)
+    with pytest.raises(ReadError, match="not a regular file"):
+        read(path)
+
+
+def test_a_file_that_shrinks_later_is_an_error_not_a_crash(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    model = read(path)
+    os.truncate(tmp_path / "m.onnx.data", 100)
+    with pytest.raises(ReadError, match="could be read"):
+        values(model)
+
+
+def test_a_proto_cannot_have_external_data(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    with pytest.raises(ReadError, match="pass the model's path"):
+        read(onnx.load(path, load_external_data=False))
+    read(onnx.load(path))
+
+
+def test_external_attributes_are_resolved(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (tmp_path / "d").write_bytes(array.tobytes())
+    tensor = TensorProto(name="t", data_type=1, dims=[2, 3], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="d")
+    model = text("{ y = Relu(x) }")
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["c"], value=tensor))
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    np.testing.assert_array_equal(read(tmp_path / "m.onnx").graph[0].attributes["value"].value.numpy(), array)

@@ -1,0 +1,145 @@
+"""Write small TFLite models for tests, with the schema's own object API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+TYPES = {
+    np.dtype("float32"): "FLOAT32",
+    np.dtype("float16"): "FLOAT16",
+    np.dtype("int64"): "INT64",
+    np.dtype("int32"): "INT32",
+    np.dtype("uint32"): "UINT32",
+    np.dtype("int16"): "INT16",
+    np.dtype("int8"): "INT8",
+    np.dtype("uint8"): "UINT8",
+    np.dtype("bool"): "BOOL",
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Quantization parameters for `Net.tensor`."""
+
+    scale: float | Sequence[float]
+    zero: int = 0
+    axis: int = 0
+
+
+def options(kind: str, **fields: Any) -> Any:
+    """An options table of the schema, its fields in the schema's own spelling."""
+    table = getattr(schema, f"{kind}T")()
+    for name, value in fields.items():
+        assert hasattr(table, name), f"{kind} has no {name}"
+        setattr(table, name, value)
+    return table
+
+
+class Net:
+    """A model of one subgraph."""
+
+    def __init__(self) -> None:
+        self.model = schema.ModelT()
+        self.model.version = 3
+        self.model.buffers = [schema.BufferT()]
+        self.model.operatorCodes = []
+        self.graph = schema.SubGraphT()
+        self.graph.tensors, self.graph.operators, self.graph.inputs, self.graph.outputs = [], [], [], []
+        self.model.subgraphs = [self.graph]
+        self.ranges: list[tuple[float, float]] = []
+
+    def tensor(
+        self,
+        shape: Sequence[int],
+        dtype: str = "float32",
+        *,
+        data: Any = None,
+        q: Scale | None = None,
+        name: str | None = None,
+        signature: Sequence[int] | None = None,
+        type_name: str = "",
+        variable: bool = False,
+    ) -> int:
+        tensor = schema.TensorT()
+        tensor.shape, tensor.name = list(shape), f"t{len(self.graph.tensors)}" if name is None else name
+        tensor.type = getattr(schema.TensorType, type_name or TYPES[np.dtype(dtype)])
+        tensor.isVariable, tensor.buffer = variable, 0
+        if signature is not None:
+            tensor.shapeSignature = list(signature)
+        if q is not None:
+            quantization = schema.QuantizationParametersT()
+            scales = np.atleast_1d(np.asarray(q.scale, np.float32))
+            quantization.scale = scales
+            quantization.zeroPoint = np.full(scales.shape, q.zero, np.int64)
+            quantization.quantizedDimension = q.axis
+            tensor.quantization = quantization
+        if data is not None:
+            buffer = schema.BufferT()
+            buffer.data = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
+            tensor.buffer = len(self.model.buffers)
+            self.model.buffers.append(buffer)
+        self.graph.tensors.append(tensor)
+        return len(self.graph.tensors) - 1
+
+    def const(self, array: Any, dtype: str = "float32", *, q: Scale | None = None, **more: Any) -> int:
+        array = np.asarray(array, dtype)
+        return self.tensor(array.shape, dtype, data=array, q=q, **more)
+
+    def input(
+        self, shape: Sequence[int], dtype: str = "float32", low: float = -2, high: float = 2, **more: Any
+    ) -> int:
+        """An input and the range of the numbers that the test feeds it (quantized ones take their whole range)."""
+        self.graph.inputs.append(self.tensor(shape, dtype, **more))
+        self.ranges.append((low, high))
+        return self.graph.inputs[-1]
+
+    def output(self, shape: Sequence[int], dtype: str = "float32", **more: Any) -> int:
+        self.graph.outputs.append(self.tensor(shape, dtype, **more))
+        return self.graph.outputs[-1]
+
+    def op(
+        self, name: str, inputs: Sequence[int], outputs: Sequence[int], table: Any = None, *, version: int = 1
+    ) -> Net:
+        code = schema.OperatorCodeT()
+        custom = name.startswith("CUSTOM ")
+        code.builtinCode = schema.BuiltinOperator.CUSTOM if custom else getattr(schema.BuiltinOperator, name)
+        code.deprecatedBuiltinCode, code.version = min(code.builtinCode, 127), version
+        if custom:
+            code.customCode = name.removeprefix("CUSTOM ")
+        self.model.operatorCodes.append(code)
+        operator = schema.OperatorT()
+        operator.opcodeIndex = len(self.model.operatorCodes) - 1
+        operator.inputs, operator.outputs = list(inputs), list(outputs)
+        if table is not None:
+            kind = type(table).__name__.removesuffix("T")
+            if hasattr(schema.BuiltinOptions, kind):
+                operator.builtinOptionsType, operator.builtinOptions = getattr(schema.BuiltinOptions, kind), table
+            else:
+                operator.builtinOptions2Type, operator.builtinOptions2 = getattr(schema.BuiltinOptions2, kind), table
+        self.graph.operators.append(operator)
+        return self
+
+    def sign(self, inputs: dict[str, int], outputs: dict[str, int], key: str = "serving_default") -> Net:
+        signature = schema.SignatureDefT()
+        signature.signatureKey, signature.subgraphIndex = key, 0
+        signature.inputs = [_named(name, index) for name, index in inputs.items()]
+        signature.outputs = [_named(name, index) for name, index in outputs.items()]
+        self.model.signatureDefs = [*(self.model.signatureDefs or []), signature]
+        return self
+
+    def bytes(self) -> bytes:
+        builder = flatbuffers.Builder(1024)
+        builder.Finish(self.model.Pack(builder), file_identifier=b"TFL3")
+        return bytes(builder.Output())
+
+
+def _named(name: str, index: int) -> Any:
+    entry = schema.TensorMapT()
+    entry.name, entry.tensorIndex = name, index
+    return entry
