@@ -2,7 +2,7 @@
 
 from relayout.infer.build import Sites, build
 from relayout.infer.candidates import Label, identity, placed
-from relayout.infer.plan import Crossing, Plan, plan, size_of
+from relayout.infer.planning import Crossing, Plan, plan, size_of
 from relayout.infer.sites import Form, Order, Port, Root, Site, View, order_of
 
 __all__ = [

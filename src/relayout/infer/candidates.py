@@ -121,17 +121,23 @@ class _Search:
         if any(key[position] == order for key in self.labels[index]):
             return []
         owner = {leaf: factor for factor, held in port.factors.items() for leaf in held}
-        wanted = list(dict.fromkeys(owner[leaf] for leaf in order))
+        factors = [owner[leaf] for leaf in order]
+        wanted = list(dict.fromkeys(factors))
         if site.signature.variants:
             return [
-                Label(_slotted(list(range(len(site.factors))), wanted, site), variant)
+                Label(_slotted(range(len(site.factors)), wanted), variant)
                 for variant in range(len(site.signature.variants))
             ]
         moving = {f for p in site.free_ports() for f, held in p.factors.items() if held}
         bases = [identity(site).order]
         if moving - set(wanted):
             bases += [label.order for label in self.labels[index].values()]
-        return [Label(order) for order in dict.fromkeys(repaired(site, _slotted(base, wanted, site)) for base in bases)]
+        # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
+        # the two suits the other readers is not known here.
+        late = list(reversed(dict.fromkeys(reversed(factors))))
+        found = [repaired(site, _slotted(base, wanted)) for base in bases]
+        found += [repaired(site, _slotted(base, late), late=True) for base in bases]
+        return [Label(order) for order in dict.fromkeys(found)]
 
 
 def candidates(sites: Sites) -> Candidates:
@@ -154,22 +160,22 @@ def seeds(site: Site) -> list[Label]:
     return []
 
 
-def _slotted(base: Sequence[int], wanted: Sequence[int], site: Site) -> tuple[int, ...]:
+def _slotted(base: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
     """`base` with the factors in `wanted` in that order, in the places that they take in `base`."""
     chosen = iter(wanted)
     inside = set(wanted)
     return tuple(next(chosen) if factor in inside else factor for factor in base)
 
 
-def repaired(site: Site, order: Sequence[int]) -> tuple[int, ...]:
-    """The nearest order that the signature allows: blocks gathered where they begin, the tail last."""
+def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[int, ...]:
+    """The nearest order that the signature allows: blocks gathered where they begin (or end), the tail last."""
     signature = site.signature
     groups: dict[object, list[int]] = {}
-    for factor in order:
+    for factor in reversed(order) if late else order:
         letter = site.factors[factor][0]
         groups.setdefault(letter if letter in signature.block else factor, []).append(factor)
     gathered = [factor for group in groups.values() for factor in group]
-    if not signature.tail:
-        return tuple(gathered)
+    if late:
+        gathered.reverse()
     last = [factor for letter in signature.tail for factor in gathered if site.factors[factor][0] == letter]
     return tuple(factor for factor in gathered if factor not in last) + tuple(last)

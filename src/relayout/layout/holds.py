@@ -49,6 +49,8 @@ class Holds:
         """
         try:
             items = json.loads(text)
+            if not isinstance(items, list):
+                raise TypeError("not a list")
             return [
                 Holds(str(i["name"]), tuple(map(int, i["factors"])), perms.validated(i["perm"]), tuple(map(int, i["shape"])))
                 for i in items

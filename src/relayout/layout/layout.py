@@ -80,7 +80,7 @@ class Layout:
     def relay(self, array: NDArray[np.generic], other: Layout) -> NDArray[np.generic]:
         """Re-lay `array`, stored in this layout, to `other`; a blocked axis is padded with zeros to whole tiles.
 
-        Coming back from a blocked layout whose axis was padded keeps the padding: see `shape_of` and slice.
+        Coming back from a blocked layout keeps the padding: slice it off.
 
         Raises:
             LayoutError: the axes differ, or the rank does not fit.
@@ -89,35 +89,28 @@ class Layout:
             raise LayoutError(f"an array of rank {array.ndim} is not stored as {self}")
         if set(self.axes) != set(other.axes):
             raise LayoutError(f"{self} and {other} do not name the same axes")
-        return other._pack(self._unpack(array))
+        plain = self._plain(array)
+        return other._stored(plain.transpose([self.axes.index(axis) for axis in other.axes]))
 
-    def _unpack(self, array: NDArray[np.generic]) -> dict[str, tuple[int, NDArray[np.generic]]]:
-        """The array in plain order, axis by axis: axis -> (position, the array), the array shared."""
-        order: list[int] = []
-        shape: list[int] = []
-        for axis in self.axes:
-            parts = [position for position, factor in enumerate(self.factors) if factor.axis == axis]
-            parts.sort(key=lambda position: self.factors[position].tile)
-            order += parts
-            shape.append(int(np.prod([array.shape[position] for position in parts])))
-        plain = array.transpose(order).reshape(shape)
-        return {axis: (position, plain) for position, axis in enumerate(self.axes)}
+    def _plain(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
+        """The array with its tiles joined to their axes, in the order of `axes`."""
+        parts = [[i for i, factor in enumerate(self.factors) if factor.axis == axis] for axis in self.axes]
+        for part in parts:
+            part.sort(key=lambda position: self.factors[position].tile)
+        shape = [int(np.prod([array.shape[position] for position in part])) for part in parts]
+        return array.transpose([position for part in parts for position in part]).reshape(shape)
 
-    def _pack(self, plain: dict[str, tuple[int, NDArray[np.generic]]]) -> NDArray[np.generic]:
-        array = next(iter(plain.values()))[1].transpose([plain[axis][0] for axis in self.axes])
-        pads = [(0, -array.shape[i] % self.tiles.get(axis, 1)) for i, axis in enumerate(self.axes)]
-        if any(after for _, after in pads):
-            array = np.pad(array, pads)
-        split: list[int] = []
-        where: dict[Factor, int] = {}
-        for extent, axis in zip(array.shape, self.axes, strict=True):
-            tile = self.tiles.get(axis, 0)
-            where[Factor(axis)] = len(split)
-            split.append(extent // tile if tile else extent)
-            if tile:
-                where[Factor(axis, tile)] = len(split)
-                split.append(tile)
-        return array.reshape(split).transpose([where[factor] for factor in self.factors])
+    def _stored(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
+        """The inverse of `_plain`, with zeros up to whole tiles."""
+        tiles = [self.tiles.get(axis, 1) for axis in self.axes]
+        array = np.pad(array, [(0, -extent % tile) for extent, tile in zip(array.shape, tiles, strict=True)])
+        split = [part for extent, tile in zip(array.shape, tiles, strict=True) for part in (extent // tile, tile)]
+        where = {Factor(axis): 2 * i for i, axis in enumerate(self.axes)}
+        where |= {Factor(axis, tile): 2 * i + 1 for i, (axis, tile) in enumerate(zip(self.axes, tiles, strict=True))}
+        order = [where[factor] for factor in self.factors]
+        unused = [position for position in range(len(split)) if position not in order]
+        laid = array.reshape(split).transpose(order + unused)
+        return laid.reshape([split[position] for position in order])
 
     def __str__(self) -> str:
         return "".join(f"{f.tile}{f.axis.lower()}" if f.tile else f.axis.upper() for f in self.factors)

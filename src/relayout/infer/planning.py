@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from relayout.infer.build import Sites
-from relayout.infer.candidates import Label, candidates, identity, placed
+from relayout.infer.candidates import Candidates, Label, candidates, identity, placed
 from relayout.infer.sites import Order, Port, Root, Site, order_of
 from relayout.solve import Problem, Solution, Value, solve
 from relayout.solve import Port as NumberPort
@@ -83,9 +83,22 @@ def size_of(root: Root, dims: Mapping[str, int]) -> int:
     return math.ceil(count * bits / 8)
 
 
-def plan(sites: Sites, *, dims: Mapping[str, int] | None = None, time_limit: float | None = None) -> Plan:
-    """The plan with the fewest transposed bytes, then the fewest Transposes, then closest to the source."""
-    found = candidates(sites)
+def plan(
+    sites: Sites,
+    *,
+    dims: Mapping[str, int] | None = None,
+    time_limit: float | None = None,
+    among: Candidates | None = None,
+) -> Plan:
+    """The plan with the fewest transposed bytes, then the fewest Transposes, then closest to the source.
+
+    Args:
+        sites: the graph.
+        dims: extents that dynamic dimensions count with; 1 where not named.
+        time_limit: seconds for the solver.
+        among: the labels to choose from (default: all that some pin demands).
+    """
+    found = candidates(sites) if among is None else among
     labels = found.labels
     ends = _ends(sites)
     sizes = {root: size_of(root, dims or {}) for root, (_, readers) in ends.items() if readers and not root.constant}
@@ -125,6 +138,9 @@ def plan(sites: Sites, *, dims: Mapping[str, int] | None = None, time_limit: flo
                 )
             )
     size = sum(crossing.size for crossing in crossings)
+    source_size = sum(size_of(root, dims or {}) for _, root in sites.moves)
+    if size > source_size and among is None:
+        return plan(sites, dims=dims, time_limit=time_limit, among=_with_source(sites, found))
     bound = -(-max(solution.bound - len(labels) - weights.per_transpose * most, 0) // weights.per_byte)
     bound = size if solution.proved else min(bound, size)
     return Plan(
@@ -135,12 +151,18 @@ def plan(sites: Sites, *, dims: Mapping[str, int] | None = None, time_limit: flo
         bound,
         solution.proved,
         len(sites.moves),
-        sum(size_of(root, dims or {}) for _, root in sites.moves),
+        source_size,
         found.capped,
         solution.finished,
         problem,
         solution,
     )
+
+
+def _with_source(sites: Sites, found: Candidates) -> Candidates:
+    """The labels with the source's own order added: whatever else fails, the result is no worse than the source."""
+    pairs = zip(sites.sites, found.labels, strict=True)
+    return Candidates([list(dict.fromkeys([*labels, identity(site)])) for site, labels in pairs], found.capped)
 
 
 Ends = dict[Root, tuple[tuple[int, Port] | None, list[tuple[int, Port]]]]

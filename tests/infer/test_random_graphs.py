@@ -1,0 +1,84 @@
+"""The whole engine on random graphs: same numbers, never more bytes, and no order that was left out would do better."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from infer.graphs import random_model
+from rules.law import run
+
+import relayout
+from relayout.infer import build, plan
+from relayout.infer.candidates import Label, candidates, repaired
+from relayout.infer.sites import Site
+
+
+def transposed_bytes(model: onnx.ModelProto) -> tuple[int, int]:
+    """Transposes that move data and their bytes, counted in the graph as it is written."""
+    shapes = {}
+    inferred = onnx.shape_inference.infer_shapes(model)
+    for value in (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output):
+        shapes[value.name] = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+    constants = {tensor.name for tensor in model.graph.initializer}
+    found = []
+    for node in model.graph.node:
+        if node.op_type == "Transpose" and node.input[0] not in constants:
+            shape = shapes[node.input[0]]
+            perm = next(list(a.ints) for a in node.attribute if a.name == "perm")
+            moved = [axis for axis in perm if shape[axis] != 1]
+            if moved != sorted(moved):
+                found.append(4 * int(np.prod(shape)))
+    return len(found), sum(found)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_same_numbers_and_the_bytes_that_the_report_says(block: int) -> None:
+    for seed in range(block * 30, block * 30 + 30):
+        model, feed = random_model(seed, steps=4 + seed % 12)
+        want = run(model, feed)
+        before, before_bytes = transposed_bytes(model)
+        result = relayout.optimize(model)
+        onnx.checker.check_model(result.proto, full_check=True)
+        for expected, got in zip(want, run(result.proto, feed), strict=True):
+            assert got.shape == expected.shape, seed
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5, err_msg=str(seed))
+        after, after_bytes = transposed_bytes(result.proto)
+        assert (after, after_bytes) == (result.report.transposes, result.report.bytes), seed
+        assert after_bytes <= before_bytes, seed
+        assert (result.report.source_transposes, result.report.source_bytes) == (before, before_bytes), seed
+        assert result.report.proved, seed
+
+
+def every_label(site: Site) -> list[Label]:
+    everything = range(len(site.factors))
+    if site.signature.variants:
+        return [
+            Label(order, variant)
+            for variant in range(len(site.signature.variants))
+            for order in dict.fromkeys(repaired(site, order) for order in itertools.permutations(everything))
+        ][:200]
+    return [Label(o) for o in dict.fromkeys(repaired(site, order) for order in itertools.permutations(everything))]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_candidate_orders_lose_nothing(keep: bool) -> None:
+    """The least cost over demanded orders equals the least cost over all orders of every operator."""
+    compared = 0
+    for seed in range(1000, 1080):
+        model, _ = random_model(seed, steps=3 + seed % 5, rank=3)
+        sites = build(ir.from_proto(model), keep_interface=keep)
+        if any(len(site.factors) > 5 for site in sites.sites):
+            continue
+        chosen = plan(sites)
+        found = candidates(sites)
+        wide = replace(found, labels=[every_label(site) for site in sites.sites])
+        best = plan(sites, time_limit=20, among=wide)
+        assert best.proved, seed
+        assert chosen.size == best.size, seed
+        compared += 1
+    assert compared > 30

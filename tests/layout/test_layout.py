@@ -1,0 +1,175 @@
+"""The laws of layouts, permutations, extents and regrouping."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relayout.errors import LayoutError
+from relayout.layout import Extent, Layout, describe, perm_of, product, segments
+from relayout.layout import perm as perms
+from relayout.layout.holds import Holds, relay, restore
+
+PERMS = st.integers(0, 6).flatmap(lambda rank: st.permutations(range(rank)))
+PLAIN = st.permutations("NCHW").map("".join)
+BLOCKED = st.sampled_from(["NCHW4c", "NCHW16c", "NHWC4c", "NCHW2n4c", "CHWN3w", "NCH5hW"])
+EXTENTS = st.tuples(*(st.integers(1, 9),) * 4)
+
+
+@given(PERMS)
+def test_inverse_undoes(perm: list[int]) -> None:
+    assert perms.is_identity(perms.compose(perm, perms.inverse(perm)))
+    assert perms.inverse(perms.inverse(perm)) == tuple(perm)
+
+
+@given(st.integers(0, 6).flatmap(lambda n: st.tuples(*(st.permutations(range(n)),) * 3)))
+def test_composition_is_associative_and_what_two_transposes_do(three: tuple[list[int], ...]) -> None:
+    p, q, r = three
+    assert perms.compose(perms.compose(p, q), r) == perms.compose(p, perms.compose(q, r))
+    array = np.arange(int(np.prod(range(2, 2 + len(p))))).reshape(range(2, 2 + len(p)))
+    assert (array.transpose(p).transpose(q) == array.transpose(perms.compose(p, q))).all()
+    assert perms.apply(perms.compose(p, q), array.shape) == array.transpose(p).transpose(q).shape
+
+
+def test_between_and_validated_refuse_what_is_no_permutation() -> None:
+    assert perms.between("nhwc", "nchw") == (0, 3, 1, 2)
+    with pytest.raises(LayoutError):
+        perms.between("nhwc", "nchx")
+    with pytest.raises(LayoutError):
+        perms.between("nhhc", "nhch")
+    with pytest.raises(LayoutError):
+        perms.validated([0, 2])
+
+
+@given(PLAIN, PLAIN, PLAIN, EXTENTS)
+def test_plain_relaying_composes_and_equals_transpose(a: str, b: str, c: str, shape: tuple[int, ...]) -> None:
+    array = np.arange(int(np.prod(shape))).reshape(shape)
+    first, second, third = map(Layout.parse, (a, b, c))
+    assert (first.relay(array, second) == array.transpose(perm_of(a, b))).all()
+    assert (second.relay(first.relay(array, second), third) == first.relay(array, third)).all()
+    assert (second.relay(first.relay(array, second), first) == array).all()
+
+
+@given(PLAIN, BLOCKED, EXTENTS)
+def test_blocked_relaying_comes_back_with_and_without_remainder(a: str, b: str, shape: tuple[int, ...]) -> None:
+    array = np.arange(1, int(np.prod(shape)) + 1).reshape(shape)
+    plain, blocked = Layout.parse(a), Layout.parse(b)
+    packed = plain.relay(array, blocked)
+    back = blocked.relay(packed, plain)
+    kept = tuple(slice(extent) for extent in shape)
+    assert (back[kept] == array).all()
+    assert back.sum() == array.sum(), "padding is zeros"
+    assert packed.ndim == len(blocked.factors)
+    for axis, extent in zip(packed.shape, blocked.factors, strict=True):
+        assert not extent.tile or axis == extent.tile
+
+
+def test_nchw16c_by_hand() -> None:
+    array = np.arange(2 * 35 * 3 * 4).reshape(2, 35, 3, 4)
+    packed = Layout.parse("NCHW").relay(array, Layout.parse("NCHW16c"))
+    assert packed.shape == (2, 3, 3, 4, 16)
+    assert packed[1, 2, 0, 3, 2] == array[1, 34, 0, 3]
+    assert (packed[:, 2, :, :, 3:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "short", "einops"),
+    [
+        ("NHWC", "NHWC", "n h w c"),
+        ("nchw", "NCHW", "n c h w"),
+        ("o h w i", "OHWI", "o h w i"),
+        ("NCHW16c", "NCHW16c", "n co h w ci=16"),
+        ("n co h w ci=16", "NCHW16c", "n co h w ci=16"),
+        ("NDHWC", "NDHWC", "n d h w c"),
+    ],
+)
+def test_names(text: str, short: str, einops: str) -> None:
+    layout = Layout.parse(text)
+    assert (str(layout), layout.einops) == (short, einops)
+    assert Layout.parse(short) == Layout.parse(einops) == layout
+
+
+@pytest.mark.parametrize("text", ["", "NN", "NCHW16", "NHW16c", "N-C", "n c=x h", "NCHW16c8c", "16"])
+def test_what_is_no_layout_is_refused(text: str) -> None:
+    with pytest.raises(LayoutError):
+        Layout.parse(text)
+
+
+def test_no_single_transpose_between_blocked_or_different_axes() -> None:
+    with pytest.raises(LayoutError):
+        perm_of("NCHW", "NCHW16c")
+    with pytest.raises(LayoutError):
+        perm_of("NCHW", "OIHW")
+    with pytest.raises(LayoutError):
+        Layout.parse("NCHW").relay(np.zeros((1, 2, 3)), Layout.parse("NHWC"))
+    with pytest.raises(LayoutError):
+        Layout.parse("NCHW").relay(np.zeros((1, 2, 3, 4)), Layout.parse("OIHW"))
+
+
+def test_describe() -> None:
+    assert describe((0, 3, 1, 2)) == "a b c d -> a d b c"
+
+
+SHAPE = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 12]), max_size=5)
+
+
+@given(SHAPE, st.data())
+def test_regrouping_holds_the_same_elements(shape: list[int], data: st.DataObject) -> None:
+    """Segments cover both sides in order, are equal in product, and refine both sides."""
+    factors = [f for extent in shape for f in ([2, extent // 2] if extent % 2 == 0 and extent > 2 else [extent])]
+    target: list[int] = []
+    for factor in factors:
+        if target and data.draw(st.booleans()):
+            target[-1] *= factor
+        else:
+            target.append(factor)
+    parts = segments(shape, target)
+    assert parts is not None
+    assert [axis for part in parts for axis in part.source] == list(range(len(shape)))
+    assert [axis for part in parts for axis in part.target] == list(range(len(target)))
+    for part in parts:
+        left = product(Extent(shape[axis]) for axis in part.source)
+        assert left == product(Extent(target[axis]) for axis in part.target)
+        if part.factors is not None:
+            assert product(part.factors) == left
+            for side, extents in ((part.source, shape), (part.target, target)):
+                sizes = [extents[axis] for axis in side if extents[axis] != 1]
+                fine = [factor.number for factor in part.factors]
+                for extent in sizes:
+                    taken = 1
+                    while taken < extent:
+                        taken *= fine.pop(0)
+                    assert taken == extent
+                assert not fine
+
+
+def test_barriers_and_symbols() -> None:
+    (only,) = segments([6, 4], [4, 6]) or ()
+    assert only.is_barrier
+    first, second = segments(["batch", 7, 7, 64], ["batch", 3136]) or ()
+    assert (first.factors, second.factors) == ((Extent(1, ("batch",)),), (Extent(7), Extent(7), Extent(64)))
+    assert segments([2, 3], [7]) is None
+    assert segments(["batch", 2], ["other", 2]) is None
+    assert segments([0, 2], [2, 0]) is None
+    merged = segments(["batch", 2, 3], [Extent(2, ("batch",)), 3])
+    assert merged is not None
+    assert not any(part.is_barrier for part in merged)
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
+def test_holds_restore_undoes_relay(factors: list[int], data: st.DataObject) -> None:
+    perm = tuple(data.draw(st.permutations(range(len(factors)))))
+    shape = tuple(data.draw(st.sampled_from([factors, [int(np.prod(factors))]])))
+    holds = Holds("x", tuple(factors), perm, shape)
+    array = np.arange(int(np.prod(factors))).reshape(shape)
+    assert (restore(relay(array, holds), holds) == array).all()
+    assert (restore(relay(array, holds, [-1]), holds) == array).all()
+    assert Holds.load(Holds.dump([holds])) == [holds]
+
+
+def test_unreadable_metadata_is_refused() -> None:
+    for text in ("", "{}", '[{"name": "x"}]', '[{"name":"x","factors":[2],"perm":[1],"shape":[2]}]', "[1]"):
+        with pytest.raises(LayoutError):
+            Holds.load(text)
