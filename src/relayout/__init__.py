@@ -25,7 +25,7 @@ from relayout.errors import (
 if TYPE_CHECKING:
     from relayout.reports import Report
     from relayout.pipeline import Result, convert, explain, optimize
-    from relayout.verify import VerifyReport, verify
+    from relayout.verification import VerifyReport, verify
 
 __version__ = "0.1.0"
 
@@ -48,11 +48,11 @@ __all__ = [
 _HOMES = {
     "Report": "relayout.reports",
     "Result": "relayout.pipeline",
-    "VerifyReport": "relayout.verify",
+    "VerifyReport": "relayout.verification",
     "convert": "relayout.pipeline",
     "explain": "relayout.pipeline",
     "optimize": "relayout.pipeline",
-    "verify": "relayout.verify",
+    "verify": "relayout.verification",
 }
 
 

@@ -16,7 +16,7 @@ from relayout.errors import RelayoutError
 
 if TYPE_CHECKING:
     from relayout.reports import Report
-    from relayout.verify import VerifyReport
+    from relayout.verification import VerifyReport
 
 VERIFY_FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 """Exit codes beside 0."""
@@ -46,7 +46,7 @@ def cli() -> None:
     relayout optimize in.onnx out.onnx
     relayout explain model.tflite
 
-    Exit codes: 0 done, 1 verification failed, 2 the input was refused.
+    Exit codes: 0 done, 1 verification or check failed, 2 the input was refused.
     """
 
 
@@ -89,6 +89,10 @@ _io = click.option(
 _opset = click.option("--opset", type=click.IntRange(18, 25), default=21, show_default=True, help="For a .tflite source.")
 _dequantize = click.option("--dequantize", is_flag=True, help="Make a quantized .tflite a float model.")
 _time_limit = click.option("--time-limit", type=float, metavar="SECONDS", help="Stop the solver and report the gap.")
+_what_if = click.option("--what-if", is_flag=True, help="Also list which single constraint costs how many bytes.")
+_plan = click.option(
+    "--plan", "plan_file", type=click.Path(dir_okay=False, path_type=Path), help="Write choice and certificate as JSON."
+)
 _json = click.option("--json", "as_json", is_flag=True, help="For machines.")
 _quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 _external = click.option("--external-data", is_flag=True, default=None, help="Weights in OUT.data (above 2 GB always).")
@@ -114,6 +118,8 @@ _model = click.Path(dir_okay=False, path_type=Path)
 @_opset
 @_dequantize
 @_time_limit
+@_what_if
+@_plan
 @_external
 @click.option("--verify", is_flag=True, help="Run both in their runtimes and compare value by value.")
 @_inputs
@@ -132,9 +138,11 @@ def convert(source: Path, target: Path, verify: bool, as_json: bool, quiet: bool
 
     external, inputs, seed = options.pop("external_data"), options.pop("inputs"), options.pop("seed")
     options.pop("to")
+    plan_file = options.pop("plan_file")
     with _stage("converting", quiet or as_json):
         result = pipeline.convert(source, **_converted(options))
         result.save(target, external_data=external)
+        _write_plan(result.plan, plan_file)
     _finish(result.report, source, target, verify, inputs, seed, as_json, quiet)
 
 
@@ -143,6 +151,8 @@ def convert(source: Path, target: Path, verify: bool, as_json: bool, quiet: bool
 @click.argument("target", type=_model)
 @_dims
 @_time_limit
+@_what_if
+@_plan
 @_external
 @click.option("--verify", is_flag=True, help="Run both in ONNX Runtime and compare value by value.")
 @_inputs
@@ -154,9 +164,11 @@ def optimize(source: Path, target: Path, verify: bool, as_json: bool, quiet: boo
     from relayout import pipeline
 
     external, inputs, seed = options.pop("external_data"), options.pop("inputs"), options.pop("seed")
+    plan_file = options.pop("plan_file")
     with _stage("optimizing", quiet or as_json):
         result = pipeline.optimize(source, **_converted(options))
         result.save(target, external_data=external)
+        _write_plan(result.plan, plan_file)
     _finish(result.report, source, target, verify, inputs, seed, as_json, quiet)
 
 
@@ -168,6 +180,7 @@ def optimize(source: Path, target: Path, verify: bool, as_json: bool, quiet: boo
 @_opset
 @_dequantize
 @_time_limit
+@_what_if
 @_json
 def explain(source: Path, as_json: bool, **options: Any) -> None:
     """What a conversion of SOURCE would do: layouts, remaining Transposes, the reason for each, the proof."""
@@ -196,6 +209,24 @@ def verify_command(
     elif not quiet:
         _print_verification(found)
     if not found.ok:
+        sys.exit(VERIFY_FAILED)
+
+
+@cli.command()
+@click.argument("plan", type=_model)
+@click.argument("source", type=_model)
+@_json
+def check(plan: Path, source: Path, as_json: bool) -> None:
+    """Check the PLAN that `--plan` wrote against its SOURCE model: the proof, without the solver."""
+    from relayout import pipeline
+
+    found = pipeline.check_plan(plan, source)
+    if as_json:
+        click.echo(json.dumps({**vars(found), "proved": found.proved}))
+    else:
+        verdict = "proved minimal" if found.proved else "not proved"
+        click.echo(f"{found.transposes} Transposes, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
+    if not found.proved:
         sys.exit(VERIFY_FAILED)
 
 
@@ -230,6 +261,11 @@ def _converted(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+def _write_plan(plan: dict[str, Any], path: Path | None) -> None:
+    if path is not None:
+        path.write_text(json.dumps(plan, separators=(",", ":")), encoding="utf-8")
+
+
 def _finish(
     report: Report, source: Path, target: Path, verify: bool, inputs: dict[str, str], seed: int, as_json: bool, quiet: bool
 ) -> None:
@@ -247,7 +283,7 @@ def _finish(
 
 
 def _verify(first: Path, second: Path, inputs: dict[str, str], seed: int, silent: bool, runs: int = 1) -> VerifyReport:
-    from relayout.verify import verify
+    from relayout.verification import verify
 
     with _stage("verifying", silent):
         return verify(first, second, inputs=inputs or None, seed=seed, runs=runs)
@@ -265,7 +301,7 @@ def _print_report(report: Report, as_json: bool) -> None:
 def _print_verification(found: VerifyReport) -> None:
     from rich.console import Console
 
-    from relayout.verify.render import render
+    from relayout.verification.table import render
 
     Console().print(render(found))
 

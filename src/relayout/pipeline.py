@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -12,7 +15,9 @@ import onnx_ir as ir
 
 from relayout.errors import LayoutError, ReadError
 from relayout.reports import Report, operators, report
-from relayout.infer import build, plan
+from relayout.infer import build, plan, planfile
+from relayout.infer import what_if as relax
+from relayout.infer.planfile import Checked
 from relayout.rewrite import apply
 
 if TYPE_CHECKING:
@@ -31,10 +36,12 @@ class Result:
     Args:
         model: the result.
         report: Transposes and bytes before, after and at least, layouts, reasons.
+        plan: the choice and its certificate for `relayout check`, as JSON types.
     """
 
     model: ir.Model
     report: Report
+    plan: dict[str, Any]
 
     @property
     def proto(self) -> onnx.ModelProto:
@@ -68,6 +75,7 @@ def convert(
     opset: int = OPSET,
     dequantize: bool = False,
     time_limit: float | None = None,
+    what_if: bool = False,
 ) -> Result:
     """Convert a model to ONNX with the fewest transposed bytes.
 
@@ -80,6 +88,7 @@ def convert(
         opset: opset of a converted `.tflite`.
         dequantize: make a quantized `.tflite` a float model.
         time_limit: seconds for the solver; then the best plan is used and its gap reported.
+        what_if: also find what each single constraint costs (`report.what_if`).
 
     Raises:
         ReadError: the file is not a model, or is damaged.
@@ -91,7 +100,8 @@ def convert(
     if dims:
         fix_dims(model, dims)
     read_in = perf_counter() - began
-    return _relayout(model, keep=io == "keep", layouts=layouts, time_limit=time_limit, seconds={"read": read_in})
+    options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "opset": opset, "dequantize": dequantize}
+    return _relayout(model, options, time_limit, what_if, {"read": read_in})
 
 
 def optimize(
@@ -99,13 +109,14 @@ def optimize(
     *,
     dims: Mapping[str, int] | None = None,
     time_limit: float | None = None,
+    what_if: bool = False,
 ) -> Result:
     """The same model, interface and meaning kept, with the fewest transposed bytes.
 
     Raises:
         ReadError: the file is not a model, or is damaged.
     """
-    return convert(source, io="keep", dims=dims, time_limit=time_limit)
+    return convert(source, io="keep", dims=dims, time_limit=time_limit, what_if=what_if)
 
 
 def explain(source: str | Path | onnx.ModelProto | ir.Model, **options: Any) -> Report:
@@ -159,19 +170,55 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
             raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
 
 
+def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.Model) -> Checked:
+    """Check a plan file against the model that it was made for, without the solver.
+
+    Raises:
+        ReadError: either cannot be read, the plan is of another model, or its certificate is not valid.
+    """
+    try:
+        data = json.loads(Path(plan_file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ReadError(f"{plan_file} cannot be read as a plan ({error})") from error
+    options = planfile.options_of(data)
+    try:
+        model = read(source, opset=options["opset"], dequantize=options["dequantize"])
+        layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
+        keep, dims = options["io"] == "keep", dict(options["dims"])
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
+    if dims:
+        fix_dims(model, dims)
+    return planfile.check(data, build(model, keep_interface=keep, layouts=layouts))
+
+
 def _relayout(
-    model: ir.Model,
-    *,
-    keep: bool,
-    layouts: Mapping[str, tuple[str, str]] | None,
-    time_limit: float | None,
-    seconds: dict[str, float],
+    model: ir.Model, options: dict[str, Any], time_limit: float | None, what_if: bool, seconds: dict[str, float]
 ) -> Result:
-    began = perf_counter()
-    decided = plan(build(model, keep_interface=keep, layouts=layouts), time_limit=time_limit)
-    found = report(decided, image_axes=model.metadata_props.get("relayout.source_format") == "tflite")
-    seconds["plan"] = perf_counter() - began
-    began = perf_counter()
-    result = apply(model, decided)
-    seconds["rewrite"] = perf_counter() - began
-    return Result(result, replace(found, operators=operators(result), seconds=seconds))
+    with _collector_paused():
+        began = perf_counter()
+        sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"])
+        decided = plan(sites, time_limit=time_limit)
+        image_axes = model.metadata_props.get("relayout.source_format") == "tflite"
+        found = report(decided, image_axes=image_axes, relaxed=relax(decided) if what_if else [])
+        written = planfile.to_json(decided, options)
+        seconds["plan"] = perf_counter() - began
+        began = perf_counter()
+        result = apply(model, decided)
+        seconds["rewrite"] = perf_counter() - began
+    changed = {end.name: end.layout for end in found.interface if "->" in end.layout}
+    if changed:
+        result.metadata_props["relayout.interface"] = json.dumps(changed)
+    return Result(result, replace(found, operators=operators(result), seconds=seconds), written)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collection: what is built here is all alive, and walking it again and again costs half of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -13,12 +14,15 @@ import onnx_ir as ir
 import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx.reference import ReferenceEvaluator
 
-from relayout.infer import Form, Label, Plan, Site, build, placed, plan
-from relayout.infer.candidates import repaired
+from relayout.infer import Form, Label, Site, build, placed
+from relayout.infer.build import Sites
+from relayout.infer.candidates import identity, repaired
 from relayout.rewrite import apply
 
-MOST = 24
+Array = NDArray[np.generic]
+MOST = 12
 """Orders tried per case."""
 
 
@@ -31,80 +35,131 @@ class Case:
         inputs: name -> array, in the order of the node's inputs; the empty name is an absent input.
         constants: names in `inputs` that are initializers.
         attributes: the node's.
-        outputs: how many outputs.
+        outputs: how many outputs, or their names (an empty name: not asked for).
         opset: the opset version of the default domain.
         domain: the node's domain.
+        split: whether a Reshape before the node puts its axes together from smaller ones, which may then lie apart.
+        dynamic: inputs whose shapes are symbols.
     """
 
     op_type: str
-    inputs: Mapping[str, NDArray[np.generic] | None]
+    inputs: Mapping[str, Array | None]
     constants: tuple[str, ...] = ()
     attributes: Mapping[str, object] = field(default_factory=dict)
-    outputs: int = 1
+    outputs: int | tuple[str, ...] = 1
     opset: int = 21
     domain: str = ""
+    split: bool = False
+    dynamic: bool = False
 
     def __str__(self) -> str:
-        shapes = "_".join("x".join(map(str, a.shape)) or "s" for a in self.inputs.values() if a is not None)
+        shapes = "_".join("x".join(map(str, np.shape(a))) or "s" for a in self.inputs.values() if a is not None)
         extra = "_".join(f"{key}{value}".replace(" ", "") for key, value in self.attributes.items())
-        return f"{self.op_type}-{self.opset}-{shapes}-{extra}"
+        marks = "-split" * self.split + "-dynamic" * self.dynamic + "-constants" * bool(self.constants)
+        return f"{self.op_type}-{self.opset}-{shapes}-{extra}{marks}"
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        return {name: np.asarray(array) for name, array in self.inputs.items() if array is not None}
+
+    @property
+    def results(self) -> list[str]:
+        return [f"out{i}" for i in range(self.outputs)] if isinstance(self.outputs, int) else list(self.outputs)
 
     def model(self) -> onnx.ModelProto:
-        given = {name: np.asarray(array) for name, array in self.inputs.items() if array is not None}
-        outputs = [f"out{i}" for i in range(self.outputs)]
+        nodes, inputs, shapes = [], [], []
+        for name, array in self.arrays.items():
+            if name in self.constants:
+                continue
+            parts = [part for extent in array.shape for part in parted(extent)]
+            given = name
+            if self.split and len(parts) > array.ndim:
+                given = f"{name}_parts"
+                nodes.append(helper.make_node("Reshape", [given, f"{name}_shape"], [name]))
+                shapes.append(numpy_helper.from_array(np.array(array.shape, np.int64), f"{name}_shape"))
+            dims = [f"{name}{axis}" for axis in range(array.ndim)] if self.dynamic else array.shape
+            dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
+            inputs.append(helper.make_tensor_value_info(given, dtype, dims if given == name else parts))
         names = [name if array is not None else "" for name, array in self.inputs.items()]
-        node = helper.make_node(self.op_type, names, outputs, name="node", domain=self.domain, **self.attributes)
-        graph = helper.make_graph(
-            [node],
-            "case",
-            [
-                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-                for name, array in given.items()
-                if name not in self.constants
-            ],
-            [helper.make_empty_tensor_value_info(name) for name in outputs],
-            [numpy_helper.from_array(given[name], name) for name in self.constants],
+        nodes.append(
+            helper.make_node(self.op_type, names, self.results, name="node", domain=self.domain, **self.attributes)
         )
+        constants = [numpy_helper.from_array(self.arrays[name], name) for name in self.constants]
+        outputs = [helper.make_empty_tensor_value_info(name) for name in self.results if name]
+        graph = helper.make_graph(nodes, "case", inputs, outputs, constants + shapes)
         imports = [helper.make_opsetid("", self.opset)]
         if self.domain:
             imports.append(helper.make_opsetid(self.domain, 1))
-        model = helper.make_model(graph, opset_imports=imports, ir_version=10)
-        inferred = shape_inference.infer_shapes(model, data_prop=True)
-        return self._typed(inferred)
+        model = helper.make_model(graph, opset_imports=imports, ir_version=10 if self.opset < 25 else 13 if self.opset < 28 else 14)
+        return typed(shape_inference.infer_shapes(model, data_prop=True), self.feed(), fixed=not self.dynamic)
 
-    def _typed(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Outputs whose shape ONNX does not infer take it from a run."""
-        results = run(model, self.feed())
-        for value, array in zip(model.graph.output, results, strict=True):
-            dtype = value.type.tensor_type.elem_type or helper.np_dtype_to_tensor_dtype(array.dtype)
-            value.CopyFrom(helper.make_tensor_value_info(value.name, dtype or TensorProto.FLOAT, array.shape))
-        return model
+    def feed(self) -> dict[str, Array]:
+        found = {}
+        for name, array in self.arrays.items():
+            parts = [part for extent in array.shape for part in parted(extent)]
+            if name in self.constants:
+                continue
+            if self.split and len(parts) > array.ndim:
+                found[f"{name}_parts"] = array.reshape(parts)
+            else:
+                found[name] = array
+        return found
 
-    def feed(self) -> dict[str, NDArray[np.generic]]:
-        return {n: np.asarray(a) for n, a in self.inputs.items() if a is not None and n not in self.constants}
+
+def parted(extent: int) -> list[int]:
+    """An extent as two factors, where it has any."""
+    least = next((factor for factor in range(2, extent) if extent % factor == 0), None)
+    return [extent] if least is None else [least, extent // least]
 
 
-def run(model: onnx.ModelProto, feed: Mapping[str, NDArray[np.generic]]) -> list[NDArray[np.generic]]:
+def typed(model: onnx.ModelProto, feed: Mapping[str, Array], *, fixed: bool = True) -> onnx.ModelProto:
+    """Outputs whose shape ONNX does not infer take it from a run."""
+    results = run(model, feed)
+    for value, array in zip(model.graph.output, results, strict=True):
+        inferred = value.type.tensor_type
+        if not fixed and inferred.HasField("shape"):
+            continue
+        dtype = inferred.elem_type or helper.np_dtype_to_tensor_dtype(array.dtype)
+        value.CopyFrom(helper.make_tensor_value_info(value.name, dtype or TensorProto.FLOAT, array.shape))
+    return model
+
+
+KNOWN_TO_RUNTIME = 27
+"""The newest opset that ONNX Runtime loads; what is newer runs in ONNX's own reference."""
+
+
+def run(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
+    if model.opset_import[0].version > KNOWN_TO_RUNTIME:
+        return refer(model, feed)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
     return [np.asarray(array) for array in session.run(None, dict(feed))]
 
 
-def labels(site: Site) -> Iterator[Label]:
-    """Every label that the signature allows, or a random selection of them."""
-    everything = list(range(len(site.factors)))
+def refer(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
+    with np.errstate(all="ignore"):
+        return [np.asarray(array) for array in ReferenceEvaluator(model).run(None, dict(feed))]
+
+
+def labels(site: Site, most: int) -> list[Label]:
+    """The source's order and others that the signature allows: all, or a random selection of them."""
+    everything = tuple(range(len(site.factors)))
+    if math.factorial(len(everything)) <= most:
+        orders = list(itertools.permutations(everything))
+    else:
+        draw = random.Random(0)
+        orders = [everything, *(tuple(draw.sample(everything, len(everything))) for _ in range(4 * most))]
     if site.signature.variants:
-        yield from (Label(tuple(everything), variant) for variant in range(len(site.signature.variants)))
-        return
-    orders = list(itertools.islice(itertools.permutations(everything), 5040))
-    random.Random(0).shuffle(orders)
-    allowed = list(dict.fromkeys(repaired(site, order) for order in orders))
-    yield from (Label(order) for order in [tuple(everything), *allowed[:MOST]] if repaired(site, order) == order)
+        variants = range(len(site.signature.variants))
+        return [Label(order, variant) for order in orders[: max(1, most // len(variants))] for variant in variants]
+    allowed = dict.fromkeys(repaired(site, order) for order in orders)
+    return [Label(order) for order in allowed if repaired(site, order) == order][:most]
 
 
-def relaid(array: NDArray[np.generic], source: Form, stored: Form, extents: list[int]) -> NDArray[np.generic]:
+def relaid(array: Array, source: Form, stored: Form, extents: list[int]) -> Array:
     """An array in form `source` stored in another."""
     flat_source = [i for dim in source for i in dim]
     flat_stored = [i for dim in stored for i in dim]
@@ -113,41 +168,94 @@ def relaid(array: NDArray[np.generic], source: Form, stored: Form, extents: list
     return laid.reshape([int(np.prod([extents[i] for i in dim])) for dim in stored])
 
 
-def forced(case: Case, choose: int) -> Iterator[tuple[str, list[NDArray[np.generic]], list[NDArray[np.generic]]]]:
-    """For each label of the node: (the label, expected outputs, outputs of the rewritten model)."""
-    source = case.model()
-    original = run(source, case.feed())
-    sites = build(ir.from_proto(source), keep_interface=False)
+def position_of(sites: Sites) -> int:
     (position,) = [index for index, site in enumerate(sites.sites) if site.kind == "node"]
-    options = list(labels(sites.sites[position]))
-    for number in range(len(options))[:choose]:
-        model = ir.from_proto(source)
-        sites = build(model, keep_interface=False)
-        base = plan(sites)
+    return position
+
+
+def parted_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a Reshape behind every output whose axes the node holds in pieces: an interface axis is whole."""
+    sites = build(ir.from_proto(model), keep_interface=False)
+    for port in sites.sites[position_of(sites)].ports:
+        root = port.view.root
+        if not port.output or len(root.factors) <= len([dim for dim in root.logical if dim]):
+            continue
+        (value,) = [value for value in model.graph.output if value.name == root.value.name]
+        whole, parts = value.name, f"{value.name}_parts"
+        shape = [extent.number for extent in root.extents]
+        model.graph.value_info.append(value)
+        value.name = parts
+        value.type.tensor_type.shape.CopyFrom(helper.make_tensor_type_proto(1, shape).tensor_type.shape)
+        model.graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), f"{parts}_shape"))
+        model.graph.node.append(helper.make_node("Reshape", [whole, f"{parts}_shape"], [parts]))
+    return model
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """As much of a plan as the rewrite needs."""
+
+    sites: Sites
+    labels: tuple[Label, ...]
+
+
+Tried = tuple[str, list[Array], list[Array]]
+Runner = Callable[[onnx.ModelProto, Mapping[str, Array]], list[Array]]
+
+
+def forced(model: onnx.ModelProto, feed: Mapping[str, Array], most: int = MOST, run: Runner = run) -> Iterator[Tried]:
+    """For each label of the one node: (the label, expected outputs, outputs of the rewritten model)."""
+    source = parted_outputs(model)
+    original = run(source, feed)
+    first = build(ir.from_proto(source), keep_interface=False)
+    position = position_of(first)
+    site = first.sites[position]
+    assert not site.reason, site.reason
+    sizes = dict(zip([value.name for value in source.graph.output], original, strict=True))
+    for label in labels(site, most):
+        copy = ir.from_proto(source)
+        sites = build(copy, keep_interface=False)
         node = sites.sites[position]
-        label = list(labels(node))[number]
         stored = {port.view.root: placed(node, label, port)[1] for port in node.ports}
-        chosen = list(base.labels)
+        chosen = [identity(end) for end in sites.sites]
         chosen[position] = label
-        feed, expected = dict(case.feed()), list(original)
-        for index, site in enumerate(sites.sites):
-            if site.kind == "node":
+        given, expected = dict(feed), list(original)
+        for index, end in enumerate(sites.sites):
+            if end.kind == "node":
                 continue
-            (port,) = site.ports
+            (port,) = end.ports
             root = port.view.root
             order = [i for dim in stored[root] for i in dim]
             held = {leaf: factor for factor, leaves in port.factors.items() for leaf in leaves}
-            ones = [factor for factor in range(len(site.factors)) if factor not in held.values()]
-            chosen[index] = Label((*ones, *(held[leaf] for leaf in order)))
-            extents = [extent.number for extent in root.extents]
-            form = placed(site, chosen[index], port)[1]
-            if site.kind == "input":
-                feed[root.value.name or ""] = relaid(feed[root.value.name or ""], root.logical, form, extents)
+            ones = [factor for factor in range(len(end.factors)) if factor not in held.values()]
+            chosen[index] = Label((*ones, *dict.fromkeys(held[leaf] for leaf in order)))
+            form = placed(end, chosen[index], port)[1]
+            name = root.value.name or ""
+            if end.kind == "input":
+                given[name] = relaid(feed[name], root.logical, form, extents_of(end, feed[name]))
             else:
-                expected[port.slot] = relaid(expected[port.slot], root.logical, form, extents)
-        result = apply(model, _unproved(base, tuple(chosen)))
-        yield str(label), expected, run(ir.to_proto(result), feed)
+                array = sizes[source.graph.output[port.slot].name]
+                expected[port.slot] = relaid(array, port.view.form, form, extents_of(end, array))
+        result = apply(copy, Chosen(sites, tuple(chosen)))  # type: ignore[arg-type]
+        yield str(label), expected, run(ir.to_proto(result), given)
 
 
-def _unproved(base: Plan, chosen: tuple[Label, ...]) -> Plan:
-    return replace(base, labels=chosen, proved=False)
+def extents_of(end: Site, array: Array) -> list[int]:
+    """The extents of the root's factors, the symbolic ones read off the array that an interface site stands for."""
+    (port,) = end.ports
+    extents = [extent.number for extent in port.view.root.extents]
+    for dim, length in zip(port.view.form, array.shape, strict=True):
+        if len(dim) == 1:
+            extents[dim[0]] = length
+    return extents
+
+
+def holds(tried: Tried) -> None:
+    """Outputs agree with what was expected."""
+    label, expected, got = tried
+    for want, have in zip(expected, got, strict=True):
+        assert have.shape == want.shape, label
+        if want.dtype.kind == "f":
+            np.testing.assert_allclose(have, want, rtol=2e-5, atol=2e-6, err_msg=label)
+        else:
+            np.testing.assert_array_equal(have, want, err_msg=label)

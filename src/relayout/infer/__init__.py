@@ -2,24 +2,29 @@
 
 from relayout.infer.build import Sites, build
 from relayout.infer.candidates import Label, identity, placed
-from relayout.infer.planning import Crossing, Plan, plan, size_of
+from relayout.infer.planning import Crossing, Formulation, Plan, formulate, plan, size_of
+from relayout.infer.relaxing import Relaxed, what_if
 from relayout.infer.sites import Form, Order, Port, Root, Site, View, order_of
 
 __all__ = [
     "Crossing",
     "Form",
+    "Formulation",
     "Label",
     "Order",
     "Plan",
     "Port",
+    "Relaxed",
     "Root",
     "Site",
     "Sites",
     "View",
     "build",
+    "formulate",
     "identity",
     "order_of",
     "placed",
     "plan",
     "size_of",
+    "what_if",
 ]

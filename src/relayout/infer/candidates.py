@@ -35,8 +35,19 @@ class Candidates:
     capped: bool = False
 
 
-def placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Extent], ...], Form]:
-    """The stored dimensions of one operand under a label: (letter, extent) of each, and the form."""
+Placed = tuple[tuple[tuple[str, Extent], ...], Form]
+"""The stored dimensions of one operand: (letter, extent) of each, and the form."""
+
+
+def placed(site: Site, label: Label, port: Port) -> Placed:
+    """The stored dimensions of one operand under a label."""
+    known = site.placed.get((label, port))
+    if known is None:
+        known = site.placed[label, port] = _placed(site, label, port)
+    return known
+
+
+def _placed(site: Site, label: Label, port: Port) -> Placed:
     if port.pinned:
         return tuple(zip(port.letters, port.view.extents, strict=True)), port.view.form
     root = port.view.root

@@ -9,8 +9,57 @@ from dataclasses import dataclass
 from relayout.infer.build import Sites
 from relayout.infer.candidates import Candidates, Label, candidates, identity, placed
 from relayout.infer.sites import Order, Port, Root, Site, order_of
-from relayout.solve import Problem, Solution, Value, solve
+from relayout.solve import Certificate, Problem, Solution, Value, bound, solve
 from relayout.solve import Port as NumberPort
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One integer for three aims, in order: bytes, number of Transposes, closeness to the source."""
+
+    per_byte: int
+    per_transpose: int
+
+    def of(self, size: int) -> int:
+        """The price of one Transpose of `size` bytes."""
+        return size * self.per_byte + self.per_transpose
+
+    def bytes_in(self, cost: int) -> int:
+        """The bytes in a cost: all else together weighs less than one of them."""
+        return cost // self.per_byte
+
+
+@dataclass(frozen=True)
+class Formulation:
+    """A graph as a problem in numbers, and what the numbers stand for.
+
+    Args:
+        sites: the graph; node `i` of the problem is `sites.sites[i]`.
+        labels: site -> the labels it may take.
+        problem: the numbers.
+        roots: value of the problem -> root.
+        orders: value of the problem -> order number -> order.
+        sizes: value of the problem -> bytes.
+        weights: how bytes, counts and closeness share one integer.
+        capped: whether candidate orders were dropped.
+    """
+
+    sites: Sites
+    labels: list[list[Label]]
+    problem: Problem
+    roots: list[Root]
+    orders: list[list[Order]]
+    sizes: list[int]
+    weights: Weights
+    capped: bool
+
+    def proved_bytes(self, certificate: Certificate) -> int:
+        """The bytes below which no choice can go, as the checker finds from a certificate.
+
+        Raises:
+            CertificateError: it is no certificate for this problem.
+        """
+        return max(0, self.weights.bytes_in(bound(self.problem, certificate)))
 
 
 @dataclass(frozen=True)
@@ -37,42 +86,34 @@ class Plan:
     """A choice for a graph, and its proof.
 
     Args:
-        sites: the graph.
+        formulation: the graph as a problem.
+        solution: the choice in numbers, with its certificate.
         labels: site -> the label chosen.
         crossings: the Transposes that remain.
         size: bytes they move in one inference.
         bound: bytes below which no choice can go, as the checker proved.
-        proved: whether the two are equal.
         source_count: Transposes of the source graph that move data.
         source_size: bytes they move.
-        capped: whether candidate orders were dropped.
-        finished: whether the solver was let to the end.
     """
 
-    sites: Sites
+    formulation: Formulation
+    solution: Solution
     labels: tuple[Label, ...]
     crossings: tuple[Crossing, ...]
     size: int
     bound: int
-    proved: bool
     source_count: int
     source_size: int
-    capped: bool
-    finished: bool
-    problem: Problem
-    solution: Solution
 
+    @property
+    def sites(self) -> Sites:
+        """The graph."""
+        return self.formulation.sites
 
-@dataclass(frozen=True)
-class Weights:
-    """One integer for three aims, in order: bytes, number of Transposes, closeness to the source."""
-
-    per_byte: int
-    per_transpose: int
-
-    def of(self, size: int) -> int:
-        """The price of one Transpose of `size` bytes."""
-        return size * self.per_byte + self.per_transpose
+    @property
+    def proved(self) -> bool:
+        """Whether no choice among all orders that a pin demands moves fewer bytes."""
+        return self.bound == self.size and not self.formulation.capped
 
 
 def size_of(root: Root, dims: Mapping[str, int]) -> int:
@@ -81,6 +122,39 @@ def size_of(root: Root, dims: Mapping[str, int]) -> int:
     dtype = root.value.dtype
     bits = 8 * 4 if dtype is None else round(dtype.itemsize * 8)
     return math.ceil(count * bits / 8)
+
+
+def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Candidates | None = None) -> Formulation:
+    """The problem of a graph.
+
+    Args:
+        sites: the graph.
+        dims: extents that dynamic dimensions count with; 1 where not named.
+        among: the labels to choose from (default: all that some pin demands).
+    """
+    found = candidates(sites) if among is None else among
+    labels = found.labels
+    ends = _ends(sites)
+    most = 1 + sum(len(site.ports) for site in sites.sites) * (1 + max(map(len, labels), default=0))
+    weights = Weights(per_byte=most * (len(labels) + 1), per_transpose=len(labels) + 1)
+    costs = tuple(
+        tuple(0 if len(choice) == 1 or _as_source(site, label) else 1 for label in choice)
+        for site, choice in zip(sites.sites, labels, strict=True)
+    )
+    values, roots, orders, sizes = [], [], [], []
+    for root in sites.roots:
+        producer, readers = ends[root]
+        if producer is None or not readers or root.constant:
+            continue
+        number: dict[Order, int] = {}
+        ports = [_number(sites, labels, index, port, number) for index, port in (producer, *readers)]
+        if len(number) > 1:
+            size = size_of(root, dims or {})
+            values.append(Value(weights.of(size), ports[0], tuple(ports[1:])))
+            roots.append(root)
+            orders.append(list(number))
+            sizes.append(size)
+    return Formulation(sites, labels, Problem(costs, tuple(values)), roots, orders, sizes, weights, found.capped)
 
 
 def plan(
@@ -98,71 +172,46 @@ def plan(
         time_limit: seconds for the solver.
         among: the labels to choose from (default: all that some pin demands).
     """
-    found = candidates(sites) if among is None else among
-    labels = found.labels
-    ends = _ends(sites)
-    sizes = {root: size_of(root, dims or {}) for root, (_, readers) in ends.items() if readers and not root.constant}
-    most = 1 + sum(len(site.ports) for site in sites.sites) * (1 + max(map(len, labels), default=0))
-    weights = Weights(per_byte=most * (len(labels) + 1), per_transpose=len(labels) + 1)
-    costs = tuple(
-        tuple(0 if len(choice) == 1 or _as_source(site, label) else 1 for label in choice)
-        for site, choice in zip(sites.sites, labels, strict=True)
-    )
-    values, roots, numbers = [], [], []
-    for root, size in sizes.items():
-        producer, readers = ends[root]
-        if producer is None:
-            continue
-        number: dict[Order, int] = {}
-        ports = [_number(sites, labels, index, port, number) for index, port in (producer, *readers)]
-        if len(number) > 1:
-            values.append(Value(weights.of(size), ports[0], tuple(ports[1:])))
-            roots.append(root)
-            numbers.append(list(number))
-    problem = Problem(costs, tuple(values))
-    solution = solve(problem, time_limit=time_limit)
-    crossings = []
-    for value, root, orders in zip(values, roots, numbers, strict=True):
-        given = value.producer.orders[solution.choice[value.producer.node]]
-        wanting: dict[int, dict[int, None]] = {}
-        for reader in value.readers:
-            wanting.setdefault(reader.orders[solution.choice[reader.node]], {})[reader.node] = None
-        for order in sorted(wanting.keys() - {given}):
-            crossings.append(
-                Crossing(
-                    root,
-                    orders[order],
-                    sizes[root],
-                    sites.sites[value.producer.node],
-                    tuple(sites.sites[node] for node in wanting[order]),
-                )
-            )
+    formulation = formulate(sites, dims=dims, among=among)
+    solution = solve(formulation.problem, time_limit=time_limit)
+    crossings = tuple(_crossings(formulation, solution.choice))
     size = sum(crossing.size for crossing in crossings)
     source_size = sum(size_of(root, dims or {}) for _, root in sites.moves)
     if size > source_size and among is None:
-        return plan(sites, dims=dims, time_limit=time_limit, among=_with_source(sites, found))
-    bound = -(-max(solution.bound - len(labels) - weights.per_transpose * most, 0) // weights.per_byte)
-    bound = size if solution.proved else min(bound, size)
+        wider = _with_source(sites, formulation)
+        return plan(sites, dims=dims, time_limit=time_limit, among=wider)
     return Plan(
-        sites,
-        tuple(choice[label] for choice, label in zip(labels, solution.choice, strict=True)),
-        tuple(crossings),
+        formulation,
+        solution,
+        tuple(choice[label] for choice, label in zip(formulation.labels, solution.choice, strict=True)),
+        crossings,
         size,
-        bound,
-        solution.proved,
+        min(size, formulation.proved_bytes(solution.certificate)),
         len(sites.moves),
         source_size,
-        found.capped,
-        solution.finished,
-        problem,
-        solution,
     )
 
 
-def _with_source(sites: Sites, found: Candidates) -> Candidates:
+def _crossings(formulation: Formulation, choice: tuple[int, ...]) -> list[Crossing]:
+    sites = formulation.sites.sites
+    found = []
+    for index, value in enumerate(formulation.problem.values):
+        given = value.producer.orders[choice[value.producer.node]]
+        wanting: dict[int, dict[int, None]] = {}
+        for reader in value.readers:
+            wanting.setdefault(reader.orders[choice[reader.node]], {})[reader.node] = None
+        for order in sorted(wanting.keys() - {given}):
+            readers = tuple(sites[node] for node in wanting[order])
+            stored = formulation.orders[index][order]
+            crossing = Crossing(formulation.roots[index], stored, formulation.sizes[index], sites[value.producer.node], readers)
+            found.append(crossing)
+    return found
+
+
+def _with_source(sites: Sites, formulation: Formulation) -> Candidates:
     """The labels with the source's own order added: whatever else fails, the result is no worse than the source."""
-    pairs = zip(sites.sites, found.labels, strict=True)
-    return Candidates([list(dict.fromkeys([*labels, identity(site)])) for site, labels in pairs], found.capped)
+    pairs = zip(sites.sites, formulation.labels, strict=True)
+    return Candidates([list(dict.fromkeys([*labels, identity(site)])) for site, labels in pairs], formulation.capped)
 
 
 Ends = dict[Root, tuple[tuple[int, Port] | None, list[tuple[int, Port]]]]

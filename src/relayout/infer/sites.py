@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import onnx_ir as ir
 
@@ -118,6 +119,7 @@ class Site:
         ports: the operands that are laid out.
         kind: `node`, `input`, `output` or `pin`.
         reason: why it is a barrier, if it is one.
+        placed: what `candidates.placed` found, by label and port.
     """
 
     name: str
@@ -128,6 +130,7 @@ class Site:
     reason: str = ""
     whole: set[str] = field(default_factory=set)
     factors: list[tuple[str, int]] = field(default_factory=list)
+    placed: dict[tuple[Any, Port], Any] = field(default_factory=dict, repr=False)
 
     def number(self) -> None:
         """Find the node's own factors: those of its letters, and where each lies in each port's root."""

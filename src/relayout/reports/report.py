@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from relayout.infer import Crossing, Form, Plan, Root, Site, order_of, placed
+from relayout.infer import Crossing, Form, Plan, Relaxed, Root, Site, order_of, placed
 from relayout.layout import product
 from relayout.layout.perm import between, is_identity
 
@@ -66,6 +66,7 @@ class Report:
         remaining: each remaining Transpose with its reason.
         interface: inputs and outputs with their layouts.
         barriers: operators that keep the source's order, with the reason -> how many.
+        what_if: operators and ends of the interface that are fixed, with the bytes that each costs alone.
         notes: what else a reader should know (a cap that was reached, a time limit).
         seconds: stage -> wall time.
     """
@@ -80,6 +81,7 @@ class Report:
     remaining: tuple[Transposed, ...]
     interface: tuple[Interface, ...]
     barriers: dict[str, int]
+    what_if: tuple[Relaxed, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -97,12 +99,13 @@ class Report:
         return {**asdict(self), "verdict": self.verdict}
 
 
-def report(plan: Plan, *, image_axes: bool = False) -> Report:
+def report(plan: Plan, *, image_axes: bool = False, relaxed: Sequence[Relaxed] = ()) -> Report:
     """The report of a plan, before it is applied.
 
     Args:
         plan: the plan.
         image_axes: call the axes of tensors of rank 3 to 5 `n h w c` (TensorFlow Lite); else `a b c d`.
+        relaxed: what single constraints cost.
     """
     namer = _Axes(image_axes)
     remaining = tuple(
@@ -118,9 +121,9 @@ def report(plan: Plan, *, image_axes: bool = False) -> Report:
         for crossing in plan.crossings
     )
     notes = []
-    if plan.capped:
+    if plan.formulation.capped:
         notes.append("some candidate orders were dropped: the bound holds for the orders that were considered")
-    if not plan.finished:
+    if not plan.solution.finished:
         notes.append("the time limit stopped the solver")
     barriers = Counter(site.reason for site in plan.sites.sites if site.reason)
     return Report(
@@ -130,10 +133,11 @@ def report(plan: Plan, *, image_axes: bool = False) -> Report:
         len(plan.crossings),
         plan.size,
         plan.bound,
-        plan.proved and not plan.capped,
+        plan.proved,
         remaining,
         tuple(_interface(plan, namer)),
         dict(sorted(barriers.items())),
+        tuple(relaxed),
         tuple(notes),
     )
 
@@ -222,14 +226,14 @@ def _demanded(site: Site) -> str:
 def _demand(plan: Plan, start: Sequence[int], avoid: set[int]) -> int:
     """The nearest site with one label only, from `start`, not through `avoid`."""
     neighbours: dict[int, list[int]] = {}
-    for value in plan.problem.values:
+    for value in plan.formulation.problem.values:
         for reader in value.readers:
             neighbours.setdefault(value.producer.node, []).append(reader.node)
             neighbours.setdefault(reader.node, []).append(value.producer.node)
     seen, queue = set(start) | avoid, deque(start)
     while queue:
         site = queue.popleft()
-        if len(plan.problem.costs[site]) == 1:
+        if len(plan.formulation.problem.costs[site]) == 1:
             return site
         for other in neighbours.get(site, []):
             if other not in seen:

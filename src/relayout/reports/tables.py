@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from relayout.reports.report import Report
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
 
 MOST = 20
 """Remaining Transposes listed on a terminal; `--json` lists all."""
@@ -14,12 +16,17 @@ MOST = 20
 
 def show(report: Report) -> None:
     """Print a report."""
+    from rich.console import Console, Group
+
     Console().print(Group(*_parts(report)))
 
 
 def _parts(report: Report) -> list[RenderableType]:
+    from rich.text import Text
+
     parts: list[RenderableType] = [_interface(report), _transposes(report)]
     parts += _remaining(report)
+    parts += [Text(f"without {item.site}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
     for reason, count in report.barriers.items():
         parts.append(Text(f"barrier ×{count}: {reason}, so its operands keep the source's order"))
     parts += [Text(f"note: {note}") for note in report.notes]
@@ -31,21 +38,29 @@ def _parts(report: Report) -> list[RenderableType]:
 
 
 def _interface(report: Report) -> Table:
-    table = Table("", "name", "type", "shape", "layout", title_justify="left", box=None, pad_edge=False)
+    table = _table("", "name", "type", "shape", "layout")
     for end in report.interface:
         table.add_row(end.kind, end.name, end.dtype, " × ".join(map(str, end.shape)), end.layout)
     return table
 
 
 def _transposes(report: Report) -> Table:
-    table = Table("", "Transposes", "bytes an inference", box=None, pad_edge=False)
+    table = _table("", "Transposes", "bytes an inference")
     table.add_row("source, imported literally", f"{report.source_transposes:,}", f"{report.source_bytes:,}")
     table.add_row("result", f"{report.transposes:,}", f"{report.bytes:,}")
     table.add_row("lower bound", "", f"{report.lower_bound:,}  {report.verdict}", style="bold" if report.proved else "")
     return table
 
 
+def _table(*columns: str) -> Table:
+    from rich.table import Table
+
+    return Table(*columns, box=None, pad_edge=False)
+
+
 def _remaining(report: Report) -> list[RenderableType]:
+    from rich.text import Text
+
     ordered = sorted(report.remaining, key=lambda item: -item.bytes)
     lines: list[RenderableType] = [
         Text.assemble(

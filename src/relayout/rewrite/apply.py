@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from relayout.infer import Label, Plan, Port, Root, Site, placed
-from relayout.rewrite.storage import Names, Storage, describe
+from relayout.infer import Form, Label, Plan, Port, Root, Site, order_of, placed
+from relayout.rewrite.storage import Names, Storage
 from relayout.rules import Changes, Placement
 
 
@@ -29,6 +29,7 @@ class _Rewrite:
         interface = {value.name for value in (*self.graph.inputs, *outputs)}
         kept = {site.node.name for site in plan.sites.sites if site.node is not None}
         self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}))
+        self.forms = forms(plan)
         self.results: list[tuple[ir.Value, ir.Value]] = []
 
     def run(self) -> ir.Model:
@@ -45,7 +46,7 @@ class _Rewrite:
         for site, label in zip(self.plan.sites.sites, self.plan.labels, strict=True):
             for port in site.ports:
                 value = port.view.root.value
-                if port.output and value.name and placed(site, label, port)[1] == port.view.root.logical:
+                if port.output and value.name and self.forms[port] == port.view.root.logical:
                     names.add(value.name)
         for root in self.plan.sites.roots:
             if root.constant and root.value.name:
@@ -85,13 +86,13 @@ class _Rewrite:
 
     def _input(self, site: Site, label: Label) -> None:
         (port,) = site.ports
-        form = placed(site, label, port)[1]
+        form = self.forms[port]
         self._give(port.view.root, form)
 
     def _output(self, site: Site, label: Label) -> None:
         (port,) = site.ports
         original = self.outputs[port.slot]
-        value = self.storage.get(port.view.root, placed(site, label, port)[1])
+        value = self.storage.get(port.view.root, self.forms[port])
         taken = value.is_graph_input() or value.const_value is not None or any(value is given for given, _ in self.results)
         if taken and not (value is original and not any(value is given for given, _ in self.results)):
             output = ir.Value(name=original.name, type=value.type, shape=value.shape)
@@ -100,22 +101,22 @@ class _Rewrite:
             value = output
         value.name = original.name
         value.metadata_props.update({k: v for k, v in original.metadata_props.items() if k not in value.metadata_props})
-        describe(value, self.plan.sites, port.view.root, placed(site, label, port)[1])
+        self.storage.describe(value, port.view.root, self.forms[port])
         self.results.append((value, original))
 
     def _pin(self, site: Site, label: Label) -> None:
         """The value after a pin is the value before it, in the pin's order."""
         before, after = site.ports
-        form = placed(site, label, before)[1]
+        form = self.forms[before]
         value = self.storage.get(before.view.root, form)
-        into = placed(site, label, after)[1]
-        describe(value, self.plan.sites, after.view.root, into)
+        into = self.forms[after]
+        self.storage.describe(value, after.view.root, into)
         self.storage.put(after.view.root, into, value)
 
     def _node(self, site: Site, label: Label) -> None:
         node = site.node
         assert node is not None
-        moved = any(placed(site, label, port)[1] != port.view.form for port in site.ports)
+        moved = any(self.forms[port] != port.view.form for port in site.ports)
         for port in site.ports:
             if not port.output:
                 self._read(site, label, port)
@@ -124,7 +125,7 @@ class _Rewrite:
         self.storage.nodes.append(node)
         for port in site.ports:
             if port.output:
-                form = placed(site, label, port)[1]
+                form = self.forms[port]
                 if port.slot in changes.gathered_outputs:
                     value = self._restored(node.outputs[port.slot], *changes.gathered_outputs[port.slot])
                     self.storage.put(port.view.root, form, value)
@@ -133,7 +134,7 @@ class _Rewrite:
 
     def _read(self, site: Site, label: Label, port: Port) -> None:
         assert site.node is not None
-        value = self.storage.get(port.view.root, placed(site, label, port)[1])
+        value = self.storage.get(port.view.root, self.forms[port])
         if port.slot >= 0:
             site.node.replace_input_with(port.slot, value)
             return
@@ -141,15 +142,15 @@ class _Rewrite:
             if self.plan.sites.views.get(read) is port.view:
                 user.replace_input_with(slot, value)
 
-    def _give(self, root: Root, form: tuple[tuple[int, ...], ...]) -> None:
+    def _give(self, root: Root, form: Form) -> None:
         """The producer's own value holds `root` in `form`; it gets a name of its own where that is not the source's."""
         value = root.value
         if form != root.logical:
             if not value.is_graph_input():
-                value.name = self.storage.names.unique(self.storage._name(root, form))
-            describe(value, self.plan.sites, root, form)
+                value.name = self.storage.names.unique(self.storage.name(root, form))
+            self.storage.describe(value, root, form)
         elif len(self.plan.sites.originals.get(root, [])) > 1:
-            describe(value, self.plan.sites, root, form)
+            self.storage.describe(value, root, form)
         self.storage.put(root, form, value)
 
     def _change(self, node: ir.Node, changes: Changes) -> None:
@@ -193,6 +194,29 @@ class _Rewrite:
         items = self.storage.constant(f"{output.name}/items", np.array(indices, np.int64))
         name = self.storage.names.unique(f"{output.name}/Gather")
         self.storage.nodes.append(ir.Node("", "Gather", [value, items], [ir.AttrInt64("axis", axis)], outputs=[output], name=name))
+
+
+def forms(plan: Plan) -> dict[Port, Form]:
+    """The form of every operand. An operator that belongs to its reader takes the dimensions that the reader wants."""
+    chosen = {
+        port: placed(site, label, port)[1]
+        for site, label in zip(plan.sites.sites, plan.labels, strict=True)
+        for port in site.ports
+    }
+    readers: dict[Root, list[Port]] = {}
+    for site in plan.sites.sites:
+        for port in site.ports:
+            if not port.output:
+                readers.setdefault(port.view.root, []).append(port)
+    for site in reversed(plan.sites.sites):
+        if site.signature.with_reader:
+            source, result = site.free_ports()
+            wanted = {chosen[reader] for reader in readers.get(result.view.root, [])}
+            if len(wanted) == 1 and order_of(form := wanted.pop()) == order_of(chosen[result]):
+                owner = {held[0]: factor for factor, held in result.factors.items() if held}
+                chosen[result] = form
+                chosen[source] = tuple(tuple(source.factors[owner[leaf]][0] for leaf in dim) for dim in form)
+    return chosen
 
 
 def _placement(site: Site, label: Label, node: ir.Node) -> Placement:

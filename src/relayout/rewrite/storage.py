@@ -58,6 +58,13 @@ class Storage:
     given: dict[Root, Form] = field(default_factory=dict)
     shapes: dict[tuple[int, ...], ir.Value] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # The source's names, before its values are given others.
+        self.sources = {
+            root: [(value.name, self.sites.views[value].form) for value in values if value.name]
+            for root, values in self.sites.originals.items()
+        }
+
     def put(self, root: Root, form: Form, value: ir.Value) -> None:
         """Say that `value` holds `root` in `form`; the first form of a root is its producer's."""
         self.given.setdefault(root, form)
@@ -95,7 +102,7 @@ class Storage:
             return ir.Tensor(np.ascontiguousarray(array), dtype=tensor.dtype, shape=ir.Shape(shape))
 
         lazy = ir.LazyTensor(relaid, tensor.dtype, ir.Shape(shape))
-        return self._register(self._name(root, form), lazy, shape)
+        return self._register(self.name(root, form), lazy, shape)
 
     def _register(self, name: str, tensor: ir.TensorProtocol, shape: Sequence[int]) -> ir.Value:
         name = self.names.unique(name)
@@ -137,19 +144,31 @@ class Storage:
     def _emit(
         self, op_type: str, inputs: list[ir.Value], root: Root, form: Form, attributes: Sequence[ir.Attr] = ()
     ) -> None:
-        name = self._name(root, form)
+        name = self.name(root, form)
         output = ir.Value(name=self.names.unique(name), type=root.value.type)
-        describe(output, self.sites, root, form)
+        self.describe(output, root, form)
         node = ir.Node("", op_type, inputs, attributes, outputs=[output], name=self.names.unique(f"{output.name}/{op_type}"))
         self.nodes.append(node)
         self.put(root, form, output)
 
-    def _name(self, root: Root, form: Form) -> str:
+    def name(self, root: Root, form: Form) -> str:
         """The name of the source's value that lies like this, where there is one; else the root's, with its order."""
-        for value in self.sites.originals.get(root, []):
-            if value.name and self.sites.views[value].form == form and value.name not in self.names.taken:
-                return value.name
-        return f"{root.value.name}__{tag(root, form)}"
+        sources = self.sources.get(root, [])
+        free = (name for name, source in sources if source == form and name not in self.names.taken)
+        stem = sources[0][0] if sources else root.value.name
+        return next(free, None) or f"{stem}__{tag(root, form)}"
+
+    def describe(self, value: ir.Value, root: Root, form: Form) -> None:
+        """Give a stored value its shape, and say in its metadata which of the source's values it holds, and how."""
+        value.shape = ir.Shape([_dim(extent) for extent in root.shape(form)])
+        held = [
+            _holds(name, root.extents, source, form)
+            for name, source in self.sources.get(root, [])
+            if not (name == value.name and source == form)
+        ]
+        value.metadata_props.pop(Holds.KEY, None)
+        if held:
+            value.metadata_props[Holds.KEY] = Holds.dump(held)
 
 
 def tag(root: Root, form: Form) -> str:
@@ -159,19 +178,6 @@ def tag(root: Root, form: Form) -> str:
         perm = between(_distinct(logical), _distinct(form))
         return TAGS.get(perm, "p" + "".join(map(str, perm)))
     return "as_" + "x".join(str(extent) for extent in root.shape(form))
-
-
-def describe(value: ir.Value, sites: Sites, root: Root, form: Form) -> None:
-    """Give a stored value its shape, and say in its metadata which of the source's values it holds, and how."""
-    value.shape = ir.Shape([_dim(extent) for extent in root.shape(form)])
-    held = [
-        _holds(source.name, root.extents, sites.views[source].form, form)
-        for source in sites.originals.get(root, [])
-        if source.name and not (source.name == value.name and sites.views[source].form == form)
-    ]
-    value.metadata_props.pop(Holds.KEY, None)
-    if held:
-        value.metadata_props[Holds.KEY] = Holds.dump(held)
 
 
 def _dim(extent: Extent) -> int | str | None:

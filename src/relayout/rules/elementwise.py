@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from relayout.layout import Extent
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
-from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
+from relayout.rules.signature import Fact, Signature
+
+BROADCASTS_SINCE = 8
+"""Opset from which all variadic operators broadcast as numpy does (7 for those of two inputs)."""
 
 
 def aligned(operator: Operator, inputs: tuple[int, ...]) -> Signature | None:
     """The signature of inputs that broadcast against each other; further inputs are parameters."""
-    shapes = [operator.inputs[index] for index in inputs if operator.has(index)]
+    shapes = [operator.shape(index) for index in inputs if operator.has(index)]
     output = operator.outputs[0]
-    if output is None or any(shape is None for shape in shapes):
+    if output is None or any(shape is None or len(shape) > len(output) for shape in shapes):
         return None
     letters = axis_letters(len(output))
-    given: list[Letters | None] = [None] * len(operator.inputs)
-    for index in inputs:
-        shape = operator.inputs[index]
-        if shape is not None:
-            given[index] = letters[len(letters) - len(shape) :]
-    return Signature(tuple(given), tuple(letters for _ in operator.outputs), broadcast=True)
+    given = {index: letters[len(letters) - (operator.rank(index) or 0) :] for index in inputs}
+    return Signature(operator.operands(given), operator.results(letters), broadcast=True)
 
 
 @rule(
-    *"Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid".split(),
-    *"HardSwish IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin".split(),
-    *"Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Cast Clip CastLike".split(),
+    "Abs Acos Acosh Asin Asinh Atan Atanh BitCast BitwiseNot Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor",
+    "Gelu HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink",
+    "Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu",
     kind="layout-agnostic",
 )
 def unary(operator: Operator) -> Fact:
@@ -35,36 +33,37 @@ def unary(operator: Operator) -> Fact:
 
 
 @rule(
-    *"Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual".split(),
-    *"Max Mean Min Mod Mul Or Pow Sub Sum Where Xor".split(),
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual",
+    "Max Mean Min Mod Mul Or Pow PRelu StringConcat Sub Sum SwiGLU Where Xor",
     kind="layout-agnostic",
 )
 def broadcasting(operator: Operator) -> Fact:
     """Any order, the same for all operands; an operand of lower rank gets size-1 axes in place."""
+    if operator.version < BROADCASTS_SINCE and len(set(operator.inputs)) > 1 and not _as_numpy(operator):
+        return None  # an `axis` attribute says where the lower operand goes, or nothing broadcasts
     return aligned(operator, tuple(range(len(operator.inputs))))
 
 
-@rule("PRelu", kind="layout-agnostic")
-def prelu(operator: Operator) -> Fact:
-    """Any order; the slope broadcasts like an operand of lower rank."""
-    return aligned(operator, (0, 1))
+def _as_numpy(operator: Operator) -> bool:
+    return operator.version == BROADCASTS_SINCE - 1 and len(operator.inputs) == 2
 
 
-@rule("QuantizeLinear", "DequantizeLinear", kind="axis attributes")
-def quantization(operator: Operator) -> Fact:
-    """Any order; the axis of per-channel scales is one dimension and follows (blocked scales: a barrier)."""
-    shape, scale = operator.inputs[0], operator.inputs[1]
-    if shape is None or scale is None or operator.int("block_size", 0):
+@rule("CastLike", kind="layout-agnostic")
+def cast_like(operator: Operator) -> Fact:
+    """Any order: the output is stored as input 0; of the other input only the type is read, so it lies as it likes."""
+    rank, other = operator.rank(), operator.rank(1)
+    if rank is None or other is None:
         return None
-    letters = axis_letters(len(shape))
-    outputs = (letters,)
-    if not scale or (len(scale) == 1 and Extent.of(scale[0]).is_one and len(shape) != 1):
-        parameters: tuple[Letters | None, ...] = (None,) * (len(operator.inputs) - 1)
-        return Signature((letters, *parameters), outputs)
-    axis = letters[operator.int("axis", 1) % len(shape)] if len(shape) > 1 else letters[0]
+    letters = axis_letters(rank)
+    return Signature((letters, axis_letters(other, "t")), (letters,))
 
-    def changes(placement: Placement) -> Changes:
-        return Changes({"axis": placement.axis(axis)})
 
-    channels: tuple[Letters | None, ...] = tuple((axis,) if operator.has(i) else None for i in range(1, len(operator.inputs)))
-    return Signature((letters, *channels), outputs, block=frozenset({axis}), changes=changes)
+@rule("Dropout", kind="layout-agnostic")
+def dropout(operator: Operator) -> Fact:
+    """Any order, the same for the mask; in training the draws follow the source's order: a barrier."""
+    if operator.version < 7:
+        training = not operator.int("is_test", 0)
+    else:
+        mode = operator.constant(2)
+        training = operator.has(2) and (mode is None or bool(mode.any()))
+    return None if training else aligned(operator, (0,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from relayout.layout import Dim, Extent
 
 Shape = tuple[Dim, ...]
+Letters = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,27 @@ class Operator:
         """Whether the optional input `index` is given."""
         return index < len(self.node.inputs) and self.node.inputs[index] is not None
 
+    def shape(self, index: int = 0) -> Shape | None:
+        """The shape of an input, where it is given and its rank is known."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def gives(self, index: int) -> bool:
+        """Whether the optional output `index` is asked for."""
+        return index < len(self.node.outputs) and bool(self.node.outputs[index].name)
+
+    def operands(self, given: Mapping[int, Letters]) -> tuple[Letters | None, ...]:
+        """The letters of every input: those of `given`, and none for absent ones and parameters."""
+        return tuple(given.get(index) if self.has(index) else None for index in range(len(self.inputs)))
+
+    def results(self, letters: Letters) -> tuple[Letters | None, ...]:
+        """The same letters for every output."""
+        return (letters,) * len(self.outputs)
+
+    def dtype(self, index: int) -> np.dtype[np.generic]:
+        """The element type of an input of integers; int64 where it is not known."""
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        return np.dtype(np.int64) if value is None or value.dtype is None else value.dtype.numpy()
+
     def constant(self, index: int) -> NDArray[np.generic] | None:
         """The value of a constant input, or None where it is absent or computed."""
         value = self.node.inputs[index] if index < len(self.node.inputs) else None
@@ -58,10 +80,6 @@ class Operator:
         array = self.constant(index)
         return None if array is None else tuple(int(item) for item in array.reshape(-1))
 
-    def int(self, name: str, default: int) -> int:
-        """An integer attribute."""
-        return self.node.attributes.get_int(name, default)
-
     def ints(self, name: str) -> tuple[int, ...] | None:
         """An attribute of integers, or None where it is absent."""
         found = self.node.attributes.get_ints(name)
@@ -75,6 +93,10 @@ class Operator:
         """The extent of one dimension of an input, where the rank is known."""
         shape = self.inputs[index]
         return None if shape is None else Extent.of(shape[axis])
+
+    def int(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        return self.node.attributes.get_int(name, default)
 
 
 def axis_letters(rank: int, prefix: str = "d") -> tuple[str, ...]:

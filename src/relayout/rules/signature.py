@@ -109,6 +109,8 @@ class Signature:
         tail: axes that every operand must hold last, in this order.
         variants: the orders that exist; empty for any order.
         broadcast: an input that lacks an axis, or has extent 1 there, is stretched (numpy's rules).
+        with_reader: the operator belongs to the one that reads it (a DequantizeLinear): where that wants other
+            dimensions in the same order, the Reshape goes before both.
         changes: attributes and parameters in the chosen order.
     """
 
@@ -119,6 +121,7 @@ class Signature:
     tail: Letters = ()
     variants: tuple[Variant, ...] = ()
     broadcast: bool = False
+    with_reader: bool = False
     changes: Callable[[Placement], Changes] = unchanged
 
     @cached_property

@@ -132,12 +132,13 @@ def test_what_is_not_a_graph_is_refused(body: str, message: str) -> None:
         read(text(body))
 
 
-BRANCH = "{ c = Constant<value = bool {1}>()  y = If(c) <then_branch = t () => (float[2,3] o) { %s }, else_branch = e () => (float[2,3] p) { p = Neg(x) }> }"
+BRANCH = """{ c = Constant<value = bool {1}>()
+  y = If(c) <then_branch = t () => (float[2,3] o) { %s }, else_branch = e () => (float[2,3] p) { p = Neg(x) }> }"""
 
 
 def test_subgraphs_see_outer_values() -> None:
     assert len(read(text(BRANCH % "o = Relu(x)")).graph) == 2
-    with pytest.raises(ReadError, match="'zz'.*If 'y', then_branch, Relu 'o'"):
+    with pytest.raises(ReadError, match=r"'zz'.*If 'y', then_branch, Relu 'o'"):
         read(text(BRANCH % "o = Relu(zz)"))
     with pytest.raises(ReadError, match="cycle"):
         read(text(BRANCH % "o = Relu(y)"))
@@ -152,13 +153,13 @@ def test_functions_are_checked() -> None:
         return whole
 
     assert len(read(model("{ b = Relu(a) }")).functions) == 1
-    with pytest.raises(ReadError, match="nothing makes: 'zz' at .*function 'g'"):
+    with pytest.raises(ReadError, match=r"nothing makes: 'zz' at .*function 'g'"):
         read(model("{ b = Relu(zz) }"))
     with pytest.raises(ReadError, match="calls itself"):
         read(model("{ b = f.g(a) }"))
     twice = model("{ b = Relu(a) }")
     twice.functions.append(twice.functions[0])
-    with pytest.raises(ReadError, match="function 'f.g' occurs twice"):
+    with pytest.raises(ReadError, match=r"function 'f.g' occurs twice"):
         read(twice)
 
 
@@ -220,7 +221,7 @@ def test_typed_data_is_counted() -> None:
         model.graph.initializer.append(tensor)
         read(model)
         model.graph.initializer[0].dims[0] = 9
-        with pytest.raises(ReadError, match="needs .* elements of data"):
+        with pytest.raises(ReadError, match=r"needs .* elements of data"):
             read(model)
 
 
@@ -429,3 +430,87 @@ def test_external_attributes_are_resolved(tmp_path: Path) -> None:
     model.graph.node.insert(0, helper.make_node("Constant", [], ["c"], value=tensor))
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     np.testing.assert_array_equal(read(tmp_path / "m.onnx").graph[0].attributes["value"].value.numpy(), array)
+
+
+def test_what_the_ir_cannot_hold_is_one_line() -> None:
+    model = text("{ y = Relu(x) }")
+    model.graph.input.add(name="m").type.map_type.key_type = TensorProto.INT64
+    with pytest.raises(ReadError, match=r"not a valid ONNX model: Map types are not supported yet at ") as error:
+        read(model)
+    assert "\n" not in str(error.value)
+
+
+def test_typed_data_stays_in_the_proto(tmp_path: Path) -> None:
+    model = text("{ y = Relu(x) }")
+    model.graph.initializer.append(helper.make_tensor("w", TensorProto.FLOAT, [5000], [0.5] * 5000))
+    onnx.save(model, tmp_path / "m.onnx")
+    for source in (tmp_path / "m.onnx", model):
+        np.testing.assert_array_equal(values(read(source))["w"], np.full(5000, 0.5, np.float32))
+
+
+def test_notes_on_large_tensors_are_kept(tmp_path: Path) -> None:
+    model = weighty()
+    tensor = model.graph.initializer[0]
+    tensor.doc_string = "a weight"
+    tensor.segment.begin, tensor.segment.end = 0, 1
+    tensor.metadata_props.add(key="k", value="v")
+    onnx.save(model, tmp_path / "m.onnx")
+    for source in (tmp_path / "m.onnx", model):
+        again = to_proto(read(source)).graph.initializer[0]
+        assert (again.doc_string, again.metadata_props[0].value) == ("a weight", "v")
+
+
+def test_lists_of_tensors_are_resolved(tmp_path: Path) -> None:
+    (tmp_path / "d").write_bytes(np.arange(2, dtype=np.float32).tobytes())
+    tensor = TensorProto(name="t", data_type=1, dims=[2], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="d")
+    model = text("{ y = Relu(x) }")
+    model.graph.node.insert(0, helper.make_node("Many", [], ["c"], domain="f", list=[tensor, tensor]))
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    found = read(tmp_path / "m.onnx").graph[0].attributes["list"].value
+    assert [list(each.numpy()) for each in found] == [[0, 1], [0, 1]]
+
+
+def test_recursion_through_a_branch_is_refused() -> None:
+    whole = text("{ y = f.g(x) }")
+    body = """{ c = Constant<value = bool {1}>()
+      b = If(c) <then_branch = t () => (o) { o = f.g(a) }, else_branch = e () => (p) { p = Neg(a) }> }"""
+    whole.functions.append(
+        parser.parse_function(f'<opset_import: ["" : 17, "f" : 1], domain: "f"> g (a) => (b) {body}')
+    )
+    with pytest.raises(ReadError, match="calls itself"):
+        read(whole)
+
+
+def test_reading_without_pread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pread")
+    model = read(external(tmp_path))
+    assert "MappedArray('m.onnx.data', 0, float32" in repr(model.graph.initializers["w"].const_value.raw)
+    np.testing.assert_array_equal(values(model)["b"], np.arange(48))
+
+
+def test_data_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = external(tmp_path)
+    real = os.open
+
+    def refuse(name: str | Path, *more: int) -> int:
+        if str(name).endswith(".data"):
+            raise PermissionError(13, "Permission denied")
+        return real(name, *more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ReadError, match="cannot be opened: Permission denied"):
+        read(path)
+
+
+def test_without_mappings_arrays_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may run out of descriptors, of which every mapping holds one."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    onnx.save(weighty(8192), tmp_path / "m.onnx")
+    model = read(tmp_path / "m.onnx")
+    monkeypatch.setattr("relayout.formats.onnx.mapped.mmap.mmap", refuse)
+    array = model.graph.initializers["w"].const_value.numpy()
+    np.testing.assert_array_equal(array, numpy_helper.to_array(weighty(8192).graph.initializer[0]))

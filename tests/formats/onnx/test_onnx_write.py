@@ -123,6 +123,14 @@ def test_arrays_in_any_order_are_written_in_c_order(tmp_path: Path) -> None:
         np.testing.assert_array_equal(numpy_helper.to_array(onnx.load(tmp_path / "m").graph.initializer[0]), view)
 
 
+def test_big_endian_machines_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "byteorder", "big")
+    array = np.random.default_rng(0).normal(size=600_000).astype(np.float32)
+    model = read(model_of(numpy_helper.from_array(array, "w")))
+    model.graph.initializers["w"].const_value = ir.Tensor(array, name="w")
+    assert to_proto(model).graph.initializer[0].raw_data == array.astype("<f4").tobytes()
+
+
 @pytest.mark.parametrize("external", [False, True])
 def test_output_may_be_the_input(tmp_path: Path, external: bool) -> None:
     path = tmp_path / "m.onnx"

@@ -111,9 +111,7 @@ def compare(
     default = interpreter(content, resize=resize)
     details = default.get_input_details()
     limits = ranges or [(-2.0, 2.0)] * len(details)
-    inputs = [
-        feed(rng, tuple(d["shape"]), d["dtype"], *limit) for d, limit in zip(details, limits, strict=True)
-    ]
+    inputs = [feed(rng, tuple(d["shape"]), d["dtype"], *limit) for d, limit in zip(details, limits, strict=True)]
     wanted = run_interpreter(default, inputs)
     try:
         reference = run_interpreter(interpreter(content, reference=True, resize=resize), inputs)

@@ -53,6 +53,7 @@ class Net:
         self.graph.tensors, self.graph.operators, self.graph.inputs, self.graph.outputs = [], [], [], []
         self.model.subgraphs = [self.graph]
         self.ranges: list[tuple[float, float]] = []
+        self.slack = 0.0  # what the runtime's own rounding may add to a difference
 
     def tensor(
         self,
@@ -91,9 +92,7 @@ class Net:
         array = np.asarray(array, dtype)
         return self.tensor(array.shape, dtype, data=array, q=q, **more)
 
-    def input(
-        self, shape: Sequence[int], dtype: str = "float32", low: float = -2, high: float = 2, **more: Any
-    ) -> int:
+    def input(self, shape: Sequence[int], dtype: str = "float32", low: float = -2, high: float = 2, **more: Any) -> int:
         """An input and the range of the numbers that the test feeds it (quantized ones take their whole range)."""
         self.graph.inputs.append(self.tensor(shape, dtype, **more))
         self.ranges.append((low, high))

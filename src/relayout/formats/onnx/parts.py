@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -151,7 +152,7 @@ def _keep_notes(graph: onnx.GraphProto, value: ir.Value) -> None:
 
 def _array_chunks(array: NDArray[Any]) -> Iterator[memoryview]:
     """A large array's bytes, little-endian and in C order; only what is not already so is copied, in slices."""
-    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and np.little_endian is False):
+    if sys.byteorder == "big" and array.dtype.byteorder != "<":
         array = array.astype(array.dtype.newbyteorder("<"))
     if array.flags.c_contiguous:
         flat = array.reshape(-1).view(np.uint8).data

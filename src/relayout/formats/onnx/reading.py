@@ -192,7 +192,8 @@ def _deserialized(proto: onnx.ModelProto) -> ir.Model:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        raise ReadError(f"not a valid ONNX model: {' '.join(str(cause).split()) or type(cause).__name__}") from None
+        reason = " ".join(str(cause).split()).partition(". Please contribute")[0] or type(cause).__name__
+        raise ReadError(f"not a valid ONNX model: {reason}") from None
 
 
 def _resolve_external(model: ir.Model, files: DataFiles | None) -> None:

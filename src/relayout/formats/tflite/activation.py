@@ -1,4 +1,4 @@
-"""Activations fused into an operator: which clamp they are, and when the result's quantized range makes them redundant."""
+"""Activations fused into an operator: which clamp they are, and when a quantized range makes them redundant."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def clamp(fused: int) -> tuple[float, float]:
 def needed(fused: int, tensor: Tensor, quantization: Quantization | None) -> tuple[float, float]:
     """The part of a clamp that the quantized range does not imply; infinite where nothing is left to do.
 
-    The kernels clamp integers between round(low / scale) + zero_point and round(high / scale) + zero_point; an end at or
-    beyond the type's own end does nothing that saturation does not do.
+    The kernels clamp integers between round(low / scale) + zero_point and round(high / scale) + zero_point; an end at
+    or beyond the type's own end does nothing that saturation does not do.
     """
     low, high = clamp(fused)
     if quantization is None or quantization.per_channel or tensor.type not in _RANGES:
@@ -55,9 +55,17 @@ def needed(fused: int, tensor: Tensor, quantization: Quantization | None) -> tup
     return low, high
 
 
-def implied(fused: int, tensor: Tensor, quantization: Quantization | None) -> bool:
-    """Whether the result's quantized range alone does what the activation would."""
-    return quantization is None or needed(fused, tensor, quantization) == (-math.inf, math.inf)
+def apply_stored(
+    operation: Operation, value: ir.Value, fused: int, tensor: Tensor, quantization: Quantization
+) -> ir.Value:
+    """Clamp integers, as the kernels do: each end is the integer nearest to it, halves away from zero."""
+    low, high = needed(fused, tensor, quantization)
+    scale, zero_point = float(quantization.scale[0]), int(quantization.zero_point[0])
+
+    def stored(end: float) -> float:
+        return end if math.isinf(end) else zero_point + math.copysign(math.floor(abs(end / scale) + 0.5), end)
+
+    return value if math.isinf(low) and math.isinf(high) else clip(operation, value, stored(low), stored(high))
 
 
 def apply(

@@ -82,7 +82,7 @@ class Builder:
         value = ir.Value(
             name=self.names.unique(name),
             type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape(tensor.shape),
+            shape=ir.Shape([dim if isinstance(dim, int) else dim.value for dim in tensor.shape]),
             const_value=tensor,
         )
         tensor.name = value.name

@@ -6,8 +6,9 @@ longer than the file. Three rules keep the work inside the file's size:
 
 1. Every read is preceded by a check of its bounds; what fails raises `ReadError` with the field's path and byte.
 2. Vectors of numbers are numpy views, never copies; tables, strings and vectors of tables are decoded once per place.
-3. What is described is counted, at every mention, raw bytes (constants) excepted. A sound file says little twice, so
-   `OVERLAP` times the file's length is the limit, and whoever walks over all fields later does no more work than that.
+3. What is described is counted, with all that it holds, at every mention, raw bytes (constants) excepted. A sound file
+   says little twice, so `OVERLAP` times the file's length is the limit, and whoever walks over all fields later does no
+   more work than that.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class _Reader:
     def __init__(self, data: memoryview, schema: Schema) -> None:
         self.data, self.schema, self.size = data, schema, len(data)
         self.budget = OVERLAP * self.size
-        self.done: dict[tuple[str, int], Any] = {}
+        self.done: dict[tuple[str, int], tuple[Any, int]] = {}
 
     def root(self, kind: str, identifier: bytes) -> Table:
         if self.size < 8:
@@ -143,6 +144,16 @@ class _Reader:
         if self.budget < 0:
             raise self.error("describes more than the file holds: its parts overlap", path, byte)
 
+    def again(self, kind: str, position: int, path: str) -> Any:
+        """What was decoded here before, at the price that it had then; None if it is new."""
+        decoded, price = self.done.get((kind, position), (None, 0))
+        self.spend(price, path, position)
+        return decoded
+
+    def keep(self, kind: str, position: int, decoded: Any, before: int) -> None:
+        """Remember what was decoded, and what it took of the budget."""
+        self.done[kind, position] = (decoded, before - self.budget)
+
     def indirect(self, position: int, path: str) -> int:
         self.check(position, 4, path)
         target: int = position + _U32.unpack_from(self.data, position)[0]
@@ -152,9 +163,10 @@ class _Reader:
     # Values.
 
     def table(self, kind: str, position: int, path: str, depth: int) -> Table:
-        seen = self.done.get((kind, position))
+        seen: Table | None = self.again(kind, position, path)
         if seen is not None:
-            return seen  # type: ignore[no-any-return]
+            return seen
+        before = self.budget
         if depth > MAX_DEPTH:
             raise self.error(f"is nested deeper than {MAX_DEPTH} tables", path, position)
         self.check(position, 4, path)
@@ -177,7 +189,7 @@ class _Reader:
                 self.spend(1, here, position)
                 fields[row.name] = self.value(row, position, offset, table_size, fields, here, depth)
         decoded = Table(kind, position, fields)
-        self.done[kind, position] = decoded
+        self.keep(kind, position, decoded, before)
         return decoded
 
     def value(
@@ -209,17 +221,18 @@ class _Reader:
         return self.table(members[chosen], target, path, depth + 1)
 
     def string(self, position: int, path: str) -> str:
+        seen: str | None = self.again("string", position, path)
+        if seen is not None:
+            return seen
+        before = self.budget
         start, length = position + 4, _U32.unpack_from(self.data, position)[0]
         self.check(start, length, path)
         self.spend(4 + length, path, position)
-        seen = self.done.get(("string", position))
-        if seen is not None:
-            return seen  # type: ignore[no-any-return]
         try:
             text = bytes(self.data[start : start + length]).decode("utf-8")
         except UnicodeDecodeError:
             raise self.error("is not UTF-8 text", path, start) from None
-        self.done["string", position] = text
+        self.keep("string", position, text, before)
         return text
 
     def vector(self, element: str, position: int, path: str, depth: int) -> Any:
@@ -228,16 +241,18 @@ class _Reader:
         width = scalar.size if scalar else 4
         if length * width > self.size - start:
             raise self.error(f"declares {length} elements, more than the file has room for", path, position)
-        if width > 1:
+        if scalar and width > 1:
             self.spend(4 + width * length, path, position)
         if scalar:
             return np.frombuffer(self.data, _dtype(element), length, start)
-        seen = self.done.get((f"[{element}]", position))
+        seen = self.again(f"[{element}]", position, path)
         if seen is not None:
             return seen
+        before = self.budget
+        self.spend(4 + 4 * length, path, position)
         items = tuple(
             self.table(element, self.indirect(start + 4 * i, f"{path}[{i}]"), f"{path}[{i}]", depth + 1)
             for i in range(length)
         )
-        self.done[f"[{element}]", position] = items
+        self.keep(f"[{element}]", position, items, before)
         return items

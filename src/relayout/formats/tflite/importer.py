@@ -1,7 +1,7 @@
 """Read a TFLite model as an ONNX model, literally: same operators, same order of axes, same names, same weights.
 
-Nothing is folded, pushed or cancelled here. Where ONNX wants channels first, the operator stands between two Transposes;
-whoever decides layouts later finds all of them and removes what can be removed.
+Nothing is folded, pushed or cancelled here. Where ONNX wants channels first, the operator stands between two
+Transposes; whoever decides layouts later finds all of them and removes what can be removed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError, RelayoutError, UnsupportedError
 from relayout.formats.tflite.builder import Builder
-from relayout.formats.tflite.model import Model, Operator, Signature, Subgraph, load
+from relayout.formats.tflite.loading import load
+from relayout.formats.tflite.model import Model, Operator, Signature, Subgraph
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.registry import Unsupported, entries
 from relayout.formats.tflite.tensors import Tensors
@@ -67,11 +68,13 @@ class _Import:
         if self.unsupported:
             raise UnsupportedError(self.unsupported)
         outputs = self.graph_outputs(extra)
+        # Operands that became attributes or shapes leave their constants unread.
+        used = [value for value in self.builder.initializers if value.uses()]
         graph = ir.Graph(
             inputs,
             outputs,
             nodes=self.builder.nodes,
-            initializers=self.builder.initializers,
+            initializers=used,
             opset_imports={"": self.builder.opset},
             name=name,
         )

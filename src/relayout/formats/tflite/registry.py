@@ -63,6 +63,12 @@ def operator(*names: str, options: str = "") -> Callable[[Translation], Translat
     return register
 
 
+def described(function: Translation, name: str, summary: str) -> Translation:
+    """A translation made by a factory, with a name and a docstring of its own for the coverage table."""
+    function.__name__, function.__doc__ = name, summary
+    return function
+
+
 @cache
 def entries() -> dict[str, Entry]:
     """Every registered operator, by name in alphabetical order."""

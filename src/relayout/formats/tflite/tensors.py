@@ -61,8 +61,7 @@ def dequantized(tensor: Tensor, quantization: Quantization) -> npt.NDArray[np.fl
     shape = [1] * len(tensor.shape)
     if quantization.per_channel:
         shape[quantization.axis] = -1
-    wide = np.int64 if tensor.type == TensorType.INT64 else np.int32
-    centred = array(tensor).astype(wide) - quantization.zero_point.astype(wide).reshape(shape)
+    centred = array(tensor).astype(np.int64) - quantization.zero_point.reshape(shape)
     return (centred.astype(np.float32) * quantization.scale.reshape(shape)).astype(np.float32)
 
 
@@ -190,6 +189,7 @@ class Tensors:
         if dtype != DTYPES.get(tensor.type) and quantization is not None:
             content = ir.LazyTensor(lambda: ir.Tensor(dequantized(tensor, quantization)), dtype, shape)
         elif tensor.sparsity is not None:
+            array(tensor)  # now, so that damage shows before anything is written
             content = ir.LazyTensor(lambda: ir.Tensor(array(tensor), dtype=dtype), dtype, shape)
         elif tensor.type in (TensorType.INT4, TensorType.UINT4) and tensor.data is not None:
             content = ir.PackedTensor(tensor.data, dtype, shape=shape)

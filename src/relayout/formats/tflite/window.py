@@ -15,6 +15,8 @@ TO_LAST = (0, 2, 3, 1)
 
 def slid(extent: Dim, window: Dim, stride: int, dilation: int, same: bool) -> Dim:
     """How many places a window takes along one axis: every `stride`-th with SAME, only whole ones with VALID."""
+    if stride < 1 or dilation < 1:
+        raise ValueError(f"stride {stride} and dilation {dilation}")
     if not isinstance(extent, int) or not isinstance(window, int):
         return None
     if same:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -11,7 +12,7 @@ from relayout.formats.tflite.activation import clip
 from relayout.formats.tflite.builder import broadcast, dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.registry import Translation, Unsupported, operator
+from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
 _UNARY = {
     "ABS": "Abs",
@@ -62,7 +63,7 @@ def two(op: Operation, op_type: str, a: ir.Value, b: ir.Value, dtype: ir.DataTyp
     return op.emit(op_type, [a, b], broadcast(dims(a), dims(b)), dtype)
 
 
-def one(op: Operation, op_type: str, x: ir.Value, dtype: ir.DataType | None = None, **attributes: float) -> ir.Value:
+def one(op: Operation, op_type: str, x: ir.Value, dtype: ir.DataType | None = None, **attributes: Any) -> ir.Value:
     """A node that keeps its operand's shape."""
     return op.emit(op_type, [x], dims(x), dtype, **attributes)
 
@@ -71,8 +72,7 @@ def _unary(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         op.result(one(op, op_type, op.real(0)))
 
-    translate.__doc__ = f"{op_type}."
-    return translate
+    return described(translate, op_type.lower(), f"{op_type}.")
 
 
 def _binary(op_type: str) -> Translation:
@@ -81,24 +81,21 @@ def _binary(op_type: str) -> Translation:
         a, b = (op.raw(0), op.raw(1)) if raw else (op.real(0), op.real(1))
         op.result(two(op, op_type, a, b))
 
-    translate.__doc__ = f"{op_type}, broadcast from the right."
-    return translate
+    return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
 
 
 def _arithmetic(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         op.result(two(op, op_type, op.real(0), op.real(1)), fused=op.options.fused_activation_function)
 
-    translate.__doc__ = f"{op_type}, broadcast from the right, then the fused activation."
-    return translate
+    return described(translate, op_type.lower(), f"{op_type}, broadcast from the right, then the fused activation.")
 
 
 def _comparison(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         op.result(two(op, op_type, op.real(0), op.real(1), ir.DataType.BOOL))
 
-    translate.__doc__ = f"{op_type} of what the operands mean."
-    return translate
+    return described(translate, op_type.lower(), f"{op_type} of what the operands mean.")
 
 
 for _name, _op_type in _UNARY.items():
@@ -204,8 +201,8 @@ def right_shift(op: Operation) -> None:
     dtype = x.dtype or ir.DataType.INT32
     wide = ir.DataType.UINT64 if dtype in (ir.DataType.INT64, ir.DataType.UINT64) else ir.DataType.UINT32
     if dtype.is_signed():
-        zero, ones = op.number(0, x, "zero"), op.number(-1, x, "ones")
-        mask = op.emit("Where", [two(op, "Less", x, zero, ir.DataType.BOOL), ones, zero], dims(x), dtype)
+        negative = two(op, "Less", x, op.number(0, x, "zero"), ir.DataType.BOOL)
+        mask = one(op, "Neg", op.cast(negative, dtype))  # all bits set where x is negative
         x = two(op, "BitwiseXor", x, mask)
     operands = [op.cast(x, wide), op.cast(count, wide)]
     y = op.emit("BitShift", operands, broadcast(dims(x), dims(count)), direction="RIGHT")
@@ -226,8 +223,7 @@ def _clamped(low: float, high: float) -> Translation:
     def translate(op: Operation) -> None:
         op.result(clip(op, op.real(0), low, high))
 
-    translate.__doc__ = f"Clip between {low:g} and {high:g}."
-    return translate
+    return described(translate, "clip", f"Clip between {low:g} and {high:g}.")
 
 
 operator("RELU6")(_clamped(0, 6))

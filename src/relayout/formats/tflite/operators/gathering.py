@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 import onnx_ir as ir
 
@@ -12,7 +11,7 @@ from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.shape import scalar
 from relayout.formats.tflite.operators.slicing import extents_of, unsqueeze
-from relayout.formats.tflite.registry import Translation, Unsupported, operator
+from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
@@ -177,8 +176,9 @@ def _segments(reduction: str, start: str) -> Translation:
         ends = [op.ints([0], "starts"), op.ints([count], "ends"), op.ints([0], "axes")]
         op.result_stored(op.emit("Slice", [y, *ends], (count, *rest)))
 
-    translate.__doc__ = f"ScatterND, reduction {reduction}; a negative segment is dropped."
-    return translate
+    return described(
+        translate, f"scatter_{reduction}", f"ScatterND, reduction {reduction}; a negative segment is dropped."
+    )
 
 
 for _name, _reduction, _start in (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dim, Dims, dims
@@ -11,7 +13,7 @@ from relayout.formats.tflite.registry import operator
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST, auto_pad, pads, slid
 
 
-def _emit(op: Operation, op_type: str, x: ir.Value, **attributes: int) -> ir.Value:
+def _emit(op: Operation, op_type: str, x: ir.Value, **attributes: Any) -> ir.Value:
     """One pool over `n c h w`, padding left out of what is pooled."""
     options = op.options
     window, strides, ones = [options.filter_height, options.filter_width], [options.stride_h, options.stride_w], [1, 1]
@@ -46,3 +48,12 @@ def max_pool_2d(op: Operation) -> None:
     (x,), finish = op.carried(0, types=BYTES_ONLY, fused=op.options.fused_activation_function)
     y = _emit(op, "MaxPool", op.transpose(x, TO_FIRST))
     finish(op.transpose(y, TO_LAST))
+
+
+@operator("L2_POOL_2D", options="Pool2DOptions")
+def l2_pool_2d(op: Operation) -> None:
+    """Sqrt of AveragePool of the squares."""
+    op.require_rank(0, 4)
+    x = op.real(0, TO_FIRST)
+    mean = _emit(op, "AveragePool", op.emit("Mul", [x, x], dims(x)), count_include_pad=0)
+    op.result(op.emit("Sqrt", [mean], dims(mean)), perm=TO_LAST, fused=op.options.fused_activation_function)

@@ -14,6 +14,12 @@ def quantize(op: Operation) -> None:
     op.result(op.real(0))
 
 
+@operator("DENSIFY")
+def densify(op: Operation) -> None:
+    """Nothing: a sparse constant is expanded where it is read."""
+    op.result_stored(op.stored(0))
+
+
 @operator("DEQUANTIZE")
 def dequantize(op: Operation) -> None:
     """DequantizeLinear, or Cast where the operand is half precision."""

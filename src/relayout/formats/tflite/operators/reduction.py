@@ -9,7 +9,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.builder import Dim, Dims, dims
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.operators.elementwise import one
-from relayout.formats.tflite.registry import Translation, Unsupported, operator
+from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
 
 def _axes(op: Operation, x: ir.Value) -> tuple[ir.Value, Dims]:
@@ -33,8 +33,7 @@ def _computing(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         op.result(_reduce(op, op_type, op.real(0)))
 
-    translate.__doc__ = f"{op_type} of real numbers."
-    return translate
+    return described(translate, op_type.lower(), f"{op_type} of real numbers.")
 
 
 def _choosing(op_type: str) -> Translation:
@@ -42,8 +41,9 @@ def _choosing(op_type: str) -> Translation:
         (x,), finish = op.carried(0, types=BYTES_ONLY)
         finish(_reduce(op, op_type, x))
 
-    translate.__doc__ = f"{op_type}, on the integers where the result is quantized as the operand is."
-    return translate
+    return described(
+        translate, op_type.lower(), f"{op_type}, on the integers where the result is quantized as the operand is."
+    )
 
 
 def _logical(op_type: str) -> Translation:
@@ -52,8 +52,7 @@ def _logical(op_type: str) -> Translation:
         bytes_ = op.cast(op.stored(0), ir.DataType.UINT8)
         op.result(op.cast(_reduce(op, op_type, bytes_), ir.DataType.BOOL))
 
-    translate.__doc__ = f"{op_type} of booleans."
-    return translate
+    return described(translate, op_type.lower(), f"{op_type} of booleans.")
 
 
 _ROWS: tuple[tuple[str, str, Callable[[str], Translation]], ...] = (

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
@@ -11,29 +14,45 @@ from relayout.formats.tflite.registry import operator
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST
 
 
-def _emit(op: Operation, x: ir.Value, **attributes: str) -> ir.Value:
-    """Resize `n c h w` to the sizes in operand 1; sizes rather than scales, which would have to be rounded."""
+def _emit(op: Operation, x: ir.Value, **attributes: Any) -> ir.Value:
+    """Resize `n c h w` to the height and width in operand 1."""
     options = op.options
     coordinates = (
         "align_corners" if options.align_corners else "half_pixel" if options.half_pixel_centers else "asymmetric"
     )
-    n, c, _, _ = dims(x)
+    n, c, *spatial = dims(x)
     height, width = _size(op)
     last = op.out_dims((n, height, width, c))
-    if op.is_constant(1) and isinstance(n, int) and isinstance(c, int):
-        sizes, axes = op.ints([n, c, *op.integers(1)], "sizes"), None
-    elif op.is_constant(1):
-        sizes, axes = op.ints(op.integers(1), "sizes"), [2, 3]
-    else:
-        sizes, axes = op.cast(op.stored(1), ir.DataType.INT64), [2, 3]
+    scales, sizes = _target(op, x, (n, c), spatial, (height, width))
     return op.emit(
         "Resize",
-        [x, None, None, sizes],
+        [x, None, scales, sizes],
         (n, c, last[1], last[2]),
-        axes=axes,
         coordinate_transformation_mode=coordinates,
         **attributes,
     )
+
+
+def _target(
+    op: Operation, x: ir.Value, outer: tuple[Dim, Dim], spatial: list[Dim], wanted: tuple[Dim, Dim]
+) -> tuple[ir.Value | None, ir.Value | None]:
+    """Scales or sizes of all four axes: constants if possible, sizes rather than scales, which have to be rounded.
+
+    The attribute `axes` would be shorter, but ONNX Runtime's transpose optimizer takes no notice of it.
+    """
+    known = [d for d in (*outer, *wanted) if isinstance(d, int)]
+    if len(known) == 4:
+        return None, op.ints(known, "sizes")
+    pairs = [(a, b) for a, b in zip(spatial, wanted, strict=True) if isinstance(a, int) and isinstance(b, int)]
+    scales = np.array([1, 1, *(b / a if a else 0 for a, b in pairs)], np.float32)
+    # Runtimes floor extent times scale, in single or double precision; where that is another size, scales are no use.
+    if len(pairs) == 2 and all(
+        int(np.float32(a) * s) == int(a * float(s)) == b for (a, b), s in zip(pairs, scales[2:], strict=True)
+    ):
+        return op.builder.array(op.hint("scales"), scales), None
+    front = op.emit("Shape", [x], (2,), ir.DataType.INT64, start=0, end=2)
+    back = op.ints(op.integers(1), "sizes") if op.is_constant(1) else op.cast(op.stored(1), ir.DataType.INT64)
+    return None, op.emit("Concat", [front, back], (4,), axis=0)
 
 
 def _size(op: Operation) -> tuple[Dim, Dim]:

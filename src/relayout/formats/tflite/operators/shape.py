@@ -10,7 +10,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, Dims, broadcast, dims, permuted
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.slicing import extents_of, squeeze, unsqueeze
-from relayout.formats.tflite.registry import operator
+from relayout.formats.tflite.registry import Unsupported, operator
 
 
 def regrouped(shape: Dims, target: list[int], op: Operation) -> Dims:
@@ -54,7 +54,14 @@ def squeeze_(op: Operation) -> None:
     (x,), finish = op.carried(0)
     shape = dims(x)
     axes = [op.axis(int(a), len(shape)) for a in op.options.squeeze_dims[:64]]
-    axes = axes or [axis for axis, dim in enumerate(shape) if dim == 1]
+    if not axes:
+        ones = [axis for axis, dim in enumerate(shape) if dim == 1]
+        unknown = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int)]
+        # The result's rank tells whether an unknown dimension is one of the ones.
+        gone = len(shape) - len(op.tensors.declared(op.output()))
+        if unknown and gone not in (len(ones), len(ones) + len(unknown)):
+            raise Unsupported("a squeeze of unknown dimensions")
+        axes = ones if gone == len(ones) else sorted(ones + unknown) if unknown else ones
     finish(squeeze(op, x, axes) if axes else x)
 
 

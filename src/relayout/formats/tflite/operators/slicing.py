@@ -147,11 +147,21 @@ def _padded(op: Operation, x: ir.Value) -> tuple[ir.Value, tuple[Dim, ...]]:
     shape, rank = dims(x), len(dims(x))
     if op.is_constant(1):
         both = _pads(op, rank)
-        grown = [d + b + e if isinstance(d, int) else None if b + e else d for d, b, e in zip(shape, both, both[rank:])]
+        grown = [
+            d + b + e if isinstance(d, int) else None if b + e else d
+            for d, b, e in zip(shape, both[:rank], both[rank:], strict=True)
+        ]
         return op.ints(both, "pads"), op.out_dims(grown)
     pairs = op.cast(op.stored(1), ir.DataType.INT64)
     pairs = op.emit("Transpose", [pairs], (2, rank), perm=[1, 0])
     return op.emit("Reshape", [pairs, op.ints([-1], "shape")], (2 * rank,)), op.out_dims((None,) * rank)
+
+
+def pad_value(op: Operation, x: ir.Value) -> ir.Value:
+    """What the real number 0 is in operand 0's terms."""
+    quantization = op.tensors.quantization(op.input(0))
+    zero = int(quantization.zero_point[0]) if quantization and x.dtype != ir.DataType.FLOAT else 0
+    return op.number(zero, x, "zero")
 
 
 @operator("PAD")
@@ -159,9 +169,7 @@ def pad(op: Operation) -> None:
     """Pad with the real number 0, which is the zero point where integers are padded."""
     (x,), finish = op.carried(0, types=BYTES_ONLY)
     pads, shape = _padded(op, x)
-    quantization = op.tensors.quantization(op.input(0))
-    zero = int(quantization.zero_point[0]) if quantization and x.dtype != ir.DataType.FLOAT else 0
-    finish(op.emit("Pad", [x, pads, op.number(zero, x, "zero")], shape, mode="constant"))
+    finish(op.emit("Pad", [x, pads, pad_value(op, x)], shape, mode="constant"))
 
 
 @operator("PADV2")

@@ -1,6 +1,6 @@
 """Compare converters from .tflite to ONNX: time, memory, Transposes left, numerics.
 
-    python bench/tflite.py --peers PYTHON [--repeats 3] [--out DIRECTORY] MODEL.tflite ...
+    python bench/conversion.py --peers PYTHON [--repeats 3] [--out DIRECTORY] MODEL.tflite ...
 
 `--peers` (or PEERS_PYTHON) is a Python that has tflite2onnx and tf2onnx; `--python` (or RELAYOUT_PYTHON) one that has
 relayout with its `verify` extra, by default this one. Every conversion runs in a process of its own, and the converters

@@ -1,0 +1,115 @@
+"""A plan as JSON, and the check of one against its model: the proof that others can verify, without the solver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from relayout.errors import ReadError
+from relayout.infer.build import Sites
+from relayout.infer.planning import Formulation, Plan, formulate
+from relayout.solve import Branch, Certificate, CertificateError, Leaf, moved
+
+FORMAT = "relayout-plan-1"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the checker found of a plan.
+
+    Args:
+        transposes: Transposes of the plan's choice.
+        bytes: bytes that they move.
+        bound: bytes below which the certificate proves that no choice can go.
+        capped: candidate orders were dropped: the bound holds for those that were considered.
+    """
+
+    transposes: int
+    bytes: int
+    bound: int
+    capped: bool
+
+    @property
+    def proved(self) -> bool:
+        """Whether the choice is proved minimal."""
+        return self.bytes == self.bound and not self.capped
+
+
+def to_json(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan for `relayout check`: choice, bytes, terminals and prices (flow or dual).
+
+    Args:
+        plan: the plan.
+        options: what the problem was built with (`io`, `layouts`, `dims`), which the check builds it with again.
+    """
+    formulation = plan.formulation
+    sites = formulation.sites.sites
+    return {
+        "format": FORMAT,
+        "options": dict(options),
+        "bytes": plan.size,
+        "transposes": len(plan.crossings),
+        "lower_bound": plan.bound,
+        "sites": [site.name for site in sites],
+        "terminals": [site.name for site, labels in zip(sites, formulation.labels, strict=True) if len(labels) == 1],
+        "choice": list(plan.solution.choice),
+        "values": [
+            {"tensor": root.value.name, "bytes": size, "orders": [list(order) for order in orders]}
+            for root, size, orders in zip(formulation.roots, formulation.sizes, formulation.orders, strict=True)
+        ],
+        "certificate": _write(plan.solution.certificate),
+    }
+
+
+def options_of(data: Any) -> dict[str, Any]:
+    """The options in a plan file.
+
+    Raises:
+        ReadError: it is not a plan file.
+    """
+    if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("options"), dict):
+        raise ReadError("this is not a plan file", hint="`relayout convert … --plan FILE` writes one")
+    return dict(data["options"])
+
+
+def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Checked:
+    """Rebuild the problem from the model, evaluate the plan's choice, and check its certificate.
+
+    Raises:
+        ReadError: the file is no plan, is of another model, or its certificate proves nothing.
+    """
+    options_of(data)
+    formulation = formulate(sites, dims=dims)
+    names = [site.name for site in sites.sites]
+    try:
+        choice = [int(label) for label in data["choice"]]
+        certificate = _read(data["certificate"])
+        if names != data["sites"] or len(choice) != len(names):
+            raise ReadError("this plan is of another model: its operators differ")
+        if any(not 0 <= label < len(labels) for label, labels in zip(choice, formulation.labels, strict=True)):
+            raise ReadError("this plan chooses an order that its operator does not have")
+        return _checked(formulation, choice, certificate)
+    except (KeyError, TypeError, ValueError, IndexError, CertificateError) as error:
+        raise ReadError(f"this plan's certificate is not valid ({error})") from error
+
+
+def _checked(formulation: Formulation, choice: list[int], certificate: Certificate) -> Checked:
+    orders = [len(moved(value, choice)) for value in formulation.problem.values]
+    size = sum(size * count for size, count in zip(formulation.sizes, orders, strict=True))
+    return Checked(sum(orders), size, min(size, formulation.proved_bytes(certificate)), formulation.capped)
+
+
+def _write(certificate: Certificate) -> Any:
+    if isinstance(certificate, Leaf):
+        return [[*price, *Fraction(paid).as_integer_ratio()] for price, paid in sorted(certificate.prices.items())]
+    parts = [sorted(part) for part in certificate.parts]
+    return {"node": certificate.node, "parts": parts, "children": [_write(child) for child in certificate.children]}
+
+
+def _read(data: Any) -> Certificate:
+    if isinstance(data, list):
+        return Leaf({(int(v), int(o), int(r)): Fraction(int(over), int(under)) for v, o, r, over, under in data})
+    parts = tuple(frozenset(map(int, part)) for part in data["parts"])
+    return Branch(int(data["node"]), parts, tuple(_read(child) for child in data["children"]))

@@ -1,0 +1,95 @@
+"""Operators of `com.microsoft` on every element or along an axis, as quantized and fused models contain them."""
+
+from __future__ import annotations
+
+from relayout.rules.elementwise import aligned
+from relayout.rules.operator import Operator, axis_letters, normalized
+from relayout.rules.reductions import along, flattened_from, reduced
+from relayout.rules.registry import rule
+from relayout.rules.signature import Changes, Fact, Placement, Signature
+
+DOMAIN = "com.microsoft"
+
+
+@rule("Gelu", "QuickGelu", "QLinearSigmoid", "QLinearLeakyRelu", kind="layout-agnostic", domain=DOMAIN)
+def unary(operator: Operator) -> Fact:
+    """Any order: the output is stored as input 0; further inputs are scalars."""
+    return _like_input(operator)
+
+
+def _like_input(operator: Operator) -> Signature | None:
+    rank = operator.rank()
+    if rank is None:
+        return None
+    letters = axis_letters(rank)
+    return Signature(operator.operands({0: letters}), (letters,))
+
+
+@rule("FastGelu", kind="layout-agnostic", domain=DOMAIN)
+def fast_gelu(operator: Operator) -> Fact:
+    """Any order without a bias; with `bias[c]`, c last."""
+    return _biased(operator) if operator.has(1) else _like_input(operator)
+
+
+@rule("BiasGelu", kind="axis attributes", domain=DOMAIN)
+def bias_gelu(operator: Operator) -> Fact:
+    """`x[*d c], bias[c] -> y[*d c]`: c last; d in any order."""
+    return _biased(operator)
+
+
+def _biased(operator: Operator) -> Signature | None:
+    rank = operator.rank()
+    if not rank:
+        return None
+    letters = axis_letters(rank)
+    last = letters[-1:]
+    return Signature((letters, last), (letters,), block=frozenset(last), tail=last)
+
+
+@rule("QLinearAdd", "QLinearMul", kind="layout-agnostic", domain=DOMAIN)
+def qlinear_binary(operator: Operator) -> Fact:
+    """Any order, the same for both operands; one of lower rank gets size-1 axes in place."""
+    return aligned(operator, (0, 3))
+
+
+@rule("QLinearWhere", kind="layout-agnostic", domain=DOMAIN)
+def qlinear_where(operator: Operator) -> Fact:
+    """Any order, the same for all operands; one of lower rank gets size-1 axes in place."""
+    return aligned(operator, (0, 1, 4))
+
+
+@rule("QLinearConcat", kind="axis attributes", domain=DOMAIN)
+def qlinear_concat(operator: Operator) -> Fact:
+    """Any order, the same for all operands; the axis is one dimension in order and is renumbered."""
+    rank = operator.rank(2)
+    if not rank:
+        return None
+    letters = axis_letters(rank)
+    axis = letters[operator.int("axis", 0) % rank]
+    inputs = operator.operands(dict.fromkeys(range(2, len(operator.inputs), 3), letters))
+    return Signature(inputs, (letters,), frozenset({axis}), changes=lambda p: Changes({"axis": p.axis(axis, 2)}))
+
+
+@rule("QLinearSoftmax", kind="axis attributes", domain=DOMAIN)
+def qlinear_softmax(operator: Operator) -> Fact:
+    """Any order; the axis is one dimension and is renumbered (before opset 13: all from the axis on stay last)."""
+    axis = operator.int("axis", -1)
+    if operator.int("opset", 0) < 13:
+        return flattened_from(operator, axis, ordered=False)
+    return along(operator, axis, ordered=False)
+
+
+@rule("QLinearReduceMean", kind="axis attributes", domain=DOMAIN)
+def qlinear_reduce_mean(operator: Operator) -> Fact:
+    """Any order; the reduced axes are renumbered, even in pieces."""
+    rank, axes = operator.rank(), operator.ints("axes")
+    if rank is None:
+        return None
+    letters = axis_letters(rank)
+    gone = tuple(letters[axis] for axis in normalized(axes, rank)) if axes else letters
+
+    def changes(placement: Placement) -> Changes:
+        return Changes({"axes": placement.axes(gone)}) if axes else Changes()
+
+    output = reduced(letters, gone, operator.int("keepdims", 1))
+    return Signature(operator.operands({0: letters}), (output,), changes=changes)

@@ -1,0 +1,166 @@
+"""Convolutions, plain, quantized and deformable: positions fixed; a constant kernel follows its channels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from relayout.layout import Extent
+from relayout.rules.operator import Operator, axis_letters
+from relayout.rules.registry import rule
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
+
+
+def spatial(rank: int, prefix: str) -> Letters:
+    """Letters for the axes of an image after n and c."""
+    return axis_letters(rank - 2, prefix)
+
+
+def per_channel(operator: Operator, indices: Sequence[int], letter: str) -> dict[int, Letters]:
+    """Parameters that hold one item per channel; a scalar keeps its own order."""
+    return {index: (letter,) for index in indices if operator.rank(index) == 1}
+
+
+def convolved(operator: Operator, kernel: int, channels: Sequence[int], alike: Sequence[int] = ()) -> Signature | None:
+    """The signature of a convolution of input 0.
+
+    Args:
+        operator: the node.
+        kernel: the input that holds the kernel.
+        channels: inputs with one item per output channel, or scalars.
+        alike: inputs of the output's shape.
+    """
+    rank, weights = operator.rank(), operator.shape(kernel)
+    if rank is None or weights is None or len(weights) != rank:
+        return None
+    x, y, k = spatial(rank, "s"), spatial(rank, "t"), spatial(rank, "k")
+    groups, kernels, inputs = operator.int("group", 1), Extent.of(weights[0]), operator.extent(0, 1)
+    whole = frozenset((*x, *y, *k))
+    # Without groups both channels may hold their factors in any order. Depthwise, they are one axis. Between the two a
+    # group is a run of channels, which keep their order.
+    if groups == 1:
+        c, i, o, ordered = "c", "c", "o", frozenset[str]()
+    elif inputs == kernels == Extent.of(groups):
+        c, i, o, ordered = "c", "i", "c", frozenset("i")
+    else:
+        c, i, o, ordered = "c", "i", "o", frozenset("coi")
+    given: dict[int, Letters] = {0: ("n", c, *x), kernel: (o, i, *k), **per_channel(operator, channels, o)}
+    output = ("n", o, *y)
+    operands = operator.operands(given | dict.fromkeys(alike, output))
+    return Signature(operands, (output,), whole | ordered, frozenset(("n", c, o)) - ordered).positional()
+
+
+@rule("Conv", kind="layout-sensitive")
+def conv(operator: Operator) -> Fact:
+    """`x[n c *s], w[o c *k], b[o] -> y[n o *s]`: positions fixed; a constant kernel follows within c and o."""
+    return convolved(operator, 1, (2,))
+
+
+@rule("FusedConv", kind="layout-sensitive", domain="com.microsoft")
+def fused_conv(operator: Operator) -> Fact:
+    """`x[n c *s], w[o c *k], b[o], z[n o *s] -> y[n o *s]`: positions fixed."""
+    return convolved(operator, 1, (2,), (3,))
+
+
+@rule("ConvInteger", kind="layout-sensitive")
+def conv_integer(operator: Operator) -> Fact:
+    """`x[n c *s], w[o c *k] -> y[n o *s]`, the zero points scalars or per o: positions fixed."""
+    return convolved(operator, 1, (3,))
+
+
+@rule("QLinearConv", kind="layout-sensitive")
+def qlinear_conv(operator: Operator) -> Fact:
+    """`x[n c *s], w[o c *k], b[o] -> y[n o *s]`, the scales of w scalars or per o: positions fixed."""
+    return convolved(operator, 3, (4, 5, 8))
+
+
+@rule("QLinearConv", kind="layout-sensitive", domain="com.microsoft")
+def contributed_qlinear_conv(operator: Operator) -> Fact:
+    """`x[n c *s] -> y[n o *s]` or, with `channels_last`, `x[n *s c] -> y[n *s o]`; `w[o c *k]` in both."""
+    if operator.int("channels_last", 0):
+        turned = channels_first(operator)
+        return None if turned is None else channels_last(convolved(turned, 3, (4, 5, 8)), first=False)
+    return channels_last(convolved(operator, 3, (4, 5, 8)), first=True)
+
+
+def channels_first(operator: Operator) -> Operator | None:
+    """A node with `channels_last` as its twin without it."""
+    x, y = operator.shape(), operator.outputs[0]
+    if x is None or y is None:
+        return None
+    inputs = ((x[0], x[-1], *x[1:-1]), *operator.inputs[1:])
+    return replace(operator, inputs=inputs, outputs=((y[0], y[-1], *y[1:-1]), *operator.outputs[1:]))
+
+
+def channels_last(signature: Signature | None, *, first: bool) -> Signature | None:
+    """Both orders of an operator with a `channels_last` attribute; `first` says which one the node has."""
+    if signature is None:
+        return None
+    x, y = signature.inputs[0] or (), signature.outputs[0] or ()
+    turned = Variant(
+        ((x[0], *x[2:], x[1]), *signature.inputs[1:]), ((y[0], *y[2:], y[1]), *signature.outputs[1:]), "channels_last"
+    )
+    variants = (*signature.variants, turned)
+
+    def changes(placement: Placement) -> Changes:
+        return Changes({"channels_last": int(placement.letters() == turned.inputs[0])})
+
+    if first:
+        return replace(signature, variants=variants, changes=changes)
+    return replace(
+        signature, inputs=turned.inputs, outputs=turned.outputs, variants=tuple(reversed(variants)), changes=changes
+    )
+
+
+def transposed(operator: Operator, channels: Mapping[int, Letters]) -> Signature | None:
+    """The signature of a transposed convolution; `channels` are inputs of one item per output channel."""
+    rank = operator.rank()
+    if rank is None:
+        return None
+    x, y, k = spatial(rank, "s"), spatial(rank, "t"), spatial(rank, "k")
+    whole = frozenset((*x, *y, *k))
+    grouped = operator.int("group", 1) != 1
+    kernel = ("c", "i", *k) if grouped else ("c", "o", *k)
+    operands = operator.operands({0: ("n", "c", *x), 1: kernel, **channels})
+    ordered = frozenset("coi") if grouped else frozenset[str]()
+    return Signature(operands, (("n", "o", *y),), whole | ordered, frozenset("nco") - ordered).positional()
+
+
+@rule("ConvTranspose", kind="layout-sensitive")
+def conv_transpose(operator: Operator) -> Fact:
+    """`x[n c *s], w[c o *k], b[o] -> y[n o *s]`: positions fixed; a constant kernel follows within c and o."""
+    return transposed(operator, {2: ("o",)})
+
+
+@rule("ConvTransposeWithDynamicPads", kind="layout-sensitive", domain="com.microsoft")
+def conv_transpose_with_dynamic_pads(operator: Operator) -> Fact:
+    """`x[n c *s], w[c o *k], b[o] -> y[n o *s]`: positions fixed."""
+    return transposed(operator, {3: ("o",)})
+
+
+@rule("DeformConv", kind="layout-sensitive")
+def deform_conv(operator: Operator) -> Fact:
+    """`x[n c *s], w[o c *k], offset[n p *t], b[o], mask[n q *t] -> y[n o *t]`: positions fixed."""
+    rank = operator.rank()
+    if rank is None:
+        return None
+    x, y, k = spatial(rank, "s"), spatial(rank, "t"), spatial(rank, "k")
+    plain = operator.int("group", 1) == 1 and operator.int("offset_group", 1) == 1
+    kernel = ("o", "c" if plain else "i", *k)
+    operands = operator.operands(
+        {0: ("n", "c", *x), 1: kernel, 2: ("n", "p", *y), 3: ("o",), 4: ("n", "q", *y)},
+    )
+    ordered = frozenset("pq") if plain else frozenset("copqi")
+    whole = frozenset((*x, *y, *k)) | ordered
+    return Signature(operands, (("n", "o", *y),), whole, frozenset("nco") - ordered).positional()
+
+
+@rule("Col2Im", kind="layout-sensitive")
+def col2im(operator: Operator) -> Fact:
+    """`x[n (c *k) l] -> y[n c *s]`: positions fixed, n in any order of its factors."""
+    output = operator.outputs[0]
+    if operator.rank() != 3 or output is None:
+        return None
+    y = spatial(len(output), "s")
+    whole = frozenset(("k", "l", "c", *y))
+    return Signature(operator.operands({0: ("n", "k", "l")}), (("n", "c", *y),), whole, frozenset("n")).positional()

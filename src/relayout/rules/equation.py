@@ -1,0 +1,75 @@
+"""Einsum: its equation is an axis signature already."""
+
+from __future__ import annotations
+
+from collections import Counter
+from string import ascii_letters
+
+from relayout.rules.operator import Operator, axis_letters
+from relayout.rules.registry import rule
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
+
+
+@rule("Einsum", kind="axis attributes")
+def einsum(operator: Operator) -> Fact:
+    """Any order: the equation is written anew, with a subscript for every piece of an axis (diagonals: a barrier)."""
+    equation = operator.string("equation", "").replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    ranks = [operator.rank(index) for index in range(len(operator.inputs))]
+    known = [rank for rank in ranks if rank is not None]
+    if len(known) != len(ranks) or len(terms) != len(ranks):
+        return None
+    # The axes of an ellipsis are counted from the end, so that lower ranks broadcast.
+    longest = max((rank - len(term) + 3 for term, rank in zip(terms, known, strict=True) if "..." in term), default=0)
+    hidden = axis_letters(longest, "e")
+    inputs = [_subscripts(term, hidden, rank) for term, rank in zip(terms, known, strict=True)]
+    output = _subscripts(right, hidden, None) if arrow else _implied(inputs, hidden)
+    if any(_repeats(letters) for letters in (*inputs, output)) or (hidden and _broadcasts(operator, inputs)):
+        return None
+    return Signature(tuple(inputs), (output,), changes=_rewritten)
+
+
+def _repeats(letters: Letters) -> bool:
+    """Whether a term takes a diagonal."""
+    return len(set(letters)) != len(letters)
+
+
+def _subscripts(term: str, hidden: Letters, rank: int | None) -> Letters:
+    """One letter per dimension of a term; those of an ellipsis are `hidden`, as many as the rank leaves (all: None)."""
+    before, dots, after = term.partition("...")
+    if not dots:
+        return tuple(term)
+    count = len(hidden) if rank is None else rank - len(before) - len(after)
+    return (*before, *hidden[len(hidden) - count :], *after)
+
+
+def _implied(inputs: list[Letters], hidden: Letters) -> Letters:
+    """The output of an equation without an arrow: the ellipsis, then what occurs once, in alphabetical order."""
+    times = Counter(letter for letters in inputs for letter in letters)
+    return (*hidden, *sorted(letter for letter, count in times.items() if count == 1 and letter not in hidden))
+
+
+def _broadcasts(operator: Operator, inputs: list[Letters]) -> bool:
+    """Whether an axis has several extents: some are 1 and stretched."""
+    extents: dict[str, object] = {}
+    for index, letters in enumerate(inputs):
+        for letter, extent in zip(letters, operator.shape(index) or (), strict=True):
+            if extents.setdefault(letter, extent) != extent:
+                return True
+    return False
+
+
+def _rewritten(placement: Placement) -> Changes:
+    subscripts: dict[tuple[str, int], str] = {}
+
+    def term(letters: Letters) -> str:
+        seen: Counter[str] = Counter()
+        result = ""
+        for letter in letters:
+            result += subscripts.setdefault((letter, seen[letter]), ascii_letters[len(subscripts)])
+            seen[letter] += 1
+        return result
+
+    inputs = ",".join(term(placement.letters(index)) for index in range(len(placement.inputs)))
+    return Changes({"equation": f"{inputs}->{term(placement.letters(0, output=True))}"})

@@ -1,0 +1,162 @@
+"""Operators that pick or place elements by index."""
+
+from __future__ import annotations
+
+from relayout.rules.operator import Operator, axis_letters
+from relayout.rules.registry import rule
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
+
+
+@rule("Gather", kind="axis attributes")
+def gather(operator: Operator) -> Fact:
+    """`x[*a g *b], i[*i] -> y[*a *i *b]`: any order that keeps the indices' axes together; the axis is renumbered."""
+    rank, indices = operator.rank(), operator.rank(1)
+    if not rank or indices is None:
+        return None
+    letters = axis_letters(rank)
+    axis = operator.int("axis", 0) % rank
+    taken = letters[axis]
+    # The axes of the indices stand where the gathered axis stood: one letter, of another extent and in several
+    # dimensions, which stay together.
+    inner = (taken,) * indices
+    output = (*letters[:axis], *inner, *letters[axis + 1 :])
+    return Signature(
+        (letters, inner), (output,), frozenset({taken}), changes=lambda p: Changes({"axis": p.axis(taken)})
+    )
+
+
+@rule("GatherElements", kind="axis attributes")
+def gather_elements(operator: Operator) -> Fact:
+    """Any order, the same for data and indices; the axis is one dimension in order and is renumbered."""
+    return _elements(operator, (0, 1))
+
+
+@rule("ScatterElements", "Scatter", kind="axis attributes")
+def scatter_elements(operator: Operator) -> Fact:
+    """Any order, the same for data, indices and updates; the axis is one dimension in order and is renumbered."""
+    return _elements(operator, (0, 1, 2))
+
+
+def _elements(operator: Operator, inputs: tuple[int, ...]) -> Signature | None:
+    data, indices = operator.shape(), operator.shape(1)
+    if not data or indices is None or len(data) != len(indices):
+        return None
+    letters = axis_letters(len(data))
+    axis = letters[operator.int("axis", 0) % len(data)]
+    # Where the indices cover only the first items of an axis, its order counts.
+    partly = {letter for letter, whole, part in zip(letters, data, indices, strict=True) if whole != part}
+    return Signature(
+        operator.operands(dict.fromkeys(inputs, letters)),
+        (letters,),
+        frozenset({axis} | partly),
+        changes=lambda p: Changes({"axis": p.axis(axis)}),
+    )
+
+
+@rule("GatherND", kind="axis attributes")
+def gather_nd(operator: Operator) -> Fact:
+    """`x[*g *r], i[*i t] -> y[*i *r]`: g and i in any order, the index tuples t follow; r last (batch axes first)."""
+    return indexed_by_tuples(operator, operator.int("batch_dims", 0))
+
+
+@rule("GatherND", kind="axis attributes", domain="com.microsoft")
+def contributed_gather_nd(operator: Operator) -> Fact:
+    """`x[*g *r], i[*i t] -> y[*i *r]`: g and i in any order, the index tuples t follow; r last."""
+    return indexed_by_tuples(operator, 0)
+
+
+def indexed_by_tuples(operator: Operator, batch: int) -> Signature | None:
+    """The signature of GatherND with the first `batch` axes shared by data and indices."""
+    found = _tuples(operator, batch)
+    if found is None:
+        return None
+    shared, indexed, rest, items = found
+    data, indices, output = (*shared, *indexed, *rest), (*shared, *items, "t"), (*shared, *items, *rest)
+    whole = frozenset((*indexed, "t"))
+    if batch:  # indexed axes and indices' axes come after the shared ones, so they keep their order
+        return Signature(
+            (data, indices),
+            (output,),
+            whole,
+            tail=(*indexed, *items, *rest, "t"),
+            changes=lambda p: Changes({"batch_dims": len(p.axes(shared))}),
+        )
+    tail = (*rest, "t")
+    return Signature((data, indices), (output,), whole, tail=tail, changes=lambda p: _follow(indexed, p))
+
+
+@rule("ScatterND", kind="axis attributes")
+def scatter_nd(operator: Operator) -> Fact:
+    """`x[*g *r], i[*i t], u[*i *r] -> y[*g *r]`: g and i in any order, the index tuples t follow; r last."""
+    found = _tuples(operator, 0)
+    if found is None:
+        return None
+    _, indexed, rest, items = found
+    data = (*indexed, *rest)
+    return Signature(
+        (data, (*items, "t"), (*items, *rest)),
+        (data,),
+        frozenset((*indexed, "t")),
+        tail=(*rest, "t"),
+        changes=lambda p: _follow(indexed, p),
+    )
+
+
+def _tuples(operator: Operator, batch: int) -> tuple[Letters, Letters, Letters, Letters] | None:
+    """The axes that data and indices share, those that are indexed, those copied, and those of the indices."""
+    data, indices = operator.shape(), operator.shape(1)
+    if data is None or not indices or not isinstance(indices[-1], int) or not 0 <= batch < len(indices):
+        return None
+    length = indices[-1]
+    if batch + length > len(data):
+        return None
+    letters = axis_letters(len(data))
+    items = axis_letters(len(indices) - 1 - batch, "i")
+    return letters[:batch], letters[batch : batch + length], letters[batch + length :], items
+
+
+def _follow(indexed: Letters, placement: Placement) -> Changes:
+    stored = tuple(indexed.index(letter) for letter in placement.letters() if letter in indexed)
+    if stored == tuple(range(len(indexed))):
+        return Changes()
+    return Changes(gathered={1: (placement.axis("t", 1), stored)})
+
+
+@rule("Compress", kind="axis attributes")
+def compress(operator: Operator) -> Fact:
+    """Any order; the axis is one dimension in order and is renumbered (without one: flattened, a barrier)."""
+    rank = operator.rank()
+    if not rank or "axis" not in operator.node.attributes:
+        return None
+    letters = axis_letters(rank)
+    axis = letters[operator.int("axis", 0) % rank]
+    return Signature((letters, None), (letters,), frozenset({axis}), changes=lambda p: Changes({"axis": p.axis(axis)}))
+
+
+@rule("OneHot", kind="axis attributes")
+def one_hot(operator: Operator) -> Fact:
+    """`i[*a *b] -> y[*a o *b]`: any order; the axis of the new one is renumbered."""
+    rank = operator.rank()
+    if rank is None:
+        return None
+    letters = axis_letters(rank)
+    axis = operator.int("axis", -1) % (rank + 1)
+    output = (*letters[:axis], "o", *letters[axis:])
+    return Signature(
+        operator.operands({0: letters}),
+        (output,),
+        frozenset("o"),
+        changes=lambda p: Changes({"axis": p.axis("o", output=True)}),
+    )
+
+
+@rule("TensorScatter", kind="layout-sensitive")
+def tensor_scatter(operator: Operator) -> Fact:
+    """`x[n *a s *b], u[n *a s *b], i[n] -> y[n *a s *b]`: n first; the axis s is one dimension and is renumbered."""
+    rank = operator.rank()
+    if rank is None or rank < 2:
+        return None
+    letters = axis_letters(rank)
+    axis = letters[operator.int("axis", -2) % rank]
+    inputs = operator.operands({0: letters, 1: letters, 2: letters[:1]})
+    return Signature(inputs, (letters,), frozenset({axis}), frozenset(letters)).positional()

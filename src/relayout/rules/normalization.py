@@ -1,0 +1,103 @@
+"""Normalizations: over a channel's elements, over the last axes, or over groups."""
+
+from __future__ import annotations
+
+from relayout.rules.convolution import spatial
+from relayout.rules.operator import Operator, axis_letters
+from relayout.rules.registry import rule
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
+
+
+@rule("BatchNormalization", kind="layout-sensitive")
+def batch_normalization(operator: Operator) -> Fact:
+    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed; all axes in any order of their factors."""
+    rank = operator.rank()
+    if rank is None or not operator.int("spatial", 1):
+        return None
+    letters = ("n", "c", *spatial(rank, "s")) if rank > 1 else ("n",)
+    inputs = operator.operands({0: letters, **dict.fromkeys(range(1, len(operator.inputs)), ("c",))})
+    outputs = (letters, *((("c",),) * (len(operator.outputs) - 1)))
+    return Signature(inputs, outputs, block=frozenset(letters)).positional()
+
+
+@rule("InstanceNormalization", kind="layout-sensitive")
+def instance_normalization(operator: Operator) -> Fact:
+    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed; all axes in any order of their factors."""
+    rank = operator.rank()
+    if rank is None or operator.version < 6:
+        return None
+    letters = ("n", "c", *spatial(rank, "s"))
+    inputs = operator.operands({0: letters, 1: ("c",), 2: ("c",)})
+    return Signature(inputs, (letters,), block=frozenset(letters)).positional()
+
+
+@rule("GroupNormalization", kind="layout-sensitive")
+def group_normalization(operator: Operator) -> Fact:
+    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed; a group is a run of channels, so c keeps its order."""
+    rank = operator.rank()
+    if rank is None:
+        return None
+    letters = ("n", "c", *spatial(rank, "s"))
+    each = ("c",) if operator.version >= 21 else ("g",)
+    inputs = operator.operands({0: letters, 1: each, 2: each})
+    return Signature(inputs, (letters,), frozenset("cg"), frozenset(letters) - {"c"}).positional()
+
+
+@rule("MeanVarianceNormalization", kind="layout-sensitive")
+def mean_variance_normalization(operator: Operator) -> Fact:
+    """`x[n c *s] -> y[n c *s]`: positions fixed; all axes in any order of their factors."""
+    # Any axes would do by the standard; runtimes know those of an n c h w tensor only.
+    rank = operator.rank()
+    if rank is None:
+        return None
+    letters = axis_letters(rank)
+    return Signature((letters,), (letters,), block=frozenset(letters)).positional()
+
+
+def over_last(operator: Operator, axis: int, scales: tuple[int, ...]) -> Signature | None:
+    """The signature of a normalization over all axes from one on; `scales` are inputs that stretch to these."""
+    shape = operator.shape()
+    if not shape:
+        return None
+    letters = axis_letters(len(shape))
+    tail = letters[axis % len(shape) :]
+    given = {0: letters, **{index: tail[len(tail) - (operator.rank(index) or 0) :] for index in scales}}
+
+    def changes(placement: Placement) -> Changes:
+        return Changes({"axis": placement.axes(tail)[0]})
+
+    return Signature(operator.operands(given), operator.results(letters), block=frozenset(tail), tail=tail, changes=changes)
+
+
+@rule("LayerNormalization", "SimplifiedLayerNormalization", kind="axis attributes")
+def layer_normalization(operator: Operator) -> Fact:
+    """`x[*d *c], scale[*c] -> y[*d *c], mean[*d *1]`: c last and in order of axes; d in any order."""
+    return over_last(operator, operator.int("axis", -1), (1, 2))
+
+
+@rule("RMSNormalization", kind="axis attributes")
+def rms_normalization(operator: Operator) -> Fact:
+    """`x[*d *c], scale[*c] -> y[*d *c]`: c last and in order of axes; d in any order."""
+    return over_last(operator, operator.int("axis", -1), (1,))
+
+
+@rule("SkipLayerNormalization", kind="axis attributes", domain="com.microsoft")
+def skip_layer_normalization(operator: Operator) -> Fact:
+    """`x[*d c], skip[*d c], scale[c] -> y[*d c]`: c last; d in any order."""
+    return _with_skip(operator, (2, 3, 4))
+
+
+@rule("SkipSimplifiedLayerNormalization", kind="axis attributes", domain="com.microsoft")
+def skip_simplified_layer_normalization(operator: Operator) -> Fact:
+    """`x[*d c], skip[*d c], scale[c] -> y[*d c]`: c last; d in any order."""
+    return _with_skip(operator, (2, 3))
+
+
+def _with_skip(operator: Operator, scales: tuple[int, ...]) -> Signature | None:
+    rank = operator.rank()
+    if not rank or operator.shape() != operator.shape(1):
+        return None  # the skip is stretched over the batch
+    letters = axis_letters(rank)
+    inputs = operator.operands({0: letters, 1: letters, **dict.fromkeys(scales, letters[-1:])})
+    # Kernels count the dimensions, so none may lie in pieces.
+    return Signature(inputs, operator.results(letters), block=frozenset(letters), tail=letters[-1:])

@@ -1,0 +1,121 @@
+"""Pools, and other operators on windows of an image."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from relayout.rules.convolution import channels_first, channels_last, spatial
+from relayout.rules.operator import Operator
+from relayout.rules.registry import rule
+from relayout.rules.signature import Fact, Signature
+
+
+def pooled(operator: Operator) -> Signature | None:
+    """The signature of a pool: the axes of a window keep their order."""
+    rank = operator.rank()
+    if rank is None:
+        return None
+    x, y = spatial(rank, "s"), spatial(rank, "t")
+    inputs = operator.operands({0: ("n", "c", *x)})
+    return Signature(inputs, (("n", "c", *y),), frozenset((*x, *y)), frozenset("nc")).positional()
+
+
+def pooled_at_once(operator: Operator) -> Signature | None:
+    """The signature of a pool over the whole image, whose axes may hold their factors in any order."""
+    signature = pooled(operator)
+    return None if signature is None else replace(signature, block=signature.block | signature.whole, whole=frozenset())
+
+
+@rule("AveragePool", "LpPool", kind="layout-sensitive")
+def pool(operator: Operator) -> Fact:
+    """`x[n c *s] -> y[n c *s]`: positions fixed."""
+    return pooled(operator)
+
+
+@rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", kind="layout-sensitive")
+def global_pool(operator: Operator) -> Fact:
+    """`x[n c *s] -> y[n c *1]`: positions fixed."""
+    return pooled_at_once(operator)
+
+
+@rule("QLinearAveragePool", kind="layout-sensitive", domain="com.microsoft")
+def qlinear_average_pool(operator: Operator) -> Fact:
+    """`x[n c *s] -> y[n c *s]` or, with `channels_last`, `x[n *s c] -> y[n *s c]`."""
+    if operator.int("channels_last", 0):
+        turned = channels_first(operator)
+        return None if turned is None else channels_last(pooled(turned), first=False)
+    return channels_last(pooled(operator), first=True)
+
+
+@rule("QLinearGlobalAveragePool", kind="layout-sensitive", domain="com.microsoft")
+def qlinear_global_average_pool(operator: Operator) -> Fact:
+    """`x[n c *s] -> y[n c *1]` or, with `channels_last`, `x[n *s c] -> y[n *1 c]`."""
+    if operator.int("channels_last", 0):
+        turned = channels_first(operator)
+        return None if turned is None else channels_last(pooled_at_once(turned), first=False)
+    return channels_last(pooled_at_once(operator), first=True)
+
+
+@rule("NhwcMaxPool", kind="layout-sensitive", domain="com.microsoft")
+def nhwc_max_pool(operator: Operator) -> Fact:
+    """`x[n *s c] -> y[n *s c]`: positions fixed."""
+    rank = operator.rank()
+    if rank is None:
+        return None
+    x, y = spatial(rank, "s"), spatial(rank, "t")
+    return Signature((("n", *x, "c"),), (("n", *y, "c"),), frozenset((*x, *y)), frozenset("nc")).positional()
+
+
+@rule("MaxPool", kind="layout-sensitive")
+def max_pool(operator: Operator) -> Fact:
+    """`x[n c *s] -> y[n c *s]`: positions fixed; indices count into the flattened input and keep their order."""
+    signature = pooled(operator)
+    if signature is None:
+        return None
+    outputs = operator.results(signature.outputs[0] or ())
+    whole = signature.whole | frozenset("nc") if operator.gives(1) else signature.whole
+    return replace(signature, outputs=outputs, whole=whole).positional()
+
+
+@rule("MaxUnpool", kind="layout-sensitive")
+def max_unpool(operator: Operator) -> Fact:
+    """`x[n c *s], i[n c *s] -> y[n c *s]`: positions fixed; indices count into the flattened output."""
+    rank = operator.rank()
+    if rank is None:
+        return None
+    x, y = ("n", "c", *spatial(rank, "s")), ("n", "c", *spatial(rank, "t"))
+    return Signature(operator.operands({0: x, 1: x}), (y,), frozenset((*x, *y))).positional()
+
+
+@rule("LRN", kind="layout-sensitive")
+def lrn(operator: Operator) -> Fact:
+    """`x[n c *s] -> y[n c *s]`: neighbours in c are summed, so c keeps its place and its order."""
+    rank = operator.rank()
+    if rank is None:
+        return None
+    letters = ("n", "c", *spatial(rank, "s"))
+    return Signature((letters,), (letters,), frozenset("c"), frozenset(letters)).positional()
+
+
+@rule("RoiAlign", kind="layout-sensitive")
+def roi_align(operator: Operator) -> Fact:
+    """`x[n c h w], rois[r q], i[r] -> y[r c *t]`: positions fixed; r and c in any order of their factors."""
+    x, y = ("n", "c", "s0", "s1"), ("r", "c", "t0", "t1")
+    whole = frozenset(("n", "q", *x[2:], *y[2:]))
+    return Signature((x, ("r", "q"), ("r",)), (y,), whole, frozenset("cr")).positional()
+
+
+@rule("MaxRoiPool", kind="layout-sensitive")
+def max_roi_pool(operator: Operator) -> Fact:
+    """`x[n c h w], rois[r q] -> y[r c *t]`: positions fixed; r and c in any order of their factors."""
+    x, y = ("n", "c", "s0", "s1"), ("r", "c", "t0", "t1")
+    whole = frozenset(("n", "q", *x[2:], *y[2:]))
+    return Signature((x, ("r", "q")), (y,), whole, frozenset("cr")).positional()
+
+
+@rule("CropAndResize", kind="layout-sensitive", domain="com.microsoft")
+def crop_and_resize(operator: Operator) -> Fact:
+    """`x[n c h w], rois[r q], i[r] -> y[r c *t]`: positions fixed; r and c in any order of their factors."""
+    x, y = ("n", "c", "s0", "s1"), ("r", "c", "t0", "t1")
+    whole = frozenset(("n", "q", *x[2:], *y[2:]))
+    return Signature((x, ("r", "q"), ("r",), None), (y,), whole, frozenset("cr")).positional()

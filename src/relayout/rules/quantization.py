@@ -1,0 +1,54 @@
+"""Quantizing and dequantizing values: element by element, with scales per tensor, per channel or per block."""
+
+from __future__ import annotations
+
+from relayout.layout import Extent
+from relayout.rules.operator import Operator, axis_letters
+from relayout.rules.registry import rule
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
+
+
+def quantized_along(operator: Operator, axis: int) -> Signature | None:
+    """The signature of x, scale and zero point, with scales per tensor, along one axis, or in blocks of one axis."""
+    shape, scale = operator.shape(), operator.shape(1)
+    if shape is None or scale is None:
+        return None
+    letters = axis_letters(len(shape))
+    per_tensor = not scale or (len(scale) == 1 and Extent.of(scale[0]).is_one and shape != scale)
+    if per_tensor:
+        dequantizes = operator.name == "DequantizeLinear"
+        return Signature(operator.operands({0: letters}), (letters,), with_reader=dequantizes)
+    if not letters:
+        return None
+    along = letters[axis % len(letters)] if len(letters) > 1 else letters[0]
+
+    def changes(placement: Placement) -> Changes:
+        return Changes({"axis": placement.axis(along)})
+
+    if len(scale) == 1:
+        inputs = operator.operands({0: letters, 1: (along,), 2: (along,)})
+        return Signature(inputs, (letters,), block=frozenset({along}), changes=changes)
+    inputs = operator.operands({0: letters, 1: letters, 2: letters})
+    return Signature(inputs, (letters,), whole=frozenset({along}), changes=changes)
+
+
+@rule("QuantizeLinear", "DequantizeLinear", kind="axis attributes")
+def quantization(operator: Operator) -> Fact:
+    """Any order; the axis of per-channel scales is one dimension and follows (in order, where scales are per block)."""
+    return quantized_along(operator, operator.int("axis", 1))
+
+
+@rule("QuantizeLinear", "DequantizeLinear", kind="axis attributes", domain="com.microsoft")
+def contributed(operator: Operator) -> Fact:
+    """Any order; the axis of per-channel scales is one dimension and follows."""
+    return quantized_along(operator, operator.int("axis", 1))
+
+
+@rule("DynamicQuantizeLinear", kind="layout-agnostic")
+def dynamic(operator: Operator) -> Fact:
+    """Any order: the scale is that of the whole value."""
+    rank = operator.rank()
+    if rank is None:
+        return None
+    letters: Letters = axis_letters(rank)
+    return Signature((letters,), (letters, None, None)[: len(operator.outputs)])

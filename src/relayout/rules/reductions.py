@@ -1,0 +1,140 @@
+"""Reductions, and what is normalised along one axis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relayout.rules.operator import Operator, axis_letters, normalized
+from relayout.rules.registry import rule
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
+
+AXES_AS_INPUT = 18
+"""Opset from which reductions (13 for ReduceSum) take axes as an input."""
+FLATTENS_BEFORE = 13
+"""Opset before which Softmax flattens its input to two dimensions at `axis`."""
+
+
+def reduced(letters: Letters, axes: Letters, keep: int) -> Letters:
+    """The output's letters of a reduction."""
+    return letters if keep else tuple(letter for letter in letters if letter not in axes)
+
+
+@rule(
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd",
+    "ReduceSum ReduceSumSquare",
+    kind="axis attributes",
+)
+def reduction(operator: Operator) -> Fact:
+    """Any order; the reduced axes are renumbered, even in pieces."""
+    rank = operator.rank()
+    as_input = operator.version >= (13 if operator.name == "ReduceSum" else AXES_AS_INPUT)
+    axes = operator.integers(1) if as_input else operator.ints("axes")
+    if rank is None or (as_input and operator.has(1) and axes is None):
+        return None
+    letters = axis_letters(rank)
+    if not axes:
+        gone = () if as_input and operator.int("noop_with_empty_axes", 0) else letters
+    else:
+        gone = tuple(letters[axis] for axis in normalized(axes, rank))
+
+    def changes(placement: Placement) -> Changes:
+        if not axes:
+            return Changes()
+        where = placement.axes(gone)
+        return Changes(inputs={1: np.array(where, np.int64)}) if as_input else Changes({"axes": where})
+
+    output = reduced(letters, gone, operator.int("keepdims", 1))
+    return Signature(operator.operands({0: letters}), (output,), changes=changes)
+
+
+@rule("ArgMax", "ArgMin", kind="axis attributes")
+def arg(operator: Operator) -> Fact:
+    """Any order; the axis is one dimension in order and is renumbered."""
+    rank = operator.rank()
+    if not rank:
+        return None
+    letters = axis_letters(rank)
+    axis = letters[operator.int("axis", 0) % rank]
+    output = reduced(letters, (axis,), operator.int("keepdims", 1))
+    return Signature((letters,), (output,), frozenset({axis}), changes=lambda p: Changes({"axis": p.axis(axis)}))
+
+
+@rule("Softmax", "LogSoftmax", "Hardmax", kind="axis attributes")
+def softmax(operator: Operator) -> Fact:
+    """Any order; the axis is one dimension and is renumbered (before opset 13: all from the axis on stay last)."""
+    ordered = operator.name == "Hardmax"  # the first of equal maxima wins
+    if operator.version < FLATTENS_BEFORE:
+        return flattened_from(operator, operator.int("axis", 1), ordered=ordered)
+    return along(operator, operator.int("axis", -1), ordered=ordered)
+
+
+def along(operator: Operator, axis: int, *, ordered: bool) -> Signature | None:
+    """Everything happens along one axis, in order or in any order of its factors."""
+    rank = operator.rank()
+    if not rank:
+        return None
+    letters = axis_letters(rank)
+    one = letters[axis % rank]
+    return Signature(
+        operator.operands({0: letters}),
+        (letters,),
+        frozenset({one}) if ordered else frozenset(),
+        frozenset({one}),
+        changes=lambda p: Changes({"axis": p.axis(one)}),
+    )
+
+
+def flattened_from(operator: Operator, axis: int, *, ordered: bool) -> Signature | None:
+    """Everything happens along all axes from one on, as if they were one: they stay last, as they are."""
+    rank = operator.rank()
+    if not rank:
+        return None
+    letters = axis_letters(rank)
+    tail = letters[axis % rank :]  # `axis` may equal the rank only where nothing is left to normalise
+    if axis >= rank:
+        return None
+
+    def changes(placement: Placement) -> Changes:
+        return Changes({"axis": placement.axes(tail)[0]})
+
+    whole = frozenset(tail) if ordered else frozenset()
+    inputs = operator.operands({0: letters})
+    return Signature(inputs, (letters,), whole, frozenset(tail), tail, changes=changes)
+
+
+@rule("LpNormalization", kind="axis attributes")
+def lp_normalization(operator: Operator) -> Fact:
+    """Any order; the axis is one dimension and is renumbered."""
+    return along(operator, operator.int("axis", -1), ordered=False)
+
+
+@rule("CumSum", "CumProd", kind="axis attributes")
+def cumulative(operator: Operator) -> Fact:
+    """Any order; the axis is one dimension in order and is renumbered."""
+    rank, axes = operator.rank(), operator.integers(1)
+    parameter = operator.constant(1)
+    if not rank or not axes or parameter is None:
+        return None
+    letters = axis_letters(rank)
+    axis = letters[axes[0] % rank]
+
+    def changes(placement: Placement) -> Changes:
+        return Changes(inputs={1: np.full(parameter.shape, placement.axis(axis), parameter.dtype)})
+
+    return Signature((letters, None), (letters,), frozenset({axis}), changes=changes)
+
+
+@rule("TopK", kind="axis attributes")
+def top_k(operator: Operator) -> Fact:
+    """Any order, the same for values and indices; the axis is one dimension in order and is renumbered."""
+    rank = operator.rank()
+    if not rank:
+        return None
+    letters = axis_letters(rank)
+    axis = letters[operator.int("axis", -1) % rank]
+    return Signature(
+        operator.operands({0: letters}),
+        operator.results(letters),
+        frozenset({axis}),
+        changes=lambda p: Changes({"axis": p.axis(axis)}),
+    )

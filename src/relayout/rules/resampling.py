@@ -1,0 +1,81 @@
+"""Operators that sample an image anew: resizing, grids, and the exchange of depth and space."""
+
+from __future__ import annotations
+
+from relayout.rules.convolution import spatial
+from relayout.rules.operator import Operator, axis_letters, normalized
+from relayout.rules.registry import rule
+from relayout.rules.signature import Fact, Signature
+
+SHIFTING = ("tf_crop_and_resize", "tf_half_pixel_for_nn")
+"""Coordinate transformations that may move an axis even where its extent stays."""
+
+
+@rule("Resize", "Upsample", kind="layout-sensitive")
+def resize(operator: Operator) -> Fact:
+    """`x[n c *s] -> y[n c *t]`: positions fixed; the axes that are resized are dimensions in order."""
+    # Any order would do by the standard, with sizes, scales, roi and `axes` following; runtimes resize the last axes of
+    # an n c *s tensor only, so the standard's positions are kept.
+    rank = operator.rank()
+    if rank is None:
+        return None
+    letters = axis_letters(rank)
+    resized = frozenset(letters[axis] for axis in _resized(operator, rank))
+    return Signature(operator.operands({0: letters}), (letters,), resized, frozenset(letters)).positional()
+
+
+def _resized(operator: Operator, rank: int) -> tuple[int, ...]:
+    """The axes whose elements are not merely copied."""
+    axes = normalized(operator.ints("axes") or tuple(range(rank)), rank)
+    shape = operator.shape() or ()
+    if operator.string("coordinate_transformation_mode", "half_pixel") in SHIFTING:
+        return axes
+    scales = operator.constant(2 if operator.name == "Resize" and operator.version >= 11 else 1)
+    if scales is not None and scales.size == len(axes):
+        factors = tuple(float(scale) for scale in scales)
+        return tuple(axis for axis, factor in zip(axes, factors, strict=True) if factor != 1)
+    sizes = operator.integers(3)
+    exact = operator.string("keep_aspect_ratio_policy", "stretch") == "stretch"
+    if exact and sizes is not None and len(sizes) == len(axes):
+        return tuple(axis for axis, size in zip(axes, sizes, strict=True) if size != shape[axis])
+    return axes
+
+
+@rule("GridSample", kind="layout-sensitive")
+def grid_sample(operator: Operator) -> Fact:
+    """`x[n c *s], grid[n *t q] -> y[n c *t]`: positions fixed; n and c in any order of their factors."""
+    return _sampled(operator)
+
+
+@rule("GridSample", kind="layout-sensitive", domain="com.microsoft")
+def contributed_grid_sample(operator: Operator) -> Fact:
+    """`x[n c *s], grid[n *t q] -> y[n c *t]`: positions fixed; n and c in any order of their factors."""
+    return _sampled(operator)
+
+
+def _sampled(operator: Operator) -> Signature | None:
+    rank = operator.rank()
+    if rank is None:
+        return None
+    x, y = spatial(rank, "s"), spatial(rank, "t")
+    inputs = (("n", "c", *x), ("n", *y, "q"))
+    return Signature(inputs, (("n", "c", *y),), frozenset((*x, *y, "q")), frozenset("nc")).positional()
+
+
+@rule("AffineGrid", kind="layout-sensitive")
+def affine_grid(operator: Operator) -> Fact:
+    """`theta[n p q] -> grid[n *t r]`: positions fixed; n in any order of its factors."""
+    output = operator.outputs[0]
+    if output is None:
+        return None
+    y = spatial(len(output), "t")
+    return Signature(
+        (("n", "p", "q"), None), (("n", *y, "r"),), frozenset(("p", "q", "r", *y)), frozenset("n")
+    ).positional()
+
+
+@rule("DepthToSpace", "SpaceToDepth", kind="layout-sensitive")
+def depth_and_space(operator: Operator) -> Fact:
+    """`x[n c h w] -> y[n c h w]`: positions fixed."""
+    x, y = ("n", "c", "s0", "s1"), ("n", "o", "t0", "t1")
+    return Signature((x,), (y,), frozenset((*x, *y)) - {"n"}, frozenset("n")).positional()

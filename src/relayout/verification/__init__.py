@@ -1,0 +1,7 @@
+"""Run two models, undo the layouts that they declare, and compare them value by value."""
+
+from relayout.verification.compare import Difference, Kind, Verdict
+from relayout.verification.report import Fed, Row, VerifyReport
+from relayout.verification.verifying import verify
+
+__all__ = ["Difference", "Fed", "Kind", "Row", "Verdict", "VerifyReport", "verify"]

@@ -1,0 +1,142 @@
+"""How far apart two arrays are, and whether that is far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from relayout.verification.side import Array
+
+
+class Verdict(str, Enum):
+    """What a comparison found, best first. All before `DIFFERS` pass."""
+
+    EQUAL = "equal"
+    CLOSE = "close"
+    """Within the tolerance, or one step of a quantized integer."""
+    SPREAD = "within spread"
+    """Within what the source's own runtime differs by when it uses its other kernels."""
+    DIFFERS = "differs"
+    NOT_FINITE = "nan or inf differ"
+    SHAPE = "shape differs"
+    TYPE = "type differs"
+    MISSING = "missing"
+
+    @property
+    def passes(self) -> bool:
+        """Whether the values agree."""
+        return self in (Verdict.EQUAL, Verdict.CLOSE, Verdict.SPREAD)
+
+    @property
+    def rank(self) -> int:
+        """0 for the best."""
+        return list(Verdict).index(self)
+
+
+class Kind(str, Enum):
+    """What the numbers are, which says what counts as close."""
+
+    REAL = "real"
+    """Floats: the largest error, relative to the largest magnitude of the tensor."""
+    STEPS = "steps"
+    """Quantized integers: the largest error in their own steps (LSB)."""
+    EXACT = "exact"
+    """Indices, counts, truth values, text: the share of elements that are not the same."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The distance of two arrays of one shape.
+
+    Args:
+        max_abs: the largest absolute difference, over elements that are finite in both.
+        max_rel: that, relative to the largest magnitude in the first array; infinite if that is 0.
+        share: the share of elements that are not equal.
+        finite: whether NaN and infinities are in the same places.
+    """
+
+    max_abs: float
+    max_rel: float
+    share: float
+    finite: bool
+
+    def of(self, kind: Kind) -> float:
+        """The number that counts for this kind."""
+        return {Kind.REAL: self.max_rel, Kind.STEPS: self.max_abs, Kind.EXACT: self.share}[kind]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far floats may be apart: `|a - b| <= atol + rtol * max|a|`."""
+
+    rtol: float
+    atol: float
+
+
+def kind_of(array: Array, quantized: bool) -> Kind:
+    """What the numbers of an array are."""
+    if _is_real(array):
+        return Kind.REAL
+    return Kind.STEPS if quantized and array.dtype.kind in "iu" and array.dtype.itemsize < 8 else Kind.EXACT
+
+
+def difference(a: Array, b: Array) -> Difference:
+    """The distance of `b` from `a`, two arrays of one shape."""
+    if not a.size:
+        return Difference(0.0, 0.0, 0.0, True)
+    if a.dtype.kind not in "fiubcV" or b.dtype.kind not in "fiubcV":
+        share = float(np.mean(a != b))
+        return Difference(0.0, 0.0, share, True)
+    if not _is_real(a):
+        wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+        share = float(np.mean(a != b))
+        largest = float(np.max(np.abs(wide_a - wide_b)))
+        return Difference(largest, _relative(largest, float(np.max(np.abs(wide_a)))), share, True)
+    exact = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
+    wide_a, wide_b = a.astype(exact), b.astype(exact)
+    sound = np.isfinite(wide_a) & np.isfinite(wide_b)
+    # NaN at one place in both is no difference; neither is the same infinity.
+    same = (wide_a == wide_b) | (np.isnan(wide_a) & np.isnan(wide_b))
+    magnitude = np.max(np.abs(wide_a), where=np.isfinite(wide_a), initial=0.0)
+    largest = float(np.max(np.abs(np.subtract(wide_a, wide_b, where=sound, out=np.zeros_like(wide_a)))))
+    return Difference(largest, _relative(largest, float(magnitude)), float(np.mean(~same)), bool(np.all(same | sound)))
+
+
+def judge(found: Difference, kind: Kind, tolerance: Tolerance, spread: Difference | None) -> Verdict:
+    """Whether a difference is far, given how far the source's runtime is from itself, if that counts and is known."""
+    if not found.finite:
+        return Verdict.NOT_FINITE
+    if found.share == 0:
+        return Verdict.EQUAL
+    if kind is Kind.STEPS and found.max_abs <= 1:
+        return Verdict.CLOSE
+    if kind is Kind.REAL and found.max_abs <= tolerance.atol + _scaled(tolerance.rtol, found):
+        return Verdict.CLOSE
+    if spread is not None and found.of(kind) <= spread.of(kind):
+        return Verdict.SPREAD
+    return Verdict.DIFFERS
+
+
+def wider(a: Difference | None, b: Difference) -> Difference:
+    """Both differences at their worst."""
+    if a is None:
+        return b
+    return Difference(
+        max(a.max_abs, b.max_abs), max(a.max_rel, b.max_rel), max(a.share, b.share), a.finite and b.finite
+    )
+
+
+def _is_real(array: Array) -> bool:
+    """Floats, complex numbers, and ml_dtypes' small floats, whose kind numpy does not know."""
+    return array.dtype.kind in "fc" or (array.dtype.kind == "V" and array.dtype.names is None)
+
+
+def _relative(largest: float, magnitude: float) -> float:
+    return 0.0 if largest == 0 else largest / magnitude if magnitude else float("inf")
+
+
+def _scaled(rtol: float, found: Difference) -> float:
+    """`rtol * max|a|`, the magnitude taken back out of the two forms of the error."""
+    return 0.0 if found.max_rel in (0.0, float("inf")) else rtol * found.max_abs / found.max_rel

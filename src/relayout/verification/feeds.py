@@ -1,0 +1,146 @@
+"""What to feed a model: arrays that were given, or random ones that look like what such a model sees."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relayout.errors import ReadError, RelayoutError
+from relayout.verification.side import Array, Value
+
+BATCH, SPATIAL, LENGTH = 2, 64, 16
+"""Sizes of dynamic dimensions: the first; height and width of an image; all others."""
+
+SMALL = 10
+"""Integers that are fed where nothing says how far they may count."""
+
+IMAGE_FROM = 8
+
+
+def given_feeds(inputs: Mapping[str, Any] | None, values: Sequence[Value]) -> dict[str, Array]:
+    """The arrays a caller gave, by the input's own name; from `.npy` files where a path was given.
+
+    Raises:
+        RelayoutError: no input has that name, or the array is not one for that input.
+        ReadError: the file is not a `.npy` file.
+    """
+    found = {}
+    for name, source in (inputs or {}).items():
+        value = next((v for v in values if name in v.all_names), None)
+        if value is None:
+            listed = ", ".join(f"'{v.name}'" for v in values) or "none"
+            raise RelayoutError(f"no input is called '{name}'; the inputs are {listed}")
+        array = _loaded(source) if isinstance(source, str | os.PathLike) else np.asarray(source)
+        found[value.name] = _fitted(array, value, name)
+    return found
+
+
+def random_feed(value: Value, shape: tuple[int, ...], rng: np.random.Generator, signed: bool) -> Array:
+    """A random array for an input, never constant along any axis.
+
+    1. Images (rank 4, 1, 3 or 4 channels in the last or second place, at least 8 pixels each way): smooth, since noise
+       saturates quantized networks; floats in [-1, 1] if `signed`, else in [0, 1]; 8-bit integers over their range.
+    2. Other floats are normal, quantized integers normal over their range, other integers small, truth values even.
+    """
+    dtype = value.dtype
+    if dtype is None or dtype.kind not in "fiubc":
+        raise RelayoutError(f"no random {dtype} can be made for '{value.name}'; give an array for it")
+    channels = channel_axis(shape)
+    byte = dtype.kind in "iu" and dtype.itemsize == 1
+    if channels is not None and (dtype.kind == "f" or byte):
+        unit = smooth_images(shape, channels, rng)
+        if byte:
+            limits = np.iinfo(dtype)
+            unit = np.rint(limits.min + unit * (limits.max - limits.min))
+        elif signed:
+            unit = 2 * unit - 1
+        return unit.astype(dtype)
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.5
+    if dtype.kind == "c":
+        return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype)
+    if dtype.kind == "f":
+        return rng.normal(size=shape).astype(dtype)
+    if value.quantized or byte:
+        limits = np.iinfo(dtype)
+        middle, spread = (limits.max + limits.min + 1) / 2, (limits.max - limits.min) / 5
+        return np.clip(np.rint(rng.normal(middle, spread, shape)), limits.min, limits.max).astype(dtype)
+    return rng.integers(0, min(value.bound or SMALL, np.iinfo(dtype).max), shape).astype(dtype)
+
+
+def channel_axis(shape: Sequence[int]) -> int | None:
+    """The channels of an image, or None if this is no image: `n h w c -> 3`, `n c h w -> 1`."""
+    if len(shape) != 4:
+        return None
+    for axis, spatial in ((3, shape[1:3]), (1, shape[2:4])):
+        if shape[axis] in (1, 3, 4) and min(spatial) >= IMAGE_FROM:
+            return axis
+    return None
+
+
+def smooth_images(shape: tuple[int, ...], channels: int, rng: np.random.Generator) -> Array:
+    """Images in [0, 1]: two octaves of random fields, interpolated, and a little noise."""
+    n, height, width, c = (shape[axis] for axis in ((0, 1, 2, 3) if channels == 3 else (0, 2, 3, 1)))
+    image: Array = np.zeros((n, height, width, c))
+    for cells, weight in ((4, 1.0), (13, 0.35)):
+        grid = rng.random((n, cells + 1, cells + 1, c)) * weight
+        image += _stretched(_stretched(grid, 1, height), 2, width)
+    image += rng.normal(0, 0.03, image.shape)
+    low, high = image.min(), image.max()
+    image = (image - low) / (high - low or 1.0)
+    return image if channels == 3 else image.transpose(0, 3, 1, 2)
+
+
+def dynamic_shape(value: Value, sizes: dict[str, int]) -> tuple[int, ...]:
+    """The value's shape with a size for every dynamic dimension; `sizes` keeps those of named ones.
+
+    Raises:
+        RelayoutError: the model does not say how many dimensions the value has.
+    """
+    if value.shape is None:
+        raise RelayoutError(f"the model does not say the shape of '{value.name}'; give an array for it")
+    picture = len(value.shape) == 4
+    found = []
+    for axis, extent in enumerate(value.shape):
+        symbol = value.symbols[axis] if axis < len(value.symbols) else ""
+        size = BATCH if axis == 0 else SPATIAL if picture else LENGTH
+        found.append(extent if extent is not None else sizes.setdefault(symbol, size) if symbol else size)
+    return tuple(found)
+
+
+def _stretched(grid: Array, axis: int, size: int) -> Array:
+    """Linear interpolation along one axis to `size` points."""
+    place = np.linspace(0, grid.shape[axis] - 1, size)
+    left = np.minimum(place.astype(int), grid.shape[axis] - 2)
+    share: Array = (place - left).reshape([-1 if a == axis else 1 for a in range(grid.ndim)])
+    stretched: Array = grid.take(left, axis) * (1 - share) + grid.take(left + 1, axis) * share
+    return stretched
+
+
+def _loaded(source: str | os.PathLike[str]) -> Array:
+    try:
+        array = np.load(Path(source), allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ReadError(f"not a .npy file: {' '.join(str(error).split())}", where=str(source)) from None
+    if not isinstance(array, np.ndarray):
+        raise ReadError("an archive, not one array: save it with numpy.save", where=str(source))
+    return array
+
+
+def _fitted(array: Array, value: Value, name: str) -> Array:
+    if value.dtype is not None and array.dtype != value.dtype:
+        if not np.can_cast(array.dtype, value.dtype, "same_kind"):
+            raise RelayoutError(f"input '{name}' is {value.dtype}, and the array given for it is {array.dtype}")
+        array = array.astype(value.dtype)
+    fits = value.shape is None or (
+        len(value.shape) == array.ndim
+        and all(extent in (None, size) for extent, size in zip(value.shape, array.shape, strict=True))
+    )
+    if not fits:
+        want = ["?" if extent is None else extent for extent in value.shape or ()]
+        raise RelayoutError(f"input '{name}' has the shape {want}, and the array given for it {list(array.shape)}")
+    return np.asarray(array, order="C")

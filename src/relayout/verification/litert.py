@@ -1,0 +1,204 @@
+"""A .tflite in LiteRT, whose default interpreter (with XNNPACK) is what its model means."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
+from relayout.verification.side import Array, Feeds, Source, Value, one_line
+
+COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
+"""Operators with an operand of indices, and which; the other of the first two is what they count into."""
+
+
+class LiteRTSide:
+    """A .tflite model, from a path or its bytes."""
+
+    def __init__(self, source: Source) -> None:
+        self.label = "the given bytes" if isinstance(source, bytes) else str(source)
+        self._source: Any = source if isinstance(source, bytes) else str(Path(str(source)))
+        interpreter = self._interpreter("BUILTIN_WITHOUT_DEFAULT_DELEGATES")
+        self._details: dict[int, dict[str, Any]] = {d["index"]: d for d in interpreter.get_tensor_details()}
+        self._operators = [o for o in interpreter._get_ops_details() if o["op_name"] != "DELEGATE"]
+        self._aliases = self._signature_names(interpreter)
+        self._counts = Counter(d["name"] for d in self._details.values())
+        made = {int(t): (order, o) for order, o in enumerate(self._operators) for t in o["outputs"] if t >= 0}
+        outputs = [int(d["index"]) for d in interpreter.get_output_details()]
+        self.indices: dict[str, int] = {}
+        self._inputs = [int(d["index"]) for d in interpreter.get_input_details()]
+        self.inputs = [self._value(index, made) for index in self._inputs]
+        self.outputs = [self._value(index, made) for index in outputs]
+        hidden = {*outputs, *self._folded(made)}
+        self.interiors = [self._value(index, made) for index in made if index not in hidden and index in self._details]
+        self.rounds = any(_is_quantized(d) for d in self._details.values())
+        self.hybrid = any(self._is_hybrid(operator) for operator in self._operators)
+
+    @property
+    def runtime(self) -> tuple[str, str]:
+        """LiteRT and its version."""
+        import ai_edge_litert
+
+        return "LiteRT", str(getattr(ai_edge_litert, "__version__", "?"))
+
+    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner:
+        """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
+        preserve = bool(interiors)
+        if not reference:
+            return _Runner(self, self._interpreter("AUTO", preserve))
+        try:
+            return _Runner(self, self._interpreter("BUILTIN_REF", preserve))
+        except ReadError:  # some operators have no reference kernel; the optimized ones differ from XNNPACK too
+            return _Runner(self, self._interpreter("BUILTIN_WITHOUT_DEFAULT_DELEGATES", preserve))
+
+    def _interpreter(self, kernels: str, preserve: bool = False) -> Any:
+        try:
+            from ai_edge_litert.interpreter import Interpreter, OpResolverType
+        except ImportError as error:
+            raise MissingRuntimeError(
+                f"running a .tflite needs LiteRT: pip install 'relayout[verify]' ({one_line(error)})"
+            ) from None
+        source = {"model_content" if isinstance(self._source, bytes) else "model_path": self._source}
+        source["experimental_op_resolver_type"] = getattr(OpResolverType, kernels)
+        source["experimental_preserve_all_tensors"] = preserve
+        with quiet():
+            try:
+                interpreter = Interpreter(**source, num_threads=1)
+                interpreter.allocate_tensors()
+            except (ValueError, RuntimeError) as error:
+                raise ReadError(f"LiteRT cannot run the model: {one_line(error)}", where=self.label) from None
+        return interpreter
+
+    def _signature_names(self, interpreter: Any) -> dict[int, tuple[str, ...]]:
+        found: dict[int, tuple[str, ...]] = {}
+        for signature in interpreter._get_full_signature_list().values():
+            for kind in ("inputs", "outputs"):
+                for name, index in signature[kind].items():
+                    found[int(index)] = (*found.get(int(index), ()), str(name))
+        return found
+
+    def _folded(self, made: dict[int, tuple[int, dict[str, Any]]]) -> set[int]:
+        """What is made of constants alone, such as dequantized weights: delegates fold it and never write it."""
+        known = set(self._details) - set(made) - set(self._inputs)
+        for operator in self._operators:
+            if all(int(t) in known for t in operator["inputs"] if t >= 0):
+                known.update(map(int, operator["outputs"]))
+        return known
+
+    def _value(self, index: int, made: dict[int, tuple[int, dict[str, Any]]]) -> Value:
+        details = self._details[index]
+        name = str(details["name"])
+        unique = self._counts[name] == 1 and name != ""
+        order, operator = made.get(index, (-1, {"op_name": "", "index": -1}))
+        scale, zero = details["quantization"]
+        static = tuple(map(int, details["shape"]))
+        signature = tuple(map(int, details["shape_signature"])) or static
+        value = Value(
+            name=name if unique else f"{name}#{index}",
+            dtype=np.dtype(details["dtype"]),
+            shape=tuple(None if extent < 0 else extent for extent in signature),
+            aliases=self._aliases.get(index, ()),
+            operator=operator["op_name"],
+            node=str(operator["index"]) if operator["op_name"] else "",
+            order=order,
+            quantized=_is_quantized(details),
+            scale=float(scale),
+            zero=int(zero),
+            bound=self._bound(index),
+            fallback=static,
+        )
+        self.indices[value.name] = index
+        return value
+
+    def _bound(self, index: int) -> int | None:
+        """How far an index may count, if an operator counts with this tensor."""
+        bounds = []
+        for operator in self._operators:
+            place = COUNTING_OPERAND.get(operator["op_name"])
+            if place is not None and len(operator["inputs"]) > 1 and operator["inputs"][place] == index:
+                shape = self._details[int(operator["inputs"][1 - place])]["shape"]
+                bounds.append(int(min(shape, default=1)))
+        return min(bounds, default=None)
+
+    def _is_hybrid(self, operator: dict[str, Any]) -> bool:
+        operands = [self._details[int(t)] for t in operator["inputs"] if int(t) in self._details]
+        results = [self._details[int(t)] for t in operator["outputs"] if int(t) in self._details]
+        floats = [d for d in (*operands, *results) if d["dtype"] is np.float32]
+        weights = [d for d in operands if _is_quantized(d) and d["dtype"] is not np.int32]
+        return bool(weights) and any(d in floats for d in operands) and all(d in floats for d in results)
+
+
+class _Runner:
+    """An interpreter that runs once for the same feeds, however often it is asked."""
+
+    def __init__(self, side: LiteRTSide, interpreter: Any) -> None:
+        self._side, self._interpreter = side, interpreter
+        self._fed: Feeds | None = None
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The tensors of these names that the interpreter kept."""
+        if feeds is not self._fed:
+            self._fed = None
+            self._invoke(feeds)
+            self._fed = feeds
+        found = {}
+        for name in names:
+            try:
+                found[name] = np.asarray(self._interpreter.get_tensor(self._side.indices[name]))
+            except ValueError:
+                continue  # fused away, or inside a branch that was not taken
+        return found
+
+    def _invoke(self, feeds: Feeds) -> None:
+        interpreter = self._interpreter
+        try:
+            with quiet():
+                current = {int(d["index"]): tuple(d["shape"]) for d in interpreter.get_input_details()}
+                shapes = {self._side.indices[name]: array.shape for name, array in feeds.items()}
+                for index, shape in shapes.items():
+                    if current[index] != shape:
+                        interpreter.resize_tensor_input(index, shape)
+                interpreter.allocate_tensors()
+                interpreter.reset_all_variables()
+            for name, array in feeds.items():
+                interpreter.set_tensor(self._side.indices[name], array)
+            interpreter.invoke()
+        except (ValueError, RuntimeError) as error:
+            raise RelayoutError(f"LiteRT fails on '{self._side.label}': {one_line(error)}") from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without LiteRT's announcements, which it writes past Python; what else it writes is passed on."""
+    if sys.stderr is not None:
+        sys.stderr.flush()
+    with tempfile.TemporaryFile() as heard, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            kept = os.dup(2)
+        except OSError:  # there is no such stream to write to
+            yield
+            return
+        os.dup2(heard.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            heard.seek(0)
+            lines = [line for line in heard if not line.startswith((b"INFO:", b"VERBOSE:", b"WARNING:"))]
+            if lines:
+                os.write(2, b"".join(lines))
+
+
+def _is_quantized(details: dict[str, Any]) -> bool:
+    return len(details["quantization_parameters"]["scales"]) > 0 and np.dtype(details["dtype"]).kind in "iu"

@@ -1,0 +1,183 @@
+"""An ONNX model in ONNX Runtime, on its CPU provider."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
+from relayout.formats.onnx import read, write
+from relayout.layout.holds import Holds
+from relayout.verification.side import Array, Feeds, Source, Value, one_line
+
+TENSOR_NAME = "relayout.tensor"
+"""Metadata of a value whose name is not that of its tensor in the source: that name."""
+
+COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
+QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
+
+
+class OrtSide:
+    """An ONNX model, from anything that `formats.onnx.read` takes, or its bytes. A context: it owns temporary files."""
+
+    def __init__(self, source: Source) -> None:
+        self.label = str(source) if isinstance(source, str | Path) else "the given model"
+        self._directory = tempfile.TemporaryDirectory(prefix="relayout-verify-", ignore_cleanup_errors=True)
+        try:
+            self._path, self.model = self._read(source)
+            self._quantized = any(
+                node.op_type in QUANTIZING or node.op_type.startswith("QLinear") for node in self.model.graph
+            )
+            self._collect()
+        except BaseException:
+            self._directory.cleanup()
+            raise
+
+    def __enter__(self) -> OrtSide:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._directory.cleanup()
+
+    @property
+    def runtime(self) -> tuple[str, str]:
+        """ONNX Runtime and its version."""
+        return "ONNX Runtime", str(_onnxruntime().__version__)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether it has quantized values."""
+        return self._quantized
+
+    @property
+    def hybrid(self) -> bool:
+        """ONNX Runtime quantizes nothing that the graph does not say."""
+        return False
+
+    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner:
+        """A session; with `interiors`, of a copy of the model with more outputs; as a reference, without fusions."""
+        path = self._with_outputs(interiors) if interiors else self._path
+        onnxruntime = _onnxruntime()
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        if reference:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        try:
+            session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # a dozen types of onnxruntime's own, without a common base
+            raise ReadError(f"ONNX Runtime cannot load the model: {one_line(error)}", where=self.label) from None
+        return _Runner(self.label, session)
+
+    def _read(self, source: Source) -> tuple[Path, ir.Model]:
+        if isinstance(source, str | Path):
+            return Path(source), read(source)
+        path = Path(self._directory.name) / "model.onnx"
+        if isinstance(source, bytes):
+            path.write_bytes(source)
+            return path, read(path)
+        model = read(source)
+        write(model, path)
+        return path, model
+
+    def _with_outputs(self, names: Sequence[str]) -> Path:
+        model = self.model.clone()
+        wanted = set(names)
+        model.graph.outputs.extend(v for node in model.graph for v in node.outputs if v.name in wanted)
+        path = Path(self._directory.name) / "interiors.onnx"
+        write(model, path)
+        return path
+
+    def _collect(self) -> None:
+        graph = self.model.graph
+        bounds = _bounds(graph)
+        outputs = {id(value) for value in graph.outputs}
+        orders = {id(value): order for order, node in enumerate(graph) for value in node.outputs}
+        made = [
+            value for node in graph for value in node.outputs if (value.name and value.uses()) or id(value) in outputs
+        ]
+        values = {id(value): self._value(value, orders, bounds) for value in (*graph.inputs, *graph.outputs, *made)}
+        weights = set(graph.initializers)
+        self.inputs = [values[id(value)] for value in graph.inputs if value.name not in weights]
+        self.outputs = [values[id(value)] for value in graph.outputs]
+        self.interiors = [values[id(v)] for v in made if id(v) not in outputs]
+
+    def _value(self, value: ir.Value, orders: dict[int, int], bounds: dict[str, int]) -> Value:
+        node = value.producer()
+        dtype = None if value.dtype is None or value.dtype == ir.DataType.UNDEFINED else value.dtype.numpy()
+        notes = value.metadata_props
+        dims = None if value.shape is None else tuple(value.shape)
+        name = value.name or ""
+        return Value(
+            name=name,
+            dtype=dtype,
+            shape=None if dims is None else tuple(d if isinstance(d, int) else None for d in dims),
+            aliases=(notes[TENSOR_NAME],) if TENSOR_NAME in notes else (),
+            held=tuple(Holds.load(notes[Holds.KEY])) if Holds.KEY in notes else (),
+            operator=node.op_type if node else "",
+            node=(node.name or "") if node else "",
+            order=orders.get(id(value), -1),
+            quantized=self._quantized and (dtype is None or (dtype.kind in "iu" and dtype.itemsize <= 2)),
+            bound=bounds.get(name),
+            symbols=() if dims is None else tuple("" if isinstance(d, int) else d.value or "" for d in dims),
+        )
+
+
+class _Runner:
+    """A session."""
+
+    def __init__(self, label: str, session: Any) -> None:
+        self._label, self._session = label, session
+        self._inputs = {value.name for value in session.get_inputs()}
+        self._shown = {value.name for value in session.get_outputs() if value.type in _PLAIN}
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The values of these names, outputs of this session's model, as far as numpy can hold them."""
+        asked = [name for name in names if name in self._shown]
+        try:
+            results = self._session.run(asked, {n: a for n, a in feeds.items() if n in self._inputs}) if asked else []
+        except Exception as error:  # a dozen types of onnxruntime's own, without a common base
+            raise RelayoutError(f"ONNX Runtime fails on '{self._label}': {one_line(error)}") from None
+        return {name: np.asarray(value) for name, value in zip(asked, results, strict=True)}
+
+
+def _onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingRuntimeError(
+            f"running ONNX needs ONNX Runtime: pip install 'relayout[verify]' ({one_line(error)})"
+        ) from None
+    return onnxruntime
+
+
+def _bounds(graph: ir.Graph) -> dict[str, int]:
+    """Graph inputs that operators count with, and how far they may."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for node in graph:
+        place = COUNTING_OPERAND.get(node.op_type)
+        if place is None or len(node.inputs) <= place:
+            continue
+        data, indices = node.inputs[0], node.inputs[place]
+        if data is not None and indices is not None and data.shape is not None:
+            found[indices.name or ""].append(min((d for d in data.shape if isinstance(d, int)), default=1))
+    return {name: min(bounds) for name, bounds in found.items()}
+
+
+_PLAIN = frozenset(
+    f"tensor({name})"
+    for name in (
+        *("float", "double", "float16", "bool", "string", "int8", "int16", "int32", "int64"),
+        *("uint8", "uint16", "uint32", "uint64"),
+    )
+)
+"""Types of values, in ONNX Runtime's words, that it hands out as numpy arrays."""

@@ -1,0 +1,194 @@
+"""Which value of one model is the counterpart of which of the other, and how to lay both the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from relayout.errors import LayoutError, RelayoutError
+from relayout.layout.holds import Holds, relay, restore
+from relayout.verification.side import Array, Value
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two values that should be the same, once the layouts that their models declare are undone."""
+
+    left: Value
+    right: Value
+    left_held: Holds | None = None
+    right_held: Holds | None = None
+
+    @property
+    def name(self) -> str:
+        """What both hold, by the source's name."""
+        return self.left_held.name if self.left_held else self.left.name
+
+    @property
+    def declared(self) -> bool:
+        """Whether a model says that the two are counterparts, rather than only their names."""
+        return bool(self.left_held or self.right_held)
+
+    def same_way(self, left: Array, right: Array) -> tuple[Array, Array]:
+        """Both arrays in the layout and type of the source.
+
+        A float that stands for a quantized integer, in a model that was dequantized, becomes that integer.
+
+        Raises:
+            LayoutError: what a model declares does not fit the array.
+        """
+        if self.left_held:
+            left = _restored(left, self.left_held)
+        if self.right_held:
+            right = _restored(right, self.right_held)
+        if left.dtype != right.dtype and self.left.scale and right.dtype.kind == "f":
+            limits = np.iinfo(left.dtype)
+            steps = np.rint(right.astype(np.float64) / self.left.scale) + self.left.zero
+            right = np.clip(np.nan_to_num(steps, nan=limits.min), limits.min, limits.max).astype(left.dtype)
+        return left, right
+
+    def carried(self, left: Array) -> Array:
+        """The array that feeds `right` what `left` feeds the source.
+
+        Raises:
+            RelayoutError: the two inputs cannot hold the same.
+        """
+        array = _restored(left, self.left_held) if self.left_held else left
+        if self.right_held:
+            array = _relaid(array, self.right_held, self.right.shape)
+        if self.right.dtype is not None and array.dtype != self.right.dtype:
+            if not self.left.scale or self.right.dtype.kind != "f":
+                raise RelayoutError(
+                    f"input '{self.name}' is {array.dtype} in the first model and {self.right.dtype} in the second"
+                )
+            array = ((array.astype(np.float64) - self.left.zero) * self.left.scale).astype(self.right.dtype)
+        if not _fits(array.shape, self.right.shape):
+            raise RelayoutError(
+                f"input '{self.name}' would be fed {list(array.shape)}, and the second model wants "
+                f"{_text(self.right.shape)}; it declares no other layout"
+            )
+        return np.asarray(array, order="C")
+
+    def source_shape(self) -> tuple[int | None, ...] | None:
+        """What the counterpart's static shape says of the source's; None if nothing."""
+        if self.right.shape is None or self.left_held:
+            return None
+        if self.right_held is None:
+            return self.right.shape
+        held = self.right_held
+        if len(held.factors) == len(held.shape) == len(self.right.shape):
+            # stored[i] = source[perm[i]], so the source's axis perm[i] is the stored axis i.
+            return tuple(self.right.shape[held.perm.index(axis)] for axis in range(len(held.shape)))
+        return None
+
+
+def match_interface(lefts: Sequence[Value], rights: Sequence[Value]) -> tuple[list[Pair], list[Value], list[Value]]:
+    """Inputs with inputs, or outputs with outputs: by name, then what is left over by position.
+
+    Returns:
+        pairs in the order of `lefts`, and what has no counterpart on either side.
+    """
+    found: dict[int, Pair] = {}
+    taken: set[int] = set()
+    for by_position in (False, True):
+        for i, left in enumerate(lefts):
+            free = [j for j in range(len(rights)) if j not in taken]
+            place = i if by_position and len(lefts) == len(rights) else -1
+            j = next((j for j in free if j == place or (not by_position and _share_name(left, rights[j]))), None)
+            if i not in found and j is not None:
+                found[i] = Pair(left, rights[j], *_layouts(left, rights[j]))
+                taken.add(j)
+    lost = [left for i, left in enumerate(lefts) if i not in found]
+    return [found[i] for i in sorted(found)], lost, [right for j, right in enumerate(rights) if j not in taken]
+
+
+def match_interiors(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pair]:
+    """Values that both models have: by name where the layout is the source's, else by what is declared."""
+    direct: dict[str, Value] = {}
+    held: dict[str, tuple[Value, Holds]] = {}
+    for right in rights:
+        for name in right.names:
+            direct.setdefault(name, right)
+        for item in right.held:
+            held.setdefault(item.name, (right, item))
+    pairs = []
+    for left in lefts:
+        for name, mine in [(n, None) for n in left.names] + [(item.name, item) for item in left.held]:
+            pair = None
+            if name in direct:
+                pair = Pair(left, direct[name], mine)
+            elif name in held:
+                pair = Pair(left, held[name][0], mine, held[name][1])
+            if pair and _plausible(pair):
+                pairs.append(pair)
+                break
+    return pairs
+
+
+def _share_name(left: Value, right: Value) -> bool:
+    return not set(left.all_names).isdisjoint(right.all_names)
+
+
+def _layouts(left: Value, right: Value) -> tuple[Holds | None, Holds | None]:
+    """The layouts of an input or output on both sides: of the source value that both know, else of the only one."""
+    mine = {item.name: item for item in left.held}
+    theirs = {item.name: item for item in right.held}
+    for name in (*left.all_names, *theirs):
+        if name in mine and name in theirs:
+            return mine[name], theirs[name]
+    left_held = next((item for name, item in mine.items() if name in right.all_names), None)
+    right_held = next((item for name, item in theirs.items() if name in left.all_names), None)
+    if not (left_held or right_held or _share_name(left, right)):
+        left_held = next(iter(mine.values())) if len(mine) == 1 else None
+        right_held = next(iter(theirs.values())) if len(theirs) == 1 else None
+    return left_held, right_held
+
+
+def _plausible(pair: Pair) -> bool:
+    """A value of the same name is only then the same value if type and shape can be the same."""
+    left, right = pair.left, pair.right
+    same_type = left.dtype is None or right.dtype is None or left.dtype == right.dtype
+    if not (same_type or (left.scale and right.dtype is not None and right.dtype.kind == "f")):
+        return False
+    if pair.left_held or pair.right_held or left.shape is None or right.shape is None:
+        return True
+    return len(left.shape) == len(right.shape) and all(
+        None in (a, b) or a == b for a, b in zip(left.shape, right.shape, strict=True)
+    )
+
+
+def _restored(array: Array, held: Holds) -> Array:
+    if held.factors.count(-1) > 1 and len(held.factors) == array.ndim:
+        # Several dynamic extents: only a plain order declares those, and there the array has all of them.
+        held = replace(held, factors=tuple(array.shape[held.perm.index(axis)] for axis in range(array.ndim)))
+        held = replace(held, shape=held.factors if len(held.shape) == len(held.factors) else held.shape)
+    try:
+        return np.asarray(restore(array, held))
+    except ValueError:
+        raise LayoutError(_misfit(array, held)) from None
+
+
+def _relaid(array: Array, held: Holds, stored: tuple[int | None, ...] | None) -> Array:
+    if held.factors.count(-1) > 1 and len(held.factors) == array.ndim:
+        held = replace(held, factors=array.shape)
+    plain = stored is None or len(stored) == len(held.factors)
+    try:
+        return np.asarray(relay(array, held, None if plain else [-1 if e is None else e for e in stored or ()]))
+    except ValueError:
+        raise LayoutError(_misfit(array, held)) from None
+
+
+def _misfit(array: Array, held: Holds) -> str:
+    return f"{list(array.shape)} is declared to hold '{held.name}' with factors {held.factors}, which it cannot"
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...] | None) -> bool:
+    return wanted is None or (
+        len(shape) == len(wanted) and all(w in (None, s) for s, w in zip(shape, wanted, strict=True))
+    )
+
+
+def _text(shape: tuple[int | None, ...] | None) -> str:
+    return "[" + ", ".join("?" if extent is None else str(extent) for extent in shape or ()) + "]"

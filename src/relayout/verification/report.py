@@ -1,0 +1,189 @@
+"""What verification found, as values; `relayout.verification.table` shows it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from relayout.verification.compare import Difference, Kind, Verdict, wider
+
+
+@dataclass(frozen=True)
+class Row:
+    """One value, compared.
+
+    Args:
+        name: its name: that of the value which both hold.
+        source: its name in the first model, the source, if that is another.
+        other: the name of its counterpart.
+        output: whether it is an output of the graph; these alone decide.
+        dtype: its element type in the source.
+        shape: its shape in the source, as run.
+        kind: what its numbers are.
+        verdict: what was found.
+        difference: how far the two are apart; None if they cannot be compared.
+        spread: how far the source's runtime is from itself here; None if that was not asked, for nothing was far.
+        operator: the operator of the source that makes it; empty for an input that is an output.
+        node: which one: index of the operator, or name of the node.
+        other_operator: the operator that makes its counterpart.
+        other_node: which one.
+        order: the place of its operator in the source's topological order.
+    """
+
+    name: str
+    source: str
+    other: str
+    output: bool
+    dtype: str
+    shape: tuple[int, ...]
+    kind: Kind
+    verdict: Verdict
+    difference: Difference | None
+    spread: Difference | None
+    operator: str
+    node: str
+    other_operator: str
+    other_node: str
+    order: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether the two agree."""
+        return self.verdict.passes
+
+    @property
+    def lsb(self) -> int | None:
+        """The largest difference of quantized integers, in steps."""
+        return int(self.difference.max_abs) if self.difference and self.kind is Kind.STEPS else None
+
+    @property
+    def excess(self) -> float:
+        """How bad it is, to sort by: the number that counts for the kind, in parts of the largest possible."""
+        if self.difference is None:
+            return math.inf
+        return self.difference.of(self.kind) / (256 if self.kind is Kind.STEPS else 1)
+
+    def worst(self, other: Row) -> Row:
+        """The row for two runs, this and another."""
+        worse = max(self, other, key=lambda row: (row.verdict.rank, row.excess))
+        found, spread = worse.difference, worse.spread
+        for row in (self, other):
+            found = wider(found, row.difference) if row.difference else found
+            spread = wider(spread, row.spread) if row.spread else spread
+        return replace(worse, difference=found, spread=spread)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            **{k: v for k, v in asdict(self).items() if k not in ("kind", "verdict", "shape")},
+            "kind": self.kind.value,
+            "verdict": self.verdict.value,
+            "shape": list(self.shape),
+            "difference": _plain(self.difference),
+            "spread": _plain(self.spread),
+            "lsb": self.lsb,
+        }
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What an input was fed: `how` is `given` or `random`."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    how: str
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """Whether two models compute the same, and if not, where they part.
+
+    Args:
+        a: the source. b: what is held against it.
+        rows: every value compared, in the source's topological order.
+        inputs: what was fed.
+        unmatched: how many interior values of the source have no counterpart (fused, folded, or renamed).
+        seed, runs, rtol, atol: as asked.
+        runtimes: names and versions of what ran the models.
+        notes: what else a reader should know.
+    """
+
+    a: str
+    b: str
+    rows: tuple[Row, ...]
+    inputs: tuple[Fed, ...]
+    unmatched: int
+    seed: int
+    runs: int
+    rtol: float
+    atol: float
+    runtimes: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether all outputs of the graph agree."""
+        return all(row.ok for row in self.outputs)
+
+    @property
+    def outputs(self) -> tuple[Row, ...]:
+        """The graph's outputs."""
+        return tuple(row for row in self.rows if row.output)
+
+    @property
+    def interiors(self) -> tuple[Row, ...]:
+        """All other values that were compared."""
+        return tuple(row for row in self.rows if not row.output)
+
+    @property
+    def first(self) -> Row | None:
+        """The first value, in the source's order, that diverges: where to look."""
+        return next((row for row in self.rows if not row.ok), None)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Verdict -> how many values, best verdict first."""
+        counted = Counter(row.verdict for row in self.rows)
+        return {verdict.value: counted[verdict] for verdict in Verdict if counted[verdict]}
+
+    @property
+    def verdict(self) -> str:
+        """The result in one line."""
+        if self.ok:
+            return f"verified: {len(self.outputs)} outputs agree ({self.b} against {self.a})"
+        bad = [row for row in self.outputs if not row.ok]
+        first = self.first or bad[0]
+        maker = f", made by {first.operator} {first.node}".rstrip() if first.operator else ""
+        return f"FAILED: output '{bad[0].name}' {bad[0].verdict.value}; the first to diverge is '{first.name}'{maker}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it: infinities and NaN are null."""
+        return {
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "a": self.a,
+            "b": self.b,
+            "first": self.first.to_dict() if self.first else None,
+            "counts": self.counts,
+            "unmatched": self.unmatched,
+            "rows": [row.to_dict() for row in self.rows],
+            "inputs": [{**asdict(fed), "shape": list(fed.shape)} for fed in self.inputs],
+            "seed": self.seed,
+            "runs": self.runs,
+            "rtol": self.rtol,
+            "atol": self.atol,
+            "runtimes": dict(self.runtimes),
+            "notes": list(self.notes),
+        }
+
+
+def _plain(difference: Difference | None) -> dict[str, Any] | None:
+    if difference is None:
+        return None
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in asdict(difference).items()
+    }

@@ -1,0 +1,156 @@
+"""A side of a comparison: a model in the runtime that runs it, its values by name, and how to run it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.errors import ReadError
+from relayout.layout.holds import Holds
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+Array: TypeAlias = NDArray[Any]
+Feeds: TypeAlias = Mapping[str, Array]
+Source: TypeAlias = "str | Path | bytes | onnx.ModelProto | ir.Model"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of a model: an input, an output, or what an operator made in between.
+
+    Args:
+        name: its name, unique on its side.
+        dtype: its element type, None where the model does not say.
+        shape: its shape, None for a dynamic dimension; None as a whole where the model does not say.
+        aliases: other names that a counterpart may have: the tensor's own, those of signatures.
+        held: the values of the source that it holds in some layout; its own namesake as it is, if not among them.
+        operator: the operator that makes it; empty for a graph input.
+        node: which one.
+        order: its place among the values in topological order.
+        scale: the step of a quantized integer, and `zero`, the integer that means 0.0; 0 where it is not quantized.
+        bound: for an integer input that counts into something: how many there are.
+        symbols: names of the dynamic dimensions; dimensions of one name have one size.
+        fallback: the extents that the model itself puts in the place of dynamic ones, if it does.
+    """
+
+    name: str
+    dtype: np.dtype[Any] | None
+    shape: tuple[int | None, ...] | None
+    aliases: tuple[str, ...] = ()
+    held: tuple[Holds, ...] = ()
+    operator: str = ""
+    node: str = ""
+    order: int = 0
+    quantized: bool = False
+    scale: float = 0.0
+    zero: int = 0
+    bound: int | None = None
+    symbols: tuple[str, ...] = ()
+    fallback: tuple[int, ...] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that it holds the value of, as it is: its own, unless it declares those to be in another layout."""
+        own = (self.name, *self.aliases)
+        return () if any(item.name in own for item in self.held) else own
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """All names that it may be called by, whatever the layout."""
+        return (self.name, *self.aliases, *(item.name for item in self.held))
+
+
+class Runner(Protocol):
+    """A model ready to run."""
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The values of these names; those that the runtime cannot show are left out. RelayoutError if it fails."""
+
+
+class Side(Protocol):
+    """A model and its runtime."""
+
+    @property
+    def label(self) -> str:
+        """What to call the model in messages."""
+
+    @property
+    def runtime(self) -> tuple[str, str]:
+        """Name and version of what runs it."""
+
+    @property
+    def inputs(self) -> Sequence[Value]:
+        """The graph's inputs, in its order."""
+
+    @property
+    def outputs(self) -> Sequence[Value]:
+        """The graph's outputs, in its order."""
+
+    @property
+    def interiors(self) -> Sequence[Value]:
+        """What operators make besides the outputs, in topological order."""
+
+    @property
+    def rounds(self) -> bool:
+        """Whether it computes with quantized numbers anywhere, so that kernels may round differently."""
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether an operator quantizes its float operand at run time."""
+
+    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
+        """The model, ready to run.
+
+        Args:
+            interiors: values that are asked for besides the outputs; asking for them may change how it is run.
+            reference: with the runtime's other kernels, to see how far it agrees with itself.
+        """
+
+
+@contextmanager
+def opened(source: Source) -> Iterator[Side]:
+    """The side of a model: `.tflite` runs in LiteRT, ONNX in ONNX Runtime.
+
+    Raises:
+        ReadError: it is neither, or the runtime cannot load it.
+        MissingRuntimeError: the runtime is not installed.
+    """
+    if _is_tflite(source):
+        from relayout.verification.litert import LiteRTSide
+
+        yield LiteRTSide(source)
+        return
+    from relayout.verification.ort import OrtSide
+
+    with OrtSide(source) as side:
+        yield side
+
+
+def one_line(error: BaseException, most: int = 300) -> str:
+    """A runtime's message in one line, without the addresses of its source code and manuals."""
+    text = re.sub(r"See instructions: \S+|\S+\.(cc|h):\d+\s*|0x[0-9a-f]{6,}", " ", str(error))
+    text = " ".join(text.split()).rstrip(".") or type(error).__name__
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _is_tflite(source: Source) -> bool:
+    if isinstance(source, bytes):
+        return source[4:8] == b"TFL3"
+    if not isinstance(source, str | Path):
+        return False
+    try:
+        with Path(source).open("rb") as file:
+            return file.read(8)[4:] == b"TFL3" or Path(source).suffix == ".tflite"
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ReadError(f"cannot be opened: {reason}", where=str(source)) from None

@@ -1,0 +1,89 @@
+"""A verification report for the terminal: outputs, the worst interior values, and where the models part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relayout.verification.compare import Difference, Kind
+from relayout.verification.report import Row, VerifyReport
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+WORST = 8
+"""How many interior values are listed."""
+
+
+def render(report: VerifyReport) -> RenderableType:
+    """The report as something that rich prints."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = [_table("outputs", report.outputs)]
+    worst = sorted((row for row in report.interiors if row.difference is None or row.excess), key=_badness)[:WORST]
+    if worst:
+        parts.append(_table(f"interior values: the {len(worst)} worst of {len(report.interiors)} compared", worst))
+    if report.first is not None and not report.ok:
+        parts.append(Text(_where(report.first), style="yellow"))
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in report.counts.items())
+    interiors = f"; {report.unmatched} interior values have no counterpart" if report.interiors else ""
+    parts.append(Text(f"{counts}{interiors}", style="dim"))
+    fed = ", ".join(f"{i.name} {i.dtype}{list(i.shape)} {i.how}" for i in report.inputs) or "nothing"
+    runtimes = ", ".join(f"{name} {version}" for name, version in report.runtimes)
+    parts.append(Text(f"fed: {fed}; seed {report.seed}, {report.runs} run(s); {runtimes}", style="dim"))
+    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
+    parts.append(Text(report.verdict, style="bold green" if report.ok else "bold red"))
+    return Group(*parts)
+
+
+def _table(title: str, rows: tuple[Row, ...] | list[Row]) -> Table:
+    from rich.box import SIMPLE
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
+    for heading in ("value", "made by", "type"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("difference", "spread", "verdict"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        style = "green" if row.ok else "red"
+        table.add_row(
+            escape(short(row.name)),
+            escape(row.operator),
+            escape(f"{row.dtype}{list(row.shape)}"),
+            _number(row.difference, row.kind),
+            _number(row.spread, row.kind),
+            f"[{style}]{row.verdict.value}[/]",
+        )
+    return table
+
+
+def _number(difference: Difference | None, kind: Kind) -> str:
+    """The number that counts: relative error, LSB, or share of elements."""
+    if difference is None:
+        return ""
+    if difference.share == 0:
+        return "0"
+    number = difference.of(kind)
+    return {Kind.REAL: f"{number:.1e}", Kind.STEPS: f"{number:.0f} LSB", Kind.EXACT: f"{100 * number:.3g} %"}[kind]
+
+
+def short(name: str, most: int = 60) -> str:
+    """A name for people: of several joined by `;`, as TensorFlow names what it fuses, the first; its end if long."""
+    first, *rest = name.split(";")
+    first = first if len(first) <= most else "…" + first[1 - most :]
+    return f"{first};…" if rest else first
+
+
+def _badness(row: Row) -> tuple[int, float]:
+    return -row.verdict.rank, -row.excess
+
+
+def _where(row: Row) -> str:
+    made = f"{row.operator} {row.node}".strip() or "an input"
+    other = f"{row.other_operator} {row.other_node}".strip() or "nothing"
+    return (
+        f"first divergence: '{short(row.name)}', made by {made}, against '{short(row.other)}', made by {short(other)}"
+    )

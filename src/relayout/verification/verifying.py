@@ -1,0 +1,258 @@
+"""Run both models on the same inputs and compare them value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from relayout.errors import LayoutError, RelayoutError
+from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of
+from relayout.verification.feeds import dynamic_shape, given_feeds, random_feed
+from relayout.verification.pairs import Pair, match_interface, match_interiors
+from relayout.verification.report import Fed, Row, VerifyReport
+from relayout.verification.side import Array, Feeds, Side, Source, Value, opened
+from relayout.verification.spread import Spread
+
+AT_ONCE = 1 << 28
+"""Bytes of interior values that are asked of a runtime at a time."""
+
+
+def verify(
+    a: Source,
+    b: Source,
+    *,
+    inputs: Mapping[str, Array | str | Path] | None = None,
+    seed: int = 0,
+    runs: int = 1,
+    rtol: float = 1e-5,
+    atol: float = 1e-6,
+    tensors: bool = True,
+) -> VerifyReport:
+    """Hold model `b` against its source `a`: do they compute the same, and if not, where do they part?
+
+    1. Layouts that a model declares in its metadata are undone, for inputs, outputs and interior values.
+    2. The graph's outputs decide; interior values tell where to look.
+    3. Floats agree within `atol + rtol * max|a|` of their tensor; quantized integers within one step.
+    4. Where more than that is found in a model that rounds (quantized anywhere), or between integers, the source is run
+       again with its runtime's other kernels, and what these differ by among themselves is allowed too.
+
+    Args:
+        a: the source: a `.tflite` or `.onnx` path, bytes, `onnx.ModelProto` or `ir.Model`.
+        b: the model to hold against it; likewise.
+        inputs: input name -> array or path to a `.npy`; all others are random.
+        seed: of the random inputs.
+        runs: how many random inputs; a value's worst counts.
+        rtol: relative to the largest magnitude in the tensor.
+        atol: absolute.
+        tensors: whether to compare interior values.
+
+    Raises:
+        ReadError: one is not a model, or its runtime cannot load it.
+        MissingRuntimeError: a runtime is not installed.
+        RelayoutError: a run fails, or the two models' inputs cannot be matched.
+    """
+    with ExitStack() as stack:
+        left, right = stack.enter_context(opened(a)), stack.enter_context(opened(b))
+        comparison = _Comparison(left, right, Tolerance(rtol, atol), tensors)
+        given = given_feeds(inputs, left.inputs)
+        fed: tuple[Fed, ...] = ()
+        for run in range(max(1, runs)):
+            fed = comparison.run(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
+        rows = sorted(comparison.rows.values(), key=lambda row: (row.order, row.output))
+        return VerifyReport(
+            left.label,
+            right.label,
+            tuple(rows),
+            fed,
+            comparison.unmatched,
+            seed,
+            max(1, runs),
+            rtol,
+            atol,
+            tuple(dict([left.runtime, right.runtime]).items()),
+            tuple(dict.fromkeys(comparison.notes)),
+        )
+
+
+@dataclass
+class _Comparison:
+    """Both sides, their counterparts, their runners, and the rows so far."""
+
+    left: Side
+    right: Side
+    tolerance: Tolerance
+    tensors: bool
+    rows: dict[tuple[str, int], Row] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.inputs, _, extra = match_interface(self.left.inputs, self.right.inputs)
+        if extra:
+            listed = ", ".join(f"'{value.name}'" for value in extra)
+            raise RelayoutError(f"the second model has inputs that the first has not: {listed}")
+        self.outputs, self.missing, more = match_interface(self.left.outputs, self.right.outputs)
+        if more:
+            self.notes.append("outputs that only the second model has: " + ", ".join(v.name for v in more))
+        everything = (*self.right.interiors, *self.right.outputs)
+        self.interiors = match_interiors(self.left.interiors, everything) if self.tensors else []
+        self.unmatched = len(self.left.interiors) - len(self.interiors)
+        self._spread = Spread(self.left, [pair.left.name for pair in self.interiors])
+        self._plain = self.left.runner(), self.right.runner()
+        self._inner = self._plain
+        if self.interiors:
+            asked = [pair.left.name for pair in self.interiors], [pair.right.name for pair in self.interiors]
+            shown = {value.name for value in self.right.outputs}
+            added = [name for name in dict.fromkeys(asked[1]) if name not in shown]
+            self._inner = self.left.runner(asked[0]), self.right.runner(added) if added else self._plain[1]
+
+    def run(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Fed, ...]:
+        """One input through both models."""
+        feeds, first = self._fed(given, rng, signed)
+        carried = {pair.right.name: pair.carried(feeds[pair.left.name]) for pair in self.inputs}
+        second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
+        for value in self.missing:
+            self._add(_row(Pair(value, Value("", None, None)), True, first.get(value.name), Verdict.MISSING))
+        self._compare(self.outputs, first, second, feeds, output=True)
+        for part in _parts(self.interiors):
+            mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
+            theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
+            self._compare(part, mine, theirs, feeds, output=False)
+        return tuple(
+            Fed(v.name, str(feeds[v.name].dtype), feeds[v.name].shape, "given" if v.name in given else "random")
+            for v in self.left.inputs
+        )
+
+    def _fed(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
+        """The source's inputs, and its outputs. Dynamic sizes that it cannot run are given up for its own."""
+        names = list(dict.fromkeys(value.name for value in self.left.outputs))
+        state = rng.bit_generator.state
+        try:
+            feeds = self._random(given, rng, signed, own_sizes=False)
+            return feeds, self._plain[0].run(feeds, names)
+        except RelayoutError:
+            free = [v for v in self.left.inputs if v.name not in given and v.shape is not None and None in v.shape]
+            if not any(value.fallback for value in free):
+                raise
+        rng.bit_generator.state = state
+        feeds = self._random(given, rng, signed, own_sizes=True)
+        outputs = self._plain[0].run(feeds, names)
+        self.notes.append("the source does not run with other sizes of its dynamic dimensions than its own")
+        return feeds, outputs
+
+    def _random(self, given: Feeds, rng: np.random.Generator, signed: bool, own_sizes: bool) -> Feeds:
+        sizes: dict[str, int] = {}
+        for value in self.left.inputs:
+            if value.name in given:
+                sizes.update(zip(value.symbols, given[value.name].shape, strict=False))
+        told = {pair.left.name: pair.source_shape() for pair in self.inputs}
+        feeds: dict[str, Array] = {}
+        for value in self.left.inputs:
+            if value.name in given:
+                feeds[value.name] = given[value.name]
+                continue
+            if own_sizes and value.fallback:
+                shape = value.fallback
+            else:
+                shape = _settled(dynamic_shape(value, sizes), value.shape, told.get(value.name))
+            feeds[value.name] = random_feed(value, shape, rng, signed)
+        return feeds
+
+    def _compare(
+        self,
+        pairs: Iterable[Pair],
+        mine: Mapping[str, Array],
+        theirs: Mapping[str, Array],
+        feeds: Feeds,
+        *,
+        output: bool,
+    ) -> None:
+        far: list[Row] = []
+        sources: dict[str, Array] = {}
+        for pair in pairs:
+            row = self._row(pair, mine.get(pair.left.name), theirs.get(pair.right.name), output)
+            if row is None:
+                continue
+            if row.verdict is Verdict.DIFFERS and (self.left.rounds or row.kind is not Kind.REAL):
+                far.append(row)
+                sources[row.source] = mine[row.source]
+            else:
+                self._add(row)
+        spreads = self._spread.of(sources, feeds)
+        for row in far:
+            if row.difference is not None:
+                spread = spreads.get(row.source)
+                self._add(replace(row, verdict=judge(row.difference, row.kind, self.tolerance, spread), spread=spread))
+
+    def _row(self, pair: Pair, left: Array | None, right: Array | None, output: bool) -> Row | None:
+        """The two arrays compared, without regard to any spread; None if an interior value cannot be seen."""
+        if left is None or right is None:
+            return _row(pair, output, left, Verdict.MISSING) if output else None
+        try:
+            left, right = pair.same_way(left, right)
+        except LayoutError as error:
+            self.notes.append(str(error))
+            return _row(pair, output, left, Verdict.SHAPE)
+        if left.shape != right.shape or left.dtype != right.dtype:
+            if not (output or pair.declared):
+                self.unmatched += 1
+                return None
+            return _row(pair, output, left, Verdict.SHAPE if left.shape != right.shape else Verdict.TYPE)
+        kind, found = kind_of(left, pair.left.quantized), difference(left, right)
+        return replace(_row(pair, output, left, judge(found, kind, self.tolerance, None)), kind=kind, difference=found)
+
+    def _add(self, row: Row) -> None:
+        key = (row.name, int(row.output))
+        self.rows[key] = row.worst(self.rows[key]) if key in self.rows else row
+
+
+def _row(pair: Pair, output: bool, array: Array | None, verdict: Verdict) -> Row:
+    left, right = pair.left, pair.right
+    return Row(
+        name=pair.name,
+        source=left.name,
+        other=right.name,
+        output=output,
+        dtype=str(left.dtype if array is None else array.dtype),
+        shape=() if array is None else array.shape,
+        kind=Kind.REAL,
+        verdict=verdict,
+        difference=None,
+        spread=None,
+        operator=left.operator,
+        node=left.node,
+        other_operator=right.operator,
+        other_node=right.node,
+        order=left.order,
+    )
+
+
+def _parts(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+    """The pairs in parts whose values fit in `AT_ONCE` bytes."""
+    part: list[Pair] = []
+    size = 0
+    for pair in pairs:
+        extents = [64 if extent is None else extent for extent in pair.left.shape or pair.right.shape or ()]
+        item = int(np.prod(extents, dtype=object)) * (pair.left.dtype.itemsize if pair.left.dtype else 4)
+        if part and size + item > AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append(pair)
+        size += item
+    if part:
+        yield part
+
+
+def _settled(
+    shape: tuple[int, ...], own: tuple[int | None, ...] | None, told: tuple[int | None, ...] | None
+) -> tuple[int, ...]:
+    """The sizes, where the source leaves them open and its counterpart does not: the counterpart's."""
+    if own is None or told is None or len(told) != len(shape):
+        return shape
+    return tuple(
+        size if known is not None or fixed is None else fixed
+        for size, known, fixed in zip(shape, own, told, strict=True)
+    )

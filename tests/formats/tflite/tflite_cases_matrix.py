@@ -1,0 +1,164 @@
+"""Small models of matrix products and recurrent networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from tflite_cases import I8, OUT8, U8, cases, rng
+from tflite_writing import Net, Scale, options
+
+
+def dense(
+    shape: tuple[int, ...],
+    kind: str = "float32",
+    *,
+    keep: bool = False,
+    activation: int = 0,
+    bias: str = "given",
+    per_channel: bool = False,
+) -> Net:
+    net = Net()
+    columns, units = 6, 4
+    rows = int(np.prod(shape)) // columns
+    out = (*shape[:-1], units) if keep else (rows, units)
+    if kind == "float32":
+        x, y, weights = net.input(shape), net.output(out), net.const(rng().normal(size=(units, columns)))
+        offset = net.const(rng().normal(size=units))
+    else:
+        q, zero = (I8, 0) if kind == "int8" else (U8, 121)
+        scales = [0.01, 0.02, 0.015, 0.03] if per_channel else [0.01]
+        x, y = net.input(shape, kind, q=q), net.output(out, kind, q=OUT8 if kind == "int8" else Scale(0.1, 110))
+        weights = net.const(rng().integers(-90, 90, (units, columns)) + zero, kind, q=Scale(scales, zero))
+        offset = net.const(rng().integers(-900, 900, units), "int32", q=Scale([q.scale * s for s in scales]))
+    operands = {"given": [x, weights, offset], "absent": [x, weights, -1], "none": [x, weights]}[bias]
+    table = options("FullyConnectedOptions", keepNumDims=keep, fusedActivationFunction=activation)
+    return net.op("FULLY_CONNECTED", operands, [y], table, version=5)
+
+
+@cases("FULLY_CONNECTED")
+def fully_connected() -> Iterator[Net]:
+    for kind in ("float32", "int8", "uint8"):
+        yield dense((3, 6), kind)
+        yield dense((2, 3, 6), kind, keep=True, activation=1)
+        yield dense((2, 3, 4), kind)
+        yield dense((5, 3, 2, 1), kind, activation=3)
+    yield dense((3, 6), activation=2)
+    for bias in ("absent", "none"):
+        yield dense((3, 6), bias=bias)
+        yield dense((2, 3, 6), bias=bias, keep=True)
+    yield dense((3, 6), "int8", per_channel=True)
+
+
+@cases("FULLY_CONNECTED")
+def four_bits() -> Iterator[Net]:
+    """Weights of four bits, two in a byte, the low half first; an odd number of them."""
+    for kind in ("float32", "int8"):
+        net, random = Net(), rng()
+        units, columns = 3, 5
+        weights = random.integers(-7, 8, (units, columns))
+        halves = np.append(weights.reshape(-1), 0) & 15
+        packed = (halves[::2] | halves[1::2] << 4).astype(np.uint8)
+        scales = [0.1, 0.2, 0.3]
+        if kind == "float32":
+            x, y, offset = net.input((2, columns)), net.output((2, units)), net.const(random.normal(size=units))
+            net.slack = float((4 / 255 * np.abs(weights).sum(1) * scales).max())
+        else:
+            x, y = net.input((2, columns), kind, q=I8), net.output((2, units), kind, q=OUT8)
+            offset = net.const(random.integers(-9, 9, units), "int32", q=Scale([I8.scale * s for s in scales]))
+        stored = net.tensor((units, columns), data=packed, type_name="INT4", q=Scale(scales))
+        yield net.op("FULLY_CONNECTED", [x, stored, offset], [y], options("FullyConnectedOptions"), version=10)
+
+
+@cases("FULLY_CONNECTED", "DENSIFY")
+def sparse() -> Iterator[Net]:
+    """Half of the weights left out: rows dense, columns compressed; once in blocks of one row and two columns."""
+    for blocks in (False, True):
+        for densify in (False, True):
+            net, random = Net(), rng()
+            weights = random.normal(size=(4, 6)).astype(np.float32)
+            keep = random.integers(0, 2, (4, 3 if blocks else 6)).astype(bool)
+            keep[2] = False
+            weights *= np.repeat(keep, 2, 1) if blocks else keep
+            rows, columns = np.nonzero(keep)
+            values = weights.reshape(4, 3, 2)[keep] if blocks else weights[keep]
+            stored = net.const(values)
+            tensor = net.graph.tensors[stored]
+            tensor.shape, tensor.sparsity = [4, 6], sparsity([*np.searchsorted(rows, range(5))], [*columns], blocks)
+            if densify:
+                net.op("DENSIFY", [stored], [full := net.tensor((4, 6))], options("DensifyOptions"))
+            x, y, table = net.input((2, 6)), net.output((2, 4)), options("FullyConnectedOptions")
+            if densify or not blocks:
+                yield net.op("FULLY_CONNECTED", [x, full if densify else stored, -1], [y], table, version=8)
+
+
+def sparsity(segments: list[int], indices: list[int], blocks: bool) -> Any:
+    table = schema.SparsityParametersT()
+    table.traversalOrder, table.blockMap = [0, 1, 2] if blocks else [0, 1], [1] if blocks else []
+    row, column, block = (schema.DimensionMetadataT() for _ in range(3))
+    row.format, row.denseSize, block.format, block.denseSize = 0, 4, 0, 2
+    column.format = 1
+    column.arraySegmentsType = column.arrayIndicesType = schema.SparseIndexVector.Int32Vector
+    column.arraySegments, column.arrayIndices = schema.Int32VectorT(), schema.Int32VectorT()
+    column.arraySegments.values, column.arrayIndices.values = segments, indices
+    table.dimMetadata = [row, column, block] if blocks else [row, column]
+    return table
+
+
+@cases("BATCH_MATMUL")
+def batch_matmul() -> Iterator[Net]:
+    for adj_x in (False, True):
+        for adj_y in (False, True):
+            net = Net()
+            a, b = net.input((2, 5, 3) if adj_x else (2, 3, 5)), net.input((2, 4, 5) if adj_y else (2, 5, 4))
+            yield net.op(
+                "BATCH_MATMUL", [a, b], [net.output((2, 3, 4))], options("BatchMatMulOptions", adjX=adj_x, adjY=adj_y)
+            )
+    net = Net()
+    a, b = net.input((2, 3, 5), "int8", q=I8), net.input((2, 5, 4), "int8", q=Scale(0.03, 2))
+    yield net.op(
+        "BATCH_MATMUL", [a, b], [net.output((2, 3, 4), "int8", q=OUT8)], options("BatchMatMulOptions"), version=3
+    )
+
+
+def lstm(
+    *,
+    time_major: bool = False,
+    cifg: bool = False,
+    peephole: bool = False,
+    clip: float = 0,
+    projection: int = 0,
+    bias: bool = True,
+) -> Net:
+    net, random = Net(), rng()
+    time, batch, columns, units = 5, 2, 3, 4
+    out = projection or units
+
+    def weights(*shape: int) -> int:
+        return net.const(random.normal(size=shape) * 0.7)
+
+    x = net.input((time, batch, columns) if time_major else (batch, time, columns))
+    kernels = [-1 if cifg and k == 0 else weights(units, columns) for k in range(4)]
+    recurrent = [-1 if cifg and k == 0 else weights(units, out) for k in range(4)]
+    peepholes = [-1 if not peephole or (cifg and k == 0) else weights(units) for k in range(3)]
+    biases = [-1 if cifg and k == 0 else weights(units) for k in range(4)]
+    project = [weights(projection, units) if projection else -1, -1]
+    states = [net.tensor((batch, out), variable=True), net.tensor((batch, units), variable=True)]
+    table = options("UnidirectionalSequenceLSTMOptions", fusedActivationFunction=4, cellClip=clip, timeMajor=time_major)
+    operands = [x, *kernels, *recurrent, *peepholes, *biases, *project, *states, -1, -1, -1, -1]
+    y = net.output((time, batch, out) if time_major else (batch, time, out))
+    return net.op("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, [y], table)
+
+
+@cases("UNIDIRECTIONAL_SEQUENCE_LSTM")
+def lstms() -> Iterator[Net]:
+    yield lstm()
+    yield lstm(time_major=True)
+    yield lstm(cifg=True)
+    yield lstm(peephole=True)
+    yield lstm(peephole=True, cifg=True)
+    yield lstm(clip=0.3)
+    yield lstm(projection=3)
+    yield lstm(projection=3, clip=0.4, cifg=True)

@@ -1,0 +1,78 @@
+"""Plans that others can check, and what single constraints cost."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from infer.graphs import random_model
+
+import relayout
+from relayout.pipeline import check_plan
+
+
+def written(tmp_path: Path, data: object) -> Path:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return path
+
+
+def test_a_plan_is_checked_without_the_solver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(40):
+        model, _ = random_model(seed, steps=10)
+        result = relayout.optimize(model)
+        with monkeypatch.context() as patch:
+            patch.setattr("relayout.infer.planning.solve", None)
+            found = check_plan(written(tmp_path, result.plan), model)
+        assert (found.bytes, found.transposes) == (result.report.bytes, result.report.transposes)
+        assert (found.bound, found.proved) == (result.report.lower_bound, True)
+
+
+def costly() -> tuple[onnx.ModelProto, dict[str, object]]:
+    for seed in range(100):
+        model, _ = random_model(seed, steps=10)
+        result = relayout.optimize(model)
+        if result.report.bytes and result.plan["certificate"]:
+            return model, result.plan
+    raise AssertionError("no random graph keeps a Transpose")
+
+
+def test_faults_in_a_plan_are_found(tmp_path: Path) -> None:
+    model, plan = costly()
+    less = copy.deepcopy(plan)
+    less["certificate"] = []
+    assert not check_plan(written(tmp_path, less), model).proved
+    dear = copy.deepcopy(plan)
+    dear["certificate"][0][3] *= 1000  # type: ignore[index]
+    with pytest.raises(relayout.ReadError, match="exceed"):
+        check_plan(written(tmp_path, dear), model)
+    with pytest.raises(relayout.ReadError, match="another model"):
+        check_plan(written(tmp_path, plan), random_model(12345, steps=9)[0])
+    for broken in ({}, [], {**plan, "choice": [99] * len(plan["sites"])}, {**plan, "certificate": [[1]]}):  # type: ignore[arg-type]
+        with pytest.raises(relayout.ReadError):
+            check_plan(written(tmp_path, broken), model)
+    with pytest.raises(relayout.ReadError):
+        check_plan(tmp_path / "nothing.json", model)
+
+
+def test_what_if_names_the_constraint_that_costs() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        g (float[2,3,4,5] x) => (float[2,3,4,5] y) {
+            a = LRN<size=3>(x)
+            b = Transpose<perm=[0,2,3,1]>(a)
+            c = Einsum<equation="nhwc->nhwc">(b)
+            d = Transpose<perm=[0,3,1,2]>(c)
+            y = LRN<size=3>(d)
+        }""")
+    model = onnx.shape_inference.infer_shapes(model)
+    model.graph.node[2].op_type, model.graph.node[2].domain = "Strange", "some.where"
+    del model.graph.node[2].attribute[:]
+    model.opset_import.append(onnx.helper.make_opsetid("some.where", 1))
+    report = relayout.convert(model, what_if=True).report
+    assert report.bytes == 2 * 480
+    assert report.what_if[0].site.startswith("Strange")
+    assert report.what_if[0].bytes == 960

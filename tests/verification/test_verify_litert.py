@@ -1,0 +1,235 @@
+"""The .tflite side: names, dynamic sizes, hybrid operators, state, and models that do not run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import parser
+
+from formats.tflite.tflite_writing import Net, Scale, options
+from relayout.errors import ReadError, RelayoutError
+from relayout.verification import Verdict, verify
+from relayout.verification.litert import LiteRTSide, quiet
+from relayout.verification.side import opened
+from relayout.verification.spread import Spread, disturbed
+
+MODELS = Path(__file__).parents[2] / "models"
+
+
+def onnx_of(text: str) -> bytes:
+    return parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> g {text}').SerializeToString()
+
+
+def test_signature_names_are_names() -> None:
+    net = Net()
+    x, y = net.input((2, 3), name="predict_x:0"), net.output((2, 3), name="Identity")
+    net.op("NEG", [x], [y], options("NegOptions")).sign({"x": x}, {"result": y})
+    report = verify(net.bytes(), onnx_of("(float[2,3] x) => (float[2,3] result) { result = Neg(x) }"))
+    assert report.ok
+    assert [(row.name, row.other, row.operator) for row in report.rows] == [("Identity", "result", "NEG")]
+
+
+def test_tensor_names_are_read_from_metadata() -> None:
+    net = Net()
+    x, m, y = net.input((2, 3), name="x"), net.tensor((2, 3), name="m"), net.output((2, 3), name="y")
+    net.op("ABS", [x], [m], options("AbsOptions")).op("NEG", [m], [y], options("NegOptions"))
+    proto = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[2,3] p) => (float[2,3] q) <float[2,3] r> '
+        "{ r = Abs(p)  q = Neg(r) }"
+    )
+    for value, name in ((proto.graph.input[0], "x"), (proto.graph.output[0], "y"), (proto.graph.value_info[0], "m")):
+        value.metadata_props.add(key="relayout.tensor", value=name)
+    report = verify(net.bytes(), proto)
+    assert [(row.name, row.other) for row in report.rows] == [("m", "r"), ("y", "q")]
+
+
+def test_duplicate_and_empty_names_go_by_place() -> None:
+    net = Net()
+    a, b = net.input((2, 3), name="t"), net.input((2, 3), name="t")
+    m, y = net.tensor((2, 3), name=""), net.output((2, 3), name="t")
+    net.op("SUB", [a, b], [m], options("SubOptions")).op("NEG", [m], [y], options("NegOptions"))
+    good = onnx_of("(float[2,3] t, float[2,3] t_1) => (float[2,3] y) { m = Sub(t, t_1)  y = Neg(m) }")
+    assert verify(net.bytes(), good).ok
+    swapped = onnx_of("(float[2,3] t, float[2,3] t_1) => (float[2,3] y) { m = Sub(t_1, t)  y = Neg(m) }")
+    assert not verify(net.bytes(), swapped).ok
+
+
+def test_one_tensor_may_be_two_outputs_and_an_input() -> None:
+    net = Net()
+    x, y = net.input((2, 3), name="x"), net.output((2, 3), name="y")
+    net.op("NEG", [x], [y], options("NegOptions"))
+    net.graph.outputs += [y, x]
+    proto = onnx_of("(float[2,3] x) => (float[2,3] y, float[2,3] z, float[2,3] x) { y = Neg(x)  z = Identity(y) }")
+    assert verify(net.bytes(), proto).ok
+
+
+def dynamic_net(fixed: bool) -> bytes:
+    net = Net()
+    x = net.input((1, 4, 3), name="x", signature=(-1, 4, 3))
+    y = net.output((1, 12), name="y", signature=(-1, 12))
+    shape = net.const([1, 12] if fixed else [-1, 12], "int32", name="s")
+    net.op("RESHAPE", [x, shape], [y], options("ReshapeOptions"))
+    return net.bytes()
+
+
+def test_dynamic_sizes_are_resized_or_given_up() -> None:
+    good = onnx_of(
+        "(float[N,4,3] x) => (float[N,12] y) { s = Constant<value = int64[2] {-1, 12}>()  y = Reshape(x, s) }"
+    )
+    report = verify(dynamic_net(fixed=False), good)
+    assert report.ok
+    assert report.inputs[0].shape == (2, 4, 3)
+    report = verify(dynamic_net(fixed=True), good)
+    assert report.ok
+    assert report.inputs[0].shape == (1, 4, 3)
+    assert "does not run with other sizes" in report.notes[0]
+    with pytest.raises(RelayoutError, match="LiteRT fails on 'the given bytes'"):
+        verify(dynamic_net(fixed=True), good, inputs={"x": np.ones((2, 4, 3))})
+
+
+def test_indices_that_differ_are_shares() -> None:
+    net = Net()
+    x, axis = net.input((9, 40), name="x"), net.const([1], "int32", name="axis")
+    y = net.output((9,), "int64", name="y")
+    net.op("ARG_MAX", [x, axis], [y], options("ArgMaxOptions", outputType=4))
+    same = "(float[9,40] x) => (int64[9] y) { y = ArgMax<axis = 1, keepdims = 0>(x) }"
+    assert verify(net.bytes(), onnx_of(same)).rows[0].verdict is Verdict.EQUAL
+    report = verify(net.bytes(), onnx_of(same.replace("ArgMax", "ArgMin")))
+    assert report.rows[0].verdict is Verdict.DIFFERS
+    assert report.rows[0].spread is not None  # it was asked whether the kernels agree; they do
+    assert report.rows[0].spread.share == 0
+
+
+def test_hybrid_operators_are_recognized() -> None:
+    assert LiteRTSide(MODELS / "tinynet_dynamic.tflite").hybrid
+    for precision in ("float", "float16", "int8"):
+        assert not LiteRTSide(MODELS / f"tinynet_{precision}.tflite").hybrid
+    assert not LiteRTSide(MODELS / "tinynet_float16.tflite").rounds
+
+
+def test_disturbances_are_small_and_stay_in_range() -> None:
+    feeds = {"x": np.linspace(-1, 1, 99, dtype=np.float32), "i": np.arange(5), "e": np.zeros((0,), np.float32)}
+    moved = disturbed(feeds, 1)
+    assert moved["i"] is feeds["i"]
+    assert moved["x"].dtype == np.float32
+    assert 0 < np.abs(moved["x"] - feeds["x"]).max() <= 1 / 255
+    assert (moved["x"].min(), moved["x"].max()) >= (-1, -1)
+    assert moved["x"].max() <= 1
+
+
+def test_the_spread_is_asked_for_once_per_feeds() -> None:
+    with opened(MODELS / "tinynet_dynamic.tflite") as side:
+        name = side.outputs[0].name
+        spread, runner = Spread(side, [v.name for v in side.interiors]), side.runner()
+        for seed in range(2):
+            feeds = {side.inputs[0].name: np.random.default_rng(seed).random((2, 24, 40, 3), np.float32)}
+            values = runner.run(feeds, [name])
+            first = spread.of(values, feeds)
+            assert first == spread.of(values, feeds)
+            assert 0 < first[name].max_rel < 0.05
+        assert spread.of({}, feeds) == {}
+
+
+def test_operators_without_reference_kernels_have_a_spread() -> None:
+    net = Net()
+    x, y = net.input((2, 3), name="x"), net.output((2, 3), name="y")
+    net.op("CEIL", [x], [y])
+    with opened(net.bytes()) as side:
+        feeds = {"x": np.ones((2, 3), np.float32)}
+        assert side.runner(reference=True).run(feeds, ["y"]).keys() == {"y"}
+
+
+def test_custom_operators_and_damage_are_one_line(tmp_path: Path) -> None:
+    net = Net()
+    x, y = net.input((2, 3), name="x"), net.output((2, 3), name="y")
+    net.op("CUSTOM Nope", [x], [y])
+    good = net.bytes()
+    (tmp_path / "empty.tflite").write_bytes(b"")
+    for source, message in (
+        (good, "unresolved custom op: Nope"),
+        (good[:100], "not a valid Flatbuffer"),
+        (tmp_path / "empty.tflite", "cannot run"),
+        (tmp_path / "none.tflite", "No such file"),
+    ):
+        with pytest.raises(ReadError, match=message) as error:
+            verify(source, source)
+        assert "\n" not in str(error.value)
+        assert "http" not in str(error.value)
+
+
+def test_state_does_not_leak_between_runs() -> None:
+    """A variable that a run leaves behind would make the second of two equal runs differ from a fresh one."""
+    net = Net()
+    x, state = net.input((1, 4), name="x"), net.tensor((1, 6), name="s", variable=True)
+    weights = [
+        net.const(np.random.default_rng(i).normal(size=s).astype("float32"))
+        for i, s in enumerate(((6, 4), (6, 6), (6,)))
+    ]
+    y = net.output((1, 6), name="y")
+    net.op("RNN", [x, *weights, state], [y], options("RNNOptions", fusedActivationFunction=4))
+    with opened(net.bytes()) as side:
+        runner = side.runner()
+        feeds = [{"x": np.ones((1, 4), np.float32)} for _ in range(2)]
+        first, second = (runner.run(each, ["y"])["y"] for each in feeds)
+        np.testing.assert_array_equal(first, second)
+
+
+def test_dequantized_models_are_held_against_their_integers() -> None:
+    net = Net()
+    quantization = Scale(0.05, 3)
+    x = net.input((2, 9), "int8", name="x", q=quantization)
+    y = net.output((2, 9), "int8", name="y", q=quantization)
+    net.op("RELU", [x], [y])
+    assert verify(net.bytes(), onnx_of("(float[2,9] x) => (float[2,9] y) { y = Relu(x) }")).ok
+    assert not verify(net.bytes(), onnx_of("(float[2,9] x) => (float[2,9] y) { y = Neg(x) }")).ok
+
+
+def test_tflite_against_itself() -> None:
+    path = MODELS / "tinynet_int8.tflite"
+    report = verify(path, path)
+    assert report.counts == {"equal": len(report.rows)}
+    assert len(report.rows) == 14
+
+
+def test_nothing_but_the_result_is_printed() -> None:
+    code = f"from relayout.verification import verify; p = {str(MODELS / 'tinynet_float.tflite')!r}; print(verify(p, p).ok)"
+    result = subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("True\n", "")
+
+
+def test_onnx_may_be_the_source() -> None:
+    net = Net()
+    x, y = net.input((2, 3), name="x"), net.output((2, 3), name="y")
+    net.op("NEG", [x], [y], options("NegOptions"))
+    assert verify(onnx_of("(float[2,3] x) => (float[2,3] y) { y = Neg(x) }"), net.bytes()).ok
+
+
+def test_tensors_that_were_not_kept_are_left_out() -> None:
+    path = MODELS / "tinynet_float.tflite"
+    with opened(path) as side:
+        names = [value.name for value in (*side.interiors, *side.outputs)]
+        feeds = {side.inputs[0].name: np.ones((2, 24, 40, 3), np.float32)}
+        found = side.runner().run(feeds, names)  # one delegate for all: nothing but the output is there
+        assert set(found) < set(names)
+        assert side.outputs[0].name in found
+
+
+def test_what_is_not_an_announcement_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
+    with quiet():
+        os.write(2, b"INFO: created\nERROR: trouble\n")
+    assert capfd.readouterr().err == "ERROR: trouble\n"
+
+
+def test_no_standard_error_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int) -> int:
+        raise OSError(9, "Bad file descriptor")
+
+    monkeypatch.setattr(os, "dup", refuse)
+    monkeypatch.setattr(sys, "stderr", None)
+    with quiet():
+        pass

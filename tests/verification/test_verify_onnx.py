@@ -1,0 +1,252 @@
+"""ONNX against ONNX: matching, layouts, failures, and what is said about them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
+from relayout.verification import Kind, Verdict, verify
+
+
+def model(
+    body: str, interface: str = "(float[2,3] x) => (float[2,3] y)", *weights: TensorProto, **notes: str
+) -> onnx.ModelProto:
+    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> g {interface} {body}')
+    proto.graph.initializer.extend(weights)
+    for name, text in notes.items():
+        values = [v for v in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info) if v.name == name]
+        target = values[0] if values else proto.graph.value_info.add(name=name)
+        target.metadata_props.add(key="relayout.holds", value=text)
+    return proto
+
+
+def weight(array: object, name: str = "w") -> TensorProto:
+    return numpy_helper.from_array(np.asarray(array), name)
+
+
+def test_every_kind_of_source(tmp_path: Path) -> None:
+    proto = model("{ a = Relu(x)  y = Neg(a) }")
+    onnx.save(proto, tmp_path / "m.onnx")
+    sources = [proto, proto.SerializeToString(), tmp_path / "m.onnx", str(tmp_path / "m.onnx")]
+    for source in sources:
+        report = verify(proto, source)
+        assert report.ok
+        assert [(row.name, row.output, row.verdict) for row in report.rows] == [
+            ("a", False, Verdict.EQUAL),
+            ("y", True, Verdict.EQUAL),
+        ]
+    assert dict(report.runtimes).keys() == {"ONNX Runtime"}
+
+
+def test_large_models_run_with_their_data_beside_them(tmp_path: Path) -> None:
+    array = np.random.default_rng(0).normal(size=(3, 500)).astype(np.float32)
+    interface = "(float[2,3] x) => (float[2,500] y)"
+    onnx.save(
+        model("{ a = MatMul(x, w)  y = Relu(a) }", interface, weight(array)),
+        tmp_path / "m.onnx",
+        save_as_external_data=True,
+        location="data",
+    )
+    same = model("{ a = MatMul(x, w)  y = Relu(a) }", interface, weight(array))
+    assert verify(tmp_path / "m.onnx", same).counts == {"equal": 2}
+
+
+def test_inner_layouts_are_undone() -> None:
+    source = model("{ a = Relu(x)  b = Exp(a)  y = Neg(b) }", "(float[2,3,4,5] x) => (float[2,3,4,5] y)")
+    holds = '[{"name":"%s","factors":[2,3,4,5],"perm":[0,2,3,1],"shape":[2,3,4,5]}]'
+    body = """{ t = Transpose<perm = [0, 2, 3, 1]>(x)  p = Relu(t)  q = Exp(p)  n = Neg(q)
+      y = Transpose<perm = [0, 3, 1, 2]>(n) }"""
+    interface = "(float[2,3,4,5] x) => (float[2,3,4,5] y)"
+    report = verify(source, model(body, interface, p=holds % "a", q=holds % "b"))
+    assert report.counts == {"equal": 3}
+    assert [(row.name, row.other) for row in report.rows] == [("a", "p"), ("b", "q"), ("y", "y")]
+    report = verify(model(body, interface, p=holds % "a", q=holds % "b"), source)  # and the other way round
+    assert [(row.name, row.other) for row in report.rows] == [("a", "a"), ("b", "b"), ("y", "y")]
+    assert report.ok
+    wrong = body.replace("Exp(p)", "Sin(p)")
+    report = verify(source, model(wrong, interface, p=holds % "a", q=holds % "b"))
+    assert report.first is not None
+    assert (report.first.name, report.first.operator, report.first.other_operator) == ("b", "Exp", "Sin")
+
+
+def test_inputs_are_laid_as_the_model_declares() -> None:
+    source = model(
+        "{ y = ReduceMean<keepdims = 0>(x, a) }", "(float[2,16,24,3] x) => (float[2,16,24] y)", weight([3], "a")
+    )
+    holds = '[{"name":"x","factors":[2,16,24,3],"perm":[0,3,1,2],"shape":[2,16,24,3]}]'
+    body = "{ y = ReduceMean<keepdims = 0>(x, a) }"
+    report = verify(source, model(body, "(float[2,3,16,24] x) => (float[2,16,24] y)", weight([1], "a"), x=holds))
+    assert report.ok
+    dynamic = holds.replace("2,16,24,3", "-1,-1,-1,3")
+    report = verify(source, model(body, "(float[N,3,H,W] x) => (float[N,H,W] y)", weight([1], "a"), x=dynamic))
+    assert report.ok
+    with pytest.raises(RelayoutError, match=r"wants \[2, 3, 16, 24\]; it declares no other layout"):
+        verify(source, model(body, "(float[2,3,16,24] x) => (float[2,16,24] y)", weight([1], "a")))
+
+
+def test_dynamic_sizes_follow_the_counterpart() -> None:
+    source = model("{ y = Relu(x) }", "(float[N,L] x, float[N,L] z) => (float[N,L] y)")
+    assert [fed.shape for fed in verify(source, source).inputs] == [(2, 16), (2, 16)]
+    fixed = model("{ y = Relu(x) }", "(float[3,5] x, float[3,5] z) => (float[3,5] y)")
+    assert [fed.shape for fed in verify(source, fixed).inputs] == [(3, 5), (3, 5)]
+    given = verify(source, source, inputs={"x": np.ones((4, 7), np.float32)})
+    assert [fed.shape for fed in given.inputs] == [(4, 7), (4, 7)]
+
+
+def test_outputs_may_be_missing_or_more() -> None:
+    two = model("{ y = Relu(x)  z = Neg(x) }", "(float[2,3] x) => (float[2,3] y, float[2,3] z)")
+    one = model("{ y = Relu(x) }")
+    report = verify(two, one)
+    assert [row.verdict for row in report.outputs] == [Verdict.EQUAL, Verdict.MISSING]
+    assert not report.ok
+    report = verify(one, two)
+    assert report.ok
+    assert report.notes == ("outputs that only the second model has: z",)
+
+
+def test_an_output_may_be_an_input_and_an_interior_an_output() -> None:
+    source = model("{ a = Relu(x)  y = Neg(a) }", "(float[2,3] x) => (float[2,3] y, float[2,3] x)")
+    assert verify(source, source).counts == {"equal": 3}
+    more = model("{ a = Relu(x)  y = Neg(a) }", "(float[2,3] x) => (float[2,3] y, float[2,3] x, float[2,3] a)")
+    report = verify(source, more)
+    assert report.counts == {"equal": 3}
+    assert verify(more, source).counts == {"equal": 2, "missing": 1}
+
+
+def test_nan_is_compared_by_place() -> None:
+    source = model("{ a = Log(x)  y = Neg(a) }")
+    assert verify(source, source).ok
+    report = verify(source, model("{ b = Abs(x)  a = Log(b)  y = Neg(a) }"))
+    assert [row.verdict for row in report.rows] == [Verdict.NOT_FINITE] * 2
+    assert report.first is not None
+    assert report.first.operator == "Log"
+
+
+def test_types_are_compared() -> None:
+    source = model("{ y = Relu(x) }")
+    other = model("{ a = Relu(x)  y = Cast<to = 11>(a) }", "(float[2,3] x) => (double[2,3] y)")
+    assert [row.verdict for row in verify(source, other).rows] == [Verdict.TYPE]
+
+
+def test_quantized_values_count_steps() -> None:
+    body = "{ q = QuantizeLinear(x, s, z)  t = Transpose<perm = [1, 0]>(q)  y = DequantizeLinear(t, s, z) }"
+
+    def quantized(scale: float) -> onnx.ModelProto:
+        scales = weight(np.float32(scale), "s"), weight(np.int8(3), "z")
+        return model(body, "(float[2,3] x) => (float[3,2] y)", *scales)
+
+    report = verify(quantized(0.1), quantized(0.1))
+    assert {row.name: row.kind for row in report.rows} == {"q": Kind.STEPS, "t": Kind.STEPS, "y": Kind.REAL}
+    report = verify(quantized(0.01), quantized(0.0101))
+    assert report.rows[0].lsb == 1
+    assert not report.ok
+    assert report.rows[-1].spread is not None  # the source rounds, so it was asked how far it is from itself
+
+
+def test_indices_are_fed_within_what_they_count() -> None:
+    source = model(
+        "{ y = Gather<axis = 0>(w, i) }", "(int64[9] i) => (float[9,5] y)", weight(np.eye(4, 5, dtype=np.float32))
+    )
+    assert verify(source, source, runs=5).ok
+
+
+def test_several_runs_keep_the_worst() -> None:
+    source = model("{ y = Relu(x) }", "(float[1] x) => (float[1] y)")
+    other = model("{ y = Identity(x) }", "(float[1] x) => (float[1] y)")
+    # one random number is positive half of the time; in ten runs, one is not
+    assert {verify(source, other, seed=seed).ok for seed in range(8)} == {True, False}
+    report = verify(source, other, runs=10)
+    assert not report.ok
+    assert report.runs == 10
+    assert len(report.rows) == 1
+
+
+def test_tolerances_are_asked_for() -> None:
+    source, other = (
+        model("{ y = Identity(x) }"),
+        model("{ y = Mul(x, w) }", "(float[2,3] x) => (float[2,3] y)", weight(np.float32(1.001))),
+    )
+    assert not verify(source, other).ok
+    assert verify(source, other, rtol=2e-3).ok
+    assert verify(source, other, atol=1).ok
+
+
+def test_interiors_can_be_left_out() -> None:
+    source = model("{ a = Relu(x)  y = Neg(a) }")
+    report = verify(source, source, tensors=False)
+    assert [row.name for row in report.rows] == ["y"]
+
+
+def test_unmatched_inputs_are_said() -> None:
+    source, other = (
+        model("{ y = Relu(x) }"),
+        model("{ y = Add(x, k) }", "(float[2,3] x, float[2,3] k) => (float[2,3] y)"),
+    )
+    with pytest.raises(RelayoutError, match="inputs that the first has not: 'k'"):
+        verify(source, other)
+    assert verify(other, source, inputs={"k": np.zeros((2, 3))}).rows[0].verdict is Verdict.DIFFERS
+
+
+def test_what_is_not_a_tensor_is_left_out() -> None:
+    source = model(
+        """{ s = SequenceConstruct(x, x)  a = ConcatFromSequence<axis = 0>(s)
+          f = Cast<to = 16>(a)  y = Cast<to = 1>(f) }""",
+        "(float[2,3] x) => (float[4,3] y)",
+    )
+    assert [row.name for row in verify(source, source).rows] == ["a", "y"]
+
+
+def test_models_that_no_runtime_takes(tmp_path: Path) -> None:
+    unknown = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Nope", ["x"], ["y"], domain="nowhere")],
+            "g",
+            [helper.make_tensor_value_info("x", 1, [2])],
+            [helper.make_tensor_value_info("y", 1, [2])],
+        ),
+        opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("nowhere", 1)],
+        ir_version=10,
+    )
+    with pytest.raises(ReadError, match=r"ONNX Runtime cannot load the model: .*Nope") as error:
+        verify(unknown, unknown)
+    assert "\n" not in str(error.value)
+    failing = model("{ y = Gather<axis = 0>(w, i) }", "(int64[2] i) => (float[2] y)", weight(np.ones(3, np.float32)))
+    with pytest.raises(RelayoutError, match="ONNX Runtime fails on 'the given model'"):
+        verify(failing, failing, inputs={"i": np.array([0, 9])})
+    (tmp_path / "m.onnx").write_bytes(b"text")
+    for bad in (tmp_path / "m.onnx", tmp_path / "none.onnx", b"", "a\0b"):
+        with pytest.raises(ReadError):
+            verify(bad, bad)
+
+
+def test_a_missing_runtime_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingRuntimeError, match=r"pip install 'relayout\[verify\]'"):
+        verify(model("{ y = Relu(x) }"), model("{ y = Relu(x) }"))
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
+    with pytest.raises(MissingRuntimeError, match=r"pip install 'relayout\[verify\]'"):
+        verify(b"\0\0\0\0TFL3", model("{ y = Relu(x) }"))
+
+
+def test_a_namesake_of_another_shape_is_no_counterpart() -> None:
+    """Other converters keep the names of values that they store in another layout, and say nothing."""
+    source = model("{ a = Relu(x)  y = ReduceSum<keepdims = 0>(a) }", "(float[2,3] x) => (float y)")
+    body = "{ t = Transpose<perm = [1, 0]>(x)  a = Relu(t)  y = ReduceSum<keepdims = 0>(a) }"
+    report = verify(source, model(body, "(float[2,3] x) => (float y)"))
+    assert report.ok
+    assert [row.name for row in report.rows] == ["y"]
+    assert report.unmatched == 1
+
+
+def test_many_values_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relayout.verification.verifying.AT_ONCE", 60)
+    source = model("{ a = Relu(x)  b = Exp(a)  c = Sin(b)  d = Cos(c)  y = Neg(d) }")
+    report = verify(source, source)
+    assert [row.name for row in report.rows] == ["a", "b", "c", "d", "y"]
+    assert report.counts == {"equal": 5}

@@ -1,0 +1,116 @@
+"""Counterparts and their layouts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relayout.errors import LayoutError, RelayoutError
+from relayout.layout.holds import Holds
+from relayout.verification.pairs import Pair, match_interface, match_interiors
+from relayout.verification.side import Value
+
+NCHW = Holds("x", (2, 4, 5, 3), (0, 3, 1, 2), (2, 4, 5, 3))
+DYNAMIC = Holds("x", (-1, -1, -1, 3), (0, 3, 1, 2), (-1, -1, -1, 3))
+BLOCKED = Holds("x", (2, 4, 5, 2, 16), (0, 3, 1, 2, 4), (2, 4, 5, 32))
+
+
+def value(name: str, shape: tuple[int | None, ...] | None = (2, 3), dtype: str = "float32", **more: object) -> Value:
+    return Value(name, np.dtype(dtype), shape, **more)
+
+
+def names(pairs: list[Pair]) -> list[tuple[str, str]]:
+    return [(pair.left.name, pair.right.name) for pair in pairs]
+
+
+def test_names_come_first_then_places() -> None:
+    pairs, lost, extra = match_interface([value("a"), value("b")], [value("b"), value("a")])
+    assert (names(pairs), lost, extra) == ([("a", "a"), ("b", "b")], [], [])
+    pairs, _, _ = match_interface([value("a"), value("b"), value("c")], [value("p"), value("a"), value("q")])
+    assert names(pairs) == [("a", "a"), ("c", "q")]  # b's place is taken: it has no counterpart
+    pairs, lost, extra = match_interface([value("a"), value("b")], [value("q")])
+    assert (names(pairs), [v.name for v in lost], [v.name for v in extra]) == ([], ["a", "b"], ["q"])
+    pairs, _, _ = match_interface([value("t:0", aliases=("image",))], [value("image")])
+    assert names(pairs) == [("t:0", "image")]
+    pairs, _, _ = match_interface([value("x")], [value("y", held=(NCHW,))])
+    assert pairs[0].right_held == NCHW
+
+
+def test_a_layout_is_that_of_the_value_in_question() -> None:
+    other = Holds("x/transposed", (2, 3), (1, 0), (3, 2))
+    (pair,), _, _ = match_interface([value("x")], [value("x", held=(other,))])
+    assert pair.right_held is None  # it holds itself, and something else as well
+    (pair,), _, _ = match_interface([value("x")], [value("x", held=(other, NCHW))])
+    assert pair.right_held == NCHW
+    (pair,), _, _ = match_interface([value("a", held=(NCHW,))], [value("b", held=(other, NCHW))])
+    assert (pair.left_held, pair.right_held) == (NCHW, NCHW)
+    (pair,), _, _ = match_interface([value("a")], [value("b", held=(NCHW,))])
+    assert pair.right_held == NCHW  # by place, and it declares one layout only
+    (pair,), _, _ = match_interface([value("x", held=(NCHW,))], [value("x")])
+    assert (pair.left_held, pair.right_held) == (NCHW, None)
+
+
+def test_interiors_match_by_name_type_and_shape() -> None:
+    lefts = [value("a"), value("b"), value("c"), value("x", (2, 4, 5, 3)), value("q", dtype="int8", scale=0.1)]
+    rights = [
+        value("a", dtype="float64"),
+        value("b", (3, 2)),
+        value("c", (None, 3)),
+        value("y", (2, 3, 4, 5), held=(NCHW,)),
+        value("q"),
+    ]
+    assert names(match_interiors(lefts, rights)) == [("c", "c"), ("x", "y"), ("q", "q")]
+    assert names(match_interiors([value("l", held=(NCHW,))], [value("r", held=(NCHW,))])) == [("l", "r")]
+    assert names(match_interiors([value("l", held=(NCHW,))], [value("x", (2, 4, 5, 3))])) == [("l", "x")]
+    assert names(match_interiors([value("a")], [value("a", None)])) == [("a", "a")]
+
+
+@pytest.mark.parametrize("held", [NCHW, DYNAMIC])
+def test_layouts_are_undone(held: Holds) -> None:
+    source = np.random.default_rng(0).normal(size=(2, 4, 5, 3)).astype(np.float32)
+    stored = source.transpose(0, 3, 1, 2)
+    pair = Pair(value("x", source.shape), value("y", (None, 3, None, None)), None, held)
+    np.testing.assert_array_equal(pair.carried(source), stored)
+    np.testing.assert_array_equal(pair.same_way(source, stored)[1], source)
+    back = Pair(value("y", None), value("x", None), held, None)
+    np.testing.assert_array_equal(back.same_way(stored, source)[0], source)
+    np.testing.assert_array_equal(back.carried(stored), source)
+    assert back.name == "x"
+
+
+def test_blocked_layouts_are_undone() -> None:
+    source = np.arange(2 * 4 * 5 * 32, dtype=np.float32).reshape(2, 4, 5, 32)
+    stored = source.reshape(2, 4, 5, 2, 16).transpose(0, 3, 1, 2, 4)
+    for shape in (stored.shape, (2, 2, 4, 80)):
+        pair = Pair(value("x", source.shape), value("y", shape), None, BLOCKED)
+        np.testing.assert_array_equal(pair.carried(source), stored.reshape(shape))
+        np.testing.assert_array_equal(pair.same_way(source, stored.reshape(shape))[1], source)
+        assert pair.source_shape() is None
+
+
+def test_static_extents_are_told_to_the_source() -> None:
+    left = value("x", (None, None, None, 3))
+    assert Pair(left, value("x", (2, 4, 5, 3))).source_shape() == (2, 4, 5, 3)
+    assert Pair(left, value("x", (2, 3, 4, 5)), None, DYNAMIC).source_shape() == (2, 4, 5, 3)
+    assert Pair(left, value("x", None)).source_shape() is None
+
+
+def test_dequantized_models_are_fed_and_read_in_steps() -> None:
+    left, right = value("q", (4,), "uint8", scale=0.5, zero=10), value("q", (4,))
+    pair, steps = Pair(left, right), np.array([0, 10, 11, 255], "uint8")
+    reals = pair.carried(steps)
+    np.testing.assert_array_equal(reals, np.array([-5, 0, 0.5, 122.5], "float32"))
+    np.testing.assert_array_equal(pair.same_way(steps, reals + 0.2)[1], steps)
+    np.testing.assert_array_equal(pair.same_way(steps, reals * 100)[1], [0, 10, 110, 255])
+    assert pair.same_way(steps, np.full(4, np.nan, "float32"))[1].dtype == np.uint8
+
+
+def test_misfits_are_said() -> None:
+    with pytest.raises(LayoutError, match="declared to hold 'x'"):
+        Pair(value("x"), value("y"), None, NCHW).same_way(np.ones(7), np.ones(7))
+    with pytest.raises(LayoutError, match="declared to hold 'x'"):
+        Pair(value("x"), value("y"), None, NCHW).carried(np.ones(7, "float32"))
+    with pytest.raises(RelayoutError, match="is int32 in the first model and float32 in the second"):
+        Pair(value("x", (7,), "int32"), value("y", (7,))).carried(np.ones(7, "int32"))
+    with pytest.raises(RelayoutError, match=r"fed \[7\], and the second model wants \[2, \?\]; it declares no other"):
+        Pair(value("x", (7,)), value("y", (2, None))).carried(np.ones(7, "float32"))

@@ -1,0 +1,109 @@
+"""The report: as values, as JSON, as a table, and the package as the function it is named after."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+from onnx import numpy_helper, parser
+from rich.console import Console
+
+import relayout
+from relayout.verification import Difference, Kind, Row, Verdict, VerifyReport, verify
+from relayout.verification.table import render, short
+
+
+def report(second: str = "Exp", weight: float = 1.0) -> VerifyReport:
+    def model(operator: str, factor: float) -> bytes:
+        proto = parser.parse_model(
+            '<ir_version: 10, opset_import: ["" : 21]> g (float[2,3] x) => (float[2,3] y) '
+            f"{{ a = Mul(x, w)  b = {operator}(a)  y = Neg(b) }}"
+        )
+        proto.graph.initializer.append(numpy_helper.from_array(np.float32(factor), "w"))
+        return proto.SerializeToString()
+
+    return verify(model("Exp", 1.0), model(second, weight))
+
+
+def shown(of: VerifyReport) -> str:
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(render(of))
+    return capture.get()
+
+
+def test_a_good_report() -> None:
+    good = report()
+    assert good.ok
+    assert good.verdict == "verified: 1 outputs agree (the given model against the given model)"
+    assert good.counts == {"equal": 3}
+    text = shown(good)
+    assert "float32[2, 3]" in text
+    assert "equal" in text
+    assert "first divergence" not in text
+
+
+def test_a_bad_report() -> None:
+    bad = report("Sin")
+    assert not bad.ok
+    assert bad.first is not None
+    assert (bad.first.name, bad.first.operator, bad.first.other_operator) == ("b", "Exp", "Sin")
+    assert bad.verdict == "FAILED: output 'y' differs; the first to diverge is 'b', made by Exp"
+    text = shown(bad)
+    assert "first divergence: 'b', made by Exp, against 'b', made by Sin" in text
+    assert "seed 0, 1 run(s)" in text
+
+
+def test_json_is_json() -> None:
+    for each in (report(), report("Sin"), report("Sin", math.inf)):
+        data = json.loads(json.dumps(each.to_dict(), allow_nan=False))
+        assert data["ok"] == each.ok
+        assert len(data["rows"]) == 3
+        assert data["rows"][0]["shape"] == [2, 3]
+        assert data["inputs"] == [{"name": "x", "dtype": "float32", "shape": [2, 3], "how": "random"}]
+        assert (data["first"] is None) == each.ok
+
+
+def row(verdict: Verdict, max_abs: float, kind: Kind = Kind.STEPS) -> Row:
+    found = Difference(max_abs, max_abs / 100, 0.5, True)
+    return Row("n", "n", "m", True, "int8", (2,), kind, verdict, found, None, "OP", "1", "Op", "op", 3)
+
+
+def test_the_worst_row_counts() -> None:
+    close, far = row(Verdict.CLOSE, 1), row(Verdict.DIFFERS, 7)
+    assert close.worst(far) == far.worst(close) == far
+    assert far.lsb == 7
+    assert row(Verdict.DIFFERS, 7, Kind.REAL).lsb is None
+    lost = replace(far, difference=None, verdict=Verdict.MISSING)
+    assert lost.excess == math.inf
+    assert far.worst(lost).verdict is Verdict.MISSING
+    assert far.worst(lost).difference == far.difference
+
+
+def test_names_are_shortened_for_people_only() -> None:
+    assert short("a") == "a"
+    assert short("a/Relu;b/Add;c") == "a/Relu;…"
+    assert len(short("x" * 200)) == 60
+    assert short("x" * 200 + "end").endswith("end")
+
+
+def test_the_function_is_there_however_often_it_is_used() -> None:
+    code = """
+import relayout
+m = b'TFL3'
+for _ in range(2):
+    try:
+        relayout.verify(b"", b"")
+    except relayout.ReadError:
+        pass
+assert callable(relayout.verify)
+import sys
+print([m for m in ("onnxruntime", "ai_edge_litert", "rich") if m in sys.modules])
+"""
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert result.stdout == "[]\n"
+    assert relayout.ReadError
