@@ -26,6 +26,7 @@ LEVELS = (
     ("rewrite",),
     ("reports", "verification"),
     ("pipeline",),
+    ("passes",),
     ("__init__",),
     ("cli",),
     ("__main__",),

@@ -37,17 +37,21 @@ class Result:
         model: the result.
         report: Transposes and bytes before, after and at least, layouts, reasons.
         plan: the choice and its certificate for `relayout check`, as JSON types.
+        untouched: the source itself, where nothing was to be won: it is given back as it was.
     """
 
     model: ir.Model
     report: Report
     plan: dict[str, Any]
+    untouched: Path | onnx.ModelProto | None = None
 
     @property
     def proto(self) -> onnx.ModelProto:
         """The result as ONNX's protobuf, with all weights in memory."""
         from relayout.formats.onnx import to_proto
 
+        if self.untouched is not None and not isinstance(self.untouched, Path):
+            return type(self.untouched).FromString(self.untouched.SerializeToString())
         return to_proto(self.model)
 
     def save(self, path: str | Path, *, external_data: bool | None = None) -> None:
@@ -60,8 +64,11 @@ class Result:
         Raises:
             WriteError: the model would not be valid, or the file cannot be written.
         """
-        from relayout.formats.onnx import check, write
+        from relayout.formats.onnx import check, copy, write
 
+        if isinstance(self.untouched, Path) and external_data is None:
+            copy(self.untouched, path)
+            return
         check(self.model)
         write(self.model, path, external_data=external_data)
 
@@ -101,7 +108,13 @@ def convert(
         fix_dims(model, dims)
     read_in = perf_counter() - began
     options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "opset": opset, "dequantize": dequantize}
-    return _relayout(model, options, time_limit, what_if, {"read": read_in})
+    own_format = not isinstance(source, ir.Model) and model.metadata_props.get("relayout.source_format") is None
+    asked = io == "convert" or layouts or dims
+    if asked or not own_format or (isinstance(source, str | Path) and model.meta.get("relayout.external_data")):
+        original = None
+    else:
+        original = Path(source) if isinstance(source, str | Path) else source
+    return _relayout(model, options, time_limit, what_if, {"read": read_in}, original)
 
 
 def optimize(
@@ -117,6 +130,18 @@ def optimize(
         ReadError: the file is not a model, or is damaged.
     """
     return convert(source, io="keep", dims=dims, time_limit=time_limit, what_if=what_if)
+
+
+def relayout_in_place(model: ir.Model) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Optimize an onnx-ir model in place: (Transposes, bytes) before and after.
+
+    Where nothing is to be won the model is not touched.
+    """
+    decided = plan(build(model))
+    before, after = (decided.source_count, decided.source_size), (len(decided.crossings), decided.size)
+    if before != after:
+        apply(model, decided)
+    return before, after
 
 
 def explain(source: str | Path | onnx.ModelProto | ir.Model, **options: Any) -> Report:
@@ -193,7 +218,12 @@ def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.
 
 
 def _relayout(
-    model: ir.Model, options: dict[str, Any], time_limit: float | None, what_if: bool, seconds: dict[str, float]
+    model: ir.Model,
+    options: dict[str, Any],
+    time_limit: float | None,
+    what_if: bool,
+    seconds: dict[str, float],
+    original: Any = None,
 ) -> Result:
     with _collector_paused():
         began = perf_counter()
@@ -203,6 +233,9 @@ def _relayout(
         found = report(decided, image_axes=image_axes, relaxed=relax(decided) if what_if else [])
         written = planfile.to_json(decided, options)
         seconds["plan"] = perf_counter() - began
+        if original is not None and (decided.size, len(decided.crossings)) == (decided.source_size, decided.source_count):
+            found = replace(found, operators=operators(model), seconds=seconds)
+            return Result(model, found, written, original)
         began = perf_counter()
         result = apply(model, decided)
         seconds["rewrite"] = perf_counter() - began

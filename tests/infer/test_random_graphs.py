@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 from infer.graphs import random_model
-from rules.law import run
+from running import run
 
 import relayout
 from relayout.infer import build, plan

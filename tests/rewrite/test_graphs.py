@@ -7,7 +7,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser, shape_inference
-from rules.law import run
+from running import run
 
 import relayout
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,7 @@ from relayout.infer.candidates import identity, repaired
 from relayout.rewrite import apply
 
 Array = NDArray[np.generic]
+Runner = Callable[[onnx.ModelProto, Mapping[str, Array]], list[Array]]
 MOST = 12
 """Orders tried per case."""
 
@@ -66,44 +67,54 @@ class Case:
     def results(self) -> list[str]:
         return [f"out{i}" for i in range(self.outputs)] if isinstance(self.outputs, int) else list(self.outputs)
 
-    def model(self) -> onnx.ModelProto:
-        nodes, inputs, shapes = [], [], []
+    def prepared(self) -> tuple[onnx.ModelProto, dict[str, Array]]:
+        """The model, all shapes known, and what it is fed."""
+        model, feed = self.bare(), {name: array for name, array in self.arrays.items() if name not in self.constants}
+        if self.split:
+            model, feed = parted_inputs(model, feed)
+        return typed(shape_inference.infer_shapes(model, data_prop=True), feed, fixed=not self.dynamic), feed
+
+    def bare(self) -> onnx.ModelProto:
+        inputs = []
         for name, array in self.arrays.items():
-            if name in self.constants:
-                continue
-            parts = [part for extent in array.shape for part in parted(extent)]
-            given = name
-            if self.split and len(parts) > array.ndim:
-                given = f"{name}_parts"
-                nodes.append(helper.make_node("Reshape", [given, f"{name}_shape"], [name]))
-                shapes.append(numpy_helper.from_array(np.array(array.shape, np.int64), f"{name}_shape"))
             dims = [f"{name}{axis}" for axis in range(array.ndim)] if self.dynamic else array.shape
             dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
-            inputs.append(helper.make_tensor_value_info(given, dtype, dims if given == name else parts))
+            if name not in self.constants:
+                inputs.append(helper.make_tensor_value_info(name, dtype, dims))
         names = [name if array is not None else "" for name, array in self.inputs.items()]
-        nodes.append(
-            helper.make_node(self.op_type, names, self.results, name="node", domain=self.domain, **self.attributes)
-        )
+        node = helper.make_node(self.op_type, names, self.results, name="node", domain=self.domain, **self.attributes)
         constants = [numpy_helper.from_array(self.arrays[name], name) for name in self.constants]
         outputs = [helper.make_empty_tensor_value_info(name) for name in self.results if name]
-        graph = helper.make_graph(nodes, "case", inputs, outputs, constants + shapes)
+        graph = helper.make_graph([node], "case", inputs, outputs, constants)
         imports = [helper.make_opsetid("", self.opset)]
         if self.domain:
             imports.append(helper.make_opsetid(self.domain, 1))
-        model = helper.make_model(graph, opset_imports=imports, ir_version=10 if self.opset < 25 else 13 if self.opset < 28 else 14)
-        return typed(shape_inference.infer_shapes(model, data_prop=True), self.feed(), fixed=not self.dynamic)
+        return helper.make_model(
+            graph, opset_imports=imports, ir_version=10 if self.opset < 25 else 13 + (self.opset > 27)
+        )
 
-    def feed(self) -> dict[str, Array]:
-        found = {}
-        for name, array in self.arrays.items():
-            parts = [part for extent in array.shape for part in parted(extent)]
-            if name in self.constants:
-                continue
-            if self.split and len(parts) > array.ndim:
-                found[f"{name}_parts"] = array.reshape(parts)
-            else:
-                found[name] = array
-        return found
+
+def parted_inputs(model: onnx.ModelProto, feed: Mapping[str, Array]) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The model with a Reshape before every input whose extents divide, so that its axes may lie in pieces."""
+    found, reshapes = dict(feed), []
+    for value in model.graph.input:
+        array = feed[value.name]
+        parts = [part for extent in array.shape for part in parted(extent)]
+        if len(parts) == array.ndim or not array.size:
+            continue
+        whole, value.name = value.name, f"{value.name}_parts"
+        found[value.name] = found.pop(whole).reshape(parts)
+        value.type.tensor_type.shape.CopyFrom(shape_of(parts))
+        model.graph.initializer.append(numpy_helper.from_array(np.array(array.shape, np.int64), f"{whole}_shape"))
+        reshapes.append(helper.make_node("Reshape", [value.name, f"{whole}_shape"], [whole]))
+    nodes = [*reshapes, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model, found
+
+
+def shape_of(extents: Sequence[int]) -> onnx.TensorShapeProto:
+    return helper.make_tensor_type_proto(TensorProto.FLOAT, extents).tensor_type.shape
 
 
 def parted(extent: int) -> list[int]:
@@ -112,9 +123,11 @@ def parted(extent: int) -> list[int]:
     return [extent] if least is None else [least, extent // least]
 
 
-def typed(model: onnx.ModelProto, feed: Mapping[str, Array], *, fixed: bool = True) -> onnx.ModelProto:
+def typed(
+    model: onnx.ModelProto, feed: Mapping[str, Array], *, fixed: bool = True, run: Runner | None = None
+) -> onnx.ModelProto:
     """Outputs whose shape ONNX does not infer take it from a run."""
-    results = run(model, feed)
+    results = (run or with_runtime)(model, feed)
     for value, array in zip(model.graph.output, results, strict=True):
         inferred = value.type.tensor_type
         if not fixed and inferred.HasField("shape"):
@@ -128,9 +141,9 @@ KNOWN_TO_RUNTIME = 27
 """The newest opset that ONNX Runtime loads; what is newer runs in ONNX's own reference."""
 
 
-def run(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
+def with_runtime(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
     if model.opset_import[0].version > KNOWN_TO_RUNTIME:
-        return refer(model, feed)
+        return with_reference(model, feed)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -139,13 +152,13 @@ def run(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
     return [np.asarray(array) for array in session.run(None, dict(feed))]
 
 
-def refer(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
+def with_reference(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
     with np.errstate(all="ignore"):
         return [np.asarray(array) for array in ReferenceEvaluator(model).run(None, dict(feed))]
 
 
 def labels(site: Site, most: int) -> list[Label]:
-    """The source's order and others that the signature allows: all, or a random selection of them."""
+    """The source's order and others that the signature allows, all different: every one, or a random selection."""
     everything = tuple(range(len(site.factors)))
     if math.factorial(len(everything)) <= most:
         orders = list(itertools.permutations(everything))
@@ -153,10 +166,12 @@ def labels(site: Site, most: int) -> list[Label]:
         draw = random.Random(0)
         orders = [everything, *(tuple(draw.sample(everything, len(everything))) for _ in range(4 * most))]
     if site.signature.variants:
-        variants = range(len(site.signature.variants))
-        return [Label(order, variant) for order in orders[: max(1, most // len(variants))] for variant in variants]
-    allowed = dict.fromkeys(repaired(site, order) for order in orders)
-    return [Label(order) for order in allowed if repaired(site, order) == order][:most]
+        drawn = [Label(order, variant) for order in orders for variant in range(len(site.signature.variants))]
+    else:
+        allowed = dict.fromkeys(repaired(site, order) for order in orders)
+        drawn = [Label(order) for order in allowed if repaired(site, order) == order]
+    different = {tuple(placed(site, label, port) for port in site.ports): label for label in reversed(drawn)}
+    return list(different.values())[::-1][:most]
 
 
 def relaid(array: Array, source: Form, stored: Form, extents: list[int]) -> Array:
@@ -173,22 +188,29 @@ def position_of(sites: Sites) -> int:
     return position
 
 
-def parted_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with a Reshape behind every output whose axes the node holds in pieces: an interface axis is whole."""
+def parted_outputs(model: onnx.ModelProto, run: Runner, feed: Mapping[str, Array]) -> onnx.ModelProto:
+    """The model with a Reshape behind every output whose axes may lie in pieces: an interface axis is whole."""
+    for value, array in zip(model.graph.output, run(model, feed), strict=True):
+        if array.size:
+            _part(model, value, [part for extent in array.shape for part in parted(extent)])
     sites = build(ir.from_proto(model), keep_interface=False)
-    for port in sites.sites[position_of(sites)].ports:
-        root = port.view.root
-        if not port.output or len(root.factors) <= len([dim for dim in root.logical if dim]):
-            continue
-        (value,) = [value for value in model.graph.output if value.name == root.value.name]
-        whole, parts = value.name, f"{value.name}_parts"
-        shape = [extent.number for extent in root.extents]
-        model.graph.value_info.append(value)
-        value.name = parts
-        value.type.tensor_type.shape.CopyFrom(helper.make_tensor_type_proto(1, shape).tensor_type.shape)
-        model.graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), f"{parts}_shape"))
-        model.graph.node.append(helper.make_node("Reshape", [whole, f"{parts}_shape"], [parts]))
+    views = {value.name: view for value, view in sites.views.items()}
+    for value in model.graph.output:
+        view = views[value.name]
+        if any(len(dim) > 1 for dim in view.form):
+            factors = [factor for dim in view.form for factor in dim]
+            _part(model, value, [view.root.extents[factor].number for factor in factors])
     return model
+
+
+def _part(model: onnx.ModelProto, value: onnx.ValueInfoProto, parts: list[int]) -> None:
+    if len(parts) == len(value.type.tensor_type.shape.dim) or 0 in parts:
+        return
+    model.graph.value_info.append(value)
+    whole, value.name = value.name, f"{value.name}_parts"
+    value.type.tensor_type.shape.CopyFrom(shape_of(parts))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(parts, np.int64), f"{value.name}_shape"))
+    model.graph.node.append(helper.make_node("Reshape", [whole, f"{value.name}_shape"], [value.name]))
 
 
 @dataclass(frozen=True)
@@ -200,12 +222,13 @@ class Chosen:
 
 
 Tried = tuple[str, list[Array], list[Array]]
-Runner = Callable[[onnx.ModelProto, Mapping[str, Array]], list[Array]]
 
 
-def forced(model: onnx.ModelProto, feed: Mapping[str, Array], most: int = MOST, run: Runner = run) -> Iterator[Tried]:
+def forced(
+    model: onnx.ModelProto, feed: Mapping[str, Array], most: int = MOST, run: Runner = with_runtime
+) -> Iterator[Tried]:
     """For each label of the one node: (the label, expected outputs, outputs of the rewritten model)."""
-    source = parted_outputs(model)
+    source = parted_outputs(model, run, feed) if any(node.op_type == "Reshape" for node in model.graph.node) else model
     original = run(source, feed)
     first = build(ir.from_proto(source), keep_interface=False)
     position = position_of(first)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from rules.cases import cases
-from rules.law import Case, forced, holds
 
 from relayout.rules import registry
+from rules.cases import cases
+from rules.law import Case, forced, holds
 
 VIEWS = {"Transpose", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 """Views are held by the tests of infer and rewrite: they are no nodes of the problem."""
@@ -14,7 +14,7 @@ VIEWS = {"Transpose", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 
 @pytest.mark.parametrize("case", cases(), ids=str)
 def test_run_of_relaid_equals_relaid_run(case: Case) -> None:
-    found = list(forced(case.model(), case.feed()))
+    found = list(forced(*case.prepared()))
     assert found
     for tried in found:
         holds(tried)

@@ -60,7 +60,12 @@ def odd(domain: str, op_type: str, draw: random.Random) -> Operator:
     inputs = [operand(f"i{slot}", draw) for slot in range(draw.randrange(10))]
     outputs = [operand(f"o{slot}", draw) or ir.Value(name="") for slot in range(draw.randrange(1, 5))]
     chosen = [name for name in ATTRIBUTES if draw.random() < 0.3]
-    attributes = [ir.convenience.convert_attribute(name, value) for name in chosen for value in [draw.choice(ATTRIBUTES[name])] if value != []]
+    attributes = [
+        ir.convenience.convert_attribute(name, value)
+        for name in chosen
+        for value in [draw.choice(ATTRIBUTES[name])]
+        if value != []
+    ]
     node = ir.Node(domain, op_type, inputs, attributes, outputs=outputs)
 
     def shape(value: ir.Value | None) -> tuple[Dim, ...] | None:
@@ -96,7 +101,7 @@ def test_odd_nodes_are_barriers_or_fit(key: tuple[str, str]) -> None:
 
 
 def fits(signature: Signature, operator: Operator) -> None:
-    """As many letters as dimensions everywhere, constraints on letters that occur, and changes that can be asked for."""
+    """As many letters as dimensions everywhere, and changes that can be asked for."""
     for given, shapes in ((signature.inputs, operator.inputs), (signature.outputs, operator.outputs)):
         for letters, shape in zip(given, shapes, strict=True):
             assert letters is None or (shape is not None and len(letters) == len(shape))

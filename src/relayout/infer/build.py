@@ -16,6 +16,7 @@ from relayout.layout.layout import Layout
 from relayout.rules import (
     Changes,
     Letters,
+    Nested,
     Operator,
     Permuted,
     Placement,
@@ -68,31 +69,36 @@ class _Builder:
         self.graph = model.graph
         self.keep = keep_interface
         self.layouts = layouts
-        self.versions = dict(model.opset_imports) if hasattr(model, "opset_imports") else {}
         self.sites = Sites(model.graph)
+        self.scope = model.graph
+        self.runs = 1
+        self.moves: list[tuple[str, View, View]] = []
         self.unknown = 0
 
     def run(self) -> None:
         self._check_pins()
         for value in self.graph.inputs:
-            root = self._root(value, constant=False)
-            self._interface(value, root, output=True)
-        for value in self.graph.initializers.values():
-            if value not in self.sites.views:
-                self._root(value, constant=True)
-        moves: list[tuple[str, View, View]] = []
-        for node in self.graph:
-            self._node(node, moves)
+            self._interface(value, self._root(value, constant=False), output=True)
+        self._inside(self.graph)
         for slot, value in enumerate(self.graph.outputs):
-            if value is not None:
-                self._interface(value, self._view(value), output=False, slot=slot)
+            self._interface(value, self._view(value), output=False, slot=slot)
         for root in self.sites.roots:
             root.number()
         for site in self.sites.sites:
             site.number()
-        for name, before, after in moves:
+        for name, before, after in self.moves:
             if not before.root.constant and order_of(before.form) != order_of(after.form):
                 self.sites.moves.append((name, before.root))
+
+    def _inside(self, graph: ir.Graph) -> None:
+        """Everything in a graph but its inputs and outputs."""
+        outer, self.scope = self.scope, graph
+        for value in graph.initializers.values():
+            if value not in self.sites.views:
+                self._root(value, constant=True)
+        for node in graph:
+            self._node(node)
+        self.scope = outer
 
     # Values
 
@@ -116,7 +122,7 @@ class _Builder:
         if shape is None:
             self.unknown += 1
             shape = (f"?{self.unknown}",)
-        root = Root(len(self.sites.roots), value, tuple(Piece(Extent.of(dim)) for dim in shape), constant)
+        root = Root(len(self.sites.roots), value, tuple(Piece(Extent.of(dim)) for dim in shape), constant, self.scope, self.runs)
         self.sites.roots.append(root)
         view = View(root, tuple((piece,) for piece in root.dims))
         self._name(value, view)
@@ -129,6 +135,10 @@ class _Builder:
     def _view(self, value: ir.Value) -> View:
         found = self.sites.views.get(value)
         return found if found is not None else self._root(value, constant=value.const_value is not None)
+
+    def _add(self, site: Site) -> None:
+        site.graph = self.scope
+        self.sites.sites.append(site)
 
     # The interface and pins
 
@@ -168,7 +178,7 @@ class _Builder:
         signature = Signature((letters,), (letters,), whole=frozenset(letters), variants=pinned)
         kind = "input" if output else "output"
         port = Port(view, letters, output, slot)
-        self.sites.sites.append(Site(f"{kind} {value.name}", None, signature, [port], kind, whole=set(letters)))
+        self._add(Site(f"{kind} {value.name}", None, signature, [port], kind, whole=set(letters)))
 
     def _pin_inside(self, value: ir.Value) -> None:
         """Store an interior value as asked: its producer writes to the pin, its readers read from it."""
@@ -182,11 +192,11 @@ class _Builder:
         self.sites.originals[before.root].remove(value)
         after = self._root(value, constant=False)
         ports = [Port(before, letters, False, 0), Port(after, letters, True, 0)]
-        self.sites.sites.append(Site(f"pin {value.name}", None, signature, ports, "pin", whole=set(letters)))
+        self._add(Site(f"pin {value.name}", None, signature, ports, "pin", whole=set(letters)))
 
     # Nodes
 
-    def _node(self, node: ir.Node, moves: list[tuple[str, View, View]]) -> None:
+    def _node(self, node: ir.Node) -> None:
         inputs = [None if value is None else self._view(value) for value in node.inputs]
         operator = Operator(
             node,
@@ -194,13 +204,16 @@ class _Builder:
             tuple(None if value is None else self._shape(value) for value in node.inputs),
             tuple(self._shape(value) for value in node.outputs),
         )
+        fact = facts(operator)
+        if isinstance(fact, Nested):
+            self._nested(node, fact, inputs)
+            return
         implicit = _captured(node)
-        fact = None if implicit else facts(operator)
         if isinstance(fact, Permuted | Regrouped) and inputs[0] is not None:
             if (view := self._as_view(fact, inputs[0])) is not None:
                 self._name(node.outputs[0], view)
                 if isinstance(fact, Permuted):
-                    moves.append((node.outputs[0].name or "", inputs[0], view))
+                    self.moves.append((node.outputs[0].name or "", inputs[0], view))
                 self._pin_inside(node.outputs[0])
                 return
             fact = self._barrier_signature(fact, inputs[0])
@@ -210,6 +223,42 @@ class _Builder:
         self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
         for value in node.outputs:
             self._pin_inside(value)
+
+    def _nested(self, node: ir.Node, fact: Nested, inputs: Sequence[View | None]) -> None:
+        """A node with subgraphs: the bodies' sites, then one site for the node and all ends of its bodies."""
+        graphs = tuple(node.attributes[body.attribute].as_graph() for body in fact.bodies)
+        ports: list[Port] = []
+        enter = Site(f"enter {node.op_type} {node.name or node.outputs[0].name}", None, Signature((), ()), [], "enter")
+        for number, (graph, body) in enumerate(zip(graphs, fact.bodies, strict=True)):
+            self._add(replace(enter, bodies=(graph,)))
+            outer, self.scope, runs, self.runs = self.scope, graph, self.runs, self.runs * fact.runs
+            given = [(value, self._root(value, constant=False)) for value in graph.inputs]
+            self._inside(graph)
+            read = [self._view(value) for value in graph.outputs]
+            self.scope, self.runs = outer, runs
+            ports += self._ends([view for _, view in given], body.inputs, True, number)
+            ports += self._ends(read, body.outputs, False, number)
+        outputs = [self._root(value, constant=False) for value in node.outputs]
+        ports += self._ends(inputs, fact.signature.inputs, False) + self._ends(outputs, fact.signature.outputs, True)
+        name = f"{node.op_type} {node.name or node.outputs[0].name}"
+        # What is carried as one value is a site of its own: values that a node carries side by side do not depend on
+        # each other's orders.
+        for letters in dict.fromkeys(port.letters for port in ports if not port.pinned):
+            carried = [port for port in ports if not port.pinned and port.letters == letters]
+            border = Site(name, None, Signature((), (letters,)), carried, "border")
+            self._carried(border)
+            self._add(border)
+        kept = [port for port in ports if port.pinned]
+        self._add(Site(name, node, Signature((), ()), kept, bodies=graphs, carried=tuple(ports)))
+
+    def _ends(
+        self, views: Sequence[View | None], given: Sequence[Letters | None], output: bool, body: int = -1
+    ) -> list[Port]:
+        return [
+            Port(view, axis_letters(len(view.dims)) if letters is None else letters, output, slot, letters is None, body)
+            for slot, (view, letters) in enumerate(zip(views, given, strict=False))
+            if view is not None
+        ]
 
     def _as_view(self, fact: Permuted | Regrouped, view: View) -> View | None:
         if isinstance(fact, Permuted):
@@ -259,11 +308,15 @@ class _Builder:
                     ports.append(Port(view, letters or axis_letters(len(view.dims)), output, slot, pinned))
         ports += [Port(view, axis_letters(len(view.dims)), False, -1, pinned=True) for view in implicit]
         site = Site(f"{node.op_type} {node.name or node.outputs[0].name}", node, signature, ports, reason=reason)
-        site.whole = set(signature.whole)
-        for letter in signature.letters:
+        self._carried(site)
+        self._add(site)
+
+    def _carried(self, site: Site) -> None:
+        """Carry splits along the site's axes; an axis whose splits do not agree is held together."""
+        site.whole = set(site.signature.whole)
+        for letter in site.signature.letters:
             if letter not in site.whole and not self._carry(site, letter):
                 site.whole.add(letter)
-        self.sites.sites.append(site)
 
     def _carry(self, site: Site, letter: str) -> bool:
         """Link a letter's factors on all operands that hold more than one element of it."""

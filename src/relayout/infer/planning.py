@@ -117,8 +117,8 @@ class Plan:
 
 
 def size_of(root: Root, dims: Mapping[str, int]) -> int:
-    """Bytes of a value; a dynamic dimension counts as `dims[name]`, or 1."""
-    count = math.prod(extent.value(dims) for extent in root.extents)
+    """Bytes that one Transpose of a value moves in an inference; a dynamic dimension counts as `dims[name]`, or 1."""
+    count = math.prod(extent.value(dims) for extent in root.extents) * root.runs
     dtype = root.value.dtype
     bits = 8 * 4 if dtype is None else round(dtype.itemsize * 8)
     return math.ceil(count * bits / 8)

@@ -24,12 +24,25 @@ Form = tuple[tuple[int, ...], ...]
 
 @dataclass(eq=False)
 class Root:
-    """A value that is computed or given: what can be stored in one order or another."""
+    """A value that is computed or given: what can be stored in one order or another.
+
+    Args:
+        index: position among all roots.
+        value: the value.
+        dims: its dimensions as pieces.
+        constant: whether it is known when the model is converted.
+        graph: the graph that it belongs to.
+        runs: how often that graph runs, where it is a loop's body.
+        factors: its factors in order, once all splits are known.
+        where: factor -> index.
+    """
 
     index: int
     value: ir.Value
     dims: tuple[Piece, ...]
     constant: bool
+    graph: ir.Graph
+    runs: int = 1
     factors: list[Piece] = field(default_factory=list)
     where: dict[Piece, int] = field(default_factory=dict)
 
@@ -84,7 +97,8 @@ class Port:
         view: the value.
         letters: the letter of each of its dimensions.
         output: whether the site gives the value.
-        slot: the operand's index at the node.
+        slot: the operand's index at the node, or at the body; -1 for a value that a subgraph captures.
+        body: which of the node's subgraphs it is an input (`output` is set: the site gives it) or output of; -1: none.
         pinned: it keeps the source's order, whatever the node does.
     """
 
@@ -93,6 +107,7 @@ class Port:
     output: bool
     slot: int
     pinned: bool = False
+    body: int = -1
     factors: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def dims(self, letter: str) -> tuple[int, ...]:
@@ -112,12 +127,16 @@ class Port:
 class Site:
     """A node, or an end of the interface, with its signature.
 
+    A node that runs subgraphs follows the sites of its bodies. Each value that it carries across their borders is a
+    `border` site, whose ports are that value's ends on all sides; an `enter` site stands before each body.
+
     Args:
         name: how reports call it.
         node: the node; None for the interface and for a pin.
         signature: its axes; letters of pinned ports are not in it.
         ports: the operands that are laid out.
-        kind: `node`, `input`, `output` or `pin`.
+        kind: `node`, `input`, `output`, `pin`, `enter` or `border`.
+        graph: the graph that it belongs to.
         reason: why it is a barrier, if it is one.
         placed: what `candidates.placed` found, by label and port.
     """
@@ -128,6 +147,9 @@ class Site:
     ports: list[Port]
     kind: str = "node"
     reason: str = ""
+    graph: ir.Graph | None = None
+    bodies: tuple[ir.Graph, ...] = ()
+    carried: tuple[Port, ...] = ()
     whole: set[str] = field(default_factory=set)
     factors: list[tuple[str, int]] = field(default_factory=list)
     placed: dict[tuple[Any, Port], Any] = field(default_factory=dict, repr=False)

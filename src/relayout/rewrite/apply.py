@@ -30,130 +30,164 @@ class _Rewrite:
         kept = {site.node.name for site in plan.sites.sites if site.node is not None}
         self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}))
         self.forms = forms(plan)
-        self.results: list[tuple[ir.Value, ir.Value]] = []
+        self.labels = dict(zip(plan.sites.sites, plan.labels, strict=True))
+        self.results: dict[ir.Graph, list[tuple[int, ir.Value]]] = {}
+        self.entries: dict[ir.Graph, list[Port]] = {}
+        for site in plan.sites.sites:
+            for port in site.carried:
+                if port.body >= 0 and port.output:
+                    self.entries.setdefault(site.bodies[port.body], []).append(port)
 
     def run(self) -> ir.Model:
         self._claim_names()
         self._take_apart()
-        for site, label in zip(self.plan.sites.sites, self.plan.labels, strict=True):
-            getattr(self, f"_{site.kind}")(site, label)
+        for site in self.plan.sites.sites:
+            getattr(self, f"_{site.kind}")(site)
         self._put_together()
         return self.model
 
     def _claim_names(self) -> None:
         """Values that stay where they are keep their names before any new value can take them."""
         names = self.storage.names.taken
-        for site, label in zip(self.plan.sites.sites, self.plan.labels, strict=True):
+        for site in self.plan.sites.sites:
             for port in site.ports:
                 value = port.view.root.value
                 if port.output and value.name and self.forms[port] == port.view.root.logical:
                     names.add(value.name)
-        for root in self.plan.sites.roots:
-            if root.constant and root.value.name:
-                names.add(root.value.name)
+            if site.reason:
+                names.update(value.name for node in _nested(site.node) for value in node.outputs if value.name)
+        names.update(root.value.name for root in self.plan.sites.roots if root.constant and root.value.name)
 
     def _take_apart(self) -> None:
-        nodes = list(self.graph)
-        self.outputs = list(self.graph.outputs)
-        self.graph.outputs.clear()
-        self.nested = {site.node: _nested_uses(site.node) for site in self.plan.sites.sites if site.node is not None}
-        for node in nodes:
-            self.graph.remove(node)
+        graphs = [self.graph, *(graph for site in self.plan.sites.sites for graph in site.bodies)]
+        self.graphs = list(dict.fromkeys(graphs))
+        self.captures = {site.node: _nested_uses(site.node) for site in self.plan.sites.sites if site.reason}
+        self.outputs = {graph: list(graph.outputs) for graph in self.graphs}
+        for graph in self.graphs:
+            self.storage.nodes[graph] = []
+            self.storage.initializers[graph] = {}
+            self.results[graph] = []
+            graph.outputs.clear()
+        for graph in self.graphs:
+            for node in list(graph):
+                graph.remove(node)
 
     def _put_together(self) -> None:
-        self.graph.extend(self.storage.nodes)
-        results = {value for value, _ in self.results}
+        results = {value for _, value in self.results[self.graph]}
         reserved = {value.name for value in results}
-        for node in self.storage.nodes:
-            for value in node.outputs:
+        for graph in self.graphs:
+            nodes = self.storage.nodes[graph]
+            for value in (value for node in nodes for value in node.outputs):
                 if value.name in reserved and value not in results:
                     value.name = self.storage.names.unique(f"{value.name}__stored")
-        for value, original in self.results:
-            self.graph.outputs.append(value)
-            if value is not original and value.doc_string is None:
-                value.doc_string = original.doc_string
-        used = {value for node in self.graph.all_nodes() for value in node.inputs} | set(self.graph.outputs)
-        wanted = self.storage.initializers
-        kept = set(self.graph.inputs)
-        for name, value in list(self.graph.initializers.items()):
+            graph.extend(nodes)
+            for _, value in sorted(self.results[graph], key=lambda item: item[0]):
+                graph.outputs.append(value)
+        used = {value for node in self.graph.all_nodes() for value in node.inputs}
+        used.update(value for graph in self.graphs for value in graph.outputs)
+        for graph in self.graphs:
+            self._keep_initializers(graph, used)
+
+    def _keep_initializers(self, graph: ir.Graph, used: set[ir.Value | None]) -> None:
+        wanted = self.storage.initializers[graph]
+        kept = set(graph.inputs)
+        for name, value in list(graph.initializers.items()):
             if value not in kept and (name not in wanted or value not in used):
-                del self.graph.initializers[name]
+                del graph.initializers[name]
         for name, value in wanted.items():
-            if name not in self.graph.initializers and value in used:
-                self.graph.register_initializer(value)
+            if name not in graph.initializers and value in used:
+                graph.register_initializer(value)
 
     # One method a kind of site
 
-    def _input(self, site: Site, label: Label) -> None:
+    def _input(self, site: Site) -> None:
         (port,) = site.ports
-        form = self.forms[port]
-        self._give(port.view.root, form)
+        self._give(port)
 
-    def _output(self, site: Site, label: Label) -> None:
+    def _output(self, site: Site) -> None:
         (port,) = site.ports
-        original = self.outputs[port.slot]
-        value = self.storage.get(port.view.root, self.forms[port])
-        taken = value.is_graph_input() or value.const_value is not None or any(value is given for given, _ in self.results)
-        if taken and not (value is original and not any(value is given for given, _ in self.results)):
-            output = ir.Value(name=original.name, type=value.type, shape=value.shape)
-            name = self.storage.names.unique(f"{original.name}/Identity")
-            self.storage.nodes.append(ir.Node("", "Identity", [value], outputs=[output], name=name))
-            value = output
+        original = self.outputs[self.graph][port.slot]
+        value = self._result(self.graph, port, original)
         value.name = original.name
+        value.doc_string = value.doc_string or original.doc_string
         value.metadata_props.update({k: v for k, v in original.metadata_props.items() if k not in value.metadata_props})
         self.storage.describe(value, port.view.root, self.forms[port])
-        self.results.append((value, original))
 
-    def _pin(self, site: Site, label: Label) -> None:
+    def _pin(self, site: Site) -> None:
         """The value after a pin is the value before it, in the pin's order."""
         before, after = site.ports
-        form = self.forms[before]
-        value = self.storage.get(before.view.root, form)
-        into = self.forms[after]
-        self.storage.describe(value, after.view.root, into)
-        self.storage.put(after.view.root, into, value)
+        value = self.storage.get(before.view.root, self.forms[before])
+        self.storage.describe(value, after.view.root, self.forms[after])
+        self.storage.put(after.view.root, self.forms[after], value)
 
-    def _node(self, site: Site, label: Label) -> None:
+    def _enter(self, site: Site) -> None:
+        """The inputs of a body are given where the body begins."""
+        (graph,) = site.bodies
+        for port in self.entries.get(graph, []):
+            self._give(port)
+
+    def _border(self, site: Site) -> None:
+        """The node itself, which follows, reads and gives what is carried."""
+
+    def _node(self, site: Site) -> None:
         node = site.node
-        assert node is not None
-        moved = any(self.forms[port] != port.view.form for port in site.ports)
-        for port in site.ports:
-            if not port.output:
-                self._read(site, label, port)
-        changes = site.signature.changes(_placement(site, label, node)) if moved else Changes()
-        self._change(node, changes)
-        self.storage.nodes.append(node)
-        for port in site.ports:
-            if port.output:
-                form = self.forms[port]
+        assert node is not None and site.graph is not None
+        for port in site.carried or site.ports:
+            if port.body >= 0 and not port.output:
+                graph = site.bodies[port.body]
+                self._result(graph, port, self.outputs[graph][port.slot])
+            elif not port.output:
+                self._read(site, port)
+        changes = Changes()
+        if not site.carried and any(self.forms[port] != port.view.form for port in site.ports):
+            changes = site.signature.changes(_placement(site, self.labels[site], node))
+        self._change(site.graph, node, changes)
+        self.storage.nodes[site.graph].append(node)
+        for port in site.carried or site.ports:
+            if port.output and port.body < 0:
                 if port.slot in changes.gathered_outputs:
-                    value = self._restored(node.outputs[port.slot], *changes.gathered_outputs[port.slot])
-                    self.storage.put(port.view.root, form, value)
+                    value = self._restored(site.graph, node.outputs[port.slot], *changes.gathered_outputs[port.slot])
+                    self.storage.put(port.view.root, self.forms[port], value)
                 else:
-                    self._give(port.view.root, form)
+                    self._give(port)
 
-    def _read(self, site: Site, label: Label, port: Port) -> None:
+    def _result(self, graph: ir.Graph, port: Port, original: ir.Value) -> ir.Value:
+        """The value that a graph gives as an output: its own, and given once."""
+        root = port.view.root
+        value = self.storage.get(root, self.forms[port])
+        outer = root.graph is not graph or value.is_graph_input() or value.const_value is not None
+        if (outer and value is not original) or any(value is other for _, other in self.results[graph]):
+            name = original.name if graph is self.graph else self.storage.names.unique(f"{original.name}__out")
+            output = ir.Value(name=name, type=value.type, shape=value.shape)
+            node_name = self.storage.names.unique(f"{name}/Identity")
+            self.storage.nodes[graph].append(ir.Node("", "Identity", [value], outputs=[output], name=node_name))
+            value = output
+        self.results[graph].append((port.slot, value))
+        return value
+
+    def _read(self, site: Site, port: Port) -> None:
         assert site.node is not None
         value = self.storage.get(port.view.root, self.forms[port])
         if port.slot >= 0:
             site.node.replace_input_with(port.slot, value)
             return
-        for user, slot, read in self.nested[site.node]:
+        for user, slot, read in self.captures[site.node]:
             if self.plan.sites.views.get(read) is port.view:
                 user.replace_input_with(slot, value)
 
-    def _give(self, root: Root, form: Form) -> None:
-        """The producer's own value holds `root` in `form`; it gets a name of its own where that is not the source's."""
+    def _give(self, port: Port) -> None:
+        """The producer's own value holds its root as planned; it gets a name of its own where that is not the source's."""
+        root, form = port.view.root, self.forms[port]
         value = root.value
         if form != root.logical:
-            if not value.is_graph_input():
+            if root.graph is not self.graph or not value.is_graph_input():
                 value.name = self.storage.names.unique(self.storage.name(root, form))
             self.storage.describe(value, root, form)
         elif len(self.plan.sites.originals.get(root, [])) > 1:
             self.storage.describe(value, root, form)
         self.storage.put(root, form, value)
 
-    def _change(self, node: ir.Node, changes: Changes) -> None:
+    def _change(self, graph: ir.Graph, node: ir.Node, changes: Changes) -> None:
         for name, attribute in changes.attributes.items():
             node.attributes.pop(name, None)
             if attribute is not None:
@@ -166,12 +200,12 @@ class _Rewrite:
             stem = f"{node.name or node.outputs[0].name}/{slot}"
             node.replace_input_with(slot, None if array is None else self.storage.constant(stem, array))
         for slot, (axis, indices) in changes.gathered.items():
-            self._follow(node, slot, axis, indices)
+            self._follow(graph, node, slot, axis, indices)
         while changes.inputs and node.inputs[-1] is None:
             node.resize_inputs(len(node.inputs) - 1)
 
 
-    def _follow(self, node: ir.Node, slot: int, axis: int, indices: tuple[int, ...]) -> None:
+    def _follow(self, graph: ir.Graph, node: ir.Node, slot: int, axis: int, indices: tuple[int, ...]) -> None:
         """A parameter with its items in the new order: folded, or a Gather."""
         value = node.inputs[slot]
         assert value is not None
@@ -180,20 +214,21 @@ class _Rewrite:
             followed = self.storage.constant(stem, np.take(value.const_value.numpy(), indices, axis))
         else:
             followed = ir.Value(name=self.storage.names.unique(stem), type=value.type, shape=value.shape)
-            self._gather(value, followed, axis, indices)
+            self._gather(graph, value, followed, axis, indices)
         node.replace_input_with(slot, followed)
 
-    def _restored(self, output: ir.Value, axis: int, indices: tuple[int, ...]) -> ir.Value:
+    def _restored(self, graph: ir.Graph, output: ir.Value, axis: int, indices: tuple[int, ...]) -> ir.Value:
         """An output with its items back in the source's order: it takes the source's name."""
         restored = ir.Value(name=output.name, type=output.type, shape=output.shape)
         output.name = self.storage.names.unique(f"{output.name}__stored")
-        self._gather(output, restored, axis, indices)
+        self._gather(graph, output, restored, axis, indices)
         return restored
 
-    def _gather(self, value: ir.Value, output: ir.Value, axis: int, indices: tuple[int, ...]) -> None:
+    def _gather(self, graph: ir.Graph, value: ir.Value, output: ir.Value, axis: int, indices: tuple[int, ...]) -> None:
         items = self.storage.constant(f"{output.name}/items", np.array(indices, np.int64))
         name = self.storage.names.unique(f"{output.name}/Gather")
-        self.storage.nodes.append(ir.Node("", "Gather", [value, items], [ir.AttrInt64("axis", axis)], outputs=[output], name=name))
+        attributes = [ir.AttrInt64("axis", axis)]
+        self.storage.nodes[graph].append(ir.Node("", "Gather", [value, items], attributes, outputs=[output], name=name))
 
 
 def forms(plan: Plan) -> dict[Port, Form]:
@@ -229,13 +264,13 @@ def _placement(site: Site, label: Label, node: ir.Node) -> Placement:
     return Placement(tuple(dims[False]), tuple(dims[True]))  # type: ignore[arg-type]
 
 
-def _nested_uses(node: ir.Node) -> list[tuple[ir.Node, int, ir.Value]]:
+def _nested_uses(node: ir.Node | None) -> list[tuple[ir.Node, int, ir.Value]]:
     """Every use of a value by the nodes inside a node's subgraphs: (node, slot, value)."""
     return [(user, slot, value) for user in _nested(node) for slot, value in enumerate(user.inputs) if value is not None]
 
 
-def _nested(node: ir.Node) -> Iterator[ir.Node]:
-    for attribute in node.attributes.values():
+def _nested(node: ir.Node | None) -> Iterator[ir.Node]:
+    for attribute in node.attributes.values() if node is not None else ():
         graphs = []
         if attribute.type == ir.AttributeType.GRAPH:
             graphs = [attribute.as_graph()]

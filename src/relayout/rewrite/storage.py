@@ -45,14 +45,15 @@ class Storage:
     Args:
         sites: the source graph.
         names: taken names.
-        nodes: the result's nodes so far, in order; conversions are appended when they are first wanted.
-        initializers: the result's initializers.
+        nodes: graph -> the result's nodes so far, in order. A conversion is appended to the graph of its value when
+            it is first wanted: one that a subgraph wants of an outer value runs once, before the subgraph.
+        initializers: graph -> the result's initializers.
     """
 
     sites: Sites
     names: Names
-    nodes: list[ir.Node] = field(default_factory=list)
-    initializers: dict[str, ir.Value] = field(default_factory=dict)
+    nodes: dict[ir.Graph, list[ir.Node]] = field(default_factory=dict)
+    initializers: dict[ir.Graph, dict[str, ir.Value]] = field(default_factory=dict)
     stored: dict[tuple[Root, Form], ir.Value] = field(default_factory=dict)
     first: dict[tuple[Root, Order], Form] = field(default_factory=dict)
     given: dict[Root, Form] = field(default_factory=dict)
@@ -82,14 +83,14 @@ class Storage:
 
     def constant(self, name: str, array: NDArray[np.generic]) -> ir.Value:
         """A new initializer."""
-        return self._register(name, ir.Tensor(array), array.shape)
+        return self._register(self.sites.graph, name, ir.Tensor(array), array.shape)
 
     # Constants: re-laid at compile time, straight from the source to the target order.
 
     def _constant(self, root: Root, form: Form) -> ir.Value:
         if form == root.logical:
             assert root.value.name is not None
-            self.initializers[root.value.name] = root.value
+            self.initializers[root.graph][root.value.name] = root.value
             return root.value
         tensor = root.value.const_value
         assert tensor is not None
@@ -102,12 +103,12 @@ class Storage:
             return ir.Tensor(np.ascontiguousarray(array), dtype=tensor.dtype, shape=ir.Shape(shape))
 
         lazy = ir.LazyTensor(relaid, tensor.dtype, ir.Shape(shape))
-        return self._register(self.name(root, form), lazy, shape)
+        return self._register(root.graph, self.name(root, form), lazy, shape)
 
-    def _register(self, name: str, tensor: ir.TensorProtocol, shape: Sequence[int]) -> ir.Value:
+    def _register(self, graph: ir.Graph, name: str, tensor: ir.TensorProtocol, shape: Sequence[int]) -> ir.Value:
         name = self.names.unique(name)
         value = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
-        self.initializers[name] = value
+        self.initializers[graph][name] = value
         return value
 
     # Values that are computed: a Transpose for another order, a Reshape for another form.
@@ -148,7 +149,7 @@ class Storage:
         output = ir.Value(name=self.names.unique(name), type=root.value.type)
         self.describe(output, root, form)
         node = ir.Node("", op_type, inputs, attributes, outputs=[output], name=self.names.unique(f"{output.name}/{op_type}"))
-        self.nodes.append(node)
+        self.nodes[root.graph].append(node)
         self.put(root, form, output)
 
     def name(self, root: Root, form: Form) -> str:

@@ -2,13 +2,26 @@
 
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import KINDS, Rule, facts, registry, rule
-from relayout.rules.signature import Changes, Fact, Letters, Permuted, Placement, Regrouped, Signature, Variant
+from relayout.rules.signature import (
+    Body,
+    Changes,
+    Fact,
+    Letters,
+    Nested,
+    Permuted,
+    Placement,
+    Regrouped,
+    Signature,
+    Variant,
+)
 
 __all__ = [
     "KINDS",
+    "Body",
     "Changes",
     "Fact",
     "Letters",
+    "Nested",
     "Operator",
     "Permuted",
     "Placement",

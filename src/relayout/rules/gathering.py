@@ -137,7 +137,7 @@ def compress(operator: Operator) -> Fact:
 def one_hot(operator: Operator) -> Fact:
     """`i[*a *b] -> y[*a o *b]`: any order; the axis of the new one is renumbered."""
     rank = operator.rank()
-    if rank is None:
+    if rank is None or not operator.gives(0):
         return None
     letters = axis_letters(rank)
     axis = operator.int("axis", -1) % (rank + 1)

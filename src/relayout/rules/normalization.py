@@ -5,7 +5,7 @@ from __future__ import annotations
 from relayout.rules.convolution import spatial
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
-from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
+from relayout.rules.signature import Changes, Fact, Placement, Signature
 
 
 @rule("BatchNormalization", kind="layout-sensitive")
@@ -66,7 +66,9 @@ def over_last(operator: Operator, axis: int, scales: tuple[int, ...]) -> Signatu
     def changes(placement: Placement) -> Changes:
         return Changes({"axis": placement.axes(tail)[0]})
 
-    return Signature(operator.operands(given), operator.results(letters), block=frozenset(tail), tail=tail, changes=changes)
+    return Signature(
+        operator.operands(given), operator.results(letters), block=frozenset(tail), tail=tail, changes=changes
+    )
 
 
 @rule("LayerNormalization", "SimplifiedLayerNormalization", kind="axis attributes")

@@ -7,7 +7,7 @@ from relayout.rules.registry import rule
 from relayout.rules.signature import Fact
 
 
-@rule("If", "Loop", "Scan", "SequenceMap", kind="opaque")
+@rule("Scan", "SequenceMap", kind="opaque")
 def subgraphs(_: Operator) -> Fact:
     """Runs subgraphs, which see their operands in the source's order."""
     return None

@@ -98,7 +98,7 @@ def unique(operator: Operator) -> Fact:
         # Only where an element occurs depends on how the input is flattened.
         alone = in_order and not operator.gives(1) and not operator.gives(2)
         return Signature((letters,), (None, *others)) if alone else None
-    if in_order and rank > 1:
+    if not rank or (in_order and rank > 1):
         return None  # slices are compared in the order in which they lie
     axis = letters[operator.int("axis", 0) % rank]
     return Signature(

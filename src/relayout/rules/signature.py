@@ -167,5 +167,35 @@ class Regrouped:
     shape: tuple[Dim, ...]
 
 
-Fact = Signature | Permuted | Regrouped | None
+@dataclass(frozen=True)
+class Body:
+    """A subgraph of a node, with the letters of its own inputs and outputs.
+
+    Args:
+        attribute: the node's attribute that holds the graph.
+        inputs: letters of each of the body's inputs; None: it keeps its own order.
+        outputs: letters of each of the body's outputs.
+    """
+
+    attribute: str
+    inputs: tuple[Letters | None, ...]
+    outputs: tuple[Letters | None, ...]
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A node that runs subgraphs: letters are shared across the border, so that orders are chosen jointly.
+
+    Args:
+        signature: the node's own operands.
+        bodies: its subgraphs.
+        runs: how often the bodies run, where it is known; a price, no promise.
+    """
+
+    signature: Signature
+    bodies: tuple[Body, ...]
+    runs: int = 1
+
+
+Fact = Signature | Permuted | Regrouped | Nested | None
 """What a rule says of a node; None: nothing is known of it here, it is a barrier."""

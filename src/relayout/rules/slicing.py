@@ -154,7 +154,7 @@ def expand(operator: Operator) -> Fact:
         return Signature(
             inputs,
             (letters,),
-            frozenset(letters),
+            block=frozenset(letters),
             broadcast=True,
             changes=lambda p: Changes(gathered={1: (0, tuple(map(letters.index, p.letters(output=True))))}),
         )

@@ -20,7 +20,7 @@ def constant_of_shape(operator: Operator) -> Fact:
         return Signature(
             (None,),
             (letters,),
-            frozenset(letters),
+            block=frozenset(letters),
             changes=lambda p: Changes(gathered={0: (0, tuple(map(letters.index, p.letters(output=True))))}),
         )
 

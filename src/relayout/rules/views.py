@@ -45,4 +45,4 @@ def shape(operator: Operator) -> Fact:
         indices = tuple(placement.axis(letters[axis]) for axis in window)
         return Changes({"start": None, "end": None}, gathered_outputs={0: (0, indices)})
 
-    return Signature((letters,), (None,), whole=frozenset(letters), changes=changes)
+    return Signature((letters,), (None,), block=frozenset(letters), changes=changes)

@@ -102,7 +102,7 @@ def compare(
     ranges: list[tuple[float, float]] | None = None,
     *,
     seed: int = 0,
-    opset: int = 21,
+    opset: int | None = None,
     resize: dict[int, tuple[int, ...]] | None = None,
 ) -> list[Comparison]:
     """Import a model, run both, and compare output by output; shapes and types must be equal."""

@@ -21,6 +21,14 @@ def cases() -> tuple[Case, ...]:
 
 
 def _divides(case: Case) -> bool:
-    return not case.dynamic and all(a.size for a in case.arrays.values()) and case.opset >= RESHAPE_TAKES_A_SHAPE and any(
-        len(parted(extent)) > 1 for name, array in case.arrays.items() if name not in case.constants for extent in array.shape
+    return (
+        not case.dynamic
+        and all(a.size for a in case.arrays.values())
+        and case.opset >= RESHAPE_TAKES_A_SHAPE
+        and any(
+            len(parted(extent)) > 1
+            for name, array in case.arrays.items()
+            if name not in case.constants
+            for extent in array.shape
+        )
     )

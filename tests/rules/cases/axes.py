@@ -3,10 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+
 from rules.cases.making import X, f, i, ints, n, positive
 from rules.law import Case
 
-REDUCTIONS = "L1 L2 Max Mean Min Prod Sum SumSquare LogSumExp LogSum".split()
+REDUCTIONS = ["L1", "L2", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare", "LogSumExp", "LogSum"]
 
 
 def cases() -> Iterator[Case]:
@@ -60,6 +61,7 @@ def along() -> Iterator[Case]:
     for largest in (0, 1):
         yield Case("TopK", {"x": f(*X), "k": i(2)}, ("k",), {"axis": 1, "largest": largest}, outputs=2)
     yield Case("TopK", {"x": f(*X), "k": i(3)}, outputs=2)
+    yield Case("TopK", {"x": f(*X), "k": i(4)}, ("k",), {"axis": -2}, outputs=2)
     yield Case("TopK", {"x": f(*X)}, attributes={"axis": 2, "k": 3}, outputs=2, opset=9)
     yield Case("TopK", {"x": f(*X), "k": i(3)}, attributes={"axis": 2}, outputs=2, opset=10)
 
@@ -83,6 +85,8 @@ def cutting() -> Iterator[Case]:
     yield Case("Slice", half | {"a": i(2).astype(np.int32)}, ("s", "e", "a"), opset=10)
     yield Case("Slice", {"x": big}, attributes={"starts": [1, -4], "ends": [5, -1], "axes": [2, 1]}, opset=9)
     yield Case("Slice", {"x": big}, attributes={"starts": [0, 1, 2], "ends": [2, 5, 9]}, opset=1)
+    backwards = {"s": i(-1), "e": i(-99), "a": i(3), "t": i(-1)}
+    yield Case("Slice", {"x": big, **backwards}, tuple(backwards))
     yield Case("CenterCropPad", {"x": f(*X), "s": i(7, 2)}, ("s",), {"axes": [-3, 3]})
     yield Case("CenterCropPad", {"x": f(*X), "s": i(2, 5, 1, 7)}, ("s",))
 
@@ -92,6 +96,9 @@ def stretching() -> Iterator[Case]:
     for mode in ("constant", "reflect", "edge", "wrap"):
         yield Case("Pad", {"x": f(*X), "p": full}, ("p",), {"mode": mode})
         yield Case("Pad", {"x": f(*X), "p": full}, (), {"mode": mode})
+    moved = i(0, 0, 1, -1, 0, 0, -1, 1)
+    yield Case("Pad", {"x": f(*X), "p": moved}, ("p",))
+    yield Case("Pad", {"x": f(*X), "p": moved}, domain="com.microsoft")
     some = {"x": f(*X), "p": i(1, 2, 0, 1), "v": np.float32(7), "a": i(-1, 1)}
     yield Case("Pad", some, ("p", "v", "a"), {"mode": "constant"})
     yield Case("Pad", some, ("v", "a"))
@@ -132,3 +139,4 @@ def ordered() -> Iterator[Case]:
     repeated = f(2, 3, 4)[:, [0, 2, 0, 1, 2, 1], :]
     yield Case("Unique", {"x": repeated}, attributes={"axis": -2, "sorted": 0}, outputs=4)
     yield Case("Unique", {"x": ints(12, high=9).astype(np.float32)}, attributes={"axis": 0}, outputs=4)
+    yield Case("Unique", {"x": f(12)}, attributes={"axis": 0})

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+
 from rules.cases.making import X, b, f, i, ints, n, positive, s
 from rules.law import Case
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+
 from rules.cases.making import X, b, f, i, ints, n, rng
 from rules.law import Array, Case
 
@@ -69,7 +70,12 @@ def elements() -> Iterator[Case]:
         yield Case(op, given, ("n", "u"), {"axis": 1}, opset=opset)
         yield Case(op, given | {"n": indices[:, :, :3, :4], "u": f(2, 2, 3, 4)}, attributes={"axis": -3}, opset=opset)
     added = {"x": f(*X), "n": ints(*X, high=3, dtype=np.int64), "u": f(*X)}
-    yield Case("ScatterElements", added, attributes={"axis": 1, "reduction": "add"})
+    yield Case("ScatterElements", added, attributes={"axis": 2, "reduction": "add"})
+    turned = np.argsort(rng.random(X), 2)
+    for op, opset in (("Scatter", 10), ("ScatterElements", 13)):
+        yield Case(op, {"x": f(*X), "n": turned, "u": f(*X)}, attributes={"axis": 2}, opset=opset)
     cache = {"x": f(2, 3, 6, 4), "u": f(2, 3, 5, 4), "n": i(1, 0)}
     yield Case("TensorScatter", cache, opset=24)
+    around = cache | {"u": f(2, 3, 6, 4), "n": i(4, 3)}
+    yield Case("TensorScatter", around, attributes={"mode": "circular"}, opset=24)
     yield Case("TensorScatter", {"x": f(2, 6, 3, 4), "u": f(2, 1, 3, 4)}, attributes={"axis": 1}, opset=24)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+
 from rules.cases.making import f, i, ints, positive
 from rules.law import Case
 
@@ -21,7 +22,9 @@ def convolutions() -> Iterator[Case]:
     image = f(*IMAGE)
     yield Case("Conv", {"x": image, "w": f(4, 6, 3, 2)}, ("w",))
     yield Case("Conv", {"x": image, "w": f(4, 6, 3, 2)})
-    yield Case("Conv", {"x": image, "w": f(4, 6, 3, 2), "b": f(4)}, ("w", "b"), {"strides": [2, 1], "pads": [1, 0, 1, 1]})
+    yield Case(
+        "Conv", {"x": image, "w": f(4, 6, 3, 2), "b": f(4)}, ("w", "b"), {"strides": [2, 1], "pads": [1, 0, 1, 1]}
+    )
     yield Case("Conv", {"x": image, "w": f(6, 1, 3, 2), "b": f(6)}, ("w", "b"), {"group": 6})
     yield Case("Conv", {"x": image, "w": f(4, 3, 3, 2)}, ("w",), {"group": 2})
     yield Case("Conv", {"x": image, "w": f(12, 1, 3, 2)}, ("w",), {"group": 6})
@@ -58,8 +61,8 @@ def pools() -> Iterator[Case]:
     for op in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"):
         yield Case(op, {"x": image})
         yield Case(op, {"x": f(2, 6, 8)}, opset=7)
-    small = f(2, 3, 4, 2)
-    where = np.stack([np.arange(0, 8 * 24, 8) + k for k in range(2)], -1).reshape(2, 3, 4, 2).astype(np.int64)
+    small = f(2, 4, 5, 3)
+    where = np.random.default_rng(0).permutation(2 * 4 * 10 * 6)[: small.size].reshape(small.shape)
     yield Case("MaxUnpool", {"x": small, "i": where}, attributes={"kernel_shape": [2, 2], "strides": [2, 2]})
 
 
@@ -105,7 +108,7 @@ def regions() -> Iterator[Case]:
 
 
 def recurrent() -> Iterator[Case]:
-    t, b, size, h = 3, 4, 6, 5
+    t, b, size, h = 3, 6, 8, 4
     x = f(t, b, size)
     for op, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
         for direction, d in (("forward", 1), ("bidirectional", 2)):

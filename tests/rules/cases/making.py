@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from rules.law import Array
 
 rng = np.random.default_rng(0)

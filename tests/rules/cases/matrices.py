@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+
 from rules.cases.making import bytes_, f, ints, positive, s, u
 from rules.law import Case
 

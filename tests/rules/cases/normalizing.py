@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+
 from rules.cases.making import X, f, ints, positive
 from rules.law import Case
 
@@ -45,11 +46,15 @@ def over_last() -> Iterator[Case]:
         yield Case("LayerNormalization", {"x": f(*X), "s": f(*tail), "b": f(*tail)}, ("s",), {"axis": axis}, 3)
         yield Case("RMSNormalization", {"x": f(*X), "s": f(*tail)}, ("s",), {"axis": axis}, opset=23)
     yield Case("RMSNormalization", {"x": f(*X), "s": f(6)}, opset=23)
+    yield Case("RMSNormalization", {"x": f(4, 2, 6), "s": f(6)}, ("s",), {"axis": 2}, opset=23)
+    yield Case("SimplifiedLayerNormalization", {"x": f(4, 2, 6), "s": f(6)}, ("s",), {"axis": 2})
     yield Case("SimplifiedLayerNormalization", {"x": f(*X), "s": f(6)}, ("s",), {"axis": -1})
     sequence = {"x": f(2, 4, 6), "skip": f(2, 4, 6), "s": f(6)}
     domain = "com.microsoft"
     named = ("y", "", "", "sum")
-    yield Case("SkipLayerNormalization", sequence | {"b": f(6), "c": f(6)}, ("s", "b", "c"), outputs=named, domain=domain)
+    yield Case(
+        "SkipLayerNormalization", sequence | {"b": f(6), "c": f(6)}, ("s", "b", "c"), outputs=named, domain=domain
+    )
     yield Case("SkipLayerNormalization", sequence, domain=domain)
     yield Case("SkipSimplifiedLayerNormalization", sequence, ("s",), outputs=named, domain=domain)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+
 from rules.cases.making import X, b, bytes_, f, ints, positive, s, u
 from rules.law import Case
 
@@ -52,7 +53,16 @@ def elementwise() -> Iterator[Case]:
     for op in ("QLinearSigmoid", "QLinearLeakyRelu"):
         given = {"x": bytes_(*X), "xs": s(0.1), "xz": u(7), "zs": s(0.2), "zz": u(5)}
         yield Case(op, given, ("xs", "xz", "zs", "zz"), domain=MS)
-    where = {"x": bytes_(*X), "xs": s(0.1), "xz": u(7), "y": bytes_(6), "ys": s(0.2), "yz": u(9), "zs": s(0.3), "zz": u(5)}
+    where = {
+        "x": bytes_(*X),
+        "xs": s(0.1),
+        "xz": u(7),
+        "y": bytes_(6),
+        "ys": s(0.2),
+        "yz": u(9),
+        "zs": s(0.3),
+        "zz": u(5),
+    }
     for shape in (X, (4, 1)):
         yield Case("QLinearWhere", {"q": b(*shape), **where}, ("xs", "xz", "y", "ys", "yz", "zs", "zz"), domain=MS)
 
@@ -70,7 +80,6 @@ def along() -> Iterator[Case]:
         for axis in (1, 2, -1):
             attributes = {"axis": axis, "opset": opset}
             yield Case("QLinearSoftmax", soft, ("xs", "xz", "zs", "zz"), attributes, domain=MS)
-    
 
 
 def layers() -> Iterator[Case]:

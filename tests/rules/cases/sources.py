@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from onnx import numpy_helper
+
 from rules.cases.making import b, f, i
 from rules.law import Case
 

@@ -23,6 +23,10 @@ LIFTED = 1 << 12
 """Raw data of so many bytes stays in the file (or in the caller's proto) instead of being parsed."""
 
 
+EXTERNAL_DATA = "relayout.external_data"
+"""Set in `ir.Model.meta` of a model that keeps weights in other files: a copy of its own file would not be whole."""
+
+
 def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
     """Read an ONNX model: a new `ir.Model`, checked to be a graph whose tensors have their data.
 
@@ -207,6 +211,7 @@ def _resolve_external(model: ir.Model, files: DataFiles | None) -> None:
                 f"the data of '{tensor.name}' is in another file, and a proto has no place to look for it",
                 hint="pass the model's path, or onnx.load(path) with its external data",
             )
+        model.meta[EXTERNAL_DATA] = True
         return files.tensor(tensor)
 
     for graph in (*model.graphs(), *(graph for f in model.functions.values() for graph in f.subgraphs())):

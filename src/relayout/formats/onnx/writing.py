@@ -22,6 +22,9 @@ from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TE
 EXTERNAL = 1 << 10
 """Tensors below this size stay in the model, as others' readers expect of shapes and scalars."""
 
+CHUNK = 1 << 20
+"""Bytes of a plain copy at a time."""
+
 PAGE, GRANULE = 1 << 12, 1 << 16
 """External tensors begin at a page, large ones at Windows' granularity of mapping: then a runtime can map them."""
 
@@ -57,6 +60,20 @@ def write(model: ir.Model, path: str | Path, *, external_data: bool | None = Non
         raise WriteError(f"cannot write '{target}': {error.strerror or error}") from error
     except Exception as error:  # a lazy tensor runs code of its own
         raise WriteError(f"cannot write '{target}': {one_line(error)}") from error
+
+
+def copy(source: Path, path: str | Path) -> None:
+    """Write the bytes of the file `source` to `path`, or nothing.
+
+    Raises:
+        WriteError: `path` cannot be written.
+        OSError: `source` cannot be read.
+    """
+    with source.open("rb") as file, Replacement() as files:
+        try:
+            files.write(Path(path), iter(lambda: file.read(CHUNK), b""))
+        except OSError as error:
+            raise WriteError(f"cannot write '{path}': {error.strerror or error}") from error
 
 
 @dataclass(frozen=True)

@@ -109,15 +109,17 @@ class Builder:
         outputs: Sequence[tuple[str, ir.DataType, Dims]],
         *,
         source: str = "",
+        domain: str = "",
         **attributes: Any,
     ) -> tuple[ir.Value, ...]:
-        """Append one node of the standard domain.
+        """Append one node.
 
         Args:
             op_type: ONNX operator.
             inputs: values, None for an operand left out.
             outputs: (name, element type, shape) for each output; the names are made unique.
             source: the TFLite operator that this node is a part of.
+            domain: the operator's, if it is not ONNX's own.
             attributes: those that are None are left out.
         """
         given = list(inputs)
@@ -127,6 +129,7 @@ class Builder:
             op_type,
             given,
             {name: value for name, value in attributes.items() if value is not None},
+            domain=domain,
             outputs=[self.value(self.names.unique(name), dtype, shape) for name, dtype, shape in outputs],
             name=self.node_names.unique(f"{outputs[0][0][:MAX_NAME]}/{op_type}"),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
@@ -16,15 +16,19 @@ from relayout.formats.tflite.registry import Entry, Unsupported
 from relayout.formats.tflite.schema import SCHEMA
 from relayout.formats.tflite.tensors import Tensors
 
+if TYPE_CHECKING:
+    from relayout.formats.tflite.program import Program
+
 
 class Emission:
     """A TFLite operator, its tensors and options, and the nodes that are written for it."""
 
-    def __init__(self, operator: Operator, entry: Entry, tensors: Tensors) -> None:
-        self.operator, self.tensors = operator, tensors
+    def __init__(self, operator: Operator, entry: Entry, tensors: Tensors, program: Program) -> None:
+        self.operator, self.tensors, self.program = operator, tensors, program
         self.builder: Builder = tensors.builder
         self.options = self._options(entry)
         self.source = f"{operator.name} {operator.place}"
+        tensors.follow(operator)
 
     def _options(self, entry: Entry) -> Table:
         found = self.operator.options
@@ -124,7 +128,7 @@ class Emission:
     def out_dims(self, known: Sequence[Dim], i: int = 0) -> Dims:
         """The shape of result i: what is known from the operands, else what the file says, else a name."""
         tensor = self.output(i)
-        declared = self.tensors.declared(tensor)
+        declared = self.tensors.claimed(tensor)
         if len(declared) != len(known):
             declared = (None,) * len(known)
         return tuple(

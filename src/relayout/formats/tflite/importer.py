@@ -16,13 +16,13 @@ from relayout.formats.tflite.loading import load
 from relayout.formats.tflite.model import Model, Operator, Signature, Subgraph
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.registry import Unsupported, entries
-from relayout.formats.tflite.tensors import Tensors
+from relayout.formats.tflite.tensors import Tensors, sufficient_opset
 
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
 """Opsets that can be written -> the IR version that came with them."""
 
 
-def read(source: Path | str | bytes, *, opset: int = 21, dequantize: bool = False) -> ir.Model:
+def read(source: Path | str | bytes, *, opset: int | None = None, dequantize: bool = False) -> ir.Model:
     """Read a TFLite model as an ONNX model that computes the same.
 
     1. Quantized tensors hold the integers that the file's tensors hold; each operator dequantizes its operands and
@@ -32,17 +32,18 @@ def read(source: Path | str | bytes, *, opset: int = 21, dequantize: bool = Fals
 
     Args:
         source: a path, or the file's bytes.
-        opset: ONNX opset to write, 18 to 23.
+        opset: ONNX opset to write, 18 to 23; by default 20, or 21 for quantized tensors of 16 or 4 bits.
         dequantize: write a float model: constants become real numbers, and nothing is quantized at run time.
 
     Raises:
         ReadError: the file is no TFLite model, or is damaged.
         UnsupportedError: operators without a translation: all of them, counted.
     """
-    if opset not in IR_VERSIONS:
+    if opset is not None and opset not in IR_VERSIONS:
         raise RelayoutError(f"opset {opset} cannot be written; choose {min(IR_VERSIONS)} to {max(IR_VERSIONS)}")
     data = source if isinstance(source, bytes) else Path(source)
     model = load(data)
+    opset = sufficient_opset(model, dequantize=dequantize) if opset is None else opset
     signature = model.signatures[0] if model.signatures else None
     subgraph = model.subgraphs[signature.subgraph if signature else 0]
     stem = "main" if isinstance(data, bytes) else data.stem

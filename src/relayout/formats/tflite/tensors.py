@@ -12,9 +12,10 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Builder, Dims
 from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.model import MAX_NAME, Quantization, Subgraph, Tensor
+from relayout.formats.tflite.model import MAX_NAME, Model, Operator, Quantization, Subgraph, Tensor
 from relayout.formats.tflite.registry import Unsupported
 from relayout.formats.tflite.sparse import dense
+from relayout.formats.tflite.variables import Handle
 
 DTYPES = {
     TensorType.FLOAT64: ir.DataType.DOUBLE,
@@ -38,8 +39,29 @@ DTYPES = {
 QUANTIZED_TYPES = (TensorType.INT8, TensorType.UINT8, TensorType.INT16, TensorType.INT4, TensorType.UINT4)
 """Element types whose scale, if there is one, is part of their meaning. Wider integers with a scale are biases."""
 
+_AXES = {4: {1: "height", 2: "width", 3: "channels"}, 5: {1: "depth", 2: "height", 3: "width", 4: "channels"}}
+"""Rank of an input -> what its axes are called where their extents are open."""
+
 _FIRST_OPSET = {TensorType.INT16: 21, TensorType.INT4: 21, TensorType.UINT4: 21}
 """From which opset on QuantizeLinear and DequantizeLinear take a type."""
+
+DEFAULT_OPSET = 20
+"""What is written unless the model needs more: ONNX Runtime reads no quantized Reshape of some models from 21 on."""
+
+
+def sufficient_opset(model: Model, *, dequantize: bool = False) -> int:
+    """The lowest of the opsets 20 and 21 that can hold a model's tensors."""
+    tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
+    four = (TensorType.INT4, TensorType.UINT4)
+    return max(
+        DEFAULT_OPSET,
+        *(
+            _FIRST_OPSET.get(tensor.type, 0)
+            for tensor in tensors
+            if (not dequantize if tensor.quantization is not None else tensor.type in four)
+        ),
+        0,
+    )
 
 
 def array(tensor: Tensor) -> npt.NDArray[Any]:
@@ -74,9 +96,13 @@ class Tensors:
     def __init__(self, subgraph: Subgraph, builder: Builder, *, dequantize: bool) -> None:
         self.subgraph, self.builder, self.dequantize = subgraph, builder, dequantize
         self.names: dict[int, str] = {}
+        self.handles: dict[int, Handle] = {}
+        self.tainted: set[int] = set()
         self._values: dict[int, ir.Value] = {}
         self._bound: set[int] = set()
         self._parameters: dict[int, tuple[ir.Value, ir.Value]] = {}
+        self._symbols: dict[str, tuple[int, int]] = {}
+        self._open: set[int] = set()
 
     def name_all(self) -> None:
         """Give every tensor a name: its own, made unique; an empty one becomes `tensor_<index>`."""
@@ -108,6 +134,24 @@ class Tensors:
         """The tensor's shape as the file states it."""
         return tuple(None if dim < 0 else dim for dim in tensor.signature)
 
+    def follow(self, operator: Operator) -> None:
+        """Note that an operator's results may have other extents than the file states, if its operands may.
+
+        Where an extent depends on data, converters write what they saw last: a placeholder, without a sign of it.
+        """
+        if any(index >= 0 and self._is_open(index) for index in operator.inputs):
+            self._open.update(operator.outputs)
+
+    def _is_open(self, index: int) -> bool:
+        value = self._values.get(index)
+        shape = value.shape if value is not None and index not in self._open else None
+        return index in self._open or (shape is not None and not all(isinstance(dim, int) for dim in shape))
+
+    def claimed(self, tensor: Tensor) -> Dims:
+        """What of the declared shape can be relied on: a shape that names no open dimension may be a placeholder."""
+        unsure = tensor.index in self._open and -1 not in tensor.signature
+        return tuple(None if unsure else dim for dim in self.declared(tensor))
+
     def is_constant(self, tensor: Tensor) -> bool:
         """Whether the file holds its elements (or it has none) and nothing computes it."""
         return tensor.index not in self._values and (tensor.data is not None or 0 in tensor.signature)
@@ -133,12 +177,19 @@ class Tensors:
             name, dtype = self.names[tensor.index], DTYPES.get(tensor.type, ir.DataType.FLOAT)
             self._values[tensor.index] = self.builder.value(name, dtype, self.declared(tensor))
 
+    def lend(self, tensor: Tensor, value: ir.Value) -> None:
+        """Let a value from outside the subgraph stand for one of its inputs, under the name that it has there."""
+        if value.dtype != self.dtype(tensor) or len(self.declared(tensor)) not in (0, len(value.shape or ())):
+            raise ReadError(f"a subgraph is given {value.dtype} of shape {value.shape}", where=tensor.place)
+        self._values[tensor.index] = value
+        self._bound.add(id(value))
+
     def bind(self, tensor: Tensor, value: ir.Value) -> None:
         """Make a value the tensor's own: from here on it carries its name."""
         if tensor.index in self._values:
             raise ReadError(f"tensor {tensor.index} is computed twice or also given", where=tensor.place)
         shape = value.shape
-        declared = self.declared(tensor)
+        declared = self.claimed(tensor)
         if shape is not None and any(not isinstance(d, int) and d.value is None for d in shape):
             known = declared if len(declared) == len(shape) else (None,) * len(shape)
             value.shape = ir.Shape(
@@ -152,8 +203,14 @@ class Tensors:
         self._bound.add(id(value))
 
     def symbol(self, tensor: Tensor, axis: int, known: int | str | None = None) -> int | str:
-        """A name for a dimension that is known only at run time."""
-        return f"{self.names[tensor.index][:MAX_NAME]}_{axis}" if known is None else known
+        """A name for a dimension that is known only at run time; images have a height and a width."""
+        if known is not None:
+            return known
+        if tensor.index in self.subgraph.inputs:
+            wanted = _AXES.get(len(tensor.shape), {}).get(axis)
+            if wanted and self._symbols.setdefault(wanted, (tensor.index, axis)) == (tensor.index, axis):
+                return wanted
+        return f"{self.names[tensor.index][:MAX_NAME]}_{axis}"
 
     def parameters(self, tensor: Tensor) -> tuple[ir.Value, ir.Value]:
         """The tensor's scale and zero point as initializers, shared by all of its Q and DQ nodes."""

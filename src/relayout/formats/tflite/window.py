@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relayout.formats.tflite.builder import Dim
+from relayout.formats.tflite.extents import MAX_EXPRESSION, shifted, shrunk
 
 TO_FIRST = (0, 3, 1, 2)
 """`n h w c -> n c h w`; the same permutation takes a kernel from `o h w i` to `o i h w`."""
@@ -17,11 +18,17 @@ def slid(extent: Dim, window: Dim, stride: int, dilation: int, same: bool) -> Di
     """How many places a window takes along one axis: every `stride`-th with SAME, only whole ones with VALID."""
     if stride < 1 or dilation < 1:
         raise ValueError(f"stride {stride} and dilation {dilation}")
-    if not isinstance(extent, int) or not isinstance(window, int):
-        return None
     if same:
-        return -(-extent // stride)
-    return max((extent - (window - 1) * dilation - 1) // stride + 1, 0)
+        return shrunk(extent, stride)
+    if extent is None or not isinstance(window, int):
+        return None
+    reach = (window - 1) * dilation
+    if isinstance(extent, int):
+        return max((extent - reach - 1) // stride + 1, 0)
+    if stride == 1 or reach == 0:
+        return shrunk(shifted(extent, -reach), stride)
+    name = f"floor(({shifted(extent, -reach - 1)})/{stride}) + 1"
+    return name if len(name) <= MAX_EXPRESSION else None
 
 
 def auto_pad(extents: Sequence[Dim], same: bool) -> str | None:

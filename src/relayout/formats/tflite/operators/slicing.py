@@ -9,6 +9,8 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, dims
+from relayout.formats.tflite.contents import contents
+from relayout.formats.tflite.extents import shifted, total
 from relayout.formats.tflite.enums import MirrorPadMode
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.registry import Unsupported, operator
@@ -33,10 +35,19 @@ def cut(
         whole = (start, end) in ((0, LAST), (LAST, FIRST)) and abs(step) == 1
         if isinstance(extent, int):
             shape[axis] = len(range(*slice(start, None if end == FIRST else end, step).indices(extent)))
+        elif start >= 0 and end == LAST and step == 1 and start == 0:
+            continue
         elif not whole:
-            shape[axis] = None
+            shape[axis] = _cut_open(extent, start, end, step)
     operands = [op.ints(starts, "starts"), op.ints(ends, "ends"), op.ints(axes, "axes"), op.ints(steps, "steps")]
     return op.emit("Slice", [x, *operands], tuple(shape))
+
+
+def _cut_open(extent: Dim, start: int, end: int, step: int) -> Dim:
+    """One element counted from either end is one element; a bounded cut of an open dimension has an open extent."""
+    if step == 1 and (start, end) in ((-1, LAST), (0, 1)):
+        return 1
+    return shifted(extent, end) if step == 1 and start == 0 and FIRST < end < 0 else None
 
 
 @operator("STRIDED_SLICE", options="StridedSliceOptions")
@@ -148,7 +159,7 @@ def _padded(op: Operation, x: ir.Value) -> tuple[ir.Value, tuple[Dim, ...]]:
     if op.is_constant(1):
         both = _pads(op, rank)
         grown = [
-            d + b + e if isinstance(d, int) else None if b + e else d
+            shifted(d, b + e)
             for d, b, e in zip(shape, both[:rank], both[rank:], strict=True)
         ]
         return op.ints(both, "pads"), op.out_dims(grown)
@@ -202,9 +213,10 @@ def mirror_pad(op: Operation) -> None:
 def joined(op: Operation, parts: Sequence[ir.Value], axis: int) -> ir.Value:
     """A Concat."""
     extents = [dims(part)[axis] for part in parts]
-    known = [e for e in extents if isinstance(e, int)]
     shape: list[Dim] = list(dims(parts[0]))
-    shape[axis] = sum(known) if len(known) == len(extents) else None
+    for other in parts[1:]:  # what one part leaves open another may state
+        shape = [o if isinstance(o, int) or d is None else d for d, o in zip(shape, dims(other), strict=True)]
+    shape[axis] = total(extents)
     return op.emit("Concat", parts, tuple(shape), axis=axis)
 
 
@@ -287,8 +299,13 @@ def reverse(op: Operation) -> None:
 
 
 def extents_of(op: Operation, i: int) -> tuple[ir.Value, tuple[Dim, ...] | None]:
-    """Operand i, which is a shape, as int64, and what is known of it."""
+    """Operand i, which is a shape, as int64, and what is known of it: all, the number of dimensions, or nothing."""
     if op.is_constant(i):
-        shape = op.integers(i)
-        return op.builder.array(op.hint("shape"), np.array(shape, np.int64)), tuple(shape)
-    return op.cast(op.stored(i), ir.DataType.INT64), None
+        return op.ints(op.integers(i), "shape"), tuple(op.integers(i))
+    value = op.stored(i)
+    found = contents(value)
+    if found is not None and all(isinstance(e, int) for e in found):
+        return op.ints([e for e in found if isinstance(e, int)], "shape"), found
+    if found is None and len(dims(value)) == 1 and isinstance(dims(value)[0], int):
+        found = (None,) * int(dims(value)[0] or 0)
+    return op.cast(value, ir.DataType.INT64), found

@@ -1,0 +1,206 @@
+"""What is known of small integer tensors before anything runs: shapes that a model computes from shapes.
+
+Keras writes Flatten with an open batch as SHAPE - STRIDED_SLICE - PACK - RESHAPE. Followed backwards through the nodes
+that were written for it, the target is `(batch, 36)`, and a Reshape to the constant `(-1, 36)` does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.formats.tflite.builder import Dim, Dims, dims
+from relayout.formats.tflite.extents import divided, product, shifted, times
+
+MAX_ELEMENTS = 64
+"""Shapes are short; what is longer is data."""
+
+MAX_STEPS = 200
+"""Nodes to look at for one tensor."""
+
+_Known = npt.NDArray[Any]
+"""An object array of numbers, names, and None where an element is not known."""
+
+
+def contents(value: ir.Value) -> tuple[Dim, ...] | None:
+    """The elements of a one-dimensional integer tensor, as far as they are known; None where nothing is."""
+    found = _Reader().read(value)
+    if found is None or found.ndim != 1 or all(e is None for e in found.tolist()):
+        return None
+    return tuple(found.tolist())
+
+
+def element(value: ir.Value) -> Dim:
+    """The only element of an integer tensor, if it is known."""
+    found = _Reader().read(value)
+    single: Dim = found.reshape(-1).tolist()[0] if found is not None and found.size == 1 else None
+    return single
+
+
+class _Unknown(Exception):  # noqa: N818 - not an error: there is nothing to know
+    pass
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.left = MAX_STEPS
+
+    def read(self, value: ir.Value) -> _Known | None:
+        try:
+            return self.known(value)
+        except (_Unknown, ValueError, IndexError, TypeError, RecursionError):
+            return None
+
+    def known(self, value: ir.Value | None) -> _Known:
+        self.left -= 1
+        if value is None or self.left < 0 or value.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
+            raise _Unknown
+        if value.const_value is not None:
+            if value.const_value.size > MAX_ELEMENTS:
+                raise _Unknown
+            return value.const_value.numpy().astype(object)
+        node = value.producer()
+        if node is None or node.op_type not in _RULES:
+            raise _Unknown
+        result = _RULES[node.op_type](self, node)
+        if result.size > MAX_ELEMENTS:
+            raise _Unknown
+        return result
+
+    def fixed(self, node: ir.Node, i: int) -> list[int]:
+        """Operand i as plain numbers."""
+        elements = self.known(node.inputs[i]).reshape(-1).tolist()
+        if not all(isinstance(e, int) for e in elements):
+            raise _Unknown
+        return elements
+
+    def shape(self, node: ir.Node) -> _Known:
+        source = node.inputs[0]
+        if source is None:
+            raise _Unknown
+        start, end = (node.attributes.get(name) for name in ("start", "end"))
+        extents: Dims = dims(source)
+        extents = extents[start.as_int() if start else 0 : end.as_int() if end else len(extents)]
+        out = np.empty(len(extents), object)
+        out[:] = extents
+        return out
+
+    def size(self, node: ir.Node) -> _Known:
+        source = node.inputs[0]
+        out = np.empty((), object)
+        out[()] = product(dims(source)) if source is not None else None
+        return out
+
+    def same(self, node: ir.Node) -> _Known:
+        return self.known(node.inputs[0])
+
+    def slice(self, node: ir.Node) -> _Known:
+        x = self.known(node.inputs[0])
+        starts, ends = self.fixed(node, 1), self.fixed(node, 2)
+        axes = self.fixed(node, 3) if len(node.inputs) > 3 else list(range(len(starts)))
+        steps = self.fixed(node, 4) if len(node.inputs) > 4 else [1] * len(starts)
+        index = [slice(None)] * x.ndim
+        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+            before_first = step < 0 and end < -x.shape[axis]
+            index[axis] = slice(start, None if before_first else end, step)
+        return x[tuple(index)]
+
+    def squeeze(self, node: ir.Node) -> _Known:
+        return np.squeeze(self.known(node.inputs[0]), tuple(self.fixed(node, 1)))
+
+    def unsqueeze(self, node: ir.Node) -> _Known:
+        return np.expand_dims(self.known(node.inputs[0]), tuple(self.fixed(node, 1)))
+
+    def reshape(self, node: ir.Node) -> _Known:
+        return self.known(node.inputs[0]).reshape(self.fixed(node, 1))
+
+    def concat(self, node: ir.Node) -> _Known:
+        return np.concatenate([self.part(v) for v in node.inputs], axis=node.attributes["axis"].as_int())
+
+    def part(self, value: ir.Value | None) -> _Known:
+        """Of several parts, one may be unknown."""
+        try:
+            return self.known(value)
+        except _Unknown:
+            shape = [d for d in dims(value) if isinstance(d, int)] if value is not None else []
+            if value is None or len(shape) != len(dims(value)):
+                raise
+            return np.full(shape, None, object)
+
+
+    def gather(self, node: ir.Node) -> _Known:
+        axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+        index = self.known(node.inputs[1]).astype(np.int64)
+        return np.take(self.known(node.inputs[0]), index, axis=axis)
+
+    def product(self, node: ir.Node) -> _Known:
+        x, axes = self.known(node.inputs[0]), self.fixed(node, 1)
+        if x.ndim != 1 or axes not in ([0], [-1]):
+            raise _Unknown
+        keep = node.attributes["keepdims"].as_int() if "keepdims" in node.attributes else 1
+        out = np.empty((1,) if keep else (), object)
+        out[...] = product(x.tolist())
+        return out
+
+    def pairwise(self, node: ir.Node) -> _Known:
+        a, b = self.part(node.inputs[0]), self.part(node.inputs[1])
+        compute = _PAIRS[node.op_type]
+        out = np.empty(np.broadcast_shapes(a.shape, b.shape), object)
+        flat = [compute(x, y) for x, y in zip(*(np.broadcast_to(v, out.shape).flat for v in (a, b)), strict=True)]
+        out.reshape(-1)[:] = flat
+        return out
+
+
+def _sum(a: Dim, b: Dim) -> Dim:
+    if isinstance(b, int):
+        return shifted(a, b)
+    return shifted(b, a) if isinstance(a, int) else None
+
+
+def _difference(a: Dim, b: Dim) -> Dim:
+    return shifted(a, -b) if isinstance(b, int) else None
+
+
+def _product(a: Dim, b: Dim) -> Dim:
+    if isinstance(b, int):
+        return times(a, b)
+    return times(b, a) if isinstance(a, int) else None
+
+
+def _quotient(a: Dim, b: Dim) -> Dim:
+    if not isinstance(b, int) or b <= 0:
+        return None
+    if isinstance(a, int):
+        return a // b if a >= 0 else None
+    exact = divided(a, b)
+    return exact if isinstance(exact, str) and not exact.endswith(f"/{b}") else None
+
+
+_PAIRS: dict[str, Callable[[Dim, Dim], Dim]] = {
+    "Add": _sum,
+    "Div": _quotient,
+    "Mul": _product,
+    "Sub": _difference,
+}
+
+_RULES: dict[str, Callable[[_Reader, ir.Node], _Known]] = {
+    "Add": _Reader.pairwise,
+    "Cast": _Reader.same,
+    "Concat": _Reader.concat,
+    "Div": _Reader.pairwise,
+    "Gather": _Reader.gather,
+    "Identity": _Reader.same,
+    "Mul": _Reader.pairwise,
+    "ReduceProd": _Reader.product,
+    "Reshape": _Reader.reshape,
+    "Shape": _Reader.shape,
+    "Size": _Reader.size,
+    "Slice": _Reader.slice,
+    "Squeeze": _Reader.squeeze,
+    "Sub": _Reader.pairwise,
+    "Unsqueeze": _Reader.unsqueeze,
+}

@@ -1,0 +1,74 @@
+"""Variables and tables that operators share by name."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.builder import dims
+from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.control import discard
+from relayout.formats.tflite.registry import Unsupported, operator
+from relayout.formats.tflite.variables import Handle
+
+
+@operator("VAR_HANDLE", options="VarHandleOptions")
+def var_handle(op: Operation) -> None:
+    """Nothing: the variable's name, which READ_VARIABLE and ASSIGN_VARIABLE follow."""
+    op.output()
+    name = "/".join(part for part in (op.options.container, op.options.shared_name) if part)
+    op.tensors.handles[op.operator.outputs[0]] = Handle("variable", name or "variable")
+
+
+def handle(op: Operation, kind: str) -> Handle:
+    """What operand 0 refers to."""
+    op.input(0)
+    found = op.tensors.handles.get(op.operator.inputs[0])
+    if found is None or found.kind != kind:
+        raise Unsupported(f"a {kind} that no handle names")
+    return found
+
+
+@operator("READ_VARIABLE", options="ReadVariableOptions")
+def read_variable(op: Operation) -> None:
+    """What was assigned last, in this run or with `state="io"` in the run before."""
+    variable, tensor = handle(op, "variable"), op.output()
+    shape = op.out_dims(op.tensors.declared(tensor))
+    value = op.program.variables.load(variable.key, variable.name, op.tensors.dtype(tensor), shape)
+    if value is None:
+        raise Unsupported("a variable that is read before anything assigns to it")
+    if value.dtype != op.tensors.dtype(tensor):
+        raise ReadError(f"variable {variable.name} holds {value.dtype}", where=op.place)
+    op.result_stored(value)
+
+
+@operator("ASSIGN_VARIABLE", options="AssignVariableOptions")
+def assign_variable(op: Operation) -> None:
+    """Nothing: the operand is the variable's value from here on."""
+    variable = handle(op, "variable")
+    op.program.variables.store(variable.key, variable.name, op.stored(1))
+
+
+@operator("CALL_ONCE", options="CallOnceOptions")
+def call_once(op: Operation) -> None:
+    """The subgraph, at the beginning of each run; with `state="io"` nothing, since its work comes in as inputs.
+
+    There, an input whose initial value is one number tells it as metadata, `relayout.initial`.
+    """
+    index, program = op.options.init_subgraph_index, op.program
+    if program.choices.state == "zero":
+        program.inline(index, [], op.place)
+        return
+    with program.variables.apart() as before, op.builder.body() as nodes:
+        program.inline(index, [], op.place)
+        for key in program.variables.assigned(before):
+            program.variables.initial[key] = program.variables.current[key]
+    discard(nodes)
+
+
+def uniform(value: ir.Value) -> str:
+    """The one number that a constant holds everywhere; nothing for any other value."""
+    if value.const_value is None or 0 in dims(value):
+        return ""
+    numbers = value.const_value.numpy().reshape(-1)
+    return str(numbers[0].item()) if (numbers == numbers[0]).all() else ""

@@ -1,0 +1,136 @@
+"""What the subgraphs of one import share, and how one of them is put inside another.
+
+A subgraph has tensors of its own; nodes, initializers, names, state and verdicts are the whole model's. The body of an
+If or a Loop is a subgraph written once more, reading what it needs from outside by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.builder import Builder
+from relayout.formats.tflite.model import Model, Operator, Subgraph
+from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.registry import Entry, Unsupported
+from relayout.formats.tflite.tensors import Tensors
+from relayout.formats.tflite.variables import Handle, Variables
+
+State = Literal["zero", "io"]
+
+Given = ir.Value | Handle
+"""What stands behind a tensor: a value, or what a resource tensor refers to."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How a user wants a model to be read; `importer.read` says what each means."""
+
+    dequantize: bool = False
+    state: State = "zero"
+    custom_ops: Mapping[str, str] = field(default_factory=dict)
+
+
+class Undecided(Unsupported):
+    """Raised by a translation whose subgraph holds an operator that is counted as unsupported already."""
+
+
+class Program:
+    """One import: the file's subgraphs, and the ONNX graph that they are written into."""
+
+    def __init__(self, model: Model, builder: Builder, choices: Choices, find: Callable[[str], Entry | None]) -> None:
+        self.model, self.builder, self.choices, self.find = model, builder, choices, find
+        self.variables = Variables(builder, io=choices.state == "io")
+        self.tables: dict[str, tuple[ir.TensorProtocol, ir.TensorProtocol]] = {}
+        self.domains: dict[str, int] = {}
+        self.unsupported: dict[str, dict[str, None]] = {}
+        self._open: list[int] = []
+        # A body may be written several times; this bounds how often damaged files make it happen.
+        self._budget = 20_000 + 16 * sum(len(s.tensors) + len(s.operators) + 1 for s in model.subgraphs)
+
+    def tensors(self, subgraph: Subgraph) -> Tensors:
+        """The tensors of a subgraph, in this program."""
+        return Tensors(subgraph, self.builder, dequantize=self.choices.dequantize)
+
+    @property
+    def nested(self) -> bool:
+        """Whether the subgraph now being written is part of another."""
+        return bool(self._open)
+
+    def subgraph(self, index: int, place: str) -> Subgraph:
+        """The subgraph that an operator names."""
+        if not 0 <= index < len(self.model.subgraphs):
+            raise ReadError(f"there is no subgraph {index}", where=place)
+        return self.model.subgraphs[index]
+
+    def inline(self, index: int, given: Sequence[Given], place: str) -> list[Given]:
+        """Write a subgraph's nodes here, its inputs being these; returns its outputs.
+
+        Args:
+            index: which subgraph.
+            given: one for each of its inputs.
+            place: the operator that names the subgraph.
+        """
+        subgraph = self.subgraph(index, place)
+        if index in self._open:
+            raise ReadError(f"subgraph {index} contains itself", where=place)
+        if len(given) != len(subgraph.inputs) or len(set(subgraph.inputs)) != len(subgraph.inputs):
+            raise ReadError(f"{len(given)} operands for the {len(subgraph.inputs)} of a subgraph", where=place)
+        self._budget -= 1 + len(subgraph.tensors) + len(subgraph.operators)
+        if self._budget < 0:
+            raise Unsupported("subgraphs that are used too often")
+        tensors = self.tensors(subgraph)
+        tensors.name_all()
+        for position, value in zip(subgraph.inputs, given, strict=True):
+            if isinstance(value, Handle):
+                tensors.handles[position] = value
+            else:
+                tensors.lend(subgraph.tensors[position], value)
+        self._open.append(index)
+        try:
+            self.run(tensors)
+        finally:
+            self._open.pop()
+        if any(position in tensors.tainted for position in subgraph.outputs):
+            raise Undecided("an operator in a subgraph")
+        return [tensors.handles.get(i) or tensors.value(subgraph.tensors[i]) for i in subgraph.outputs]
+
+    def run(self, tensors: Tensors) -> None:
+        """Translate the operators of a subgraph, in order."""
+        for operator in tensors.subgraph.operators:
+            self._translate(operator, tensors)
+
+    def _translate(self, operator: Operator, tensors: Tensors) -> None:
+        entry = self.find(operator.name)
+        tainted = any(index in tensors.tainted for index in operator.inputs)
+        try:
+            if entry is None:
+                raise Unsupported("no translation")
+            try:
+                entry.translate(Operation(operator, entry, tensors, self))
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                # Operands that contradict each other show first where a translation computes with them.
+                raise ReadError(
+                    f"{operator.name} does not fit its operands ({type(error).__name__}: {error})", where=operator.place
+                ) from error
+        except Undecided:
+            _give_up(operator, tensors)
+        except Unsupported as problem:
+            if entry is None or not tainted:
+                key = operator.name if entry is None else f"{operator.name} ({problem.reason})"
+                self.unsupported.setdefault(key, {})[operator.place] = None
+            _give_up(operator, tensors)
+        except ReadError:
+            if not tainted:
+                raise
+            _give_up(operator, tensors)
+
+
+def _give_up(operator: Operator, tensors: Tensors) -> None:
+    for index in operator.outputs:
+        tensors.tainted.add(index)
+        tensors.placeholder(tensors.subgraph.tensors[index])

@@ -1,0 +1,173 @@
+"""Layouts across the borders of subgraphs: decided together with the outer graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import numpy_helper, parser, shape_inference
+from running import run
+
+import relayout
+
+HEADER = '<ir_version: 10, opset_import: ["": 21]>\n'
+
+
+def floats(*shape: int, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def parsed(text: str, **constants: NDArray[np.generic]) -> onnx.ModelProto:
+    proto = parser.parse_model(HEADER + text)
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    return shape_inference.infer_shapes(proto, data_prop=True)
+
+
+def operators(graph: onnx.GraphProto) -> list[str]:
+    found = []
+    for node in graph.node:
+        found.append(node.op_type)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                found += operators(attribute.g)
+    return found
+
+
+def check(source: onnx.ModelProto, *feeds: dict[str, NDArray[np.generic]]) -> relayout.Result:
+    result = relayout.optimize(source)
+    onnx.checker.check_model(result.proto, full_check=True)
+    for feed in feeds:
+        for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
+            assert want.shape == got.shape
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert operators(result.proto.graph).count("Transpose") == result.report.transposes
+    assert result.report.proved
+    return result
+
+
+def test_branches_take_and_give_the_order_of_the_outer_graph() -> None:
+    source = parsed("""
+        g (float[2,3,4,5] x, bool c) => (float[2,3,4,5] y) {
+            a = LRN<size=3>(x)
+            t = Transpose<perm=[0,2,3,1]>(a)
+            b = If (c) <
+                then_branch = then () => (float[2,4,5,3] p) { p = Relu(t) },
+                else_branch = else () => (float[2,4,5,3] q) { n = Neg(t) q = Add(n, t) }
+            >
+            u = Transpose<perm=[0,3,1,2]>(b)
+            y = LRN<size=3>(u)
+        }""")
+    result = check(source, *({"x": floats(2, 3, 4, 5), "c": np.array(flag)} for flag in (True, False)))
+    assert result.report.bytes == 0
+
+
+def test_a_branch_that_only_hands_on_an_outer_value() -> None:
+    source = parsed("""
+        g (float[2,3,4] x, bool c) => (float[2,4,3] y) {
+            t = Transpose<perm=[0,2,1]>(x)
+            y = If (c) <
+                then_branch = then () => (float[2,4,3] p) { p = Identity(t) },
+                else_branch = else () => (float[2,4,3] q) { r = Neg(x) q = Transpose<perm=[0,2,1]>(r) }
+            >
+        }""")
+    result = check(source, *({"x": floats(2, 3, 4), "c": np.array(flag)} for flag in (True, False)))
+    assert result.report.transposes == 1
+
+
+def loop(body: str, trip: str = "n") -> onnx.ModelProto:
+    return parsed(
+        f"""
+        g (float[2,4,5,3] x, int64 n) => (float[2,4,5,3] y) {{
+            y = Loop ({trip}, yes, x) <
+                body = b (int64 i, bool k, float[2,4,5,3] s) => (bool go, float[2,4,5,3] r) {{ {body} }}
+            >
+        }}""",
+        w=floats(3, 3, 1, 1),
+        yes=np.array(True),
+        four=np.array(4, np.int64),
+    )
+
+
+CONVOLUTION = """
+    go = Identity(k)
+    a = Transpose<perm=[0,3,1,2]>(s)
+    z = Conv(a, w)
+    v = Transpose<perm=[0,2,3,1]>(z)
+    h = Tanh(v)
+    r = Add(h, s)
+"""
+
+
+def test_a_loop_carries_its_state_in_the_order_of_its_body() -> None:
+    """Two Transposes in each run of the body become one before the loop and one after."""
+    feeds = ({"x": floats(2, 4, 5, 3), "n": np.array(count, np.int64)} for count in (0, 1, 3))
+    result = check(loop(CONVOLUTION), *feeds)
+    assert result.report.transposes == 2
+    (node,) = [node for node in result.proto.graph.node if node.op_type == "Loop"]
+    assert "Transpose" not in operators(node.attribute[0].g)
+
+
+def test_a_known_trip_count_is_the_price_of_a_body() -> None:
+    source = loop(CONVOLUTION, trip="four")
+    report = check(source, {"x": floats(2, 4, 5, 3), "n": np.array(4, np.int64)}).report
+    assert report.source_bytes == 2 * 4 * 480
+    assert report.bytes == 2 * 480
+
+
+def test_two_states_that_change_places_and_a_stacked_output() -> None:
+    source = parsed(
+        """
+        g (float[2,3,4] x, float[2,3,4] z, int64 n) => (float[2,3,4] p, float[2,3,4] q, float[t,4,2,3] all) {
+            p, q, all = Loop (n, , x, z) <
+                body = b (int64 i, bool k, float[2,3,4] a, float[2,3,4] c) => (bool go, float[2,3,4] d, float[2,3,4] e, float[4,2,3] f) {
+                    go = Identity(k)
+                    u = Transpose<perm=[2,0,1]>(a)
+                    m = Softmax<axis=0>(u)
+                    d = Relu(c)
+                    e = Transpose<perm=[1,2,0]>(m)
+                    f = Add(m, u)
+                }
+            >
+        }"""
+    )
+    check(source, {"x": floats(2, 3, 4), "z": floats(2, 3, 4, seed=1), "n": np.array(3, np.int64)})
+
+
+def test_loops_and_branches_inside_each_other() -> None:
+    source = loop("""
+        go = Identity(k)
+        t = Transpose<perm=[0,3,1,2]>(s)
+        zero = Constant<value = float {0.0}>()
+        sum = ReduceSum<keepdims=0>(t)
+        c = Greater(sum, zero)
+        o = If (c) <
+            then_branch = then () => (float[2,3,4,5] p) { p = Conv(t, w) },
+            else_branch = else () => (float[2,3,4,5] q) { l = LRN<size=3>(t) q = Neg(l) }
+        >
+        r = Transpose<perm=[0,2,3,1]>(o)
+    """)
+    result = check(source, *({"x": floats(2, 4, 5, 3, seed=seed), "n": np.array(2, np.int64)} for seed in range(3)))
+    assert result.report.transposes == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_unknown_operator_with_a_subgraph_keeps_what_it_reads(seed: int) -> None:
+    source = parsed("""
+        g (float[3,2,4] x, float[2,4] s) => (float[2,4] y, float[3,4,2] z, float[2,3,4] w) {
+            t = Transpose<perm=[0,2,1]>(x)
+            o = Relu(t)
+            y, z = Scan<num_scan_inputs=1,
+                body = b (float[2,4] a, float[2,4] e) => (float[2,4] f, float[4,2] h) {
+                    f = Add(a, e)
+                    m = ReduceSum<keepdims=0>(o)
+                    v = Mul(f, m)
+                    h = Transpose<perm=[1,0]>(v)
+                }
+            >(s, x)
+            w = Transpose<perm=[2,0,1]>(o)
+        }""")
+    result = relayout.optimize(source)
+    feed = {"x": floats(3, 2, 4, seed=seed), "s": floats(2, 4, seed=seed)}
+    for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)

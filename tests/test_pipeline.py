@@ -1,0 +1,113 @@
+"""The verbs: what goes in, what comes out, and that a model with nothing to win comes back as it was."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import numpy_helper, parser, shape_inference
+
+import relayout
+from relayout.passes import OptimizeLayouts
+
+TEXT = """<ir_version: 10, opset_import: ["": 21]>
+g (float[2,3,4,5] x) => (float[2,7,4,5] y) {{
+    a = {before}(x)
+    b = Relu(a)
+    c = {after}(b)
+    y = Conv(c, w)
+}}"""
+TINYNET = Path(__file__).parents[1] / "models" / "tinynet_int8.tflite"
+
+
+def model(before: str = "Tanh", after: str = "Sigmoid") -> onnx.ModelProto:
+    proto = parser.parse_model(TEXT.format(before=before, after=after))
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones((7, 3, 1, 1), np.float32), "w"))
+    return shape_inference.infer_shapes(proto)
+
+
+def wasteful() -> onnx.ModelProto:
+    return model("Transpose<perm=[0,2,3,1]>", "Transpose<perm=[0,3,1,2]>")
+
+
+def test_nothing_to_win_gives_the_source_back_byte_for_byte(tmp_path: Path) -> None:
+    proto = model()
+    onnx.save(proto, tmp_path / "in.onnx")
+    relayout.optimize(tmp_path / "in.onnx").save(tmp_path / "out.onnx")
+    assert (tmp_path / "out.onnx").read_bytes() == (tmp_path / "in.onnx").read_bytes()
+    again = relayout.optimize(proto).proto
+    assert again.SerializeToString() == proto.SerializeToString()
+    assert again is not proto
+
+
+def test_nothing_to_win_with_external_data_is_written_whole(tmp_path: Path) -> None:
+    proto = model()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((7, 3, 1, 1), np.float32), "w"))
+    onnx.save(proto, tmp_path / "a" / "in.onnx", save_as_external_data=True, size_threshold=0)
+    relayout.optimize(tmp_path / "a" / "in.onnx").save(tmp_path / "b" / "out.onnx")
+    onnx.checker.check_model(str(tmp_path / "b" / "out.onnx"), full_check=True)
+    loaded = onnx.load(tmp_path / "b" / "out.onnx")
+    assert (numpy_helper.to_array(loaded.graph.initializer[0]) == 1).all()
+
+
+@pytest.mark.parametrize("form", ["proto", "ir", "path", "text"])
+def test_every_form_of_a_model_is_taken_and_none_is_changed(form: str, tmp_path: Path) -> None:
+    proto = wasteful()
+    onnx.save(proto, tmp_path / "in.onnx")
+    source = {"proto": proto, "ir": ir.from_proto(proto), "path": tmp_path / "in.onnx", "text": str(tmp_path / "in.onnx")}[form]
+    result = relayout.optimize(source)  # type: ignore[arg-type]
+    assert [node.op_type for node in result.proto.graph.node] == ["Relu", "Conv"]
+    assert (result.report.source_transposes, result.report.transposes) == (2, 0)
+    if isinstance(source, ir.Model):
+        assert [node.op_type for node in source.graph] == ["Transpose", "Relu", "Transpose", "Conv"]
+    assert proto.SerializeToString() == wasteful().SerializeToString()
+
+
+def test_a_pass_for_onnx_ir() -> None:
+    source = ir.from_proto(wasteful())
+    result = ir.passes.Sequential(OptimizeLayouts())(source)
+    assert result.modified
+    assert [node.op_type for node in result.model.graph] == ["Relu", "Conv"]
+    assert not OptimizeLayouts()(result.model).modified
+
+
+def test_dynamic_dimensions_are_kept_or_fixed() -> None:
+    proto = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (float[batch,3,4] x) => (float[batch,4,3] y)'
+        " { a = Transpose<perm=[0,2,1]>(x) y = Relu(a) }"
+    )
+    proto = shape_inference.infer_shapes(proto)
+    kept = relayout.optimize(proto).report.interface
+    assert kept[0].shape == ("batch", 3, 4)
+    fixed = relayout.convert(proto, dims={"batch": 6})
+    assert fixed.report.interface[0].shape == (6, 3, 4)
+    assert fixed.report.bytes == 6 * 12 * 4
+    with pytest.raises(relayout.LayoutError, match="batch"):
+        relayout.convert(proto, dims={"other": 6})
+    with pytest.raises(relayout.LayoutError, match="at least 1"):
+        relayout.convert(proto, dims={"batch": 0})
+
+
+def test_a_converted_interface_is_said_in_report_and_metadata() -> None:
+    result = relayout.convert(TINYNET, io="convert")
+    (first,) = [end for end in result.report.interface if end.kind == "input"]
+    assert first.layout == "n h w c -> n c h w"
+    assert first.shape == (2, 3, 24, 40)
+    assert "n h w c -> n c h w" in result.model.metadata_props["relayout.interface"]
+    assert "relayout.holds" in result.model.graph.inputs[0].metadata_props
+    assert "relayout.interface" not in relayout.convert(TINYNET).model.metadata_props
+
+
+def test_equal_input_gives_equal_bytes_in_two_processes(tmp_path: Path) -> None:
+    for seed in ("0", "12345"):
+        out = tmp_path / f"{seed}.onnx"
+        code = f"import relayout; relayout.convert({str(TINYNET)!r}).save({str(out)!r})"
+        subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)})
+    assert (tmp_path / "0.onnx").read_bytes() == (tmp_path / "12345.onnx").read_bytes()
