@@ -2,8 +2,8 @@
 
     python bench/peers_left.py ../shared/models/tflite/coral ../shared/models/tflite/tflite2onnx
 
-Needs tf2onnx, tflite2onnx and TensorFlow (an environment of its own). A model that a peer refuses is left out. Bytes are
-those of the transposed value, from ONNX's shape inference, with a dynamic dimension counted as 1.
+Needs tf2onnx, tflite2onnx and TensorFlow (an environment of its own). A model that a peer refuses is left out. Bytes
+are those of the transposed value, from ONNX's shape inference, with a dynamic dimension counted as 1.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def main() -> None:
         for path in paths:
             try:
                 table[f"{path.parent.name}/{path.name}"][name] = list(left(convert(path)))
-            except BaseException as error:  # noqa: BLE001 - peers end in many ways
+            except BaseException as error:
                 print(f"{path.name}: {name} refused ({type(error).__name__})", file=sys.stderr)
     Path("tests/data/peers.json").write_text(json.dumps(table, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

@@ -61,7 +61,12 @@ def test_nothing_to_win_with_external_data_is_written_whole(tmp_path: Path) -> N
 def test_every_form_of_a_model_is_taken_and_none_is_changed(form: str, tmp_path: Path) -> None:
     proto = wasteful()
     onnx.save(proto, tmp_path / "in.onnx")
-    source = {"proto": proto, "ir": ir.from_proto(proto), "path": tmp_path / "in.onnx", "text": str(tmp_path / "in.onnx")}[form]
+    source = {
+        "proto": proto,
+        "ir": ir.from_proto(proto),
+        "path": tmp_path / "in.onnx",
+        "text": str(tmp_path / "in.onnx"),
+    }[form]
     result = relayout.optimize(source)  # type: ignore[arg-type]
     assert [node.op_type for node in result.proto.graph.node] == ["Relu", "Conv"]
     assert (result.report.source_transposes, result.report.transposes) == (2, 0)
@@ -109,5 +114,7 @@ def test_equal_input_gives_equal_bytes_in_two_processes(tmp_path: Path) -> None:
     for seed in ("0", "12345"):
         out = tmp_path / f"{seed}.onnx"
         code = f"import relayout; relayout.convert({str(TINYNET)!r}).save({str(out)!r})"
-        subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)})
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
+        )
     assert (tmp_path / "0.onnx").read_bytes() == (tmp_path / "12345.onnx").read_bytes()

@@ -31,15 +31,15 @@ class _Group(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], self.list_commands(ctx), n=1)
-            if near:
-                error.message += f" Did you mean {near[0]!r}?"
-            raise
+            if not near or "Did you mean" in error.message:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from error
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="relayout")
 def cli() -> None:
-    """The data-layout compiler for neural-network graphs.
+    r"""The data-layout compiler for neural-network graphs.
 
     \b
     relayout convert model.tflite model.onnx --verify
@@ -86,7 +86,9 @@ _io = click.option(
     show_default=True,
     help="Inputs and outputs as in the source, or in the order that costs nothing.",
 )
-_opset = click.option("--opset", type=click.IntRange(18, 25), default=21, show_default=True, help="For a .tflite source.")
+_opset = click.option(
+    "--opset", type=click.IntRange(18, 25), default=21, show_default=True, help="For a .tflite source."
+)
 _dequantize = click.option("--dequantize", is_flag=True, help="Make a quantized .tflite a float model.")
 _time_limit = click.option("--time-limit", type=float, metavar="SECONDS", help="Stop the solver and report the gap.")
 _what_if = click.option("--what-if", is_flag=True, help="Also list which single constraint costs how many bytes.")
@@ -127,7 +129,7 @@ _model = click.Path(dir_okay=False, path_type=Path)
 @_json
 @_quiet
 def convert(source: Path, target: Path, verify: bool, as_json: bool, quiet: bool, **options: Any) -> None:
-    """Convert SOURCE (.tflite or .onnx) to the ONNX model TARGET.
+    r"""Convert SOURCE (.tflite or .onnx) to the ONNX model TARGET.
 
     \b
     relayout convert model.tflite model.onnx --verify
@@ -267,7 +269,14 @@ def _write_plan(plan: dict[str, Any], path: Path | None) -> None:
 
 
 def _finish(
-    report: Report, source: Path, target: Path, verify: bool, inputs: dict[str, str], seed: int, as_json: bool, quiet: bool
+    report: Report,
+    source: Path,
+    target: Path,
+    verify: bool,
+    inputs: dict[str, str],
+    seed: int,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Print the report, verify if asked, and exit with 1 where that fails."""
     found = _verify(source, target, inputs, seed, quiet or as_json) if verify else None

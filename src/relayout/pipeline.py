@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, ReadError
-from relayout.reports import Report, operators, report
 from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
+from relayout.reports import Report, operators, report
 from relayout.rewrite import apply
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ class Result:
         from relayout.formats.onnx import to_proto
 
         if self.untouched is not None and not isinstance(self.untouched, Path):
-            return type(self.untouched).FromString(self.untouched.SerializeToString())
+            copied = type(self.untouched)()
+            copied.CopyFrom(self.untouched)
+            return copied
         return to_proto(self.model)
 
     def save(self, path: str | Path, *, external_data: bool | None = None) -> None:
@@ -107,7 +109,13 @@ def convert(
     if dims:
         fix_dims(model, dims)
     read_in = perf_counter() - began
-    options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "opset": opset, "dequantize": dequantize}
+    options = {
+        "io": io,
+        "layouts": dict(layouts or {}),
+        "dims": dict(dims or {}),
+        "opset": opset,
+        "dequantize": dequantize,
+    }
     own_format = not isinstance(source, ir.Model) and model.metadata_props.get("relayout.source_format") is None
     asked = io == "convert" or layouts or dims
     if asked or not own_format or (isinstance(source, str | Path) and model.meta.get("relayout.external_data")):
@@ -186,7 +194,7 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
         known.update(symbol for symbol in symbols if symbol is not None)
         if any(symbol in dims for symbol in symbols):
             pairs = zip(value.shape, symbols, strict=True)
-            value.shape = ir.Shape([dims[symbol] if symbol in dims else dim for dim, symbol in pairs])
+            value.shape = ir.Shape([dims.get(symbol or "", dim) for dim, symbol in pairs])
     for name, extent in dims.items():
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"
@@ -233,7 +241,10 @@ def _relayout(
         found = report(decided, image_axes=image_axes, relaxed=relax(decided) if what_if else [])
         written = planfile.to_json(decided, options)
         seconds["plan"] = perf_counter() - began
-        if original is not None and (decided.size, len(decided.crossings)) == (decided.source_size, decided.source_count):
+        if original is not None and (decided.size, len(decided.crossings)) == (
+            decided.source_size,
+            decided.source_count,
+        ):
             found = replace(found, operators=operators(model), seconds=seconds)
             return Result(model, found, written, original)
         began = perf_counter()

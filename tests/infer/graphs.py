@@ -50,8 +50,26 @@ class Graph:
     # Steps
 
     def step(self) -> None:
-        choices = [self.unary, self.unary, self.add, self.broadcast, self.transpose, self.transpose, self.conv, self.conv]
-        choices += [self.reshape, self.reshape, self.reduce, self.softmax, self.concat, self.slice, self.pad, self.dense]
+        choices = [
+            self.unary,
+            self.unary,
+            self.add,
+            self.broadcast,
+            self.transpose,
+            self.transpose,
+            self.conv,
+            self.conv,
+        ]
+        choices += [
+            self.reshape,
+            self.reshape,
+            self.reduce,
+            self.softmax,
+            self.concat,
+            self.slice,
+            self.pad,
+            self.dense,
+        ]
         self.rng.choice(choices)()
 
     def unary(self) -> None:

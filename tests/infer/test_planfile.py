@@ -8,9 +8,9 @@ from pathlib import Path
 
 import onnx
 import pytest
-from infer.graphs import random_model
 
 import relayout
+from infer.graphs import random_model
 from relayout.pipeline import check_plan
 
 

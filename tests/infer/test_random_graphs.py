@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from infer.graphs import random_model
-from running import run
 
 import relayout
+from infer.graphs import random_model
 from relayout.infer import build, plan
 from relayout.infer.candidates import Label, candidates, repaired
 from relayout.infer.sites import Site
+from running import run
 
 
 def transposed_bytes(model: onnx.ModelProto) -> tuple[int, int]:

@@ -7,9 +7,9 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import numpy_helper, parser, shape_inference
-from running import run
 
 import relayout
+from running import run
 
 HEADER = '<ir_version: 10, opset_import: ["": 21]>\n'
 
@@ -120,7 +120,8 @@ def test_two_states_that_change_places_and_a_stacked_output() -> None:
         """
         g (float[2,3,4] x, float[2,3,4] z, int64 n) => (float[2,3,4] p, float[2,3,4] q, float[t,4,2,3] all) {
             p, q, all = Loop (n, , x, z) <
-                body = b (int64 i, bool k, float[2,3,4] a, float[2,3,4] c) => (bool go, float[2,3,4] d, float[2,3,4] e, float[4,2,3] f) {
+                body = b (int64 i, bool k, float[2,3,4] a, float[2,3,4] c)
+                  => (bool go, float[2,3,4] d, float[2,3,4] e, float[4,2,3] f) {
                     go = Identity(k)
                     u = Transpose<perm=[2,0,1]>(a)
                     m = Softmax<axis=0>(u)

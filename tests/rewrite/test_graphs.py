@@ -7,9 +7,9 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser, shape_inference
-from running import run
 
 import relayout
+from running import run
 
 HEADER = '<ir_version: 10, opset_import: ["": 21]>\n'
 
@@ -107,7 +107,11 @@ def test_dense_convolution_after_a_shuffle_takes_it_into_the_kernel() -> None:
 @pytest.mark.parametrize(
     ("text", "constants", "size"),
     [
-        ("a = Transpose<perm=[0,3,1,2]>(x) r = Relu(a) y = Transpose<perm=[0,2,3,1]>(r) z = LRN<size=3>(a)", {}, 262144),
+        (
+            "a = Transpose<perm=[0,3,1,2]>(x) r = Relu(a) y = Transpose<perm=[0,2,3,1]>(r) z = LRN<size=3>(a)",
+            {},
+            262144,
+        ),
         ("a = Transpose<perm=[0,3,1,2]>(x) y = Slice(a, s, e)", {"s": [0, 0, 0, 0], "e": [1, 64, 4, 4]}, 4096),
         ("a = Transpose<perm=[0,3,1,2]>(x) b = Reshape(a, s) y = Transpose<perm=[0,2,1]>(b)", {"s": [1, 64, 1024]}, 0),
     ],
@@ -163,7 +167,8 @@ def test_nothing_to_win_touches_nothing() -> None:
         "g (float x) => (float y) { a = Transpose(x) y = Relu(a) }",
         "g (float[2,0,4] x) => (float[4,0,2] y) { a = Transpose(x) y = Relu(a) }",
         "g (float[1,2,1,3,1,1,2,1,2] x) => (float[2,1,2,1,1,3,1,2,1] y) { a = Transpose(x) y = Relu(a) }",
-        "g (float[2,3,4] x) => (float[2,3,4] y) { a = Transpose<perm=[0,2,1]>(x) b = Clip(a, , hi) y = Transpose<perm=[0,2,1]>(b) }",
+        "g (float[2,3,4] x) => (float[2,3,4] y) { a = Transpose<perm=[0,2,1]>(x) b = Clip(a, , hi)"
+        " y = Transpose<perm=[0,2,1]>(b) }",
         "g (float[2,3,4] x) => (float[2,4,3] a, float[2,4,3] y) { a = Transpose<perm=[0,2,1]>(x) y = Relu(a) }",
         "g (float[n,3,4] x) => (float[n,4,3] y) { a = Transpose<perm=[0,2,1]>(x) y = Relu(a) }",
         "g (float[n,3,4] x) => (float[n,12] y) { a = Transpose<perm=[0,2,1]>(x) b = Relu(a) y = Flatten(b) }",
@@ -236,17 +241,22 @@ def test_interior_value_that_is_also_an_output_keeps_its_name_and_order() -> Non
 
 
 def test_nodes_without_names_and_equal_bytes_twice() -> None:
-    source = model("g (float[2,4,5,3] x) => (float[2,3,4,5] y) { a = Relu(x) b = Transpose<perm=[0,3,1,2]>(a) y = LRN<size=3>(b) }")
+    source = model(
+        "g (float[2,4,5,3] x) => (float[2,3,4,5] y) { a = Relu(x) b = Transpose<perm=[0,3,1,2]>(a) y = LRN<size=3>(b) }"
+    )
     assert all(not node.name for node in source.graph.node)
     first, second = (relayout.optimize(source).proto.SerializeToString(deterministic=True) for _ in range(2))
     assert first == second
 
 
 def test_explicit_layouts_pin_inputs_outputs_and_inner_values() -> None:
-    source = model("g (float[2,4,5,3] x, float[2,4,5,3] k) => (float[2,4,5,3] y) { a = Relu(x) b = Add(a, k) y = Neg(b) }")
+    source = model(
+        "g (float[2,4,5,3] x, float[2,4,5,3] k) => (float[2,4,5,3] y) { a = Relu(x) b = Add(a, k) y = Neg(b) }"
+    )
     nchw = ("NHWC", "NCHW")
     result = relayout.convert(source, layouts={"x": nchw}, io="convert")
-    assert [list(d.dim_value for d in v.type.tensor_type.shape.dim) for v in result.proto.graph.input] == [[2, 3, 4, 5]] * 2
+    shapes = [[dim.dim_value for dim in v.type.tensor_type.shape.dim] for v in result.proto.graph.input]
+    assert shapes == [[2, 3, 4, 5]] * 2
     assert result.report.transposes == 0
     inside = relayout.convert(source, layouts={"b": nchw})
     assert inside.report.transposes == 2
@@ -257,3 +267,24 @@ def test_explicit_layouts_pin_inputs_outputs_and_inner_values() -> None:
     for wrong in ({"nothing": nchw}, {"x": ("NHWC", "NCX")}, {"x": ("NWC", "NCW")}):
         with pytest.raises(relayout.LayoutError):
             relayout.convert(source, layouts=wrong)
+
+
+def test_a_dynamic_batch_that_a_reshape_renames_is_the_same_batch() -> None:
+    """Flatten by a computed shape: inference gives the batch a new name, counting its elements the old."""
+    source = parser.parse_model(
+        HEADER
+        + """
+        g (float[batch,4,5,3] x) => (float[other,7] y) {
+            a = Transpose<perm=[0,3,1,2]>(x)
+            b = MaxPool<kernel_shape=[2,2]>(a)
+            c = Transpose<perm=[0,2,3,1]>(b)
+            d = Reshape(c, s)
+            e = Relu(d)
+            y = MatMul(e, w)
+        }"""
+    )
+    shape = numpy_helper.from_array(np.array([-1, 36]), "s")
+    source.graph.initializer.extend([shape, numpy_helper.from_array(floats(36, 7), "w")])
+    source = shape_inference.infer_shapes(source)
+    assert relayout.explain(source, io="convert").bytes == 0
+    same(source)

@@ -225,10 +225,23 @@ Tried = tuple[str, list[Array], list[Array]]
 
 
 def forced(
-    model: onnx.ModelProto, feed: Mapping[str, Array], most: int = MOST, run: Runner = with_runtime
+    model: onnx.ModelProto,
+    feed: Mapping[str, Array],
+    most: int = MOST,
+    run: Runner = with_runtime,
+    *,
+    cut: bool = False,
 ) -> Iterator[Tried]:
-    """For each label of the one node: (the label, expected outputs, outputs of the rewritten model)."""
-    source = parted_outputs(model, run, feed) if any(node.op_type == "Reshape" for node in model.graph.node) else model
+    """For each label of the one node: (the label, expected outputs, outputs of the rewritten model).
+
+    Args:
+        model: one node named "node", and Reshapes.
+        feed: its inputs.
+        most: orders to try.
+        run: what runs a model.
+        cut: whether outputs are taken apart, too.
+    """
+    source = parted_outputs(model, run, feed) if cut else model
     original = run(source, feed)
     first = build(ir.from_proto(source), keep_interface=False)
     position = position_of(first)
@@ -239,7 +252,7 @@ def forced(
         copy = ir.from_proto(source)
         sites = build(copy, keep_interface=False)
         node = sites.sites[position]
-        stored = {port.view.root: placed(node, label, port)[1] for port in node.ports}
+        stored = {port.view.root: placed(node, label, port).form for port in node.ports}
         chosen = [identity(end) for end in sites.sites]
         chosen[position] = label
         given, expected = dict(feed), list(original)
@@ -252,7 +265,7 @@ def forced(
             held = {leaf: factor for factor, leaves in port.factors.items() for leaf in leaves}
             ones = [factor for factor in range(len(end.factors)) if factor not in held.values()]
             chosen[index] = Label((*ones, *dict.fromkeys(held[leaf] for leaf in order)))
-            form = placed(end, chosen[index], port)[1]
+            form = placed(end, chosen[index], port).form
             name = root.value.name or ""
             if end.kind == "input":
                 given[name] = relaid(feed[name], root.logical, form, extents_of(end, feed[name]))

@@ -10,11 +10,16 @@ from rules.law import Case, forced, holds
 
 VIEWS = {"Transpose", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 """Views are held by the tests of infer and rewrite: they are no nodes of the problem."""
+UNTRIED = {
+    "If": "its bodies' orders are held by the tests of infer",
+    "Loop": "its bodies' orders are held by the tests of infer",
+    "QLinearReduceMean": "ONNX Runtime has no kernel for CPUs",
+}
 
 
 @pytest.mark.parametrize("case", cases(), ids=str)
 def test_run_of_relaid_equals_relaid_run(case: Case) -> None:
-    found = list(forced(*case.prepared()))
+    found = list(forced(*case.prepared(), cut=case.split))
     assert found
     for tried in found:
         holds(tried)
@@ -22,5 +27,5 @@ def test_run_of_relaid_equals_relaid_run(case: Case) -> None:
 
 def test_every_rule_has_a_case() -> None:
     covered = {(case.domain, case.op_type) for case in cases()}
-    ruled = {key for key, rule in registry().items() if key[1] not in VIEWS and rule.kind != "opaque"}
+    ruled = {key for key, rule in registry().items() if key[1] not in VIEWS | UNTRIED.keys() and rule.kind != "opaque"}
     assert ruled - covered == set()

@@ -84,7 +84,10 @@ def test_weights_beyond_32_and_64_bits_are_exact() -> None:
     for factor in (1, 2**9, 2**40):
         problem = Problem(
             ((0,), (0, 0), (0,)),
-            (Value(weight * factor + 1, Port(0, (0,)), (Port(1, (0, 1)),)), Value(weight * factor, Port(1, (0, 1)), (Port(2, (1,)),))),
+            (
+                Value(weight * factor + 1, Port(0, (0,)), (Port(1, (0, 1)),)),
+                Value(weight * factor, Port(1, (0, 1)), (Port(2, (1,)),)),
+            ),
         )
         solution = solve(problem)
         assert solution.cost == weight * factor
@@ -97,7 +100,9 @@ def test_equal_problems_give_equal_choices() -> None:
 
 
 def test_checker_refuses_what_is_no_proof() -> None:
-    problem = Problem(((0,), (0, 0), (0,)), (Value(4, Port(0, (0,)), (Port(1, (0, 1)),)), Value(6, Port(1, (0, 1)), (Port(2, (1,)),))))
+    problem = Problem(
+        ((0,), (0, 0), (0,)), (Value(4, Port(0, (0,)), (Port(1, (0, 1)),)), Value(6, Port(1, (0, 1)), (Port(2, (1,)),)))
+    )
     assert bound(problem, solve(problem).certificate) == 4
     assert bound(problem, Leaf({})) == 0
     with pytest.raises(CertificateError, match="exceed"):
@@ -122,7 +127,11 @@ def test_no_price_can_prove_too_much() -> None:
 
 
 def test_time_limit_gives_the_best_so_far_and_no_claim() -> None:
-    hard = next(p for p in (random_problem(s, 4, pinned=0.2, aligned=False) for s in range(40_000, 41_000)) if "Branch" in repr(solve(p).certificate)[:6])
+    hard = next(
+        p
+        for p in (random_problem(s, 4, pinned=0.2, aligned=False) for s in range(40_000, 41_000))
+        if "Branch" in repr(solve(p).certificate)[:6]
+    )
     solution = solve(hard, time_limit=0.0)
     assert not solution.finished
     assert solution.bound <= brute_force(hard) <= solution.cost

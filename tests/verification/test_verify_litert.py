@@ -197,7 +197,8 @@ def test_tflite_against_itself() -> None:
 
 
 def test_nothing_but_the_result_is_printed() -> None:
-    code = f"from relayout.verification import verify; p = {str(MODELS / 'tinynet_float.tflite')!r}; print(verify(p, p).ok)"
+    path = str(MODELS / "tinynet_float.tflite")
+    code = f"from relayout.verification import verify; print(verify({path!r}, {path!r}).ok)"
     result = subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True)
     assert (result.stdout, result.stderr) == ("True\n", "")
 

@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from relayout.errors import LayoutError
 from relayout.infer.pieces import Piece, align, leaves, regroup
-from relayout.infer.sites import Port, Root, Site, View, order_of
-from relayout.layout import Dim, Extent, perm_of, segments
+from relayout.infer.sites import Placed, Port, Root, Site, View, order_of
+from relayout.layout import Dim, Extent, perm_of, product, segments
 from relayout.layout.layout import Layout
 from relayout.rules import (
     Changes,
@@ -48,7 +48,9 @@ class Sites:
     originals: dict[Root, list[ir.Value]] = field(default_factory=dict)
 
 
-def build(model: ir.Model, *, keep_interface: bool = True, layouts: Mapping[str, tuple[str, str]] | None = None) -> Sites:
+def build(
+    model: ir.Model, *, keep_interface: bool = True, layouts: Mapping[str, tuple[str, str]] | None = None
+) -> Sites:
     """The sites of a model's main graph.
 
     Args:
@@ -74,6 +76,7 @@ class _Builder:
         self.runs = 1
         self.moves: list[tuple[str, View, View]] = []
         self.unknown = 0
+        self.aliases: dict[str, Dim] = {}
 
     def run(self) -> None:
         self._check_pins()
@@ -84,8 +87,9 @@ class _Builder:
             self._interface(value, self._view(value), output=False, slot=slot)
         for root in self.sites.roots:
             root.number()
+        kinds: dict[object, dict[tuple[object, int], Placed]] = {}
         for site in self.sites.sites:
-            site.number()
+            site.number(kinds)
         for name, before, after in self.moves:
             if not before.root.constant and order_of(before.form) != order_of(after.form):
                 self.sites.moves.append((name, before.root))
@@ -110,7 +114,7 @@ class _Builder:
             if isinstance(dim, int):
                 dims.append(dim)
             elif dim.value is not None:
-                dims.append(str(dim.value))
+                dims.append(self.aliases.get(str(dim.value), str(dim.value)))
             else:
                 self.unknown += 1
                 dims.append(f"?{self.unknown}")
@@ -122,7 +126,9 @@ class _Builder:
         if shape is None:
             self.unknown += 1
             shape = (f"?{self.unknown}",)
-        root = Root(len(self.sites.roots), value, tuple(Piece(Extent.of(dim)) for dim in shape), constant, self.scope, self.runs)
+        root = Root(
+            len(self.sites.roots), value, tuple(Piece(Extent.of(dim)) for dim in shape), constant, self.scope, self.runs
+        )
         self.sites.roots.append(root)
         view = View(root, tuple((piece,) for piece in root.dims))
         self._name(value, view)
@@ -146,7 +152,9 @@ class _Builder:
         for name, (source, target) in self.layouts.items():
             value = self._find(name)
             if value is None:
-                raise LayoutError(f"--layout {name}: the model has no tensor of that name; `relayout explain` lists them")
+                raise LayoutError(
+                    f"--layout {name}: the model has no tensor of that name; `relayout explain` lists them"
+                )
             if value.const_value is not None:
                 raise LayoutError(f"--layout {name}: a constant is stored as its readers want it, and cannot be pinned")
             rank = None if value.shape is None else len(value.shape)
@@ -188,7 +196,9 @@ class _Builder:
         before = self.sites.views[value]
         letters = axis_letters(len(before.dims))
         stored = tuple(letters[axis] for axis in perm)
-        signature = Signature((letters,), (letters,), whole=frozenset(letters), variants=(Variant((stored,), (stored,)),))
+        signature = Signature(
+            (letters,), (letters,), whole=frozenset(letters), variants=(Variant((stored,), (stored,)),)
+        )
         self.sites.originals[before.root].remove(value)
         after = self._root(value, constant=False)
         ports = [Port(before, letters, False, 0), Port(after, letters, True, 0)]
@@ -255,7 +265,9 @@ class _Builder:
         self, views: Sequence[View | None], given: Sequence[Letters | None], output: bool, body: int = -1
     ) -> list[Port]:
         return [
-            Port(view, axis_letters(len(view.dims)) if letters is None else letters, output, slot, letters is None, body)
+            Port(
+                view, axis_letters(len(view.dims)) if letters is None else letters, output, slot, letters is None, body
+            )
             for slot, (view, letters) in enumerate(zip(views, given, strict=False))
             if view is not None
         ]
@@ -263,18 +275,39 @@ class _Builder:
     def _as_view(self, fact: Permuted | Regrouped, view: View) -> View | None:
         if isinstance(fact, Permuted):
             return View(view.root, tuple(view.dims[axis] for axis in fact.perm))
-        parts = segments(view.extents, fact.shape)
+        shape = self._solved(view.extents, fact.shape)
+        parts = segments(view.extents, shape)
         if parts is None or any(part.is_barrier for part in parts):
             return None
         dims: list[tuple[Piece, ...]] = [()] * len(fact.shape)
         for part in parts:
             pieces = [piece for axis in part.source for piece in view.dims[axis]]
-            dealt = regroup(pieces, [Extent.of(fact.shape[axis]) for axis in part.target])
+            dealt = regroup(pieces, [shape[axis] for axis in part.target])
             if dealt is None:
                 return None
             for axis, dim in zip(part.target, dealt, strict=True):
                 dims[axis] = tuple(dim)
         return View(view.root, tuple(dims))
+
+    def _solved(self, source: Sequence[Extent], target: Sequence[Dim]) -> list[Extent]:
+        """The target's extents, with the one that shape inference could not name found from the number of elements."""
+        known = {symbol for extent in source for symbol in extent.symbols}
+        extents = [Extent.of(dim) for dim in target]
+        unknown = [axis for axis, extent in enumerate(extents) if set(extent.symbols) - known]
+        if len(unknown) != 1:
+            return extents
+        (axis,) = unknown
+        rest = product(extent for position, extent in enumerate(extents) if position != axis)
+        found = product(source).divide(rest) if rest.number else None
+        if found is None:
+            return extents
+        symbol = extents[axis].symbols[0]
+        if found.is_static:
+            self.aliases[symbol] = found.number
+        elif found.number == 1 and len(found.symbols) == 1:
+            self.aliases[symbol] = found.symbols[0]
+        extents[axis] = found
+        return extents
 
     def _barrier_signature(self, fact: Permuted | Regrouped, view: View) -> Signature | None:
         """A Reshape that mixes elements: every segment keeps its own order, but segments may change places."""
@@ -357,7 +390,7 @@ def _reshape(placement: Placement) -> Changes:
     if shape.count(-1) > 1:
         raise LayoutError("a Reshape with several dynamic dimensions cannot be re-laid")
     removed = dict.fromkeys(("axis", "axes", "allowzero"))
-    return Changes(removed, {1: np.array(shape, np.int64)}, "Reshape")
+    return Changes(removed, {1: np.array(shape, np.int64)}, op_type="Reshape")
 
 
 def with_identity(signature: Signature) -> Signature:

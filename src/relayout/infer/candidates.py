@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from relayout.infer.build import Sites
-from relayout.infer.sites import Form, Order, Port, Root, Site, order_of
+from relayout.infer.sites import Form, Order, Placed, Port, Root, Site, order_of
 from relayout.layout import Extent, product
 
 CAP = 24
@@ -35,19 +35,19 @@ class Candidates:
     capped: bool = False
 
 
-Placed = tuple[tuple[tuple[str, Extent], ...], Form]
-"""The stored dimensions of one operand: (letter, extent) of each, and the form."""
-
-
 def placed(site: Site, label: Label, port: Port) -> Placed:
-    """The stored dimensions of one operand under a label."""
-    known = site.placed.get((label, port))
+    """The stored dimensions of one operand under a label.
+
+    Sites of equal signature, shapes and factors share what is found: real graphs have few kinds of them.
+    """
+    known = site.placed.get((label, port.position))
     if known is None:
-        known = site.placed[label, port] = _placed(site, label, port)
+        dims, form = _placed(site, label, port)
+        known = site.placed[label, port.position] = Placed(dims, form, order_of(form))
     return known
 
 
-def _placed(site: Site, label: Label, port: Port) -> Placed:
+def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Extent], ...], Form]:
     if port.pinned:
         return tuple(zip(port.letters, port.view.extents, strict=True)), port.view.form
     root = port.view.root
@@ -112,7 +112,7 @@ class _Search:
 
     def add(self, index: int, label: Label) -> None:
         site = self.sites.sites[index]
-        key = tuple(order_of(placed(site, label, port)[1]) for port in site.ports)
+        key = tuple(placed(site, label, port).order for port in site.ports)
         if key in self.labels[index]:
             return
         if len(self.labels[index]) >= CAP:

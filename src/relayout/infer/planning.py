@@ -203,7 +203,9 @@ def _crossings(formulation: Formulation, choice: tuple[int, ...]) -> list[Crossi
         for order in sorted(wanting.keys() - {given}):
             readers = tuple(sites[node] for node in wanting[order])
             stored = formulation.orders[index][order]
-            crossing = Crossing(formulation.roots[index], stored, formulation.sizes[index], sites[value.producer.node], readers)
+            crossing = Crossing(
+                formulation.roots[index], stored, formulation.sizes[index], sites[value.producer.node], readers
+            )
             found.append(crossing)
     return found
 
@@ -232,10 +234,10 @@ def _ends(sites: Sites) -> Ends:
 
 def _number(sites: Sites, labels: list[list[Label]], index: int, port: Port, number: dict[Order, int]) -> NumberPort:
     site = sites.sites[index]
-    orders = (order_of(placed(site, label, port)[1]) for label in labels[index])
+    orders = (placed(site, label, port).order for label in labels[index])
     return NumberPort(index, tuple(number.setdefault(order, len(number)) for order in orders))
 
 
 def _as_source(site: Site, label: Label) -> bool:
     """Whether a label stores every operand as the source graph does."""
-    return all(order_of(placed(site, label, port)[1]) == order_of(port.view.form) for port in site.ports)
+    return all(placed(site, label, port).order == order_of(port.view.form) for port in site.ports)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -20,6 +20,14 @@ Order = tuple[int, ...]
 """A stored order: indices of a root's factors, size-1 factors left out. Equal orders need no Transpose."""
 Form = tuple[tuple[int, ...], ...]
 """How a value lies in an ONNX tensor: the factors of each stored dimension; () for a size-1 dimension."""
+
+
+class Placed(NamedTuple):
+    """How one operand is stored under a label: (letter, extent) of each dimension, the form, and its order."""
+
+    dims: tuple[tuple[str, Extent], ...]
+    form: Form
+    order: Order
 
 
 @dataclass(eq=False)
@@ -108,6 +116,7 @@ class Port:
     slot: int
     pinned: bool = False
     body: int = -1
+    position: int = 0
     factors: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def dims(self, letter: str) -> tuple[int, ...]:
@@ -138,7 +147,7 @@ class Site:
         kind: `node`, `input`, `output`, `pin`, `enter` or `border`.
         graph: the graph that it belongs to.
         reason: why it is a barrier, if it is one.
-        placed: what `candidates.placed` found, by label and port.
+        placed: what `candidates.placed` found, by label and port; shared among sites of a kind.
     """
 
     name: str
@@ -152,14 +161,22 @@ class Site:
     carried: tuple[Port, ...] = ()
     whole: set[str] = field(default_factory=set)
     factors: list[tuple[str, int]] = field(default_factory=list)
-    placed: dict[tuple[Any, Port], Any] = field(default_factory=dict, repr=False)
+    placed: dict[tuple[object, int], Placed] = field(default_factory=dict, repr=False)
 
-    def number(self) -> None:
-        """Find the node's own factors: those of its letters, and where each lies in each port's root."""
+    def number(self, kinds: dict[object, dict[tuple[object, int], Placed]]) -> None:
+        """Find the node's own factors: those of its letters, and where each lies in each port's root.
+
+        Args:
+            kinds: what is known of sites that are alike in all that decides where their axes lie.
+        """
         for letter in self.signature.letters:
             holders = [port for port in self.free_ports() if letter in port.letters]
             if letter in self.whole:
-                self._add(letter, 0, [(port, [port.view.root.where[p] for p in leaves(port.pieces(letter))]) for port in holders])
+                self._add(
+                    letter,
+                    0,
+                    [(port, [port.view.root.where[p] for p in leaves(port.pieces(letter))]) for port in holders],
+                )
                 continue
             full = [(port, leaves(port.pieces(letter))) for port in holders]
             count = max(len(pieces) for _, pieces in full)
@@ -167,6 +184,20 @@ class Site:
                 self._add(letter, 0, [])
             for k in range(count):
                 self._add(letter, k, [(port, [port.view.root.where[pieces[k]]]) for port, pieces in full if pieces])
+
+        described: list[object] = [self.signature, *sorted(self.whole), *self.factors]
+        for position, port in enumerate(self.ports):
+            port.position = position
+            described += [
+                port.letters,
+                port.output,
+                port.slot,
+                port.pinned,
+                tuple(port.factors.items()),
+                port.view.form,
+            ]
+            described += port.view.root.extents
+        self.placed = kinds.setdefault(tuple(described), {})
 
     def _add(self, letter: str, k: int, lies: Sequence[tuple[Port, list[int]]]) -> None:
         index = len(self.factors)

@@ -1,6 +1,6 @@
 """What a stored value holds: which value of the source, and how to get it back. Written into the model's metadata.
 
-    stored = source.reshape(factors).transpose(perm).reshape(stored's shape)
+stored = source.reshape(factors).transpose(perm).reshape(stored's shape)
 """
 
 from __future__ import annotations
@@ -52,7 +52,12 @@ class Holds:
             if not isinstance(items, list):
                 raise TypeError("not a list")
             return [
-                Holds(str(i["name"]), tuple(map(int, i["factors"])), perms.validated(i["perm"]), tuple(map(int, i["shape"])))
+                Holds(
+                    str(i["name"]),
+                    tuple(map(int, i["factors"])),
+                    perms.validated(i["perm"]),
+                    tuple(map(int, i["shape"])),
+                )
                 for i in items
             ]
         except (ValueError, KeyError, TypeError) as error:

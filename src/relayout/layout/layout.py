@@ -49,7 +49,9 @@ class Layout:
         outer = [factor.axis for factor in factors if not factor.tile]
         tiled = [factor.axis for factor in factors if factor.tile]
         if not factors or len(set(outer)) != len(outer) or len(set(tiled)) != len(tiled) or set(tiled) - set(outer):
-            raise LayoutError(f"{text!r} is not a layout: every axis once (NHWC), and each tile beside its axis (NCHW16c)")
+            raise LayoutError(
+                f"{text!r} is not a layout: every axis once (NHWC), and each tile beside its axis (NCHW16c)"
+            )
         return Layout(tuple(factors))
 
     @property

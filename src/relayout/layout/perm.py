@@ -12,7 +12,7 @@ Perm = tuple[int, ...]
 
 
 def validated(perm: Sequence[int]) -> Perm:
-    """`perm` as a tuple.
+    """Check a sequence of axes, and give it as a tuple.
 
     Raises:
         LayoutError: it is not a permutation of 0 … rank-1.

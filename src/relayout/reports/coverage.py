@@ -21,7 +21,10 @@ def tables() -> Tables:
         {"operator": f"{rule.domain}:{name}" if rule.domain else name, "class": rule.kind, "signature": rule.line}
         for (_, name), rule in registry().items()
     ]
-    tflite = [{"operator": name, "becomes": line} for name, line in ((entry.name, entry.summary) for entry in entries().values())]
+    tflite = [
+        {"operator": name, "becomes": line}
+        for name, line in ((entry.name, entry.summary) for entry in entries().values())
+    ]
     return {"onnx": onnx, "tflite": tflite}
 
 
@@ -31,7 +34,10 @@ def show(found: Tables) -> None:
     from rich.table import Table
 
     console = Console()
-    for title, rows in (("ONNX operators with a layout rule", found["onnx"]), ("TensorFlow Lite operators", found["tflite"])):
+    for title, rows in (
+        ("ONNX operators with a layout rule", found["onnx"]),
+        ("TensorFlow Lite operators", found["tflite"]),
+    ):
         table = Table(*rows[0], title=f"{title}: {len(rows)}", box=None, title_justify="left", pad_edge=False)
         for row in rows:
             table.add_row(*row.values())

@@ -1,4 +1,4 @@
-"""The report of a conversion: Transposes and bytes, before, after and at least; layouts; the reason for each Transpose."""
+"""The report of a conversion: Transposes and bytes before, after and at least, layouts, and the reason for each."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _interface(plan: Plan, namer: _Axes) -> Iterator[Interface]:
             continue
         (port,) = site.ports
         root = port.view.root
-        form = placed(site, label, port)[1]
+        form = placed(site, label, port).form
         extents = [product(root.factors[index].extent for index in dim) for dim in form]
         value = root.value if site.kind == "input" else plan.sites.graph.outputs[port.slot]
         letters = namer.letters(len(port.view.dims))
@@ -240,4 +240,3 @@ def _demand(plan: Plan, start: Sequence[int], avoid: set[int]) -> int:
                 seen.add(other)
                 queue.append(other)
     return start[0]
-

@@ -131,7 +131,8 @@ class _Rewrite:
 
     def _node(self, site: Site) -> None:
         node = site.node
-        assert node is not None and site.graph is not None
+        assert node is not None
+        assert site.graph is not None
         for port in site.carried or site.ports:
             if port.body >= 0 and not port.output:
                 graph = site.bodies[port.body]
@@ -176,7 +177,7 @@ class _Rewrite:
                 user.replace_input_with(slot, value)
 
     def _give(self, port: Port) -> None:
-        """The producer's own value holds its root as planned; it gets a name of its own where that is not the source's."""
+        """The producer's own value holds its root as planned; it gets its own name where that is not the source's."""
         root, form = port.view.root, self.forms[port]
         value = root.value
         if form != root.logical:
@@ -203,7 +204,6 @@ class _Rewrite:
             self._follow(graph, node, slot, axis, indices)
         while changes.inputs and node.inputs[-1] is None:
             node.resize_inputs(len(node.inputs) - 1)
-
 
     def _follow(self, graph: ir.Graph, node: ir.Node, slot: int, axis: int, indices: tuple[int, ...]) -> None:
         """A parameter with its items in the new order: folded, or a Gather."""
@@ -234,7 +234,7 @@ class _Rewrite:
 def forms(plan: Plan) -> dict[Port, Form]:
     """The form of every operand. An operator that belongs to its reader takes the dimensions that the reader wants."""
     chosen = {
-        port: placed(site, label, port)[1]
+        port: placed(site, label, port).form
         for site, label in zip(plan.sites.sites, plan.labels, strict=True)
         for port in site.ports
     }
@@ -260,13 +260,15 @@ def _placement(site: Site, label: Label, node: ir.Node) -> Placement:
     dims: dict[bool, list[tuple[tuple[str, object], ...] | None]] = {False: list(inputs), True: list(outputs)}
     for port in site.ports:
         if not port.pinned and port.slot >= 0:
-            dims[port.output][port.slot] = placed(site, label, port)[0]
+            dims[port.output][port.slot] = placed(site, label, port).dims
     return Placement(tuple(dims[False]), tuple(dims[True]))  # type: ignore[arg-type]
 
 
 def _nested_uses(node: ir.Node | None) -> list[tuple[ir.Node, int, ir.Value]]:
     """Every use of a value by the nodes inside a node's subgraphs: (node, slot, value)."""
-    return [(user, slot, value) for user in _nested(node) for slot, value in enumerate(user.inputs) if value is not None]
+    return [
+        (user, slot, value) for user in _nested(node) for slot, value in enumerate(user.inputs) if value is not None
+    ]
 
 
 def _nested(node: ir.Node | None) -> Iterator[ir.Node]:

@@ -16,10 +16,16 @@ from numpy.typing import NDArray
 from relayout.errors import LayoutError
 from relayout.infer import Form, Order, Root, Sites, order_of
 from relayout.layout import Extent, product
-from relayout.layout.perm import between
 from relayout.layout.holds import Holds
+from relayout.layout.perm import between
 
-TAGS = {(0, 3, 1, 2): "nchw", (0, 2, 3, 1): "nhwc", (0, 2, 1): "ncw", (0, 4, 1, 2, 3): "ncdhw", (0, 2, 3, 4, 1): "ndhwc"}
+TAGS = {
+    (0, 3, 1, 2): "nchw",
+    (0, 2, 3, 1): "nhwc",
+    (0, 2, 1): "ncw",
+    (0, 4, 1, 2, 3): "ncdhw",
+    (0, 2, 3, 4, 1): "ndhwc",
+}
 
 
 @dataclass
@@ -98,7 +104,7 @@ class Storage:
         shape = tuple(extent.number for extent in root.shape(form))
         order = order_of(form)
 
-        def relaid() -> ir.Tensor:
+        def relaid() -> ir.TensorProtocol:
             array = tensor.numpy().reshape(factors).transpose(order).reshape(shape)
             return ir.Tensor(np.ascontiguousarray(array), dtype=tensor.dtype, shape=ir.Shape(shape))
 
@@ -148,7 +154,9 @@ class Storage:
         name = self.name(root, form)
         output = ir.Value(name=self.names.unique(name), type=root.value.type)
         self.describe(output, root, form)
-        node = ir.Node("", op_type, inputs, attributes, outputs=[output], name=self.names.unique(f"{output.name}/{op_type}"))
+        node = ir.Node(
+            "", op_type, inputs, attributes, outputs=[output], name=self.names.unique(f"{output.name}/{op_type}")
+        )
         self.nodes[root.graph].append(node)
         self.put(root, form, output)
 
@@ -229,7 +237,6 @@ def _static_shape(root: Root, source: Form, target: Form) -> tuple[int, ...]:
     if shape.count(-1) > 1:
         raise LayoutError(f"{root.value.name}: a Reshape to {shape} has several dynamic dimensions; fix one with --dim")
     return tuple(shape)
-
 
 
 def _holds(name: str, extents: Sequence[Extent], source: Form, stored: Form) -> Holds:

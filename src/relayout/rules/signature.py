@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -97,6 +97,25 @@ class Variant:
     name: str = "standard"
 
 
+@cache
+def _in_order(operands: tuple[Letters | None, ...]) -> Letters:
+    """Letters in an order that every operand agrees with; as first named where there is none."""
+    named = list(dict.fromkeys(letter for letters in operands for letter in letters or ()))
+    before: dict[str, set[str]] = {letter: set() for letter in named}
+    for letters in operands:
+        for first, second in pairwise(letters or ()):
+            if first != second:
+                before[second].add(first)
+    ordered: list[str] = []
+    while len(ordered) < len(named):
+        ready = (letter for letter in named if letter not in ordered and before[letter] <= set(ordered))
+        following = next(ready, None)
+        if following is None:
+            return tuple(named)
+        ordered.append(following)
+    return tuple(ordered)
+
+
 @dataclass(frozen=True)
 class Signature:
     """The axis signature of one node.
@@ -122,26 +141,12 @@ class Signature:
     variants: tuple[Variant, ...] = ()
     broadcast: bool = False
     with_reader: bool = False
-    changes: Callable[[Placement], Changes] = unchanged
+    changes: Callable[[Placement], Changes] = field(default=unchanged, compare=False)
 
     @cached_property
     def letters(self) -> Letters:
         """All letters in the source's order: one that every operand agrees with, where there is one."""
-        operands = [letters for letters in (*self.inputs, *self.outputs) if letters]
-        named = list(dict.fromkeys(letter for letters in operands for letter in letters))
-        before: dict[str, set[str]] = {letter: set() for letter in named}
-        for letters in operands:
-            for first, second in pairwise(letters):
-                if first != second:
-                    before[second].add(first)
-        ordered: list[str] = []
-        while len(ordered) < len(named):
-            ready = (letter for letter in named if letter not in ordered and before[letter] <= set(ordered))
-            following = next(ready, None)
-            if following is None:
-                return tuple(named)
-            ordered.append(following)
-        return tuple(ordered)
+        return _in_order((*self.inputs, *self.outputs))
 
     @cached_property
     def stretched(self) -> frozenset[str]:

@@ -67,7 +67,7 @@ def _bound(problem: Problem, certificate: Certificate, allowed: list[frozenset[i
         raise CertificateError(f"the branch at node {node} does not deal out all of its labels")
     bounds = []
     for part, child in zip(certificate.parts, certificate.children, strict=True):
-        bounds.append(_bound(problem, child, allowed[:node] + [part] + allowed[node + 1 :]))
+        bounds.append(_bound(problem, child, [*allowed[:node], part, *allowed[node + 1 :]]))
     return min(bounds)
 
 

@@ -94,7 +94,9 @@ class Network:
         return pushed
 
 
-def solve_two(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> tuple[dict[int, int], dict[Price, int]] | None:
+def solve_two(
+    problem: Problem, nodes: Sequence[int], values: Sequence[int]
+) -> tuple[dict[int, int], dict[Price, int]] | None:
     """The best labels of `nodes` (each with two), all other nodes having one label, and the prices that prove it.
 
     Args:

@@ -1,4 +1,4 @@
-"""The layout problem in plain numbers.
+r"""The layout problem in plain numbers.
 
 Nodes choose one label each. Under its label a node gives or wants one *order* at every port. A value costs its
 weight once for every order that some reader wants and the producer does not give:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from relayout.solve.certificate import Branch, Certificate, Leaf, Price
-from relayout.solve.problem import Problem
+from relayout.solve.problem import Problem, moved
 
 _GRID = 1 << 20
 """Prices are rounded down to multiples of gcd/_GRID."""
@@ -44,6 +44,7 @@ class Program:
     columns: dict[tuple[int, int], int] = field(default_factory=dict)
     cost: list[float] = field(default_factory=list)
     rows: list[_Terms] = field(default_factory=list)
+    lower: list[float] = field(default_factory=list)
     scale: int = 1
     solver: Any = None
 
@@ -90,7 +91,10 @@ class Program:
         solution = highs.getSolution()
         weights = np.asarray(solution.col_value)
         duals = np.asarray(solution.row_dual)[: len(self.rows)]
-        shares = {node: [float(weights[self.columns[node, label]]) for label in range(len(self.problem.costs[node]))] for node in self.nodes}
+        shares = {
+            node: [float(weights[self.columns[node, label]]) for label in range(len(self.problem.costs[node]))]
+            for node in self.nodes
+        }
         return highs.getInfo().objective_function_value, shares, self._prices(duals)
 
     def _prices(self, duals: Any) -> dict[Price, Fraction]:
@@ -108,7 +112,9 @@ class Program:
 
     def _build(self, highspy: Any) -> Any:
         """Pass the program to HiGHS: rows `y − Σ x_c + Σ x_p ≥ 0`, then one convexity row a node."""
-        starts, indices, entries = [0], [], []
+        starts: list[int] = [0]
+        indices: list[int] = []
+        entries: list[float] = []
         for row in self.rows:
             reader = self.problem.values[row.price[0]].readers[row.price[2]].node
             producer = self.problem.values[row.price[0]].producer.node
@@ -142,8 +148,6 @@ class Program:
             highs.setOptionValue(option, value)
         highs.passModel(program)
         return highs
-
-    lower: list[float] = field(default_factory=list)
 
     def _accumulate(self, coefficients: dict[int, float], node: int, labels: list[int], sign: float) -> float:
         """Add `sign · Σ_l x[node, l]`; a node outside the component is a constant, which is returned."""
@@ -189,8 +193,6 @@ class _Search:
 
     def _cost(self, choice: Sequence[int]) -> int:
         """The part of the cost that the component decides."""
-        from relayout.solve.problem import moved
-
         return sum(self.problem.costs[node][choice[node]] for node in self.program.nodes) + sum(
             self.problem.values[i].weight * len(moved(self.problem.values[i], choice)) for i in self.program.values
         )
@@ -209,13 +211,10 @@ class _Search:
         if self.deadline is not None and monotonic() > self.deadline:
             self.finished = False
             return leaf
-        node = max(
-            (node for node in shares if len(allowed[node]) > 1),
-            key=lambda node: (round(1 - max(shares[node]), 6), -node),
-            default=None,
-        )
-        if node is None:
+        open_nodes = [node for node in shares if len(allowed[node]) > 1]
+        if not open_nodes:
             return leaf
+        node = max(open_nodes, key=lambda node: (round(1 - max(shares[node]), 6), -node))
         kept = rounded[node]
         parts = (frozenset({kept}), allowed[node] - {kept})
         return Branch(node, parts, tuple(self.explore({**allowed, node: part}) for part in parts))

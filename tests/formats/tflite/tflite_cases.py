@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 from tflite_writing import Net, Scale
@@ -28,8 +29,8 @@ def cases(*operators: str) -> Callable[[Cases], Cases]:
 
 def every() -> dict[str, Net]:
     """All models by name, each once."""
-    for module in ("elementwise", "spatial", "moving", "picking", "matrix"):
-        import_module(f"tflite_cases_{module}")
+    for path in sorted(Path(__file__).parent.glob("tflite_cases_*.py")):
+        import_module(path.stem)
     functions = {f.__name__: f for group in CASES.values() for f in group}
     return {f"{name}[{i}]": net for name, f in sorted(functions.items()) for i, net in enumerate(f())}
 

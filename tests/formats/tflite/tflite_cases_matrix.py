@@ -1,4 +1,4 @@
-"""Small models of matrix products and recurrent networks."""
+"""Small models of matrix products."""
 
 from __future__ import annotations
 
@@ -121,44 +121,3 @@ def batch_matmul() -> Iterator[Net]:
     yield net.op(
         "BATCH_MATMUL", [a, b], [net.output((2, 3, 4), "int8", q=OUT8)], options("BatchMatMulOptions"), version=3
     )
-
-
-def lstm(
-    *,
-    time_major: bool = False,
-    cifg: bool = False,
-    peephole: bool = False,
-    clip: float = 0,
-    projection: int = 0,
-    bias: bool = True,
-) -> Net:
-    net, random = Net(), rng()
-    time, batch, columns, units = 5, 2, 3, 4
-    out = projection or units
-
-    def weights(*shape: int) -> int:
-        return net.const(random.normal(size=shape) * 0.7)
-
-    x = net.input((time, batch, columns) if time_major else (batch, time, columns))
-    kernels = [-1 if cifg and k == 0 else weights(units, columns) for k in range(4)]
-    recurrent = [-1 if cifg and k == 0 else weights(units, out) for k in range(4)]
-    peepholes = [-1 if not peephole or (cifg and k == 0) else weights(units) for k in range(3)]
-    biases = [-1 if cifg and k == 0 else weights(units) for k in range(4)]
-    project = [weights(projection, units) if projection else -1, -1]
-    states = [net.tensor((batch, out), variable=True), net.tensor((batch, units), variable=True)]
-    table = options("UnidirectionalSequenceLSTMOptions", fusedActivationFunction=4, cellClip=clip, timeMajor=time_major)
-    operands = [x, *kernels, *recurrent, *peepholes, *biases, *project, *states, -1, -1, -1, -1]
-    y = net.output((time, batch, out) if time_major else (batch, time, out))
-    return net.op("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, [y], table)
-
-
-@cases("UNIDIRECTIONAL_SEQUENCE_LSTM")
-def lstms() -> Iterator[Net]:
-    yield lstm()
-    yield lstm(time_major=True)
-    yield lstm(cifg=True)
-    yield lstm(peephole=True)
-    yield lstm(peephole=True, cifg=True)
-    yield lstm(clip=0.3)
-    yield lstm(projection=3)
-    yield lstm(projection=3, clip=0.4, cifg=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,7 @@ class Net:
         self.model.subgraphs = [self.graph]
         self.ranges: list[tuple[float, float]] = []
         self.slack = 0.0  # what the runtime's own rounding may add to a difference
+        self.expected: Callable[..., Any] | None = None  # what is meant, where the interpreter has no kernel to ask
 
     def tensor(
         self,
@@ -95,7 +97,8 @@ class Net:
     def input(self, shape: Sequence[int], dtype: str = "float32", low: float = -2, high: float = 2, **more: Any) -> int:
         """An input and the range of the numbers that the test feeds it (quantized ones take their whole range)."""
         self.graph.inputs.append(self.tensor(shape, dtype, **more))
-        self.ranges.append((low, high))
+        if self.graph is self.model.subgraphs[0]:
+            self.ranges.append((low, high))
         return self.graph.inputs[-1]
 
     def output(self, shape: Sequence[int], dtype: str = "float32", **more: Any) -> int:
@@ -124,9 +127,22 @@ class Net:
         self.graph.operators.append(operator)
         return self
 
-    def sign(self, inputs: dict[str, int], outputs: dict[str, int], key: str = "serving_default") -> Net:
+    @contextmanager
+    def subgraph(self) -> Iterator[int]:
+        """Write into another subgraph within; yields its index."""
+        outer, self.graph = self.graph, schema.SubGraphT()
+        self.graph.tensors, self.graph.operators, self.graph.inputs, self.graph.outputs = [], [], [], []
+        self.model.subgraphs.append(self.graph)
+        try:
+            yield len(self.model.subgraphs) - 1
+        finally:
+            self.graph = outer
+
+    def sign(
+        self, inputs: dict[str, int], outputs: dict[str, int], key: str = "serving_default", subgraph: int = 0
+    ) -> Net:
         signature = schema.SignatureDefT()
-        signature.signatureKey, signature.subgraphIndex = key, 0
+        signature.signatureKey, signature.subgraphIndex = key, subgraph
         signature.inputs = [_named(name, index) for name, index in inputs.items()]
         signature.outputs = [_named(name, index) for name, index in outputs.items()]
         self.model.signatureDefs = [*(self.model.signatureDefs or []), signature]

@@ -15,6 +15,8 @@ def cases() -> Iterator[Case]:
     """Draws are compared, so every one of them is certain."""
     yield Case("ConstantOfShape", {"s": i(2, 3, 4)}, ("s",), {"value": SEVEN})
     yield Case("ConstantOfShape", {"s": i(2, 3, 4)}, attributes={"value": SEVEN}, opset=9)
+    yield Case("ConstantOfShape", {"s": i(2, 3, 4)}, attributes={"value": SEVEN}, split=True)
+    yield Case("ConstantOfShape", {"s": i(2, 3, 4)}, ("s",), {"value": SEVEN}, split=True)
     yield Case("RandomNormal", {}, attributes={"shape": [2, 3, 4], "mean": 3.0, "scale": 1e-20})
     yield Case("RandomUniform", {}, attributes={"shape": [2, 3, 4], "low": 3.0, "high": 3.0})
     yield Case("RandomNormalLike", {"x": f(2, 3, 4)}, attributes={"mean": 3.0, "scale": 1e-20})

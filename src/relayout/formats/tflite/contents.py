@@ -131,7 +131,6 @@ class _Reader:
                 raise
             return np.full(shape, None, object)
 
-
     def gather(self, node: ir.Node) -> _Known:
         axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
         index = self.known(node.inputs[1]).astype(np.int64)

@@ -6,6 +6,7 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx_ir as ir
@@ -13,16 +14,25 @@ import onnx_ir as ir
 from relayout.errors import ReadError, RelayoutError, UnsupportedError
 from relayout.formats.tflite.builder import Builder
 from relayout.formats.tflite.loading import load
-from relayout.formats.tflite.model import Model, Operator, Signature, Subgraph
-from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.registry import Unsupported, entries
-from relayout.formats.tflite.tensors import Tensors, sufficient_opset
+from relayout.formats.tflite.model import Model, Signature, Subgraph
+from relayout.formats.tflite.operators.custom import CARRIED
+from relayout.formats.tflite.program import Choices, Program, State
+from relayout.formats.tflite.registry import Entry, Unsupported, entries
+from relayout.formats.tflite.tensors import sufficient_opset
 
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
 """Opsets that can be written -> the IR version that came with them."""
 
 
-def read(source: Path | str | bytes, *, opset: int | None = None, dequantize: bool = False) -> ir.Model:
+def read(
+    source: Path | str | bytes,
+    *,
+    opset: int | None = None,
+    dequantize: bool = False,
+    signature: str | None = None,
+    state: State = "zero",
+    custom_ops: Mapping[str, str] | None = None,
+) -> ir.Model:
     """Read a TFLite model as an ONNX model that computes the same.
 
     1. Quantized tensors hold the integers that the file's tensors hold; each operator dequantizes its operands and
@@ -34,6 +44,12 @@ def read(source: Path | str | bytes, *, opset: int | None = None, dequantize: bo
         source: a path, or the file's bytes.
         opset: ONNX opset to write, 18 to 23; by default 20, or 21 for quantized tensors of 16 or 4 bits.
         dequantize: write a float model: constants become real numbers, and nothing is quantized at run time.
+        signature: which of the file's signatures to read, by its key; by default the first, or the first subgraph.
+        state: what becomes of variables, of recurrent networks too, which TFLite keeps from one run to the next and
+            ONNX does not. `"zero"`, the default: the interface is the file's, and every run starts from the initial
+            values. `"io"`: each variable that is read is one more input, `NAME`, and what it holds in the end one
+            more output, `NAME_next`; feed zeros first, or what the input's metadata `relayout.initial` says.
+        custom_ops: custom operators to carry over as they are: their name in the file -> the domain to put them in.
 
     Raises:
         ReadError: the file is no TFLite model, or is damaged.
@@ -44,46 +60,57 @@ def read(source: Path | str | bytes, *, opset: int | None = None, dequantize: bo
     data = source if isinstance(source, bytes) else Path(source)
     model = load(data)
     opset = sufficient_opset(model, dequantize=dequantize) if opset is None else opset
-    signature = model.signatures[0] if model.signatures else None
-    subgraph = model.subgraphs[signature.subgraph if signature else 0]
+    if state not in ("zero", "io"):
+        raise RelayoutError(f"there is no state {state!r}; choose 'zero' or 'io'")
+    chosen = _signature(model, signature)
+    subgraph = model.subgraphs[chosen.subgraph if chosen else 0]
     stem = "main" if isinstance(data, bytes) else data.stem
-    return _Import(model, subgraph, signature, opset, dequantize).run(subgraph.name or stem)
+    program = Program(model, Builder(opset), Choices(dequantize, state, custom_ops or {}), _entry)
+    return _Import(program, subgraph, chosen).run(subgraph.name or stem)
+
+
+def _signature(model: Model, key: str | None) -> Signature | None:
+    if key is None:
+        return model.signatures[0] if model.signatures else None
+    for signature in model.signatures:
+        if signature.key == key:
+            return signature
+    there = ", ".join(signature.key for signature in model.signatures[:40]) or "none"
+    raise ReadError(f"there is no signature {key!r}", where="signature_defs", hint=f"the file has: {there}")
+
+
+def _entry(name: str) -> Entry | None:
+    return entries().get(name) or (CARRIED if name.startswith("CUSTOM ") else None)
 
 
 class _Import:
-    def __init__(
-        self, model: Model, subgraph: Subgraph, signature: Signature | None, opset: int, dequantize: bool
-    ) -> None:
-        self.model, self.subgraph, self.signature = model, subgraph, signature
-        self.builder = Builder(opset)
-        self.tensors = Tensors(subgraph, self.builder, dequantize=dequantize)
-        self.unsupported: dict[str, tuple[int, str]] = {}
-        self.tainted: set[int] = set()
+    def __init__(self, program: Program, subgraph: Subgraph, signature: Signature | None) -> None:
+        self.program, self.subgraph, self.signature = program, subgraph, signature
+        self.builder, self.tensors = program.builder, program.tensors(subgraph)
 
     def run(self, name: str) -> ir.Model:
         extra = self.name_interface()
         self.tensors.name_all()
         inputs = [self.graph_input(index, first=i == 0) for i, index in enumerate(self.subgraph.inputs)]
-        for operator in self.subgraph.operators:
-            self.translate(operator)
-        if self.unsupported:
-            raise UnsupportedError(self.unsupported)
-        outputs = self.graph_outputs(extra)
+        self.program.run(self.tensors)
+        if self.program.unsupported:
+            raise UnsupportedError({k: (len(v), next(iter(v))) for k, v in self.program.unsupported.items()})
+        outputs = self.graph_outputs(extra) + self.program.variables.outputs()
         # Operands that became attributes or shapes leave their constants unread.
         used = [value for value in self.builder.initializers if value.uses()]
         graph = ir.Graph(
-            inputs,
+            [*inputs, *self.program.variables.inputs.values()],
             outputs,
             nodes=self.builder.nodes,
             initializers=used,
-            opset_imports={"": self.builder.opset},
+            opset_imports={"": self.builder.opset, **self.program.domains},
             name=name,
         )
         return ir.Model(
             graph,
             ir_version=IR_VERSIONS[self.builder.opset],
             producer_name="relayout",
-            doc_string=self.model.description or None,
+            doc_string=self.program.model.description or None,
             metadata_props={"relayout.source_format": "tflite"},
         )
 
@@ -143,34 +170,3 @@ class _Import:
         own = self.subgraph.tensors[index].name
         if own and own != value.name:
             value.metadata_props["relayout.tensor"] = own
-
-    # The operators.
-
-    def translate(self, operator: Operator) -> None:
-        entry = entries().get(operator.name)
-        tainted = any(index in self.tainted for index in operator.inputs)
-        try:
-            if entry is None:
-                raise Unsupported("no translation")
-            try:
-                entry.translate(Operation(operator, entry, self.tensors))
-            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-                # Operands that contradict each other show first where a translation computes with them.
-                raise ReadError(
-                    f"{operator.name} does not fit its operands ({type(error).__name__}: {error})", where=operator.place
-                ) from error
-        except Unsupported as problem:
-            if entry is None or not tainted:
-                key = operator.name if entry is None else f"{operator.name} ({problem.reason})"
-                count, place = self.unsupported.get(key, (0, operator.place))
-                self.unsupported[key] = (count + 1, place)
-            self.give_up(operator)
-        except ReadError:
-            if not tainted:
-                raise
-            self.give_up(operator)
-
-    def give_up(self, operator: Operator) -> None:
-        for index in operator.outputs:
-            self.tainted.add(index)
-            self.tensors.placeholder(self.subgraph.tensors[index])

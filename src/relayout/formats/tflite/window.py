@@ -13,6 +13,9 @@ TO_FIRST = (0, 3, 1, 2)
 TO_LAST = (0, 2, 3, 1)
 """`n c h w -> n h w c`."""
 
+TO_FIRST_3D, TO_LAST_3D = (0, 4, 1, 2, 3), (0, 2, 3, 4, 1)
+"""`n d h w c -> n c d h w`, and back."""
+
 
 def slid(extent: Dim, window: Dim, stride: int, dilation: int, same: bool) -> Dim:
     """How many places a window takes along one axis: every `stride`-th with SAME, only whole ones with VALID."""

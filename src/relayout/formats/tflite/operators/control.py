@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, Dims, dims
+from relayout.formats.tflite.model import Subgraph
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.shape import scalar
 from relayout.formats.tflite.program import Given
@@ -20,7 +21,9 @@ _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
 def operands(op: Operation, first: int = 0) -> list[Given]:
     """What stands behind each operand from a position on."""
-    return [op.tensors.handles.get(op.operator.inputs[i]) or op.stored(i) for i in range(first, len(op.operator.inputs))]
+    return [
+        op.tensors.handles.get(op.operator.inputs[i]) or op.stored(i) for i in range(first, len(op.operator.inputs))
+    ]
 
 
 def hand_over(op: Operation, results: Sequence[Given]) -> None:
@@ -90,9 +93,7 @@ def branches(op: Operation, condition: ir.Value, given: Sequence[Given], indices
     ]
     outputs = [(op.hint("if"), a.dtype or _BOOL, _either(op, dims(a), dims(b))) for a, b in yielded]
     values = iter(
-        op.builder.emit(
-            "If", [condition], outputs, source=op.source, then_branch=graphs[0], else_branch=graphs[1]
-        )
+        op.builder.emit("If", [condition], outputs, source=op.source, then_branch=graphs[0], else_branch=graphs[1])
         if outputs
         else ()
     )
@@ -138,7 +139,8 @@ def loop(op: Operation, condition: int, body: int) -> None:
 
     1. An operand that the body passes on untouched is the same in every round: no state of the loop.
     2. Variables to which the body assigns are states of the loop.
-    3. Where a round gives a state another extent than it had, that extent is unknown, and the body is written again.
+    3. The runtime copies results to operands one after the other: see `_copied`.
+    4. Where a round gives a state another extent than it had, that extent is unknown, and the body is written again.
     """
     given, variables = operands(op), op.program.variables
     inner = op.program.subgraph(body, op.place)
@@ -157,7 +159,7 @@ def loop(op: Operation, condition: int, body: int) -> None:
         with variables.apart(), op.builder.body() as made.nodes:
             variables.current.update(zip(keys, states[len(carried) :], strict=True))
             before = dict(variables.current)
-            after = op.program.inline(body, now, op.place)
+            after = _copied(inner, op.program.inline(body, now, op.place))
             lasts = [*_values(after, carried), *(variables.current[key] for key in keys)]
             again = _test(op, condition, after)
             more = {k: variables.current[k] for k in variables.assigned(before) if k not in keys}
@@ -184,6 +186,18 @@ def loop(op: Operation, condition: int, body: int) -> None:
     hand_over(op, final)
     for key, value in zip(keys, results[len(carried) :], strict=True):
         variables.store(key, key, value)
+
+
+def _copied(body: Subgraph, results: Sequence[Given]) -> list[Given]:
+    """The states after a round: a result that is another operand as it is holds what was copied there just before.
+
+    So a body that only swaps two states leaves the second in both. TFLite's runtime does that, and so does its import.
+    """
+    after: list[Given] = []
+    for i, tensor in enumerate(body.outputs):
+        source = body.inputs.index(tensor) if tensor in body.inputs else i
+        after.append(after[source] if source < i else results[i])
+    return after
 
 
 def _values(given: Sequence[Given], positions: Sequence[int]) -> list[ir.Value]:
@@ -222,15 +236,3 @@ def _changed(op: Operation, states: Sequence[ir.Value], lasts: Sequence[ir.Value
             raise Unsupported("a round that changes the rank of a state")
         changed |= {(k, axis) for axis, (m, n) in enumerate(zip(dims(a), dims(b), strict=True)) if m != n}
     return {(k, axis) for k, axis in changed if isinstance(dims(states[k])[axis], int)}
-
-
-@operator("STABLEHLO_WHILE", options="StablehloWhileOptions")
-def stablehlo_while(op: Operation) -> None:
-    """The same under StableHLO's name."""
-    loop(op, op.options.cond_subgraph_index, op.options.body_subgraph_index)
-
-
-@operator("STABLEHLO_COMPOSITE", options="StableHLOCompositeOptions")
-def composite(op: Operation) -> None:
-    """Its decomposition, in place."""
-    hand_over(op, op.program.inline(op.options.decomposition_subgraph_index, operands(op), op.place))

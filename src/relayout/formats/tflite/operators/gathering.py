@@ -66,7 +66,8 @@ def scatter_nd(op: Operation) -> None:
     op.result_stored(op.emit("ScatterND", [zeros, indices, updates], shape, reduction="add"))
 
 
-def _chosen(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+def chosen(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    """Where, which ONNX Runtime lacks for booleans."""
     shape = broadcast(dims(condition), dims(a), dims(b))
     if a.dtype != _BOOL:
         return op.emit("Where", [condition, a, b], shape, a.dtype)
@@ -79,7 +80,7 @@ def _chosen(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.
 def select_v2(op: Operation) -> None:
     """Where, broadcast from the right."""
     (a, b), finish = op.carried(1, 2, types=BYTES_ONLY)
-    finish(_chosen(op, op.stored(0), a, b))
+    finish(chosen(op, op.stored(0), a, b))
 
 
 @operator("SELECT")
@@ -90,7 +91,7 @@ def select(op: Operation) -> None:
     missing = len(dims(a)) - len(dims(condition))
     if len(dims(condition)) == 1 and missing > 0:
         condition = unsqueeze(op, condition, range(1, 1 + missing))
-    finish(_chosen(op, condition, a, b))
+    finish(chosen(op, condition, a, b))
 
 
 def counted(op: Operation, count: ir.Value, extent: Dim) -> ir.Value:
@@ -113,7 +114,7 @@ def one_hot(op: Operation) -> None:
     if axis < rank:
         positions = unsqueeze(op, positions, range(1, rank - axis + 1))
     hot = two(op, "Equal", unsqueeze(op, indices, [axis]), positions, _BOOL)
-    finish(_chosen(op, hot, on, off))
+    finish(chosen(op, hot, on, off))
 
 
 def _diagonal(op: Operation, rows: Dim, columns: Dim) -> ir.Value:
@@ -130,7 +131,7 @@ def matrix_diag(op: Operation) -> None:
     x = op.stored(0)
     n = dims(x)[-1]
     row = unsqueeze(op, x, [len(dims(x)) - 1])
-    op.result_stored(_chosen(op, _diagonal(op, n, n), row, op.number(0, x, "zero")))
+    op.result_stored(chosen(op, _diagonal(op, n, n), row, op.number(0, x, "zero")))
 
 
 @operator("MATRIX_SET_DIAG")
@@ -143,7 +144,7 @@ def matrix_set_diag(op: Operation) -> None:
     # Spread along the longer side, so that the diagonal's length fits the shorter.
     down = isinstance(rows, int) and isinstance(columns, int) and rows <= columns
     spread = unsqueeze(op, diagonal, [rank if down else rank - 1])
-    op.result_stored(_chosen(op, mask, spread, x))
+    op.result_stored(chosen(op, mask, spread, x))
 
 
 def _lowest(dtype: ir.DataType) -> tuple[float, float]:

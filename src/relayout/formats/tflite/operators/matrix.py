@@ -10,17 +10,15 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, broadcast, dims
 from relayout.formats.tflite.enums import FullyConnectedOptionsWeightsFormat
+from relayout.formats.tflite.extents import divided, product
 from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.registry import Unsupported, operator
 
 
 def _rows(shape: Sequence[Dim], columns: int) -> Dim:
     """How many rows of so many columns a tensor holds; a single named dimension in front of them passes through."""
-    names = [d for d in shape if not isinstance(d, int)]
-    fixed = math.prod(d for d in shape if isinstance(d, int))
-    if not names:
-        return fixed // columns
-    return names[0] if len(names) == 1 and fixed == columns else None
+    return divided(product(shape), columns)
 
 
 @operator("FULLY_CONNECTED", options="FullyConnectedOptions")
@@ -40,6 +38,9 @@ def fully_connected(op: Operation) -> None:
     fixed = [d for d in shape if isinstance(d, int)]
     if len(fixed) == len(shape) and math.prod(fixed) % columns:
         raise ReadError(f"shape {list(shape)} does not make rows of {columns}", where=op.place)
+    if options.keep_num_dims and shape[-1] == columns and sum(not isinstance(d, int) for d in shape) > 1:
+        _product(op, units)
+        return
     rows = shape[0] if len(shape) == 2 and shape[1] == columns else _rows(shape, columns)
     if (rows, columns) != shape:
         x = op.reshape(x, (rows, columns))
@@ -53,6 +54,13 @@ def fully_connected(op: Operation) -> None:
     y = op.quantize(y, fused=options.fused_activation_function)
     final = op.out_dims((*shape[:-1], units) if options.keep_num_dims else (rows, units))
     op.result_stored(y if final == dims(y) else op.reshape(y, final))
+
+
+def _product(op: Operation, units: int) -> None:
+    """MatMul with the weights transposed, where a Reshape would have to know several dimensions."""
+    x, weights, bias = op.real(0), op.real(1, (1, 0)), op.bias(2)
+    y = op.emit("MatMul", [x, weights], (*dims(x)[:-1], units))
+    op.result(y if bias is None else two(op, "Add", y, bias), fused=op.options.fused_activation_function)
 
 
 @operator("BATCH_MATMUL", options="BatchMatMulOptions")

@@ -1,203 +1,288 @@
-"""Recurrent networks."""
+"""Recurrent networks: how state comes in and goes out, steps in a row, and the plain ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.activation import clip
-from relayout.formats.tflite.builder import Dims, dims
+from relayout.formats.tflite import activation
+from relayout.formats.tflite.builder import Dim, Dims, dims
 from relayout.formats.tflite.enums import ActivationFunctionType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
 from relayout.formats.tflite.operators.slicing import joined, squeeze, unsqueeze
-from relayout.formats.tflite.registry import Unsupported, operator
+from relayout.formats.tflite.registry import operator
 
-_ACTIVATIONS = {ActivationFunctionType.TANH: "Tanh", ActivationFunctionType.RELU: "Relu"}
+FLOAT = ir.DataType.FLOAT
+SWAPPED = (1, 0, 2)
+"""`batch time c -> time batch c`, and back."""
 
-# Operands of UNIDIRECTIONAL_SEQUENCE_LSTM, gates in ONNX's order: input, output, forget, cell.
-_KERNELS, _RECURRENT, _BIASES = (1, 4, 2, 3), (5, 8, 6, 7), (12, 15, 13, 14)
-_PEEPHOLES = (9, 11, 10)
-_PROJECTION, _NORMALIZATION = (16, 17), (20, 21, 22, 23)
-_OUTPUT_STATE, _CELL_STATE = 18, 19
-
-
-def _negated(op: Operation, x: ir.Value) -> ir.Value:
-    return op.emit("Neg", [x], dims(x))
+_NAMED = {ActivationFunctionType.TANH: "Tanh", ActivationFunctionType.RELU: "Relu"}
+"""The activations that ONNX's own recurrent operators are used with."""
 
 
-def _matrices(op: Operation, operands: Sequence[int], coupled: bool) -> ir.Value:
-    """`1 (gate h) i` from one matrix for each gate.
-
-    Where the input gate is left out it is one minus the forget gate, that is, the forget gate of negated sums.
-    """
-    parts = [op.real(operands[2]) if coupled and k == 0 else op.real(i) for k, i in enumerate(operands)]
-    if coupled:
-        parts[0] = _negated(op, parts[0])
-    return unsqueeze(op, joined(op, parts, 0), [0])
+def named(fused: int) -> str | None:
+    """The activation as ONNX's recurrent operators spell it, None where a Scan has to do."""
+    return _NAMED.get(ActivationFunctionType(fused)) if fused in list(ActivationFunctionType) else None
 
 
-def _bias(op: Operation, units: int, coupled: bool) -> ir.Value | None:
-    """`1 (2 gate h)`: TFLite has one bias, ONNX one for the operand and one for the state."""
-    given = [op.bias(_BIASES[2] if coupled and k == 0 else i) for k, i in enumerate(_BIASES)]
-    if any(part is None for part in given):
+def activated(op: Operation, value: ir.Value, fused: int) -> ir.Value:
+    """An activation of real numbers; TANH is one here."""
+    if fused == ActivationFunctionType.TANH:
+        return one(op, "Tanh", value)
+    low, high = activation.clamp(fused)
+    return value if low == -high else activation.clip(op, value, low, high)
+
+
+# State.
+
+
+def _is_kept(op: Operation, i: int) -> bool:
+    """Whether operand i is memory that the runtime keeps between runs."""
+    return op.input(i).is_variable and not op.tensors.has_value(op.input(i))
+
+
+def _key(op: Operation, i: int) -> str:
+    return f"tensor {op.input(i).place}"
+
+
+def start(op: Operation, i: int, shape: Dims) -> ir.Value | None:
+    """The state before the first step, None for zeros."""
+    if not op.has(i):
         return None
-    parts = [part for part in given if part is not None]
-    if coupled:
-        parts[0] = _negated(op, parts[0])
-    zeros = op.emit("Expand", [op.number(0, parts[0], "zero"), op.ints([4 * units], "shape")], (4 * units,))
-    return unsqueeze(op, joined(op, [*parts, zeros], 0), [0])
-
-
-def _state(op: Operation, i: int) -> ir.Value | None:
-    """The state before the first step: nothing, which means zeros, where the runtime keeps it between runs."""
-    if not op.has(i) or (op.input(i).is_variable and not op.tensors.has_value(op.input(i))):
-        return None
-    return unsqueeze(op, op.real(i), [0])
-
-
-@operator("UNIDIRECTIONAL_SEQUENCE_LSTM", options="UnidirectionalSequenceLSTMOptions")
-def unidirectional_sequence_lstm(op: Operation) -> None:
-    """LSTM, forward, from a state of zeros: each run of the model is a sequence of its own.
-
-    TFLite keeps the state between runs until it is reset; ONNX has no such memory.
-    """
-    options = op.options
-    if any(op.has(i) for i in _NORMALIZATION):
-        raise Unsupported("layer normalization")
-    activation = _ACTIVATIONS.get(options.fused_activation_function)
-    if activation is None:
-        raise Unsupported(f"activation {options.fused_activation_function}")
-    op.require_rank(0, 3)
-    for i in (2, 3, 4, 6, 7, 8):
-        op.require_rank(i, 2)
-    units = dims(op.stored(_KERNELS[1]))[0]
-    if not isinstance(units, int):
-        raise ReadError("the number of units is unknown", where=op.place)
-    x = op.real(0, None if options.time_major else (1, 0, 2))
-    quantized = op.tensors.quantization(op.input(_OUTPUT_STATE)) is not None
-    if quantized or options.cell_clip > 0 or op.has(_PROJECTION[0]):
-        y = _scan(op, x, units, activation)
-    else:
-        y = _lstm(op, x, units, activation)
-    op.result(y, perm=None if options.time_major else (1, 0, 2))
-
-
-def _lstm(op: Operation, x: ir.Value, units: int, activation: str) -> ir.Value:
-    """ONNX's LSTM, `time batch units`."""
-    time, batch, _ = dims(x)
-    coupled = not op.has(1)
-    peepholes = None
-    if op.has(_PEEPHOLES[1]):
-        which = [10 if coupled and k == 0 else i for k, i in enumerate(_PEEPHOLES)]
-        parts = [op.real(i) for i in which]
-        if coupled:
-            parts[0] = _negated(op, parts[0])
-        peepholes = unsqueeze(op, joined(op, parts, 0), [0])
-    y = op.emit(
-        "LSTM",
-        [
-            x,
-            _matrices(op, _KERNELS, coupled),
-            _matrices(op, _RECURRENT, coupled),
-            _bias(op, units, coupled),
-            None,
-            _state(op, _OUTPUT_STATE),
-            _state(op, _CELL_STATE),
-            peepholes,
-        ],
-        (time, 1, batch, units),
-        activations=["Sigmoid", activation, activation],
-        hidden_size=units,
-    )
-    return squeeze(op, y, [1])
-
-
-def _scan(op: Operation, x: ir.Value, units: int, activation: str) -> ir.Value:
-    """A Scan over the steps, for what ONNX's LSTM has no word for.
-
-    1. The cell's state is clipped, and rounded to its own scale where it is quantized.
-    2. The output's state is rounded to its own scale where it is quantized, at every step.
-    3. The output may be a projection of the state, clipped in its turn.
-    """
-    time, batch, columns = dims(x)
-    float_, projected = ir.DataType.FLOAT, op.has(_PROJECTION[0])
-    outputs = dims(op.stored(_PROJECTION[0]))[0] if projected else units
-    if projected and op.tensors.quantization(op.input(_PROJECTION[0])) is not None:
-        raise Unsupported("quantized projection")
-    if op.has(_PEEPHOLES[1]):
-        raise Unsupported("peepholes beside a clipped, quantized or projected state")
-    coupled = not op.has(1)
-    gates = [(None if coupled and k == 0 else (_KERNELS[k], _RECURRENT[k], _BIASES[k])) for k in range(4)]
-    weights = [None if g is None else (op.real(g[0]), op.real(g[1]), op.bias(g[2])) for g in gates]
-    starts = [_start(op, _OUTPUT_STATE, (batch, outputs), x), _start(op, _CELL_STATE, (batch, units), x)]
-    projection = (op.real(_PROJECTION[0]), op.bias(_PROJECTION[1])) if projected else None
-
-    unique, builder = op.builder.names.unique, op.builder
-    h = builder.value(unique(op.hint("h")), float_, (batch, outputs))
-    c = builder.value(unique(op.hint("c")), float_, (batch, units))
-    x_t = builder.value(unique(op.hint("x")), float_, (batch, columns))
-    with builder.body() as nodes:
-        sums = [None if w is None else _gate(op, x_t, h, w, (batch, units)) for w in weights]
-        _, out, forget, cell = [None if s is None else one(op, "Sigmoid", s) for s in sums[:3]] + [sums[3]]
-        inp = None if sums[0] is None else one(op, "Sigmoid", sums[0])
-        if out is None or forget is None or cell is None:
-            raise ReadError("a gate is missing", where=op.place)
-        inp = two(op, "Sub", op.number(1, forget, "one"), forget) if inp is None else inp
-        fresh = two(op, "Mul", inp, one(op, activation, cell))
-        c_next = _rounded(op, _CELL_STATE, two(op, "Add", two(op, "Mul", forget, c), fresh), op.options.cell_clip)
-        h_next = two(op, "Mul", out, one(op, activation, c_next))
-        if projection is not None:
-            h_next = op.emit("Gemm", [h_next, *projection], (batch, outputs), transB=1)
-            if op.options.proj_clip > 0:
-                h_next = clip(op, h_next, -op.options.proj_clip, op.options.proj_clip)
-        h_next = _requantized(op, _OUTPUT_STATE, h_next)
-        y_t = one(op, "Identity", h_next)
-    body = ir.Graph([h, c, x_t], [h_next, c_next, y_t], nodes=nodes, name=op.hint("step"))
-    shapes = [(batch, outputs), (batch, units), (time, batch, outputs)]
-    return op.emit_all("Scan", [*starts, x], shapes, float_, body=body, num_scan_inputs=1)[2]
-
-
-def _gate(
-    op: Operation, x: ir.Value, h: ir.Value, weights: tuple[ir.Value, ir.Value, ir.Value | None], shape: Dims
-) -> ir.Value:
-    kernel, recurrent, bias = weights
-    own = op.emit("Gemm", [x, kernel, bias], shape, transB=1)
-    return op.emit("Gemm", [h, recurrent, own], shape, transB=1)
-
-
-def _start(op: Operation, i: int, shape: Dims, like: ir.Value) -> ir.Value:
-    if op.has(i) and not (op.input(i).is_variable and not op.tensors.has_value(op.input(i))):
+    if not _is_kept(op, i):
         return op.real(i)
-    batch, units = shape
-    if not isinstance(units, int):
+    tensor = op.input(i)
+    value = op.program.variables.load(_key(op, i), op.tensors.names[tensor.index], op.tensors.dtype(tensor), shape)
+    return None if value is None else op.dequantize(i, value)
+
+
+def keep(op: Operation, i: int, value: ir.Value) -> None:
+    """Leave the state after the last step to the next run, or to whoever else uses it in this one."""
+    if not op.has(i) or not _is_kept(op, i):
+        return
+    tensor, program = op.input(i), op.program
+    readers = sum(1 for other in op.tensors.subgraph.operators if tensor.index in other.inputs)
+    if program.choices.state == "zero" and not program.nested and readers < 2:
+        return
+    if op.tensors.quantization(tensor) is not None:
+        scale, zero_point = op.tensors.parameters(tensor)
+        value = op.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype)
+    program.variables.store(_key(op, i), op.tensors.names[tensor.index], value)
+
+
+def zeros(op: Operation, shape: Dims, like: ir.Value) -> ir.Value:
+    """A state of zeros; an unknown batch is that of `like`, which is `time batch c`."""
+    batch, *rest = shape
+    units = [d for d in rest if isinstance(d, int)]
+    if len(units) != len(rest):
         raise ReadError("the number of units is unknown", where=op.place)
     zero = op.number(0, like, "zero")
     if isinstance(batch, int):
-        return op.emit("Expand", [zero, op.ints([batch, units], "shape")], shape)
-    axis = 1  # of the data, which is `time batch columns` here
-    rows = op.emit("Shape", [like], (1,), ir.DataType.INT64, start=axis, end=axis + 1)
-    return op.emit("Expand", [zero, joined(op, [rows, op.ints([units], "units")], 0)], shape)
+        return op.emit("Expand", [zero, op.ints([batch, *units], "shape")], shape)
+    rows = op.emit("Shape", [like], (1,), ir.DataType.INT64, start=1, end=2)
+    return op.emit("Expand", [zero, joined(op, [rows, op.ints(units, "units")], 0)], shape)
 
 
-def _requantized(op: Operation, i: int, value: ir.Value) -> ir.Value:
-    """A value rounded to what operand i can hold."""
-    tensor = op.input(i)
-    if op.tensors.quantization(tensor) is None:
-        return value
-    scale, zero_point = op.tensors.parameters(tensor)
-    stored = op.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype)
-    return op.dequantize(i, stored)
+Step = Callable[[ir.Value, list[ir.Value]], tuple[list[ir.Value], ir.Value]]
+"""(operand, states) of one step -> (next states, result)."""
 
 
-def _rounded(op: Operation, i: int, value: ir.Value, limit: float) -> ir.Value:
-    """A cell state rounded to its 16-bit scale, by arithmetic: QuantizeLinear takes 16 bits only from opset 21 on."""
+def scan(
+    op: Operation, x: ir.Value, states: Sequence[ir.Value], step: Step, *, reverse: bool = False
+) -> tuple[list[ir.Value], ir.Value]:
+    """A Scan over the first axis, for what ONNX's own recurrent operators have no word for: last states, results."""
+    time, *rest = dims(x)
+    unique, builder = op.builder.names.unique, op.builder
+    inner = [builder.value(unique(op.hint("state")), FLOAT, dims(state)) for state in states]
+    x_t = builder.value(unique(op.hint("x")), FLOAT, tuple(rest))
+    with builder.body() as nodes:
+        after, y = step(x_t, inner)
+        y = one(op, "Identity", y)
+    body = ir.Graph([*inner, x_t], [*after, y], nodes=nodes, name=op.hint("step"))
+    way: dict[str, list[int]] = {"scan_input_directions": [1], "scan_output_directions": [1]} if reverse else {}
+    shapes: list[Dims] = [*(dims(state) for state in states), (time, *dims(y))]
+    *last, ys = op.emit_all("Scan", [*states, x], shapes, FLOAT, body=body, num_scan_inputs=1, **way)
+    return last, ys
+
+
+# Sequences of either direction.
+
+
+def sequence(op: Operation, i: int, *, time_major: bool) -> ir.Value:
+    """Operand i as `time batch c`."""
+    op.require_rank(i, 3)
+    return op.real(i, None if time_major else SWAPPED)
+
+
+def paired(op: Operation, auxiliary: int, weights: int, *, time_major: bool) -> tuple[ir.Value, ir.Value, bool]:
+    """What the forward and the backward half read, and whether both read the auxiliary operand too.
+
+    Without weights for it the auxiliary operand is what the backward half reads instead of the first.
+    """
+    x = sequence(op, 0, time_major=time_major)
+    if not op.has(auxiliary):
+        return x, x, False
+    other = sequence(op, auxiliary, time_major=time_major)
+    if op.has(weights):
+        both = joined(op, [x, other], 2)
+        return both, both, True
+    return x, other, False
+
+
+def hand_over_both(op: Operation, forward: ir.Value, backward: ir.Value, *, merge: bool, time_major: bool) -> None:
+    """The results of the two halves, side by side or each by itself."""
+    perm = None if time_major else SWAPPED
+    if merge:
+        op.result(joined(op, [forward, backward], 2), perm=perm)
+        return
+    op.result(forward, 0, perm=perm)
+    op.result(backward, 1, perm=perm)
+
+
+# Networks without gates.
+
+
+@dataclass(frozen=True)
+class _Operands:
+    """Which operand is what."""
+
+    kernel: int
+    recurrent: int
+    bias: int
+    state: int
+    auxiliary: int | None = None
+
+
+def _units(op: Operation, i: int) -> int:
+    op.require_rank(i, 2)
+    units = dims(op.stored(i))[0]
+    if not isinstance(units, int):
+        raise ReadError("the number of units is unknown", where=op.place)
+    return units
+
+
+def _rnn(op: Operation, which: _Operands, x: ir.Value, *, auxiliary: bool = False, reverse: bool = False) -> ir.Value:
+    """RNN over `time batch c`, or a Scan where the activation is not one of ONNX's."""
+    fused, units = op.options.fused_activation_function, _units(op, which.kernel)
+    time, batch, _ = dims(x)
+    kernel, recurrent, bias = op.real(which.kernel), op.real(which.recurrent), op.real(which.bias)
+    if auxiliary and which.auxiliary is not None:
+        kernel = joined(op, [kernel, op.real(which.auxiliary)], 1)
+    shape: Dims = (batch, units)
+    first = start(op, which.state, shape)
+    if (name := named(fused)) is not None:
+        empty = op.emit("Expand", [op.number(0, bias, "zero"), op.ints([units], "shape")], (units,))
+        operands = [kernel, recurrent, joined(op, [bias, empty], 0)]
+        w, r, b = (unsqueeze(op, part, [0]) for part in operands)
+        h = None if first is None else unsqueeze(op, first, [0])
+        y, last = op.emit_all(
+            "RNN",
+            [x, w, r, b, None, h],
+            [(time, 1, batch, units), (1, batch, units)],
+            activations=[name],
+            hidden_size=units,
+            direction="reverse" if reverse else "forward",
+        )
+        keep(op, which.state, squeeze(op, last, [0]))
+        return squeeze(op, y, [1])
+
+    def step(x_t: ir.Value, states: list[ir.Value]) -> tuple[list[ir.Value], ir.Value]:
+        own = op.emit("Gemm", [x_t, kernel, bias], shape, transB=1)
+        h = activated(op, op.emit("Gemm", [states[0], recurrent, own], shape, transB=1), fused)
+        return [h], h
+
+    (end,), ys = scan(op, x, [first if first is not None else zeros(op, shape, x)], step, reverse=reverse)
+    keep(op, which.state, end)
+    return ys
+
+
+_FORWARD = _Operands(1, 2, 3, 4)
+
+
+@operator("RNN", options="RNNOptions")
+def rnn(op: Operation) -> None:
+    """RNN of one step."""
+    op.require_rank(0, 2)
+    op.result(squeeze(op, _rnn(op, _FORWARD, unsqueeze(op, op.real(0), [0])), [0]))
+
+
+@operator("UNIDIRECTIONAL_SEQUENCE_RNN", options="SequenceRNNOptions")
+def unidirectional_sequence_rnn(op: Operation) -> None:
+    """RNN, forward."""
+    time_major = op.options.time_major
+    y = _rnn(op, _FORWARD, sequence(op, 0, time_major=time_major))
+    op.result(y, perm=None if time_major else SWAPPED)
+
+
+@operator("BIDIRECTIONAL_SEQUENCE_RNN", options="BidirectionalSequenceRNNOptions")
+def bidirectional_sequence_rnn(op: Operation) -> None:
+    """RNN forward, RNN in reverse."""
+    options = op.options
+    ours, theirs, both = paired(op, 9, 10, time_major=options.time_major)
+    forward = _rnn(op, _Operands(1, 2, 3, 4, 10), ours, auxiliary=both)
+    backward = _rnn(op, _Operands(5, 6, 7, 8, 11), theirs, auxiliary=both, reverse=True)
+    hand_over_both(op, forward, backward, merge=options.merge_outputs, time_major=options.time_major)
+
+
+# A network that remembers what its filters saw.
+
+
+@operator("SVDF", options="SVDFOptions")
+def svdf(op: Operation) -> None:
+    """Filter outputs of the last steps, weighted by age; `rank` filters make a unit.
+
+    The state is `batch (filter age)`, the oldest first. Each run is a step: it drops the oldest, adds the newest.
+    """
+    x, features, times = op.real(0), op.real(1), op.real(2)
+    op.require_rank(0, 2)
+    filters, (_, memory), rank = _units(op, 1), dims(times), op.options.rank
+    if not isinstance(memory, int) or rank < 1 or filters % rank or dims(times)[0] != filters:
+        raise ReadError(f"{filters} filters of rank {rank}", where=op.place)
+    batch, units = dims(x)[0], filters // rank
+    newest = op.emit("Gemm", [x, features], (batch, filters), transB=1)
+    shape: Dims = (batch, filters * memory)
+    first = start(op, 4, shape)
+    state = op.reshape(_saturated(op, 4, newest), (batch, filters, 1))
+    if memory > 1:
+        seen: Dims = (batch, filters, memory - 1)
+        if first is None:
+            older = _unseen(op, seen, x)
+        else:
+            bounds = [op.ints([v], name) for v, name in ((1, "starts"), (memory, "ends"), (2, "axes"))]
+            older = op.emit("Slice", [op.reshape(first, (batch, filters, memory)), *bounds], seen)
+        state = joined(op, [older, state], 2)
+    keep(op, 4, op.reshape(state, shape))
+    weighted = op.emit("Mul", [state, unsqueeze(op, times, [0])], dims(state))
+    each: Dims = (batch, units, rank * memory)
+    y = op.emit("ReduceSum", [op.reshape(weighted, each), op.ints([2])], (batch, units), keepdims=0)
+    bias = op.bias(3)
+    y = y if bias is None else two(op, "Add", y, bias)
+    op.result(activated(op, y, op.options.fused_activation_function))
+
+
+def _saturated(op: Operation, i: int, value: ir.Value) -> ir.Value:
+    """A value as operand i can hold it: rounded to its scale, and no further than its type reaches."""
     quantization = op.tensors.quantization(op.input(i))
     if quantization is None:
-        return clip(op, value, -limit, limit) if limit > 0 else value
-    scale = float(quantization.scale[0])
+        return value
+    bits = ir.DataType.bitwidth.fget(op.tensors.plain_dtype(op.input(i)))  # type: ignore[attr-defined]
+    return grid(op, value, float(quantization.scale[0]), int(quantization.zero_point[0]), bits)
+
+
+def grid(op: Operation, value: ir.Value, scale: float, zero: int, bits: int, limit: float | None = None) -> ir.Value:
+    """Round to the integers of a type, by arithmetic: QuantizeLinear takes 16 bits only from opset 21 on."""
     steps = one(op, "Round", two(op, "Div", value, op.number(scale, value, "scale")))
-    most = min(32767.0, limit / scale) if limit > 0 else 32767.0
-    return two(op, "Mul", clip(op, steps, -most, most), op.number(scale, value, "scale"))
+    low, high = -(2.0 ** (bits - 1)) - zero, 2.0 ** (bits - 1) - 1 - zero
+    if limit is not None:
+        low, high = max(low, -limit / scale), min(high, limit / scale)
+    return two(op, "Mul", activation.clip(op, steps, low, high), op.number(scale, value, "scale"))
+
+
+def _unseen(op: Operation, shape: Dims, x: ir.Value) -> ir.Value:
+    """Zeros; an unknown batch is the operand's."""
+    batch: Dim = shape[0]
+    return zeros(op, shape, x if isinstance(batch, int) else unsqueeze(op, x, [0]))

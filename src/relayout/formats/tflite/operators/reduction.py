@@ -155,7 +155,8 @@ def one_dimensional(op: Operation, x: ir.Value) -> ir.Value:
 def where(op: Operation) -> None:
     """NonZero, transposed: one row for each element that is not zero."""
     x = op.stored(0)
-    rank_, count = len(dims(x)), op.out_dims((None, len(dims(x))))[0]
+    # How many there are depends on the data: whatever extent the file states is a placeholder.
+    rank_, count = len(dims(x)), op.tensors.symbol(op.output(), 0)
     if x.dtype in (ir.DataType.INT8, ir.DataType.INT16):
         x = one(op, "Cast", x, ir.DataType.INT32, to=ir.DataType.INT32)
     found = op.emit("NonZero", [x], (rank_, count), ir.DataType.INT64)

@@ -9,6 +9,8 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, dims
+from relayout.formats.tflite.contents import contents
+from relayout.formats.tflite.extents import divided, times
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.registry import operator
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST
@@ -43,6 +45,11 @@ def _target(
     known = [d for d in (*outer, *wanted) if isinstance(d, int)]
     if len(known) == 4:
         return None, op.ints(known, "sizes")
+    factors = [
+        k for a, b in zip(spatial, wanted, strict=True) for k in range(1, 17) if a is not None and times(a, k) == b
+    ]
+    if len(factors) == 2:
+        return op.builder.array(op.hint("scales"), np.array([1, 1, *factors], np.float32)), None
     pairs = [(a, b) for a, b in zip(spatial, wanted, strict=True) if isinstance(a, int) and isinstance(b, int)]
     scales = np.array([1, 1, *(b / a if a else 0 for a, b in pairs)], np.float32)
     # Runtimes floor extent times scale, in single or double precision; where that is another size, scales are no use.
@@ -57,7 +64,8 @@ def _target(
 
 def _size(op: Operation) -> tuple[Dim, Dim]:
     if not op.is_constant(1):
-        return None, None
+        known = contents(op.stored(1))
+        return (known[0], known[1]) if known is not None and len(known) == 2 else (None, None)
     size = op.integers(1)
     if len(size) != 2 or min(size) <= 0:
         raise ReadError(f"{size} is no height and width", where=op.place)
@@ -82,11 +90,9 @@ def resize_nearest_neighbor(op: Operation) -> None:
 
 
 def _scaled(dim: Dim, factor: int, down: bool, op: Operation) -> Dim:
-    if not isinstance(dim, int):
-        return None
-    if factor <= 0 or (down and dim % factor):
+    if factor <= 0 or (down and isinstance(dim, int) and dim % factor):
         raise ReadError(f"{dim} is not divided by {factor}", where=op.place)
-    return dim // factor if down else dim * factor
+    return divided(dim, factor) if down else times(dim, factor)
 
 
 @operator("DEPTH_TO_SPACE", options="DepthToSpaceOptions")

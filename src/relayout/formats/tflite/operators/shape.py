@@ -8,6 +8,8 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, Dims, broadcast, dims, permuted
+from relayout.formats.tflite.contents import contents, element
+from relayout.formats.tflite.extents import divided, product, times
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.slicing import extents_of, squeeze, unsqueeze
 from relayout.formats.tflite.registry import Unsupported, operator
@@ -23,10 +25,8 @@ def regrouped(shape: Dims, target: list[int], op: Operation) -> Dims:
     names = [d for d in shape if not isinstance(d, int)]
     have, rest = math.prod(d for d in shape if isinstance(d, int)), math.prod(t for t in target if t != -1)
     missing: Dim = None
-    if not names and rest and have % rest == 0:
-        missing = have // rest
-    elif len(names) == 1 and have == rest:
-        missing = names[0]
+    if rest and (names or have % rest == 0):
+        missing = divided(product(shape), rest)
     if not names and (have != rest if -1 not in target else missing is None and have != 0):
         raise ReadError(f"{list(shape)} cannot become {target}", where=op.place)
     return tuple(missing if t == -1 else t for t in target)
@@ -38,14 +38,47 @@ def reshape(op: Operation) -> None:
     (x,), finish = op.carried(0)
     if op.has(1) and not op.is_constant(1):
         target = op.stored(1)
+        found = contents(target)
+        constant = _resolved(dims(x), found) if found is not None else None
+        if constant is not None:
+            numbers, shape = constant
+            finish(op.emit("Reshape", [x, op.ints(numbers, "shape")], shape))
+            return
         rank = dims(target)[0] if len(dims(target)) == 1 else None
-        known = (None,) * (rank if isinstance(rank, int) else len(op.tensors.declared(op.output())))
+        known = found or (None,) * (rank if isinstance(rank, int) else len(op.tensors.declared(op.output())))
+        known = tuple(None if d == -1 else d for d in known)
         finish(op.emit("Reshape", [x, op.cast(target, ir.DataType.INT64)], op.out_dims(known), allowzero=1))
         return
     wanted = op.integers(1) if op.has(1) else [int(v) for v in op.options.new_shape[:64]]
     if wanted == [0] and 0 not in dims(x):
         wanted = []  # how old converters wrote a scalar
     finish(op.reshape(x, regrouped(dims(x), wanted, op)))
+
+
+def _resolved(shape: Dims, wanted: Dims) -> tuple[list[int], Dims] | None:
+    """A constant that does what a computed target does, and the shape it gives.
+
+    A name that the operand has at the same place is copied (0); of the others there may be one, which is what is left
+    (-1). A -1 in the target itself is what is left once equal names have cancelled.
+    """
+    target: list[Dim] = list(wanted)
+    if None in target or 0 in target or target.count(-1) > 1:
+        return None
+    if -1 in target:
+        have, rest = [d for d in shape if not isinstance(d, int)], [d for d in target if isinstance(d, str)]
+        for name in rest:
+            if name not in have:
+                return None
+            have.remove(name)
+        fixed = product([d for d in target if isinstance(d, int) and d != -1])
+        whole = product([*have, *(d for d in shape if isinstance(d, int))])
+        if not isinstance(fixed, int) or whole is None or (isinstance(whole, int) and whole % fixed):
+            return None
+        target[target.index(-1)] = divided(whole, fixed)
+    numbers = [d if isinstance(d, int) else 0 if i < len(shape) and shape[i] == d else -1 for i, d in enumerate(target)]
+    if sum(not isinstance(d, int) for d in target) == 1:
+        numbers = [n if n > 0 else -1 for n in numbers]
+    return (numbers, tuple(target)) if numbers.count(-1) <= 1 else None
 
 
 @operator("SQUEEZE", options="SqueezeOptions")
@@ -112,7 +145,7 @@ def tile(op: Operation) -> None:
         if len(known) != len(shape):
             raise ReadError(f"{len(known)} repeats for rank {len(shape)}", where=op.place)
         pairs = zip(dims(x), known, strict=True)
-        shape = tuple(d * r if isinstance(d, int) and isinstance(r, int) else d if r == 1 else None for d, r in pairs)
+        shape = tuple(times(d, r) if isinstance(r, int) else r if d == 1 else None for d, r in pairs)
     finish(op.emit("Tile", [x, repeats], op.out_dims(shape)))
 
 
@@ -120,7 +153,13 @@ def tile(op: Operation) -> None:
 def range_(op: Operation) -> None:
     """Range."""
     start, limit, delta = (scalar(op, op.real(i)) for i in range(3))
-    op.result(op.emit("Range", [start, limit, delta], op.out_dims((None,))))
+    first, last, step = (element(op.stored(i)) for i in range(3))
+    count: Dim = None
+    if isinstance(first, int) and isinstance(last, int) and isinstance(step, int) and step:
+        count = len(range(first, last, step))
+    elif (first, step) == (0, 1):
+        count = last
+    op.result(op.emit("Range", [start, limit, delta], op.out_dims((count,))))
 
 
 def scalar(op: Operation, x: ir.Value) -> ir.Value:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.contents import contents
-from relayout.formats.tflite.extents import shifted, total
 from relayout.formats.tflite.enums import MirrorPadMode
+from relayout.formats.tflite.extents import shifted, total
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.registry import Unsupported, operator
 
@@ -35,8 +34,6 @@ def cut(
         whole = (start, end) in ((0, LAST), (LAST, FIRST)) and abs(step) == 1
         if isinstance(extent, int):
             shape[axis] = len(range(*slice(start, None if end == FIRST else end, step).indices(extent)))
-        elif start >= 0 and end == LAST and step == 1 and start == 0:
-            continue
         elif not whole:
             shape[axis] = _cut_open(extent, start, end, step)
     operands = [op.ints(starts, "starts"), op.ints(ends, "ends"), op.ints(axes, "axes"), op.ints(steps, "steps")]
@@ -44,72 +41,8 @@ def cut(
 
 
 def _cut_open(extent: Dim, start: int, end: int, step: int) -> Dim:
-    """One element counted from either end is one element; a bounded cut of an open dimension has an open extent."""
-    if step == 1 and (start, end) in ((-1, LAST), (0, 1)):
-        return 1
+    """All but so many at the end; of any other cut nobody knows what is left."""
     return shifted(extent, end) if step == 1 and start == 0 and FIRST < end < 0 else None
-
-
-@operator("STRIDED_SLICE", options="StridedSliceOptions")
-def strided_slice(op: Operation) -> None:
-    """Slice, then Squeeze of the axes that are indexed, then Unsqueeze of new ones.
-
-    Bit i of a mask speaks of position i of the specification, which is not axis i where an ellipsis or a new axis
-    comes before it.
-    """
-    (x,), finish = op.carried(0)
-    options, shape = op.options, dims(x)
-    begin, end, stride = op.integers(1), op.integers(2), op.integers(3)
-    count, rank = len(begin), len(shape)
-    if not len(end) == len(stride) == count:
-        raise ReadError("begin, end and strides differ in length", where=op.place)
-
-    def bit(mask: int, i: int) -> bool:
-        return bool(mask >> i & 1)
-
-    new = [bit(options.new_axis_mask, i) and not bit(options.ellipsis_mask, i) for i in range(count)]
-    ellipses = [i for i in range(count) if bit(options.ellipsis_mask, i)]
-    consumed = sum(1 for i in range(count) if not new[i] and i not in ellipses[:1])
-    if len(ellipses) > 1 or consumed > rank:
-        raise ReadError(f"{count} positions do not fit rank {rank}", where=op.place)
-    starts, ends, axes, steps = [], [], [], []
-    squeezed: list[int] = []
-    inserted: list[int] = []
-    axis = place = 0
-    for i in range(count):
-        if i in ellipses:
-            axis, place = axis + rank - consumed, place + rank - consumed
-            continue
-        if new[i]:
-            inserted.append(place)
-            place += 1
-            continue
-        low, high, step = begin[i], end[i], stride[i]
-        if step == 0:
-            raise ReadError("a stride is 0", where=op.place)
-        extent = shape[axis]
-        if options.offset:
-            if low < 0 and not isinstance(extent, int):
-                raise Unsupported("an offset from the end of an unknown dimension")
-            low = low + int(extent or 0) if low < 0 else low
-            high += low
-        if bit(options.shrink_axis_mask, i):
-            low, high, step = low, LAST if low == -1 else low + 1, 1
-            squeezed.append(axis)
-        else:
-            if bit(options.begin_mask, i):
-                low = 0 if step > 0 else LAST
-            if bit(options.end_mask, i):
-                high = LAST if step > 0 else FIRST
-            place += 1
-        starts.append(low)
-        ends.append(high)
-        axes.append(axis)
-        steps.append(step)
-        axis += 1
-    y = cut(op, x, starts, ends, axes, steps) if axes else x
-    y = squeeze(op, y, squeezed) if squeezed else y
-    finish(unsqueeze(op, y, inserted) if inserted else y)
 
 
 def squeeze(op: Operation, x: ir.Value, axes: Sequence[int]) -> ir.Value:
@@ -158,10 +91,7 @@ def _padded(op: Operation, x: ir.Value) -> tuple[ir.Value, tuple[Dim, ...]]:
     shape, rank = dims(x), len(dims(x))
     if op.is_constant(1):
         both = _pads(op, rank)
-        grown = [
-            shifted(d, b + e)
-            for d, b, e in zip(shape, both[:rank], both[rank:], strict=True)
-        ]
+        grown = [shifted(d, b + e) for d, b, e in zip(shape, both[:rank], both[rank:], strict=True)]
         return op.ints(both, "pads"), op.out_dims(grown)
     pairs = op.cast(op.stored(1), ir.DataType.INT64)
     pairs = op.emit("Transpose", [pairs], (2, rank), perm=[1, 0])

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
 from relayout.errors import ReadError
-from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.control import discard
 from relayout.formats.tflite.registry import Unsupported, operator
@@ -65,10 +62,3 @@ def call_once(op: Operation) -> None:
             program.variables.initial[key] = program.variables.current[key]
     discard(nodes)
 
-
-def uniform(value: ir.Value) -> str:
-    """The one number that a constant holds everywhere; nothing for any other value."""
-    if value.const_value is None or 0 in dims(value):
-        return ""
-    numbers = value.const_value.numpy().reshape(-1)
-    return str(numbers[0].item()) if (numbers == numbers[0]).all() else ""

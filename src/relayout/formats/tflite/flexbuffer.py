@@ -1,0 +1,2 @@
+FlexValue = bytes
+def parse(data: bytes) -> FlexValue: return data

@@ -1,0 +1,269 @@
+"""Long short-term memory, in all of TFLite's kinds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.activation import clip
+from relayout.formats.tflite.builder import Dims, dims
+from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.elementwise import one, two
+from relayout.formats.tflite.operators.recurrent import (
+    FLOAT,
+    SWAPPED,
+    activated,
+    grid,
+    hand_over_both,
+    keep,
+    named,
+    paired,
+    scan,
+    sequence,
+    start,
+    zeros,
+)
+from relayout.formats.tflite.operators.slicing import divided, joined, squeeze, unsqueeze
+from relayout.formats.tflite.registry import Unsupported, operator
+
+INPUT, OUTPUT, FORGET, CELL = range(4)
+"""The gates, in ONNX's order."""
+
+_LAYER_NORM_FLOOR = 1e-8
+_STAGES = (0, 3, 1, 2)
+"""The file lists the scales of intermediate results in the order input, forget, cell, output."""
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Which operand is what; four in a row belong to the gates INPUT, OUTPUT, FORGET, CELL."""
+
+    kernels: tuple[int, ...] = (1, 4, 2, 3)
+    recurrent: tuple[int, ...] = (5, 8, 6, 7)
+    peepholes: tuple[int, ...] = (9, 11, 10)
+    biases: tuple[int, ...] = (12, 15, 13, 14)
+    projection: tuple[int, int] = (16, 17)
+    states: tuple[int, int] = (18, 19)
+    norms: tuple[int, ...] = (20, 23, 21, 22)
+    auxiliary: tuple[int, ...] = ()
+
+
+FORWARD = Operands(states=(35, 36), norms=(), auxiliary=(40, 43, 41, 42))
+BACKWARD = Operands(
+    kernels=(18, 21, 19, 20),
+    recurrent=(22, 25, 23, 24),
+    peepholes=(26, 28, 27),
+    biases=(29, 32, 30, 31),
+    projection=(33, 34),
+    states=(37, 38),
+    norms=(),
+    auxiliary=(44, 47, 45, 46),
+)
+
+
+class Lstm:
+    """One direction of an LSTM."""
+
+    def __init__(self, op: Operation, which: Operands, *, auxiliary: bool = False, reverse: bool = False) -> None:
+        self.op, self.which, self.reverse = op, which, reverse
+        self.fused = op.options.fused_activation_function
+        op.require_rank(which.kernels[FORGET], 2)
+        units = dims(op.stored(which.kernels[FORGET]))[0]
+        if not isinstance(units, int):
+            raise ReadError("the number of units is unknown", where=op.place)
+        self.units = units
+        self.coupled = not op.has(which.kernels[INPUT])
+        self.normalized = bool(which.norms) and op.has(which.norms[FORGET])
+        self.projected = op.has(which.projection[0])
+        self.peeping = op.has(which.peepholes[OUTPUT])
+        self.quantized = op.tensors.quantization(op.input(which.states[0])) is not None
+        if self.quantized and op.input(which.states[1]).type != TensorType.INT16:
+            raise Unsupported("a cell state of 8 bits")
+        kernels = [None if self.coupled and g == INPUT else op.real(i) for g, i in enumerate(which.kernels)]
+        if auxiliary:
+            kernels = [
+                None if k is None else joined(op, [k, op.real(which.auxiliary[g])], 1) for g, k in enumerate(kernels)
+            ]
+        self.kernels = kernels
+        self.recurrent = [None if k is None else op.real(which.recurrent[g]) for g, k in enumerate(kernels)]
+        self.biases = [None if k is None else op.bias(which.biases[g]) for g, k in enumerate(kernels)]
+        self.peepholes = [
+            op.real(i) if self.peeping and not (self.coupled and g == INPUT) else None
+            for g, i in enumerate(which.peepholes)
+        ]
+
+    def over(self, x: ir.Value) -> ir.Value:
+        """The outputs for `time batch c`; the states are kept."""
+        op, which = self.op, self.which
+        diagonal = any(r is not None and len(dims(r)) != 2 for r in self.recurrent)
+        special = self.quantized or self.normalized or self.projected or op.options.cell_clip > 0 or diagonal
+        batch = dims(x)[1]
+        outputs = dims(op.stored(which.projection[0]))[0] if self.projected else self.units
+        shapes: list[Dims] = [(batch, outputs), (batch, self.units)]
+        first = [start(op, i, shape) for i, shape in zip(which.states, shapes, strict=True)]
+        name = named(self.fused)
+        if special or name is None:
+            states = [s if s is not None else zeros(op, shape, x) for s, shape in zip(first, shapes, strict=True)]
+            last, y = scan(op, x, states, self._step, reverse=self.reverse)
+        else:
+            last, y = self._lstm(x, first, name)
+        for i, value in zip(which.states, last, strict=True):
+            keep(op, i, value)
+        return y
+
+    # ONNX's own.
+
+    def _stacked(self, parts: list[ir.Value | None]) -> ir.Value:
+        """`1 (gate ...)`. A gate left out is one minus the forget gate: the forget gate of negated sums."""
+        op, forget = self.op, parts[FORGET]
+        given = [op.emit("Neg", [forget], dims(forget)) if p is None and forget is not None else p for p in parts]
+        return unsqueeze(op, joined(op, [p for p in given if p is not None], 0), [0])
+
+    def _lstm(self, x: ir.Value, first: list[ir.Value | None], name: str) -> tuple[list[ir.Value], ir.Value]:
+        op, units = self.op, self.units
+        time, batch, _ = dims(x)
+        bias = None
+        if self.biases[FORGET] is not None:
+            # TFLite has one bias, ONNX one for the operand and one for the state.
+            both = self._stacked(self.biases)
+            empty = op.emit("Expand", [op.number(0, both, "zero"), op.ints([1, 4 * units], "shape")], dims(both))
+            bias = joined(op, [both, empty], 1)
+        y, h, c = op.emit_all(
+            "LSTM",
+            [
+                x,
+                self._stacked(self.kernels),
+                self._stacked(self.recurrent),
+                bias,
+                None,
+                *(None if state is None else unsqueeze(op, state, [0]) for state in first),
+                self._stacked(self.peepholes) if self.peeping else None,
+            ],
+            [(time, 1, batch, units), (1, batch, units), (1, batch, units)],
+            activations=["Sigmoid", name, name],
+            hidden_size=units,
+            direction="reverse" if self.reverse else "forward",
+        )
+        return [squeeze(op, h, [0]), squeeze(op, c, [0])], squeeze(op, y, [1])
+
+    # A step of a Scan.
+
+    def _step(self, x: ir.Value, states: list[ir.Value]) -> tuple[list[ir.Value], ir.Value]:
+        """The sums of the gates, the new cell, the new output.
+
+        1. A gate is peephole times cell on top of its sums, then normalized; its bias comes after the normalization.
+        2. The cell is clipped; where it is quantized, it is rounded to its own scale.
+        3. The output may be a projection of what the cell yields, clipped in its turn, and is rounded likewise.
+        """
+        op, which = self.op, self.which
+        h, c = states
+        forget = one(op, "Sigmoid", self._gate(FORGET, x, h, c))
+        if self.coupled:
+            enter = two(op, "Sub", op.number(1, forget, "one"), forget)
+        else:
+            enter = one(op, "Sigmoid", self._gate(INPUT, x, h, c))
+        fresh = two(op, "Mul", enter, activated(op, self._gate(CELL, x, h, None), self.fused))
+        c = self._cell(two(op, "Add", two(op, "Mul", forget, c), fresh))
+        leave = one(op, "Sigmoid", self._gate(OUTPUT, x, h, c))
+        h = two(op, "Mul", leave, activated(op, c, self.fused))
+        if self.projected:
+            h = self._rounded(h, 4, 8)
+            weights, offset = op.real(which.projection[0]), op.bias(which.projection[1])
+            limit = op.options.proj_clip
+            h = op.emit("Gemm", [h, weights, offset], (dims(h)[0], dims(weights)[0]), transB=1)
+            h = clip(op, h, -limit, limit) if limit > 0 else h
+        quantization = op.tensors.quantization(op.input(which.states[0]))
+        if quantization is not None:
+            h = grid(op, h, float(quantization.scale[0]), int(quantization.zero_point[0]), 8)
+        return [h, c], h
+
+    def _gate(self, gate: int, x: ir.Value, h: ir.Value, c: ir.Value | None) -> ir.Value:
+        op, kernel, recurrent, bias = self.op, self.kernels[gate], self.recurrent[gate], self.biases[gate]
+        if kernel is None or recurrent is None:
+            raise ReadError("a gate lacks its weights", where=op.place)
+        shape: Dims = (dims(x)[0], self.units)
+        total = op.emit("Gemm", [x, kernel, None if self.normalized else bias], shape, transB=1)
+        if len(dims(recurrent)) == 2:
+            total = op.emit("Gemm", [h, recurrent, total], shape, transB=1)
+        else:
+            total = two(op, "Add", two(op, "Mul", h, recurrent), total)
+        peephole = self.peepholes[gate] if gate < len(self.peepholes) else None
+        if peephole is not None and c is not None:
+            total = two(op, "Add", total, two(op, "Mul", peephole, c))
+        if not self.normalized:
+            return total
+        total = self._rounded(total, _STAGES[gate], 16)
+        centred = two(op, "Sub", total, self._mean(total))
+        spread = two(op, "Add", self._mean(two(op, "Mul", centred, centred)), op.number(_LAYER_NORM_FLOOR, x, "floor"))
+        y = two(op, "Mul", two(op, "Div", centred, one(op, "Sqrt", spread)), op.real(self.which.norms[gate]))
+        return y if bias is None else two(op, "Add", y, bias)
+
+    def _mean(self, x: ir.Value) -> ir.Value:
+        return self.op.emit("ReduceMean", [x, self.op.ints([1])], (dims(x)[0], 1), keepdims=1)
+
+    def _cell(self, c: ir.Value) -> ir.Value:
+        op, limit = self.op, self.op.options.cell_clip
+        quantization = op.tensors.quantization(op.input(self.which.states[1]))
+        if quantization is not None:
+            return grid(op, c, float(quantization.scale[0]), 0, 16, limit if limit > 0 else None)
+        return clip(op, c, -limit, limit) if limit > 0 else c
+
+    def _rounded(self, value: ir.Value, stage: int, bits: int) -> ir.Value:
+        """An intermediate result, rounded as the file says where it is quantized."""
+        op, stages = self.op, self.op.operator.intermediates
+        if not self.quantized or stage >= len(stages) or stages[stage] < 0:
+            return value
+        quantization = op.tensors.subgraph.tensors[stages[stage]].quantization
+        if quantization is None:
+            return value
+        return grid(op, value, float(quantization.scale[0]), int(quantization.zero_point[0]), bits)
+
+
+@operator("UNIDIRECTIONAL_SEQUENCE_LSTM", options="UnidirectionalSequenceLSTMOptions")
+def unidirectional_sequence_lstm(op: Operation) -> None:
+    """LSTM, forward; a Scan where there is clipping, projection, layer normalization or a quantized state."""
+    time_major = op.options.time_major
+    x = sequence(op, 0, time_major=time_major)
+    op.result(Lstm(op, Operands()).over(x), perm=None if time_major else SWAPPED)
+
+
+@operator("BIDIRECTIONAL_SEQUENCE_LSTM", options="BidirectionalSequenceLSTMOptions")
+def bidirectional_sequence_lstm(op: Operation) -> None:
+    """LSTM forward, LSTM in reverse."""
+    options = op.options
+    ours, theirs, both = paired(op, 39, 41, time_major=options.time_major)
+    forward = Lstm(op, FORWARD, auxiliary=both).over(ours)
+    backward = Lstm(op, BACKWARD, auxiliary=both, reverse=True).over(theirs)
+    hand_over_both(op, forward, backward, merge=options.merge_outputs, time_major=options.time_major)
+
+
+@operator("LSTM", options="LSTMOptions")
+def lstm(op: Operation) -> None:
+    """LSTM of one step; the basic kernel, whose states are operands and results, spelled out."""
+    op.require_rank(0, 2)
+    if op.options.kernel_type == 1:
+        _basic(op)
+        return
+    y = Lstm(op, Operands()).over(unsqueeze(op, op.real(0), [0]))
+    op.result(squeeze(op, y, [0]))
+
+
+def _basic(op: Operation) -> None:
+    """Operands x, h, weights, bias, c; results h, c, and two of the kernel's own intermediates."""
+    if any(op.tensors.quantization(op.input(i)) is not None for i in range(3)):
+        raise Unsupported("the basic kernel, quantized")
+    both = joined(op, [op.real(0), op.real(1)], 1)
+    batch, _ = dims(both)
+    rows = dims(op.stored(2))[0]
+    if not isinstance(rows, int) or rows % 4:
+        raise ReadError(f"{rows} rows for four gates", where=op.place)
+    sums = op.emit("Gemm", [both, op.real(2), op.bias(3)], (batch, rows), FLOAT, transB=1)
+    enter, cell, forget, leave = divided(op, sums, 1, [rows // 4] * 4)
+    fresh = two(op, "Mul", one(op, "Sigmoid", enter), one(op, "Tanh", cell))
+    c = two(op, "Add", fresh, two(op, "Mul", one(op, "Sigmoid", forget), op.real(4)))
+    h = two(op, "Mul", one(op, "Sigmoid", leave), one(op, "Tanh", c))
+    for i, value in enumerate((h, c, both, sums)[: len(op.operator.outputs)]):
+        op.result(value, i)

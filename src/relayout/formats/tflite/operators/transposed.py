@@ -1,0 +1,107 @@
+"""Transposed convolutions: from every element a window, the windows added up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from relayout.formats.tflite.builder import Dim, dims
+from relayout.formats.tflite.contents import contents
+from relayout.formats.tflite.enums import Padding
+from relayout.formats.tflite.extents import shifted, times
+from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.registry import Unsupported, operator
+from relayout.formats.tflite.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D
+
+
+@dataclass(frozen=True)
+class Border:
+    """What is cut off at both ends of an axis, or added at its end where `more` is positive."""
+
+    begin: int
+    end: int
+    more: int
+
+
+def border(extent: Dim, window: Dim, stride: int, dilation: int, target: Dim, same: bool) -> Border:
+    """The padding is that of the convolution from the output back to the input.
+
+    With `effective = (window - 1) * dilation + 1` and `full = (extent - 1) * stride + effective` elements computed,
+    `begin` of them are cut off, and `full - begin - target` at the end; if that is negative, zeros are added instead.
+    An extent known only at run time is no obstacle where the target is `stride` times as large (SAME), or that and
+    what the window stands over (VALID), for then it cancels.
+    """
+    if not isinstance(window, int):
+        raise Unsupported("a kernel of unknown size")
+    effective = (window - 1) * dilation + 1
+    if not isinstance(extent, int) or not isinstance(target, int):
+        rest = 0 if same else max(effective - stride, 0)
+        if extent is None or target is None or target != shifted(times(extent, stride), rest):
+            raise Unsupported("unknown height or width")
+        # Any extent large enough shows what all of them have in common.
+        extent = effective + 1
+        target = extent * stride + rest
+    places = -(-target // stride) if same else (target + stride - effective) // stride
+    begin = max((places - 1) * stride + effective - target, 0) // 2
+    end = (extent - 1) * stride + effective - begin - target
+    return Border(begin, max(end, 0), max(-end, 0))
+
+
+def _emit(
+    op: Operation,
+    kernel: ir.Value,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    first: Sequence[int],
+    last: Sequence[int],
+) -> None:
+    """Transpose - ConvTranspose - Transpose, given a kernel in ONNX's order `i o *s`."""
+    x, rank = op.real(2, first), len(first)
+    n, _, *spatial = dims(x)
+    _, o, *window = dims(kernel)
+    whole: Sequence[Dim] = op.integers(0, rank) if op.is_constant(0) else contents(op.stored(0)) or ()
+    wanted = list(op.out_dims(whole if len(whole) == rank else (None,) * rank))[1:-1]
+    same = op.options.padding == Padding.SAME
+    each = [border(*five, same) for five in zip(spatial, window, strides, dilations, wanted, strict=True)]
+    more = [b.more for b in each]
+    # ONNX Runtime takes an output padding below the stride only; a longer one is zeros, and the bias comes after them.
+    long = any(m >= s for m, s in zip(more, strides, strict=True))
+    y = op.emit(
+        "ConvTranspose",
+        [x, kernel, None if long else op.bias(3)],
+        (n, o, *(shifted(w, -m) for w, m in zip(wanted, more, strict=True))) if long else (n, o, *wanted),
+        kernel_shape=window,
+        dilations=list(dilations),
+        output_padding=None if long else more,
+        pads=[b.begin for b in each] + [b.end for b in each],
+        strides=list(strides),
+    )
+    if long:
+        pads = op.ints([*[0] * rank, 0, 0, *more], "pads")
+        y = op.emit("Pad", [y, pads], (n, o, *wanted), mode="constant")
+        bias = op.bias(3)
+        if bias is not None:
+            column = op.emit("Unsqueeze", [bias, op.ints(range(1, rank - 1))], (*dims(bias), *[1] * (rank - 2)))
+            y = op.emit("Add", [y, column], dims(y))
+    op.result(y, perm=last, fused=op.options.fused_activation_function)
+
+
+@operator("TRANSPOSE_CONV", options="TransposeConvOptions")
+def transpose_conv(op: Operation) -> None:
+    """ConvTranspose. Operands: output shape, kernel `o h w i`, data, bias."""
+    op.require_rank(1, 4)
+    op.require_rank(2, 4)
+    _emit(op, op.real(1, (3, 0, 1, 2)), [op.options.stride_h, op.options.stride_w], [1, 1], TO_FIRST, TO_LAST)
+
+
+@operator("CONV_3D_TRANSPOSE", options="Conv3DOptions")
+def conv_3d_transpose(op: Operation) -> None:
+    """ConvTranspose over `n d h w c`. Operands: output shape, kernel `d h w o i`, data, bias."""
+    op.require_rank(1, 5)
+    op.require_rank(2, 5)
+    options, kernel = op.options, op.real(1, (4, 3, 0, 1, 2))
+    strides = [options.stride_d, options.stride_h, options.stride_w]
+    dilations = [options.dilation_d_factor, options.dilation_h_factor, options.dilation_w_factor]
+    _emit(op, kernel, strides, dilations, TO_FIRST_3D, TO_LAST_3D)

@@ -1,0 +1,300 @@
+"""Small recurrent networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tflite_cases import cases, rng
+from tflite_writing import Net, Scale, options
+
+TIME, BATCH, COLUMNS, UNITS = 5, 2, 3, 4
+TANH, RELU, RELU6 = 4, 1, 3
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Makes weights: real ones, or with `hybrid` integers that mean about the same."""
+
+    net: Net
+    random: np.random.Generator
+    hybrid: bool = False
+
+    def __call__(self, *shape: int, peephole: bool = False) -> int:
+        values = self.random.normal(size=shape) * 0.7
+        if not self.hybrid or not (len(shape) > 1 or peephole):
+            return self.net.const(values)
+        scale = float(np.abs(values).max() / 127)
+        return self.net.const(np.round(values / scale), "int8", q=Scale(scale))
+
+
+def gates(weights: Weights, rows: int, columns: int, cifg: bool) -> list[int]:
+    return [-1 if cifg and gate == 0 else weights(rows, columns) for gate in range(4)]
+
+
+def lstm(
+    *,
+    one_step: bool = False,
+    time_major: bool = False,
+    cifg: bool = False,
+    peephole: bool = False,
+    clip: float = 0,
+    projection: int = 0,
+    projection_bias: bool = False,
+    projection_clip: float = 0,
+    normalized: bool = False,
+    activation: int = TANH,
+    hybrid: bool = False,
+) -> Net:
+    net = Net()
+    weights = Weights(net, rng(), hybrid)
+    out = projection or UNITS
+    if one_step:
+        x = net.input((BATCH, COLUMNS))
+    else:
+        x = net.input((TIME, BATCH, COLUMNS) if time_major else (BATCH, TIME, COLUMNS))
+    kernels, recurrent = gates(weights, UNITS, COLUMNS, cifg), gates(weights, UNITS, out, cifg)
+    peepholes = [-1 if not peephole or (cifg and g == 0) else weights(UNITS, peephole=True) for g in range(3)]
+    biases, norms = ([-1 if cifg and gate == 0 else weights(UNITS) for gate in range(4)] for _ in range(2))
+    project = [weights(projection, UNITS) if projection else -1, weights(projection) if projection_bias else -1]
+    states = [net.tensor((BATCH, out), variable=True), net.tensor((BATCH, UNITS), variable=True)]
+    more = {} if one_step else {"timeMajor": time_major}
+    table = options(
+        "LSTMOptions" if one_step else "UnidirectionalSequenceLSTMOptions",
+        fusedActivationFunction=activation,
+        cellClip=clip,
+        projClip=projection_clip,
+        **more,
+    )
+    operands = [x, *kernels, *recurrent, *peepholes, *biases, *project, *states, *(norms if normalized else [-1] * 4)]
+    shape = (BATCH, out) if one_step else (TIME, BATCH, out) if time_major else (BATCH, TIME, out)
+    net.slack = 0.05 if hybrid else 0
+    name = "LSTM" if one_step else "UNIDIRECTIONAL_SEQUENCE_LSTM"
+    return net.op(name, operands, [net.output(shape)], table, version=3 if hybrid else 1)
+
+
+LSTMS: list[dict[str, Any]] = [
+    {},
+    {"cifg": True},
+    {"peephole": True},
+    {"peephole": True, "cifg": True},
+    {"clip": 0.3},
+    {"clip": 0.3, "peephole": True},
+    {"projection": 3},
+    {"projection": 3, "projection_bias": True, "projection_clip": 0.2, "peephole": True},
+    {"projection": 3, "clip": 0.4, "cifg": True},
+    {"normalized": True},
+    {"normalized": True, "cifg": True, "peephole": True, "projection": 3},
+    {"activation": RELU},
+    {"activation": RELU6, "peephole": True},
+    {"activation": 0},
+    {"hybrid": True},
+    {"hybrid": True, "projection": 3, "peephole": True},
+]
+
+
+@cases("UNIDIRECTIONAL_SEQUENCE_LSTM")
+def lstms() -> Iterator[Net]:
+    yield lstm(time_major=True)
+    for kind in LSTMS:
+        yield lstm(**kind)
+
+
+@cases("LSTM")
+def single_steps() -> Iterator[Net]:
+    for kind in LSTMS:
+        yield lstm(one_step=True, **kind)
+
+
+@cases("LSTM")
+def basic() -> Iterator[Net]:
+    net = Net()
+    weights = Weights(net, rng())
+    x, h, c = net.input((BATCH, COLUMNS)), net.input((BATCH, UNITS)), net.input((BATCH, UNITS))
+    operands = [x, h, weights(4 * UNITS, COLUMNS + UNITS), weights(4 * UNITS), c]
+    results = [net.output((BATCH, n)) for n in (UNITS, UNITS)]
+    results += [net.tensor((BATCH, n)) for n in (COLUMNS + UNITS, 4 * UNITS)]
+    yield net.op(
+        "LSTM", operands, results, options("LSTMOptions", fusedActivationFunction=TANH, kernelType=1), version=2
+    )
+
+
+def quantized_lstm(
+    *, cifg: bool = False, peephole: bool = False, projection: int = 0, normalized: bool = False, clip: float = 0
+) -> Net:
+    """Operands and results of 8 bits, a cell of 16."""
+    net, random = Net(), rng()
+    out = projection or UNITS
+
+    def weights(rows: int, columns: int) -> int:
+        return net.const(random.integers(-127, 128, (rows, columns)), "int8", q=Scale(0.01))
+
+    def vector(scale: float, dtype: str, most: int) -> int:
+        return net.const(random.integers(-most, most, UNITS), dtype, q=Scale(scale))
+
+    x = net.input((BATCH, TIME, COLUMNS), "int8", q=Scale(0.02, 5))
+    h_scale = Scale(0.007 if not projection else 0.015, 3)
+    hidden = Scale(0.006, -4) if projection else h_scale
+    kernels = [-1 if cifg and g == 0 else weights(UNITS, COLUMNS) for g in range(4)]
+    recurrent = [-1 if cifg and g == 0 else weights(UNITS, out) for g in range(4)]
+    peepholes = [-1 if not peephole or (cifg and g == 0) else vector(3e-5, "int16", 30000) for g in range(3)]
+    bias_scale = 3e-5 / 1024 if normalized else 0.02 * 0.01
+    biases = [
+        -1 if cifg and g == 0 else vector(bias_scale, "int32", 9_000_000 if normalized else 2000) for g in range(4)
+    ]
+    norms = [-1 if not normalized or (cifg and g == 0) else vector(3e-5, "int16", 30000) for g in range(4)]
+    project = [-1, -1]
+    if projection:
+        project = [
+            weights(projection, UNITS),
+            net.const(random.integers(-900, 900, projection), "int32", q=Scale(0.01 * hidden.scale)),
+        ]
+    states = [
+        net.tensor((BATCH, out), "int8", q=h_scale, variable=True),
+        net.tensor((BATCH, UNITS), "int16", q=Scale(2**-12), variable=True),
+    ]
+    steps = [net.tensor((), "int16", q=Scale(0.0005)) for _ in range(4)] + [net.tensor((), "int8", q=hidden)]
+    table = options("UnidirectionalSequenceLSTMOptions", fusedActivationFunction=TANH, cellClip=clip)
+    operands = [x, *kernels, *recurrent, *peepholes, *biases, *project, *states, *norms]
+    y = net.output((BATCH, TIME, out), "int8", q=h_scale)
+    net.op("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, [y], table, version=3)
+    net.graph.operators[-1].intermediates = steps
+    net.slack = 1  # rounding of one step goes on into the next
+    return net
+
+
+@cases("UNIDIRECTIONAL_SEQUENCE_LSTM")
+def quantized_lstms() -> Iterator[Net]:
+    yield quantized_lstm()
+    yield quantized_lstm(cifg=True)
+    yield quantized_lstm(clip=0.5)
+    yield quantized_lstm(peephole=True)
+    yield quantized_lstm(projection=3)
+    yield quantized_lstm(normalized=True)
+    yield quantized_lstm(normalized=True, peephole=True, projection=3, cifg=True)
+
+
+@cases("BIDIRECTIONAL_SEQUENCE_LSTM")
+def bidirectional_lstms() -> Iterator[Net]:
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"merge": True, "time_major": True},
+        {"merge": True, "peephole": True, "cifg": True},
+        {"clip": 0.3, "projection": 3},
+        {"auxiliary": "both"},
+        {"auxiliary": "backward", "merge": True},
+        {"hybrid": True},
+    ]
+    for kind in kinds:
+        yield bidirectional_lstm(**kind)
+
+
+def bidirectional_lstm(
+    *,
+    merge: bool = False,
+    time_major: bool = False,
+    peephole: bool = False,
+    cifg: bool = False,
+    clip: float = 0,
+    projection: int = 0,
+    auxiliary: str = "",
+    hybrid: bool = False,
+) -> Net:
+    net = Net()
+    weights, out = Weights(net, rng(), hybrid), projection or UNITS
+    shape = (TIME, BATCH, COLUMNS) if time_major else (BATCH, TIME, COLUMNS)
+    operands = [net.input(shape)]
+    for _ in range(2):
+        operands += gates(weights, UNITS, COLUMNS, cifg) + gates(weights, UNITS, out, cifg)
+        operands += [-1 if not peephole or (cifg and g == 0) else weights(UNITS) for g in range(3)]
+        operands += [-1 if cifg and g == 0 else weights(UNITS) for g in range(4)]
+        operands += [weights(projection, UNITS) if projection else -1, -1]
+    for _ in range(2):
+        operands += [net.tensor((BATCH, out), variable=True), net.tensor((BATCH, UNITS), variable=True)]
+    operands += [net.input(shape) if auxiliary else -1]
+    for _ in range(2):
+        operands += gates(weights, UNITS, COLUMNS, cifg) if auxiliary == "both" else [-1] * 4
+    table = options(
+        "BidirectionalSequenceLSTMOptions",
+        fusedActivationFunction=TANH,
+        cellClip=clip,
+        mergeOutputs=merge,
+        timeMajor=time_major,
+    )
+    results = [net.output((*shape[:2], 2 * out if merge else out)) for _ in range(1 if merge else 2)]
+    net.slack = 0.05 if hybrid else 0
+    return net.op("BIDIRECTIONAL_SEQUENCE_LSTM", operands, results, table, version=3)
+
+
+# Networks without gates.
+
+
+@cases("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN")
+def rnns() -> Iterator[Net]:
+    for name, major in (("RNN", False), ("UNIDIRECTIONAL_SEQUENCE_RNN", False), ("UNIDIRECTIONAL_SEQUENCE_RNN", True)):
+        for activation, hybrid in ((TANH, False), (RELU, False), (RELU6, False), (0, False), (TANH, True)):
+            net = Net()
+            weights = Weights(net, rng(), hybrid)
+            lead = (BATCH,) if name == "RNN" else (TIME, BATCH) if major else (BATCH, TIME)
+            operands = [net.input((*lead, COLUMNS)), weights(UNITS, COLUMNS), weights(UNITS, UNITS), weights(UNITS)]
+            operands += [net.tensor((BATCH, UNITS), variable=True)]
+            more = {} if name == "RNN" else {"timeMajor": major}
+            kind = "RNNOptions" if name == "RNN" else "SequenceRNNOptions"
+            table = options(kind, fusedActivationFunction=activation, **more)
+            net.slack = 0.05 if hybrid else 0
+            yield net.op(name, operands, [net.output((*lead, UNITS))], table, version=2)
+
+
+@cases("BIDIRECTIONAL_SEQUENCE_RNN")
+def bidirectional_rnns() -> Iterator[Net]:
+    for merge, major, auxiliary, hybrid in (
+        (False, False, "", False),
+        (True, True, "", False),
+        (True, False, "both", False),
+        (False, True, "backward", False),
+        (False, False, "", True),
+    ):
+        net = Net()
+        weights = Weights(net, rng(), hybrid)
+        shape = (TIME, BATCH, COLUMNS) if major else (BATCH, TIME, COLUMNS)
+        operands = [net.input(shape)]
+        for _ in range(2):
+            operands += [weights(UNITS, COLUMNS), weights(UNITS, UNITS), weights(UNITS)]
+            operands += [net.tensor((BATCH, UNITS), variable=True)]
+        operands += [net.input(shape) if auxiliary else -1]
+        operands += [weights(UNITS, COLUMNS) if auxiliary == "both" else -1 for _ in range(2)]
+        table = options(
+            "BidirectionalSequenceRNNOptions", fusedActivationFunction=TANH, mergeOutputs=merge, timeMajor=major
+        )
+        results = [net.output((*shape[:2], UNITS * (2 if merge else 1))) for _ in range(1 if merge else 2)]
+        net.slack = 0.05 if hybrid else 0
+        yield net.op("BIDIRECTIONAL_SEQUENCE_RNN", operands, results, table, version=3)
+
+
+@cases("SVDF")
+def svdfs() -> Iterator[Net]:
+    memory, units = 5, 4
+    for rank in (1, 2):
+        for activation, bias, hybrid in ((0, True, False), (RELU, False, False), (0, True, True)):
+            net = Net()
+            weights, filters = Weights(net, rng(), hybrid), units * rank
+            operands = [net.input((BATCH, COLUMNS)), weights(filters, COLUMNS)]
+            operands += [Weights(net, rng(3))(filters, memory), weights(units) if bias else -1]
+            operands += [net.tensor((BATCH, filters * memory), variable=True)]
+            net.slack = 0.05 if hybrid else 0
+            table = options("SVDFOptions", rank=rank, fusedActivationFunction=activation)
+            yield net.op("SVDF", operands, [net.output((BATCH, units))], table, version=2)
+        for wide in (True, False):
+            net, random, filters = Net(), rng(), units * rank
+            kind, most, fine = ("int16", 30000, 2e-5) if wide else ("int8", 127, 0.01)
+            x, w, s = Scale(0.02, 5), Scale(0.01), Scale(0.0005 if wide else 0.05)
+            operands = [net.input((BATCH, COLUMNS), "int8", q=x)]
+            operands += [net.const(random.integers(-127, 128, (filters, COLUMNS)), "int8", q=w)]
+            operands += [net.const(random.integers(-most, most, (filters, memory)), kind, q=Scale(fine))]
+            operands += [net.const(random.integers(-900, 900, units), "int32", q=Scale(s.scale * fine))]
+            operands += [net.tensor((BATCH, filters * memory), kind, q=s, variable=True)]
+            table = options("SVDFOptions", rank=rank, fusedActivationFunction=RELU)
+            y = net.output((BATCH, units), "int8", q=Scale(0.005, -20))
+            yield net.op("SVDF", operands, [y], table, version=3)
