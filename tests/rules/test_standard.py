@@ -42,7 +42,6 @@ EXCLUDED = {
 KNOWN = {
     "test_reduce_sum_empty_set_non_reduced_axis_zero": "a Reshape to an extent of 0 is written without allowzero",
     "test_slice_start_out_of_bounds": "a Reshape to an extent of 0 is written without allowzero",
-    "test_reshape_reordered_last_dims": "infer.build passes an operator type as `gathered`",
 }
 """Faults outside the rules, to be deleted with them."""
 

@@ -30,7 +30,13 @@ class Piece:
 
 def leaves(pieces: Iterable[Piece]) -> list[Piece]:
     """The factors of a sequence of pieces, size-1 factors left out."""
-    return [leaf for piece in pieces for leaf in piece.leaves() if not leaf.extent.is_one]
+    found: list[Piece] = []
+    for piece in pieces:
+        if piece.children is not None:
+            found += [leaf for leaf in piece.leaves() if not leaf.extent.is_one]
+        elif not piece.extent.is_one:
+            found.append(piece)
+    return found
 
 
 def link(first: Piece, second: Piece) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -68,7 +69,7 @@ class Root:
         """The shape of this value under `form`."""
         return tuple(product(self.factors[index].extent for index in dim) for dim in form)
 
-    @property
+    @cached_property
     def logical(self) -> Form:
         """The form in which the source graph stores this value."""
         return View(self, tuple((piece,) for piece in self.dims)).form
@@ -81,9 +82,9 @@ class View:
     root: Root
     dims: tuple[tuple[Piece, ...], ...]
 
-    @property
+    @cached_property
     def form(self) -> Form:
-        """The factors of each dimension, as the source graph has them."""
+        """The factors of each dimension, as the source graph has them, once the root's are numbered."""
         return tuple(tuple(self.root.where[leaf] for leaf in leaves(dim)) for dim in self.dims)
 
     @property
@@ -119,17 +120,21 @@ class Port:
     position: int = 0
     factors: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
+    @cached_property
+    def axes(self) -> dict[str, tuple[int, ...]]:
+        """Letter -> the dimensions that hold it."""
+        axes: dict[str, tuple[int, ...]] = {}
+        for axis, letter in enumerate(self.letters):
+            axes[letter] = (*axes.get(letter, ()), axis)
+        return axes
+
     def dims(self, letter: str) -> tuple[int, ...]:
         """The dimensions that hold `letter`."""
-        return tuple(axis for axis, name in enumerate(self.letters) if name == letter)
+        return self.axes.get(letter, ())
 
     def pieces(self, letter: str) -> list[Piece]:
         """The pieces of all dimensions that hold `letter`."""
         return [piece for axis in self.dims(letter) for piece in self.view.dims[axis]]
-
-    def extent(self, letter: str) -> Extent:
-        """The extent of `letter` here."""
-        return product(leaf.extent for leaf in leaves(self.pieces(letter)))
 
 
 @dataclass(eq=False)

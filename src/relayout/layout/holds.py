@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -38,7 +38,7 @@ class Holds:
     @staticmethod
     def dump(held: Iterable[Holds]) -> str:
         """The metadata's text: a JSON list."""
-        return json.dumps([asdict(item) for item in held], separators=(",", ":"))
+        return json.dumps([vars(item) for item in held], separators=(",", ":"))
 
     @staticmethod
     def load(text: str) -> list[Holds]:

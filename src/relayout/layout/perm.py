@@ -23,7 +23,7 @@ def validated(perm: Sequence[int]) -> Perm:
 
 
 def inverse(perm: Sequence[int]) -> Perm:
-    """The permutation that undoes `perm`: `compose(perm, inverse(perm))` is the identity."""
+    """Give the permutation that undoes one: composed, the two are the identity."""
     result = [0] * len(perm)
     for position, axis in enumerate(perm):
         result[axis] = position

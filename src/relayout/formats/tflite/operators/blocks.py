@@ -82,8 +82,8 @@ def reverse_sequence(op: Operation) -> None:
     lengths, front = op.cast(op.stored(1), ir.DataType.INT64), {time, batch} != {0, 1}
     perm = [batch, time, *(axis for axis in range(rank) if axis not in (time, batch))]
     x = op.transpose(x, perm) if front else x
-    axes = {"time_axis": 1, "batch_axis": 0} if front else {"time_axis": time, "batch_axis": batch}
-    y = op.emit("ReverseSequence", [x, lengths], dims(x), **axes)
+    time, batch = (1, 0) if front else (time, batch)
+    y = op.emit("ReverseSequence", [x, lengths], dims(x), time_axis=time, batch_axis=batch)
     finish(op.transpose(y, [perm.index(axis) for axis in range(rank)]) if front else y)
 
 

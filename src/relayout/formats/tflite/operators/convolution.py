@@ -23,7 +23,7 @@ def convolved(
     first: Sequence[int],
     last: Sequence[int],
 ) -> None:
-    """Transpose - Conv - Transpose, given a kernel in ONNX's order `o i *s`; `first` and `last` order the data's axes."""
+    """Transpose - Conv - Transpose, given a kernel in ONNX's order `o i *s`; `first` and `last` order the data."""
     options, x = op.options, op.real(0, first)
     n, _, *spatial = dims(x)
     o, _, *window = dims(kernel)

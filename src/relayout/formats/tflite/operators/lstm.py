@@ -9,7 +9,7 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.activation import clip
 from relayout.formats.tflite.builder import Dims, dims
-from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
 from relayout.formats.tflite.operators.recurrent import (
@@ -70,6 +70,8 @@ class Lstm:
     def __init__(self, op: Operation, which: Operands, *, auxiliary: bool = False, reverse: bool = False) -> None:
         self.op, self.which, self.reverse = op, which, reverse
         self.fused = op.options.fused_activation_function
+        if self.fused == ActivationFunctionType.NONE:
+            raise Unsupported("a cell without activation, for which the runtime reads what it never wrote")
         op.require_rank(which.kernels[FORGET], 2)
         units = dims(op.stored(which.kernels[FORGET]))[0]
         if not isinstance(units, int):

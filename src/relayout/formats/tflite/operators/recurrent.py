@@ -10,11 +10,11 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite import activation
 from relayout.formats.tflite.builder import Dim, Dims, dims
-from relayout.formats.tflite.enums import ActivationFunctionType
+from relayout.formats.tflite.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
 from relayout.formats.tflite.operators.slicing import joined, squeeze, unsqueeze
-from relayout.formats.tflite.registry import operator
+from relayout.formats.tflite.registry import Unsupported, operator
 
 FLOAT = ir.DataType.FLOAT
 SWAPPED = (1, 0, 2)
@@ -237,6 +237,9 @@ def svdf(op: Operation) -> None:
 
     The state is `batch (filter age)`, the oldest first. Each run is a step: it drops the oldest, adds the newest.
     """
+    integers = op.input(0).type == TensorType.INT8
+    if integers and TensorType.INT8 in (op.input(2).type, op.input(4).type):
+        raise Unsupported("weights over time or a state of 8 bits")
     x, features, times = op.real(0), op.real(1), op.real(2)
     op.require_rank(0, 2)
     filters, (_, memory), rank = _units(op, 1), dims(times), op.options.rank
@@ -261,7 +264,8 @@ def svdf(op: Operation) -> None:
     y = op.emit("ReduceSum", [op.reshape(weighted, each), op.ints([2])], (batch, units), keepdims=0)
     bias = op.bias(3)
     y = y if bias is None else two(op, "Add", y, bias)
-    op.result(activated(op, y, op.options.fused_activation_function))
+    # The integer kernel demands RELU and does not apply it: results end at the zero point because that is -128.
+    op.result(y if integers else activated(op, y, op.options.fused_activation_function))
 
 
 def _saturated(op: Operation, i: int, value: ir.Value) -> ir.Value:
@@ -269,8 +273,7 @@ def _saturated(op: Operation, i: int, value: ir.Value) -> ir.Value:
     quantization = op.tensors.quantization(op.input(i))
     if quantization is None:
         return value
-    bits = ir.DataType.bitwidth.fget(op.tensors.plain_dtype(op.input(i)))  # type: ignore[attr-defined]
-    return grid(op, value, float(quantization.scale[0]), int(quantization.zero_point[0]), bits)
+    return grid(op, value, float(quantization.scale[0]), int(quantization.zero_point[0]), 16)
 
 
 def grid(op: Operation, value: ir.Value, scale: float, zero: int, bits: int, limit: float | None = None) -> ir.Value:

@@ -66,7 +66,7 @@ def _gridded(op: Operation, starts: _Starts, window: Sequence[int]) -> ir.Value:
         return unsqueeze(op, starts.value, range(rows, rows + many))
     if math.prod(window) * many > MAX_GRID:
         raise Unsupported(f"windows of {math.prod(window)} elements")
-    grid = op.builder.array(op.hint("grid"), np.stack(np.indices(window, np.int64), axis=-1))
+    grid = op.builder.array(op.hint("grid"), np.moveaxis(np.indices(window, np.int64), 0, -1))
     return two(op, "Add", unsqueeze(op, starts.value, range(rows, rows + many)), grid)
 
 
@@ -157,7 +157,7 @@ def scatter(op: Operation) -> None:
     order = [*indexed, *others]
     indices = _gridded(op, starts, [sizes[a] for a in indexed])
     spatial = [a for a in range(len(dims(updates))) if a not in window_axes]
-    sources = {axis: place for axis, place in zip(windowed, sorted(window_axes), strict=True)}
+    sources = dict(zip(windowed, sorted(window_axes), strict=True))
     updates = op.transpose(updates, [*spatial, *(sources[a] for a in order if a in sources)])
     missing = [len(spatial) + i for i, a in enumerate(order) if a not in sources]
     updates = unsqueeze(op, updates, missing) if missing else updates
