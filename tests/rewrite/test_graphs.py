@@ -172,10 +172,16 @@ def test_nothing_to_win_touches_nothing() -> None:
         "g (float[2,3,4] x) => (float[2,4,3] a, float[2,4,3] y) { a = Transpose<perm=[0,2,1]>(x) y = Relu(a) }",
         "g (float[n,3,4] x) => (float[n,4,3] y) { a = Transpose<perm=[0,2,1]>(x) y = Relu(a) }",
         "g (float[n,3,4] x) => (float[n,12] y) { a = Transpose<perm=[0,2,1]>(x) b = Relu(a) y = Flatten(b) }",
+        "g (float[n,h,w,5] x) => (float[n,5,1,1] y) { a = Transpose<perm=[0,3,1,2]>(x) y = GlobalAveragePool(a) }",
+        "g (float[n,h,w,5] x) => (float[n,1,w,1] y) { a = Transpose<perm=[0,3,1,2]>(x) b = ReduceMean(a, axes)"
+        " y = Transpose<perm=[0,2,3,1]>(b) }",
+        "g (float[2,0,4] x) => (float[2,4,1,0] y) { a = Transpose<perm=[0,2,1]>(x) b = Unsqueeze(a, axes) y = Relu(b) }",
     ],
 )
 def test_odd_but_legal_graphs(text: str) -> None:
-    constants = {"hi": np.array(0.5, np.float32)} if "hi" in text else {}
+    constants: dict[str, NDArray[np.generic]] = {"hi": np.array(0.5, np.float32)} if "hi" in text else {}
+    if "axes" in text:
+        constants["axes"] = np.array([2]) if "Unsqueeze" in text else np.array([1, 2])
     source = model(text, **constants)
     same(source)
     assert relayout.convert(source, io="convert").report.bytes == 0

@@ -39,13 +39,6 @@ EXCLUDED = {
 """Tests left out, by a part of their name."""
 
 
-KNOWN = {
-    "test_reduce_sum_empty_set_non_reduced_axis_zero": "a Reshape to an extent of 0 is written without allowzero",
-    "test_slice_start_out_of_bounds": "a Reshape to an extent of 0 is written without allowzero",
-}
-"""Faults outside the rules, to be deleted with them."""
-
-
 @dataclass(frozen=True)
 class Standard:
     """One node test.
@@ -93,7 +86,7 @@ def collected() -> Iterator[Standard]:
             model is None
             or len(model.graph.node) != 1
             or model.graph.node[0].domain
-            or any(part in case.name for part in (*EXCLUDED, *KNOWN))
+            or any(part in case.name for part in EXCLUDED)
         ):
             continue
         given = case.data_sets[0][0]

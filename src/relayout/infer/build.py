@@ -312,7 +312,7 @@ class _Builder:
     def _barrier_signature(self, fact: Permuted | Regrouped, view: View) -> Signature | None:
         """A Reshape that mixes elements: every segment keeps its own order, but segments may change places."""
         parts = segments(view.extents, fact.shape) if isinstance(fact, Regrouped) else None
-        if parts is None or not isinstance(fact, Regrouped):
+        if parts is None or not isinstance(fact, Regrouped) or sum(isinstance(dim, str) for dim in fact.shape) > 1:
             return None
         inputs, outputs = [""] * len(view.dims), [""] * len(fact.shape)
         for number, part in enumerate(parts):
@@ -387,12 +387,5 @@ def _reshape(placement: Placement) -> Changes:
     """A Reshape to the stored shape of its output, whatever operator it was."""
     extents = placement.extents(output=True)
     shape = [extent.number if extent.is_static else -1 for extent in extents]
-    if shape.count(-1) > 1:
-        raise LayoutError("a Reshape with several dynamic dimensions cannot be re-laid")
     removed = dict.fromkeys(("axis", "axes", "allowzero"))
     return Changes(removed, {1: np.array(shape, np.int64)}, op_type="Reshape")
-
-
-def with_identity(signature: Signature) -> Signature:
-    """The signature restricted to the source's order."""
-    return replace(signature, variants=(Variant(signature.inputs, signature.outputs),))

@@ -13,7 +13,6 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.errors import LayoutError
 from relayout.infer import Form, Order, Root, Sites, order_of
 from relayout.layout import Extent, product
 from relayout.layout.holds import Holds
@@ -120,6 +119,13 @@ class Storage:
     # Values that are computed: a Transpose for another order, a Reshape for another form.
 
     def _make(self, root: Root, form: Form) -> None:
+        if any(extent.number == 0 for extent in root.extents) and all(e.is_static for e in root.extents):
+            # A value without elements is known, and a Reshape to an extent of 0 cannot be written before opset 14.
+            empty = np.empty(
+                [extent.number for extent in root.shape(form)], (root.value.dtype or ir.DataType.FLOAT).numpy()
+            )
+            self.put(root, form, self.constant(self.name(root, form), empty))
+            return
         near = self.first.get((root, order_of(form)))
         if near is not None:
             self._reshape(root, near, form)
@@ -142,11 +148,40 @@ class Storage:
         self._emit("Transpose", [self.stored[root, source]], root, target, attributes)
 
     def _reshape(self, root: Root, source: Form, target: Form) -> None:
-        shape = _static_shape(root, source, target)
+        shape = _constant_shape(root, source, target)
+        if shape is None:
+            self._emit("Reshape", [self.stored[root, source], self._computed_shape(root, source, target)], root, target)
+            return
         if shape not in self.shapes:
             label = "x".join(map(str, shape)) or "scalar"
             self.shapes[shape] = self.constant(f"shape_{label}", np.array(shape, np.int64))
         self._emit("Reshape", [self.stored[root, source], self.shapes[shape]], root, target)
+
+    def _computed_shape(self, root: Root, source: Form, target: Form) -> ir.Value:
+        """The shape of `target` at run time, from that of `source`: several dimensions of both are dynamic."""
+        stem = f"{root.value.name}__{tag(root, target)}"
+        known = self._helper(root, f"{stem}/shape", "Shape", [self.stored[root, source]])
+        parts = []
+        for dim in target:
+            extent = product(root.factors[index].extent for index in dim)
+            axes = [axis for axis, held in enumerate(source) if held and set(held) <= set(dim)]
+            if extent.is_static:
+                parts.append(self.constant(f"{stem}/extent", np.array([extent.number], np.int64)))
+            elif tuple(index for axis in axes for index in source[axis]) == dim:
+                wanted = self.constant(f"{stem}/axes", np.array(axes, np.int64))
+                taken = self._helper(root, f"{stem}/taken", "Gather", [known, wanted])
+                parts.append(self._helper(root, f"{stem}/product", "ReduceProd", [taken]) if len(axes) > 1 else taken)
+            else:
+                parts.append(self.constant(f"{stem}/rest", np.array([-1], np.int64)))
+        return self._helper(root, f"{stem}/target", "Concat", parts, [ir.AttrInt64("axis", 0)])
+
+    def _helper(
+        self, root: Root, name: str, op_type: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr] = ()
+    ) -> ir.Value:
+        output = ir.Value(name=self.names.unique(name), type=ir.TensorType(ir.DataType.INT64))
+        node = ir.Node("", op_type, inputs, attributes, outputs=[output], name=self.names.unique(f"{name}/{op_type}"))
+        self.nodes[root.graph].append(node)
+        return output
 
     def _emit(
         self, op_type: str, inputs: list[ir.Value], root: Root, form: Form, attributes: Sequence[ir.Attr] = ()
@@ -223,8 +258,11 @@ def _runs(order: Order, coarse: dict[int, tuple[int, ...]]) -> list[int]:
     return [factor for factor in order if factor in coarse]
 
 
-def _static_shape(root: Root, source: Form, target: Form) -> tuple[int, ...]:
-    """The constant `shape` of a Reshape: 0 copies a dynamic dimension in place, -1 stands for one other."""
+def _constant_shape(root: Root, source: Form, target: Form) -> tuple[int, ...] | None:
+    """The constant `shape` of a Reshape: 0 copies a dynamic dimension in place, -1 stands for one other.
+
+    None where several dimensions would have to be computed.
+    """
     shape: list[int] = []
     for axis, dim in enumerate(target):
         extent = product(root.factors[index].extent for index in dim)
@@ -234,9 +272,7 @@ def _static_shape(root: Root, source: Form, target: Form) -> tuple[int, ...]:
             shape.append(0)
         else:
             shape.append(-1)
-    if shape.count(-1) > 1:
-        raise LayoutError(f"{root.value.name}: a Reshape to {shape} has several dynamic dimensions; fix one with --dim")
-    return tuple(shape)
+    return tuple(shape) if shape.count(-1) <= 1 else None
 
 
 def _holds(name: str, extents: Sequence[Extent], source: Form, stored: Form) -> Holds:

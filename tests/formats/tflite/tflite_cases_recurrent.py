@@ -177,13 +177,14 @@ def quantized_lstms() -> Iterator[Net]:
 
 @cases("BIDIRECTIONAL_SEQUENCE_LSTM")
 def bidirectional_lstms() -> Iterator[Net]:
+    """Merged only where time comes first: for a second batch the kernel otherwise yields something else on each run."""
     kinds: list[dict[str, Any]] = [
         {},
         {"merge": True, "time_major": True},
-        {"merge": True, "peephole": True, "cifg": True},
+        {"merge": True, "time_major": True, "peephole": True, "cifg": True},
         {"clip": 0.3, "projection": 3},
         {"auxiliary": "both"},
-        {"auxiliary": "backward", "merge": True},
+        {"auxiliary": "backward"},
         {"hybrid": True},
     ]
     for kind in kinds:
@@ -277,11 +278,10 @@ def svdfs() -> Iterator[Net]:
     memory = 5
     for rank in (1, 2):
         for activation, bias, hybrid in ((0, True, False), (RELU, False, False), (0, True, True)):
-            # The hybrid kernel overwrites its own sums where it has a multiple of four filters.
-            net, units = Net(), 3 if hybrid else 4
+            net, units = Net(), 4
             weights, filters = Weights(net, rng(), hybrid), units * rank
             operands = [net.input((BATCH, COLUMNS)), weights(filters, COLUMNS)]
-            operands += [Weights(net, rng(3))(filters, memory), weights(units) if bias else -1]
+            operands += [Weights(net, rng(3), hybrid)(filters, memory), weights(units) if bias else -1]
             operands += [net.tensor((BATCH, filters * memory), variable=True)]
             net.slack = 0.05 if hybrid else 0
             table = options("SVDFOptions", rank=rank, fusedActivationFunction=activation)

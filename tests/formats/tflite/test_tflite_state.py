@@ -1,0 +1,202 @@
+"""State from run to run, several signatures, subgraphs that do not fit, operators carried over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+from tflite_cases_control import constant, counting, initialised, loop, running_sum, subgraph, sums, variables_inside
+from tflite_cases_recurrent import bidirectional_lstm, bidirectional_rnns, lstm, quantized_lstm, rnns, svdfs
+from tflite_running import check_model, feed, interpreter, run_interpreter, session
+from tflite_writing import Net, Scale, options
+
+from relayout.errors import ReadError, RelayoutError, UnsupportedError
+from relayout.formats.tflite import read
+
+STATEFUL = [
+    lstm(),
+    lstm(time_major=True, clip=0.3, projection=3),
+    lstm(one_step=True, peephole=True, cifg=True),
+    lstm(one_step=True, normalized=True),
+    quantized_lstm(),
+    bidirectional_lstm(),
+    list(rnns())[0],
+    list(rnns())[7],
+    list(bidirectional_rnns())[1],
+    list(svdfs())[0],
+    list(svdfs())[3],
+    list(svdfs())[4],
+    *sums(),
+    *variables_inside(),
+]
+
+
+@pytest.mark.parametrize("number", range(len(STATEFUL)))
+def test_state_goes_in_and_out(number: int) -> None:
+    """Three runs in a row, each fed what the one before left, are three runs of the interpreter."""
+    net = STATEFUL[number]
+    content = net.bytes()
+    model = read(content, state="io")
+    run, made, rng = session(check_model(model)), interpreter(content), np.random.default_rng(0)
+    states: dict[str, Any] = {}
+    for value in model.graph.inputs:
+        if "relayout.state" in value.metadata_props:
+            initial = float(value.metadata_props.get("relayout.initial", 0))
+            shape = [dim for dim in value.shape or () if isinstance(dim, int)]
+            assert value.name
+            assert value.dtype is not None
+            states[value.name] = np.full(shape, initial, value.dtype.numpy())
+    assert states
+    for name in states:
+        if number == len(STATEFUL) - 3 and name == "total":
+            states[name] = np.arange(3, dtype=np.float32)  # several numbers: the file's, not in the metadata
+        if name == "t19" and net is STATEFUL[4]:
+            states[name] += np.int8(3)  # zero is where the zero point is
+    details = made.get_input_details()
+    names = [i.name for i in run.get_inputs() if i.name not in states]
+    for _ in range(3):
+        inputs = [feed(rng, tuple(d["shape"]), d["dtype"], *r) for d, r in zip(details, net.ranges, strict=True)]
+        wanted = run_interpreter(made, inputs)
+        outputs = dict(
+            zip([o.name for o in run.get_outputs()], run.run(None, dict(zip(names, inputs, strict=True)) | states))
+        )
+        for a, b in zip(list(outputs.values())[: len(wanted)], wanted, strict=True):
+            slack = 2 if a.dtype.kind == "i" else 2e-5
+            assert np.abs(a.astype(float) - b.astype(float)).max() <= slack
+        assert len(outputs) == len(wanted) + len(states)
+        states = {name: outputs[f"{name}_next"] for name in states}
+
+
+def test_without_state_the_interface_is_the_file_s() -> None:
+    for net in STATEFUL:
+        model = read(net.bytes())
+        assert len(model.graph.inputs) == len(net.graph.inputs)
+        assert len(model.graph.outputs) == len(net.graph.outputs)
+    with pytest.raises(RelayoutError, match="there is no state 'on'"):
+        read(STATEFUL[0].bytes(), state="on")  # type: ignore[arg-type]
+
+
+def test_a_shared_state_passes_from_one_operator_to_the_next() -> None:
+    net = Net()
+    x, h = net.input((2, 3)), net.tensor((2, 4), variable=True)
+    weights = [net.const(np.random.default_rng(i).normal(size=s)) for i, s in enumerate([(4, 3), (4, 4), (4,)])]
+    for _ in range(2):
+        net.op("RNN", [x, *weights, h], [net.output((2, 4))], options("RNNOptions", fusedActivationFunction=4))
+    content, value = net.bytes(), np.ones((2, 3), np.float32)
+    for model in (read(content), read(content, state="io")):
+        inputs = {i.name: np.zeros((2, 4), np.float32) for i in model.graph.inputs[1:]} | {"t0": value}
+        got = session(check_model(model)).run(None, inputs)
+        for a, b in zip(got, run_interpreter(interpreter(content), [value]), strict=False):
+            assert np.allclose(a, b, atol=1e-5)
+
+
+# Signatures.
+
+
+def two_signatures() -> Net:
+    """`add` gathers in a variable; `half` is another subgraph without one."""
+    net = initialised(Net(), {"total": np.full(3, 5)})
+    net.graph.outputs = [running_sum(net, net.input((3,)), (3,))]
+
+    def halve(n: Net, t: list[int]) -> list[int]:
+        n.op("MUL", [t[0], constant(n, 0.5)], [y := n.tensor((3,))], options("MulOptions"))
+        return [y]
+
+    index = subgraph(net, [((3,), "float32")], halve)
+    net.sign({"x": net.graph.inputs[0]}, {"y": net.graph.outputs[0]}, "add")
+    return net.sign({"whole": 0}, {"half": net.model.subgraphs[index].outputs[0]}, "half", index)
+
+
+def test_each_signature_can_be_read() -> None:
+    content, value = two_signatures().bytes(), np.float32([1, -2, 3])
+    for key, inputs, outputs in (("add", ["x"], ["y"]), ("half", ["whole"], ["half"]), (None, ["x"], ["y"])):
+        model = read(content, signature=key)
+        assert [v.name for v in model.graph.inputs] == inputs
+        assert [v.name for v in model.graph.outputs] == outputs
+        runner = Interpreter(model_content=content).get_signature_runner(key or "add")
+        (got,) = session(check_model(model)).run(None, {inputs[0]: value})
+        assert np.array_equal(got, runner(**{inputs[0]: value})[outputs[0]])
+    with pytest.raises(ReadError, match="there is no signature 'ad'.*the file has: add, half"):
+        read(content, signature="ad")
+
+
+# What does not fit.
+
+
+def test_subgraphs_that_do_not_fit_are_refused() -> None:
+    def net(index: int, operands: int = 1) -> Net:
+        made = Net()
+        condition, x = made.input((), "bool"), made.input((3,))
+        then = subgraph(made, [((3,), "float32")], lambda n, t: [t[0]])
+        table = options("IfOptions", thenSubgraphIndex=then, elseSubgraphIndex=index)
+        return made.op("IF", [condition, *[x] * operands], [made.output((3,))], table)
+
+    for wrong in (net(7), net(-1), net(0), net(1, 2)):
+        with pytest.raises(ReadError):
+            read(wrong.bytes())
+    read(net(1).bytes())
+    # A subgraph that contains itself.
+    made = net(1)
+    inner = made.model.subgraphs[1]
+    made.graph, outer = inner, made.graph
+    table = options("IfOptions", thenSubgraphIndex=1, elseSubgraphIndex=1)
+    made.op("IF", [made.const(np.array(True), "bool"), inner.inputs[0]], [y := made.tensor((3,))], table)
+    inner.outputs, made.graph = [y], outer
+    with pytest.raises(ReadError, match="contains itself"):
+        read(made.bytes())
+
+
+def test_an_operator_inside_a_body_is_counted_once() -> None:
+    net = Net()
+    start, x = net.const(np.array(0), "int32"), net.input((3,))
+
+    def body(n: Net, t: list[int]) -> list[int]:
+        n.op("CUSTOM Unheard", [t[1]], [y := n.tensor((3,))])
+        return [y]
+
+    both = counting(net, body, [((), "int32"), ((3,), "float32")], 2)
+    loop(net, [start, x], [net.output((), "int32"), net.output((3,))], both)
+    with pytest.raises(UnsupportedError) as caught:
+        read(net.bytes())
+    assert list(caught.value.found) == ["CUSTOM Unheard (no translation)"]
+    assert caught.value.found["CUSTOM Unheard (no translation)"][0] == 1
+
+
+def test_a_variable_that_nothing_sets_is_refused_or_an_input() -> None:
+    net = Net()
+    net.graph.outputs = [running_sum(net, net.input((3,)), (3,))]
+    with pytest.raises(UnsupportedError, match="read before anything assigns"):
+        read(net.bytes())
+    assert [v.name for v in read(net.bytes(), state="io").graph.inputs][1:] == ["total"]
+
+
+def test_doubling_subgraphs_are_refused_in_time() -> None:
+    """Each subgraph runs the next in both branches: 2 to the 40th copies of the last."""
+    net = Net()
+    net.input((), "bool")
+    x = net.input((3,))
+    kinds = [((), "bool"), ((3,), "float32")]
+    index = subgraph(net, kinds, lambda n, t: [t[1]])
+    for _ in range(40):
+
+        def again(n: Net, t: list[int], index: int = index) -> list[int]:
+            table = options("IfOptions", thenSubgraphIndex=index, elseSubgraphIndex=index)
+            n.op("IF", [t[0], *t], [y := n.tensor((3,))], table)
+            return [y]
+
+        index = subgraph(net, kinds, again)
+    table = options("IfOptions", thenSubgraphIndex=index, elseSubgraphIndex=index)
+    net.op("IF", [0, 0, x], [net.output((3,))], table)
+    with pytest.raises(UnsupportedError, match="used too often"):
+        read(net.bytes())
+
+
+def test_opset_without_16_bits() -> None:
+    """The cell is rounded by arithmetic, so only as an input it needs opset 21."""
+    content = quantized_lstm().bytes()
+    read(content, opset=18)
+    with pytest.raises(UnsupportedError, match="needs opset 21"):
+        read(content, opset=18, state="io")
+    assert Scale(1).zero == 0
