@@ -68,6 +68,7 @@ class Crossing:
 
     Args:
         root: the value.
+        given: the order that its producer gives.
         order: the order that readers want.
         size: bytes of the value.
         producer: the site that gives it otherwise.
@@ -75,6 +76,7 @@ class Crossing:
     """
 
     root: Root
+    given: Order
     order: Order
     size: int
     producer: Site
@@ -202,9 +204,14 @@ def _crossings(formulation: Formulation, choice: tuple[int, ...]) -> list[Crossi
             wanting.setdefault(reader.orders[choice[reader.node]], {})[reader.node] = None
         for order in sorted(wanting.keys() - {given}):
             readers = tuple(sites[node] for node in wanting[order])
-            stored = formulation.orders[index][order]
+            orders = formulation.orders[index]
             crossing = Crossing(
-                formulation.roots[index], stored, formulation.sizes[index], sites[value.producer.node], readers
+                formulation.roots[index],
+                orders[given],
+                orders[order],
+                formulation.sizes[index],
+                sites[value.producer.node],
+                readers,
             )
             found.append(crossing)
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from relayout.infer import Crossing, Form, Plan, Relaxed, Root, Site, order_of, placed
+from relayout.infer import Crossing, Form, Plan, Relaxed, Root, Site, placed
 from relayout.layout import product
 from relayout.layout.perm import between, is_identity
 
@@ -171,7 +171,7 @@ class _Axes:
     def orders(self, crossing: Crossing) -> str:
         root = crossing.root
         target = tuple((index,) for index in crossing.order)
-        source = tuple((index,) for index in order_of(root.logical))
+        source = tuple((index,) for index in crossing.given)
         return f"{self.words(root, source)} -> {self.words(root, target)}"
 
 

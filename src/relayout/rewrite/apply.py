@@ -87,6 +87,8 @@ class _Rewrite:
         used.update(value for graph in self.graphs for value in graph.outputs)
         for graph in self.graphs:
             self._keep_initializers(graph, used)
+        # Before version 4 of the IR every initializer had to be an input, too: new ones would change the interface.
+        self.model.ir_version = max(self.model.ir_version, 4)
 
     def _keep_initializers(self, graph: ir.Graph, used: set[ir.Value | None]) -> None:
         wanted = self.storage.initializers[graph]

@@ -20,10 +20,12 @@ from relayout.formats.tflite.loading import load
 FILES = sorted(SHARED.glob("*/*.tflite"))
 
 UNSUPPORTED = {
-    "RANDOM_UNIFORM": "RANDOM_UNIFORM",  # another stream of numbers, whatever is written
     "invalid_model_invoking_error": "CUSTOM fake-op-double",
     "posenet_mobilenet_v1_075_353_481_16_quant_decoder": "CUSTOM PosenetDecoderOp",
 }
+
+RANDOM = {"RANDOM_UNIFORM"}
+"""Models whose outputs are another stream of numbers, whatever is written."""
 
 UNEQUAL = {"deeplabv3_mnv2_dm05_pascal_quant": 0.005}
 """Where the output is a class, the share of elements that may differ: as the runtime's own kernels do."""
@@ -58,7 +60,9 @@ def test_model_computes_what_the_interpreter_computes(path: Path) -> None:
             read(path)
         return
     for result in compare(path.read_bytes()):
-        if path.stem in UNEQUAL:
+        if path.stem in RANDOM:
+            assert result.error < 1
+        elif path.stem in UNEQUAL:
             assert result.unequal <= UNEQUAL[path.stem], result
         else:
             assert result.error <= result.tolerance(result.dtype.kind in "iu"), result

@@ -200,7 +200,7 @@ def reversals() -> Iterator[Net]:
     for axis in (0, 2):
         net = Net()
         yield net.op("REVERSE_V2", [net.input((2, 3, 5)), net.const([axis], "int32")], [net.output((2, 3, 5))])
-    for seq, batch, lengths in ((1, 0, [2, 1, 4]), (0, 1, [3, 1, 2, 2])):
+    for seq, batch, lengths in ((1, 0, [2, 1, 4]), (0, 1, [3, 1, 2, 2]), (2, 0, [5, 1, 3]), (0, 2, [3, 1, 2, 2, 1])):
         net = Net()
         table = options("ReverseSequenceOptions", seqDim=seq, batchDim=batch)
         yield net.op(

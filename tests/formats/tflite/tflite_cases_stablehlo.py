@@ -80,7 +80,9 @@ def of_several() -> Iterator[Net]:
         yield net_of("COMPARE", [i, i], b, table, expected)
     yield net_of("CONVERT", [f], i, None, np.trunc, -9, 9)
     yield net_of("CONVERT", [b], f, None, lambda x: x)
-    yield net_of("CLAMP", [((), "float32"), f, ((), "float32")], f, None, lambda a, x, c: np.minimum(np.maximum(x, a), c))
+    yield net_of(
+        "CLAMP", [((), "float32"), f, ((), "float32")], f, None, lambda a, x, c: np.minimum(np.maximum(x, a), c)
+    )
     yield net_of("SELECT", [b, f, f], f, None, np.where)
     yield net_of("SELECT", [((), "bool"), b, b], b, None, np.where)
 
@@ -92,9 +94,7 @@ def moved() -> Iterator[Net]:
     table = options("StablehloTransposeOptions", permutation=[2, 0, 1])
     yield net_of("TRANSPOSE", [((2, 3, 4), f)], ((4, 2, 3), f), table, lambda x: x.transpose(2, 0, 1))
     table = options("StablehloConcatenateOptions", dimension=1)
-    yield net_of(
-        "CONCATENATE", [((2, 3), f), ((2, 4), f)], ((2, 7), f), table, lambda *parts: np.concatenate(parts, 1)
-    )
+    yield net_of("CONCATENATE", [((2, 3), f), ((2, 4), f)], ((2, 7), f), table, lambda *parts: np.concatenate(parts, 1))
     table = options("StablehloSliceOptions", startIndices=[1, 0], limitIndices=[4, 5], strides=[1, 2])
     yield net_of("SLICE", [((4, 5), f)], ((3, 3), f), table, lambda x: x[1:4, 0:5:2])
     for axis in (0, 1):
@@ -141,9 +141,7 @@ def borders() -> Iterator[Net]:
         shape = [e + (e - 1) * i + a + b for e, a, b, i in zip((3, 4), low, high, between, strict=True)]
         for kind in ("float32", "int32"):
             net = Net()
-            table = options(
-                "StablehloPadOptions", edgePaddingLow=low, edgePaddingHigh=high, interiorPadding=between
-            )
+            table = options("StablehloPadOptions", edgePaddingLow=low, edgePaddingHigh=high, interiorPadding=between)
             operands = [net.input((3, 4), kind), net.const(7, kind)]
             yield net.op("STABLEHLO_PAD", operands, [net.output(shape, kind)], table)
 
@@ -179,9 +177,7 @@ def products() -> Iterator[Net]:
             return convolved(x, k, *more)
 
         shape = expected(np.zeros((2, 5, 6, 4)), np.zeros((3, 2, 4 // groups, 6))).shape
-        yield net_of(
-            "CONVOLUTION", [((2, 5, 6, 4), f), ((3, 2, 4 // groups, 6), f)], (shape, f), table, expected
-        )
+        yield net_of("CONVOLUTION", [((2, 5, 6, 4), f), ((3, 2, 4 // groups, 6), f)], (shape, f), table, expected)
 
 
 def convolved(x: Any, k: Any, strides: Any, padding: Any, gaps: Any, dilations: Any, back: Any, groups: int) -> Any:
@@ -191,10 +187,14 @@ def convolved(x: Any, k: Any, strides: Any, padding: Any, gaps: Any, dilations: 
     wide[:, :: gaps[0], :: gaps[1]] = x
     low, high = np.maximum(padding[::2], 0), np.maximum(padding[1::2], 0)
     wide = np.pad(wide, ((0, 0), (low[0], high[0]), (low[1], high[1]), (0, 0)))
-    cut = [slice(max(-a, 0), e - max(-b, 0)) for a, b, e in zip(padding[::2], padding[1::2], wide.shape[1:3], strict=True)]
+    cut = [
+        slice(max(-a, 0), e - max(-b, 0)) for a, b, e in zip(padding[::2], padding[1::2], wide.shape[1:3], strict=True)
+    ]
     wide = wide[:, cut[0], cut[1]]
     k = k[:: -1 if back[0] else 1, :: -1 if back[1] else 1]
-    out = [(e - (m - 1) * d - 1) // s + 1 for e, m, d, s in zip(wide.shape[1:3], k.shape, dilations, strides, strict=False)]
+    out = [
+        (e - (m - 1) * d - 1) // s + 1 for e, m, d, s in zip(wide.shape[1:3], k.shape, dilations, strides, strict=False)
+    ]
     y = np.zeros((n, *out, k.shape[3]))
     for o in range(k.shape[3]):
         g = o // (k.shape[3] // groups)

@@ -3,6 +3,7 @@
 from relayout.formats.onnx.checking import check
 from relayout.formats.onnx.parts import to_proto
 from relayout.formats.onnx.reading import EXTERNAL_DATA, read
+from relayout.formats.onnx.shapes import complete_shapes
 from relayout.formats.onnx.writing import copy, write
 
-__all__ = ["EXTERNAL_DATA", "check", "copy", "read", "to_proto", "write"]
+__all__ = ["EXTERNAL_DATA", "check", "complete_shapes", "copy", "read", "to_proto", "write"]

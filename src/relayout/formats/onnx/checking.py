@@ -22,7 +22,7 @@ def check(model: ir.Model) -> None:
     Raises:
         WriteError: what is wrong, in one line.
     """
-    light = _without_weights(model)
+    light = without_weights(model)
     try:
         onnx.checker.check_model(light, full_check=True)
         bare, claims = _without_claims(light)
@@ -40,7 +40,7 @@ def check(model: ir.Model) -> None:
                 )
 
 
-def _without_weights(model: ir.Model) -> onnx.ModelProto:
+def without_weights(model: ir.Model) -> onnx.ModelProto:
     proto, weights = split(model)
     inputs = {value.name for value in proto.graph.input}
     for weight in weights:

@@ -70,6 +70,8 @@ class Operation(Emission):
 
     def stored(self, i: int) -> ir.Value:
         """Operand i as it lies in memory."""
+        if self.input(i).type in (TensorType.COMPLEX64, TensorType.COMPLEX128):
+            raise Unsupported("complex numbers")  # those that take them ask for `spectral.pairs`
         return self.tensors.value(self.input(i))
 
     def real(self, i: int, perm: Sequence[int] | None = None) -> ir.Value:

@@ -35,7 +35,7 @@ class Variables:
     def __init__(self, builder: Builder, *, io: bool) -> None:
         self.builder, self.io = builder, io
         self.current: dict[str, ir.Value] = {}
-        self.initial: dict[str, ir.Value] = {}
+        self.initial: dict[str, str] = {}
         self.inputs: dict[str, ir.Value] = {}
         self._names: dict[str, str] = {}
 
@@ -87,15 +87,15 @@ class Variables:
             last.metadata_props["relayout.state"] = key
             if given is not None:
                 given.metadata_props["relayout.state"] = key
-                if initial := uniform(self.initial.get(key)):
-                    given.metadata_props["relayout.initial"] = initial
+                if self.initial.get(key):
+                    given.metadata_props["relayout.initial"] = self.initial[key]
             made.append(last)
         return made
 
 
-def uniform(value: ir.Value | None) -> str:
+def uniform(value: ir.Value) -> str:
     """The one number that a constant holds everywhere; nothing for any other value."""
-    if value is None or value.const_value is None or 0 in dims(value):
+    if value.const_value is None or 0 in dims(value):
         return ""
     numbers = value.const_value.numpy().reshape(-1)
     return str(numbers[0].item()) if (numbers == numbers[0]).all() else ""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from relayout.errors import ReadError
 from relayout.formats.tflite.activation import clip
 from relayout.formats.tflite.builder import broadcast, dims
 from relayout.formats.tflite.enums import TensorType
@@ -194,22 +195,6 @@ def atan2(op: Operation) -> None:
     op.result(op.emit("Where", [origin, zero, angle], shape, y.dtype))
 
 
-@operator("RIGHT_SHIFT")
-def right_shift(op: Operation) -> None:
-    """BitShift; of a negative number x, the complement of the shifted complement."""
-    x, count = op.raw(0), op.raw(1)
-    dtype = x.dtype or ir.DataType.INT32
-    wide = ir.DataType.UINT64 if dtype in (ir.DataType.INT64, ir.DataType.UINT64) else ir.DataType.UINT32
-    if dtype.is_signed():
-        negative = two(op, "Less", x, op.number(0, x, "zero"), ir.DataType.BOOL)
-        mask = one(op, "Neg", op.cast(negative, dtype))  # all bits set where x is negative
-        x = two(op, "BitwiseXor", x, mask)
-    operands = [op.cast(x, wide), op.cast(count, wide)]
-    y = op.emit("BitShift", operands, broadcast(dims(x), dims(count)), direction="RIGHT")
-    y = op.cast(y, dtype)
-    op.result_stored(two(op, "BitwiseXor", y, mask) if dtype.is_signed() else y)
-
-
 @operator("CAST", options="CastOptions")
 def cast(op: Operation) -> None:
     """Cast of what is stored: TFLite's cast takes no notice of scales."""
@@ -262,3 +247,23 @@ def gelu(op: Operation) -> None:
     else:
         inner = one(op, "Erf", times(x, math.sqrt(0.5)))
     op.result(two(op, "Mul", times(x, 0.5), two(op, "Add", inner, op.number(1, x, "one"))))
+
+
+@operator("FAKE_QUANT", options="FakeQuantOptions")
+def fake_quant(op: Operation) -> None:
+    """Clip, and rounding to steps; the ends are moved so that 0 is one of the steps."""
+    x, options = op.real(0), op.options
+    low, high = np.float32(options.min), np.float32(options.max)
+    if options.narrow_range:
+        raise Unsupported("a narrow range")  # the interpreter refuses it too: it is meant for weights
+    first, last = np.float32(0), np.float32((1 << options.num_bits) - 1)
+    if not low <= 0 <= high or low == high or not 2 <= options.num_bits <= 16:
+        raise ReadError(f"{options.num_bits} bits between {low} and {high}", where=op.place)
+    scale = (high - low) / (last - first)
+    zero = np.floor(np.clip(first - low / scale, first, last) + np.float32(0.5))
+    low, high = (first - zero) * scale, (last - zero) * scale
+    steps = two(op, "Sub", clip(op, x, float(low), float(high)), op.number(float(low), x, "low"))
+    steps = two(op, "Mul", steps, op.number(float(1 / scale), x, "inverse"))
+    rounded = one(op, "Floor", two(op, "Add", steps, op.number(0.5, x, "half")))
+    rounded = two(op, "Mul", rounded, op.number(float(scale), x, "step"))
+    op.result(two(op, "Add", rounded, op.number(float(low), x, "low")))

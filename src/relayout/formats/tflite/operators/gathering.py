@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
@@ -11,14 +10,14 @@ from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.shape import scalar
 from relayout.formats.tflite.operators.slicing import extents_of, unsqueeze
-from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.registry import Unsupported, operator
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
 
 @operator("GATHER", options="GatherOptions")
 def gather(op: Operation) -> None:
-    """Gather; with batch dimensions that reach up to the axis, GatherND."""
+    """Gather; with batch dimensions GatherND, the axis brought behind them."""
     (x,), finish = op.carried(0)
     indices = op.stored(1)
     if indices.dtype == ir.DataType.INT16:
@@ -26,22 +25,22 @@ def gather(op: Operation) -> None:
     axis, batch = op.axis(op.options.axis, len(dims(x))), op.options.batch_dims
     if batch:
         batch = op.axis(batch, len(dims(indices)) + 1)
-    if batch and batch != axis:
-        raise Unsupported("batch dimensions that do not reach up to the axis")
+    if batch > axis:
+        raise ReadError(f"{batch} batch dimensions before axis {axis}", where=op.place)
     shape = (*dims(x)[:axis], *dims(indices)[batch:], *dims(x)[axis + 1 :])
     if batch:
         each = op.cast(unsqueeze(op, indices, [len(dims(indices))]), _INT64)
-        finish(op.emit("GatherND", [x, each], shape, batch_dims=batch))
+        rank, picked, between = len(dims(x)), len(dims(indices)) - batch, axis - batch
+        if between:
+            x = op.transpose(x, [*range(batch), axis, *range(batch, axis), *range(axis + 1, rank)])
+        y = op.emit("GatherND", [x, each], (*dims(indices), *dims(x)[batch + 1 :]), batch_dims=batch)
+        if between:
+            first = range(batch + picked, batch + picked + between)
+            last = range(batch + picked + between, len(dims(y)))
+            y = op.transpose(y, [*range(batch), *first, *range(batch, batch + picked), *last])
+        finish(y)
     else:
         finish(op.emit("Gather", [x, indices], shape, axis=axis))
-
-
-@operator("EMBEDDING_LOOKUP")
-def embedding_lookup(op: Operation) -> None:
-    """Gather of rows. The indices are operand 0, the table operand 1."""
-    (x,), finish = op.carried(1)
-    indices = op.stored(0)
-    finish(op.emit("Gather", [x, indices], (*dims(indices), *dims(x)[1:]), axis=0))
 
 
 @operator("GATHER_ND")
@@ -145,47 +144,3 @@ def matrix_set_diag(op: Operation) -> None:
     down = isinstance(rows, int) and isinstance(columns, int) and rows <= columns
     spread = unsqueeze(op, diagonal, [rank if down else rank - 1])
     op.result_stored(chosen(op, mask, spread, x))
-
-
-def _lowest(dtype: ir.DataType) -> tuple[float, float]:
-    if dtype.is_floating_point():
-        limits = np.finfo(dtype.numpy())
-        return float(limits.min), float(limits.max)
-    bounds = np.iinfo(dtype.numpy())
-    return int(bounds.min), int(bounds.max)
-
-
-def _segments(reduction: str, start: str) -> Translation:
-    def translate(op: Operation) -> None:
-        x, ids = op.stored(0), op.cast(op.stored(1), _INT64)
-        rank = len(dims(ids))
-        count = op.integers(2, 1)[0] if op.is_constant(2) else None
-        if count is None or x.dtype is None:
-            raise Unsupported("a computed number of segments")
-        low, high = _lowest(x.dtype)
-        first = {"zero": 0.0, "one": 1.0, "lowest": low, "highest": high}[start]
-        rest = dims(x)[rank:]
-        if not all(isinstance(d, int) for d in rest):
-            raise Unsupported("segments of unknown size")
-        # One row more takes what belongs to no segment; it is cut off again.
-        more = (count + 1, *rest)
-        rows = op.ints([d for d in more if isinstance(d, int)], "shape")
-        data = op.emit("Expand", [op.number(first, x, "start"), rows], more)
-        negative = two(op, "Less", ids, op.number(0, ids, "zero"), _BOOL)
-        ids = op.emit("Where", [negative, op.number(count, ids, "rest"), ids], dims(ids), _INT64)
-        y = op.emit("ScatterND", [data, unsqueeze(op, ids, [rank]), x], more, reduction=reduction)
-        ends = [op.ints([0], "starts"), op.ints([count], "ends"), op.ints([0], "axes")]
-        op.result_stored(op.emit("Slice", [y, *ends], (count, *rest)))
-
-    return described(
-        translate, f"scatter_{reduction}", f"ScatterND, reduction {reduction}; a negative segment is dropped."
-    )
-
-
-for _name, _reduction, _start in (
-    ("UNSORTED_SEGMENT_MAX", "max", "lowest"),
-    ("UNSORTED_SEGMENT_MIN", "min", "highest"),
-    ("UNSORTED_SEGMENT_PROD", "mul", "one"),
-    ("UNSORTED_SEGMENT_SUM", "add", "zero"),
-):
-    operator(_name)(_segments(_reduction, _start))

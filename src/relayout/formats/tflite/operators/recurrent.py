@@ -56,6 +56,9 @@ def start(op: Operation, i: int, shape: Dims) -> ir.Value | None:
     if not _is_kept(op, i):
         return op.real(i)
     tensor = op.input(i)
+    quantization = op.tensors.quantization(tensor)
+    if quantization is not None:
+        op.program.variables.initial[_key(op, i)] = str(int(quantization.zero_point[0]))
     value = op.program.variables.load(_key(op, i), op.tensors.names[tensor.index], op.tensors.dtype(tensor), shape)
     return None if value is None else op.dequantize(i, value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import onnx_ir as ir
 
@@ -12,6 +13,7 @@ from relayout.formats.tflite.contents import contents, element
 from relayout.formats.tflite.extents import divided, product, times
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.slicing import extents_of, squeeze, unsqueeze
+from relayout.formats.tflite.operators.spectral import is_complex, pairs, result_pairs
 from relayout.formats.tflite.registry import Unsupported, operator
 
 
@@ -35,6 +37,10 @@ def regrouped(shape: Dims, target: list[int], op: Operation) -> Dims:
 @operator("RESHAPE", options="ReshapeOptions")
 def reshape(op: Operation) -> None:
     """Reshape to the second operand, or to the option where there is none."""
+    if is_complex(op):
+        shape = regrouped(dims(pairs(op))[:-1], op.integers(1), op)
+        result_pairs(op, op.reshape(pairs(op), (*shape, 2)))
+        return
     (x,), finish = op.carried(0)
     if op.has(1) and not op.is_constant(1):
         target = op.stored(1)
@@ -84,8 +90,8 @@ def _resolved(shape: Dims, wanted: Dims) -> tuple[list[int], Dims] | None:
 @operator("SQUEEZE", options="SqueezeOptions")
 def squeeze_(op: Operation) -> None:
     """Squeeze of the axes given, or of every axis of extent 1."""
-    (x,), finish = op.carried(0)
-    shape = dims(x)
+    (x,), finish = ([pairs(op)], partial(result_pairs, op)) if is_complex(op) else op.carried(0)
+    shape = dims(x)[:-1] if is_complex(op) else dims(x)
     axes = [op.axis(int(a), len(shape)) for a in op.options.squeeze_dims[:64]]
     if not axes:
         ones = [axis for axis, dim in enumerate(shape) if dim == 1]
@@ -101,9 +107,10 @@ def squeeze_(op: Operation) -> None:
 @operator("EXPAND_DIMS")
 def expand_dims(op: Operation) -> None:
     """Unsqueeze; the axis counts in the result."""
-    (x,), finish = op.carried(0)
+    (x,), finish = ([pairs(op)], partial(result_pairs, op)) if is_complex(op) else op.carried(0)
     (axis,) = op.integers(1, 1)
-    finish(unsqueeze(op, x, [op.axis(axis, len(dims(x)) + 1)]))
+    rank = len(dims(x)) - is_complex(op)
+    finish(unsqueeze(op, x, [op.axis(axis, rank + 1)]))
 
 
 @operator("TRANSPOSE")

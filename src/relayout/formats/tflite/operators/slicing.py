@@ -140,6 +140,21 @@ def mirror_pad(op: Operation) -> None:
     finish(x)
 
 
+def bordered_to(op: Operation, x: ir.Value, axis: int, extent: int) -> ir.Value:
+    """So many elements along an axis: the rest is cut off, or zeros come behind."""
+    have = dims(x)[axis]
+    if have == extent:
+        return x
+    if not isinstance(have, int):
+        raise Unsupported("unknown dimensions")
+    if have > extent:
+        return cut(op, x, [0], [extent], [axis])
+    amounts = [0] * (2 * len(dims(x)))
+    amounts[len(dims(x)) + axis] = extent - have
+    shape = (*dims(x)[:axis], extent, *dims(x)[axis + 1 :])
+    return op.emit("Pad", [x, op.ints(amounts, "pads")], shape, mode="constant")
+
+
 def joined(op: Operation, parts: Sequence[ir.Value], axis: int) -> ir.Value:
     """A Concat."""
     extents = [dims(part)[axis] for part in parts]

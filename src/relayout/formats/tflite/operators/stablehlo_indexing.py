@@ -49,8 +49,8 @@ def _starts(op: Operation, i: int, vector: int, axes: Sequence[int], rank: int) 
     indices = op.cast(op.stored(i), _INT64)
     many = len(dims(indices))
     if vector == many:
-        indices = unsqueeze(op, indices, [many])
-    elif vector != many - 1:
+        raise Unsupported("indices without an axis for their coordinates")  # the interpreter crashes on them
+    if vector != many - 1:
         vector = op.axis(vector, many)
         indices = op.transpose(indices, [*(a for a in range(many) if a != vector), vector])
     named = axes_of(axes, rank, op)

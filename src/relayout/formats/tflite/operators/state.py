@@ -6,7 +6,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.control import discard
 from relayout.formats.tflite.registry import Unsupported, operator
-from relayout.formats.tflite.variables import Handle
+from relayout.formats.tflite.variables import Handle, uniform
 
 
 @operator("VAR_HANDLE", options="VarHandleOptions")
@@ -59,6 +59,6 @@ def call_once(op: Operation) -> None:
     with program.variables.apart() as before, op.builder.body() as nodes:
         program.inline(index, [], op.place)
         for key in program.variables.assigned(before):
-            program.variables.initial[key] = program.variables.current[key]
+            program.variables.initial[key] = uniform(program.variables.current[key])
     discard(nodes)
 

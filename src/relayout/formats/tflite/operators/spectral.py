@@ -1,0 +1,72 @@
+"""Fourier transforms. A complex number is a pair of real ones, along an axis of its own behind all others.
+
+Pairs live inside the graph only: they are refused where the interface, a constant, or any other operator meets them.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from relayout.formats.tflite.builder import dims
+from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.slicing import bordered_to, squeeze, unsqueeze
+from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
+
+
+def is_complex(op: Operation, i: int = 0) -> bool:
+    """Whether operand i is of complex numbers."""
+    return op.input(i).type == TensorType.COMPLEX64
+
+
+def pairs(op: Operation, i: int = 0) -> ir.Value:
+    """Operand i as pairs: the real part, the imaginary part."""
+    if not is_complex(op, i):
+        raise Unsupported(f"{op.input(i).type.name} in place of COMPLEX64")
+    return op.tensors.value(op.input(i))
+
+
+def result_pairs(op: Operation, value: ir.Value) -> None:
+    """Hand over pairs as the result."""
+    tensor = op.output()
+    if tensor.index in op.tensors.subgraph.outputs or tensor.type != TensorType.COMPLEX64:
+        raise Unsupported("complex numbers at the interface")
+    op.tensors.bind(tensor, value)
+
+
+@operator("RFFT2D", options="Rfft2dOptions")
+def rfft2d(op: Operation) -> None:
+    """DFT of the last axis, the half of it that the other mirrors, then DFT of the axis before."""
+    x, (height, width) = op.real(0), op.integers(1, 2)
+    rank = len(dims(x))
+    x = bordered_to(op, bordered_to(op, x, rank - 2, height), rank - 1, width)
+    x = unsqueeze(op, x, [rank])
+    y = _dft(op, x, rank - 1, (*dims(x)[: rank - 1], width // 2 + 1, 2), onesided=1)
+    result_pairs(op, _dft(op, y, rank - 2, dims(y), onesided=0) if height > 1 else y)
+
+
+def _dft(op: Operation, x: ir.Value, axis: int, shape: tuple[int | str | None, ...], onesided: int) -> ir.Value:
+    if op.builder.opset < 20:
+        return op.emit("DFT", [x], shape, axis=axis, onesided=onesided)
+    return op.emit("DFT", [x, None, op.number(axis, op.ints([0]), "axis")], shape, onesided=onesided)
+
+
+def _part(index: int, what: str) -> Translation:
+    def translate(op: Operation) -> None:
+        x = pairs(op)
+        last = len(dims(x)) - 1
+        part = op.emit("Gather", [x, op.ints([index], what)], (*dims(x)[:-1], 1), axis=last)
+        op.result(squeeze(op, part, [last]))
+
+    return described(translate, what, f"Gather of the {what} parts.")
+
+
+operator("REAL")(_part(0, "real"))
+operator("IMAG")(_part(1, "imaginary"))
+
+
+@operator("COMPLEX_ABS")
+def complex_abs(op: Operation) -> None:
+    """ReduceL2 of the pairs."""
+    x = pairs(op)
+    op.result(op.emit("ReduceL2", [x, op.ints([-1])], dims(x)[:-1], keepdims=0))
