@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Source = "str | Path | onnx.ModelProto | ir.Model"
 Io = Literal["keep", "convert"]
+TFLITE = "relayout.tflite"
+"""Set in `ir.Model.meta` of a model that was imported literally: its tensors are NHWC and never say so."""
 OPSET = 21
 """The default opset of a converted .tflite: what current runtimes run, with 16- and 4-bit QuantizeLinear."""
 
@@ -116,7 +118,7 @@ def convert(
         "opset": opset,
         "dequantize": dequantize,
     }
-    own_format = not isinstance(source, ir.Model) and model.metadata_props.get("relayout.source_format") is None
+    own_format = not isinstance(source, ir.Model) and TFLITE not in model.meta
     asked = io == "convert" or layouts or dims
     if asked or not own_format or (isinstance(source, str | Path) and model.meta.get("relayout.external_data")):
         original = None
@@ -174,7 +176,9 @@ def read(source: str | Path | onnx.ModelProto | ir.Model, *, opset: int = OPSET,
         if head[4:8] == b"TFL3" or path.suffix == ".tflite":
             from relayout.formats import tflite
 
-            return tflite.read(path, opset=opset, dequantize=dequantize)
+            model = tflite.read(path, opset=opset, dequantize=dequantize)
+            model.meta[TFLITE] = True
+            return model
     from relayout.formats.onnx import complete_shapes
     from relayout.formats.onnx import read as read_onnx
 
@@ -250,8 +254,7 @@ def _relayout(
         began = perf_counter()
         sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"])
         decided = plan(sites, time_limit=time_limit)
-        image_axes = model.metadata_props.get("relayout.source_format") == "tflite"
-        found = report(decided, image_axes=image_axes, relaxed=relax(decided) if what_if else [])
+        found = report(decided, image_axes=TFLITE in model.meta, relaxed=relax(decided) if what_if else [])
         written = planfile.to_json(decided, options)
         seconds["plan"] = perf_counter() - began
         if original is not None and (decided.size, len(decided.crossings)) == (

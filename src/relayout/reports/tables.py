@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 MOST = 20
 """Remaining Transposes listed on a terminal; `--json` lists all."""
 
+LONG = 48
+"""A longer name is cut."""
+
 
 def show(report: Report) -> None:
     """Print a report."""
@@ -26,7 +29,7 @@ def _parts(report: Report) -> list[RenderableType]:
 
     parts: list[RenderableType] = [_interface(report), _transposes(report)]
     parts += _remaining(report)
-    parts += [Text(f"without {item.site}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
+    parts += [Text(f"without {_short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
     for reason, count in report.barriers.items():
         parts.append(Text(f"barrier ×{count}: {reason}, so its operands keep the source's order"))
     parts += [Text(f"note: {note}") for note in report.notes]
@@ -35,6 +38,12 @@ def _parts(report: Report) -> list[RenderableType]:
     spent = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in report.seconds.items())
     parts.append(Text(f"{sum(report.operators.values())} operators: {kinds}{more}\n{spent}", style="dim"))
     return parts
+
+
+def _short(text: str) -> str:
+    """Names for people: of several joined by `;`, as TensorFlow names what it fuses, the first; its end where long."""
+    words = (word.partition(";")[0] if word.count("/") else word for word in text.split(" "))
+    return " ".join(word if len(word) <= LONG else f"…{word[1 - LONG :]}" for word in words)
 
 
 def _interface(report: Report) -> Table:
@@ -64,7 +73,7 @@ def _remaining(report: Report) -> list[RenderableType]:
     ordered = sorted(report.remaining, key=lambda item: -item.bytes)
     lines: list[RenderableType] = [
         Text.assemble(
-            "remains: ", (item.tensor, "bold"), f"  {item.layout}, {item.bytes:,} bytes\n", (f"  {item.reason}", "dim")
+            "remains: ", (_short(item.tensor), "bold"), f"  {item.layout}, {item.bytes:,} bytes\n", (f"  {_short(item.reason)}", "dim")
         )
         for item in ordered[:MOST]
     ]

@@ -1,4 +1,4 @@
-"""A verification report for the terminal: outputs, the worst interior values, and where the models part."""
+"""A verification report for the terminal: outputs, and where they fail the worst interior values and the place where the models part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def render(report: VerifyReport) -> RenderableType:
 
     parts: list[RenderableType] = [_table("outputs", report.outputs)]
     worst = sorted((row for row in report.interiors if row.difference is None or row.excess), key=_badness)[:WORST]
-    if worst:
+    if worst and not report.ok:
         parts.append(_table(f"interior values: the {len(worst)} worst of {len(report.interiors)} compared", worst))
     if report.first is not None and not report.ok:
         parts.append(Text(_where(report.first), style="yellow"))
@@ -42,10 +42,11 @@ def _table(title: str, rows: tuple[Row, ...] | list[Row]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
-    for heading in ("value", "made by", "type"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("difference", "spread", "verdict"):
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE, pad_edge=False)
+    table.add_column("value", max_width=26, overflow="ellipsis", no_wrap=True)
+    for heading in ("made by", "type"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("off by", "spread", "verdict"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         style = "green" if row.ok else "red"

@@ -106,5 +106,9 @@ def test_the_cases_exercise_what_they_are_named_for() -> None:
     from ai_edge_litert import schema_py_generated as schema
 
     names = {v: k for k, v in vars(schema.BuiltinOperator).items() if isinstance(v, int)}
-    used = {names[code.builtinCode] for net in MODELS.values() for code in net.model.operatorCodes}
+    used = {
+        names[code.builtinCode] + (f" {code.customCode}" if code.customCode else "")
+        for net in MODELS.values()
+        for code in net.model.operatorCodes
+    }
     assert used == set(CASES)

@@ -77,6 +77,8 @@ def strided_slice(op: Operation) -> None:
     negative_offset = op.options.offset and any(
         begin is not None and begin[p.index] < 0 and not isinstance(dims(x)[p.axis], int) for p in positions
     )
+    if op.options.offset and (begin is None or end is None):
+        raise Unsupported("computed bounds with an offset")  # the interpreter crashes on them
     if not positions:
         y = x
     elif begin is None or end is None or steps is None or negative_offset:

@@ -1,0 +1,139 @@
+"""The command line: what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from relayout import cli
+
+MODELS = Path(__file__).parents[1] / "models"
+FLOAT, INT8 = MODELS / "tinynet_float.tflite", MODELS / "tinynet_int8.tflite"
+
+
+class Ran:
+    """Exit code and what was printed."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def relayout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> object:
+    def call(*arguments: object) -> Ran:
+        monkeypatch.setattr("sys.argv", ["relayout", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "200")
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stopped:
+            code = int(stopped.code or 0)
+        printed = capsys.readouterr()
+        return Ran(code, printed.out, printed.err)
+
+    return call
+
+
+def test_convert_writes_a_valid_model_and_reports_the_proof(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = relayout("convert", FLOAT, tmp_path / "a.onnx")
+    assert ran.code == 0
+    assert "proved minimal" in ran.out
+    assert "input image keeps its order" in ran.out
+    onnx.checker.check_model(str(tmp_path / "a.onnx"), full_check=True)
+    assert ran.err == ""
+
+
+def test_json_is_all_that_is_printed(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = relayout("convert", INT8, tmp_path / "a.onnx", "--json", "--verify", "--io", "convert")
+    data = json.loads(ran.out)
+    assert (data["transposes"], data["bytes"], data["lower_bound"], data["proved"]) == (0, 0, 0, True)
+    assert data["interface"][0]["layout"] == "n h w c -> n c h w"
+    assert data["verification"]["ok"] is True
+    assert json.loads(relayout("explain", tmp_path / "a.onnx", "--json").out)["proved"]
+
+
+def test_quiet_prints_nothing(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = relayout("convert", FLOAT, tmp_path / "a.onnx", "--quiet")
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert (tmp_path / "a.onnx").is_file()
+
+
+def test_verification_that_fails_is_exit_code_1(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    relayout("convert", FLOAT, tmp_path / "good.onnx", "--quiet")
+    assert relayout("verify", FLOAT, tmp_path / "good.onnx").code == 0
+    model = onnx.load(tmp_path / "good.onnx")
+    kernel = max(model.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+    weights = onnx.numpy_helper.to_array(kernel).copy()
+    weights.reshape(-1)[::3] += np.float32(0.5)
+    kernel.CopyFrom(onnx.numpy_helper.from_array(weights, kernel.name))
+    onnx.save(model, tmp_path / "bad.onnx")
+    assert relayout("verify", FLOAT, tmp_path / "bad.onnx").code == 1
+
+
+def test_inputs_are_read_from_files(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).random((2, 24, 40, 3), np.float32))
+    ran = relayout("convert", FLOAT, tmp_path / "a.onnx", "--verify", "--input", f"image={tmp_path / 'x.npy'}", "--json")
+    assert ran.code == 0, ran.err
+    assert "random" not in json.dumps(json.loads(ran.out)["verification"]["inputs"])
+    np.save(tmp_path / "x.npy", np.zeros((3, 3), np.float32))
+    refused = relayout("verify", FLOAT, FLOAT, "--input", f"image={tmp_path / 'x.npy'}")
+    assert refused.code == 2
+
+
+def test_optimize_explain_plan_and_check(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    relayout("convert", FLOAT, tmp_path / "a.onnx", "--quiet", "--plan", tmp_path / "plan.json", "--what-if")
+    ran = relayout("check", tmp_path / "plan.json", FLOAT)
+    assert (ran.code, "proved minimal" in ran.out) == (0, True)
+    again = relayout("optimize", tmp_path / "a.onnx", tmp_path / "b.onnx", "--json")
+    assert json.loads(again.out)["transposes"] == 1
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+    assert "without input image" in relayout("explain", FLOAT, "--what-if").out
+    wrong = relayout("check", tmp_path / "plan.json", INT8)
+    assert wrong.code == 2
+    assert "another model" in wrong.err
+
+
+def test_ops_lists_both_registries(relayout) -> None:  # type: ignore[no-untyped-def]
+    tables = json.loads(relayout("ops", "--json").out)
+    assert {"operator": "Conv"}.items() <= next(row for row in tables["onnx"] if row["operator"] == "Conv").items()
+    assert any(row["operator"] == "DEPTHWISE_CONV_2D" for row in tables["tflite"])
+    assert "layout-sensitive" in relayout("ops").out
+
+
+def test_layouts_and_dims(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    ran = relayout("convert", FLOAT, tmp_path / "a.onnx", "--layout", "image=NHWC:NCHW", "--json")
+    assert json.loads(ran.out)["interface"][0]["shape"] == [2, 3, 24, 40]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("convert", "nothing.tflite", "out.onnx"), "does not exist"),
+        (("convert", "README.md", "out.onnx"), "ONNX"),
+        (("convert", FLOAT, "out.onnx", "--layout", "image=NHWC"), "SRC:DST"),
+        (("convert", FLOAT, "out.onnx", "--layout", "image=NHWC:NCHX"), "reordering"),
+        (("convert", FLOAT, "out.onnx", "--layout", "no=NHWC:NCHW"), "no tensor of that name"),
+        (("convert", FLOAT, "out.onnx", "--dim", "batch=x"), "number"),
+        (("convert", FLOAT, "out.onnx", "--dim", "batch=2"), "no dimension of that name"),
+        (("convert", FLOAT, "missing/out.onnx"), "missing"),
+        (("convert", FLOAT, "out.onnx", "--opset", "3"), "opset"),
+        (("convrt", FLOAT, "out.onnx"), "Did you mean"),
+        (("verify", FLOAT, "nothing.onnx"), "nothing.onnx"),
+    ],
+)
+def test_what_is_refused_says_why_in_one_line_and_writes_nothing(  # type: ignore[no-untyped-def]
+    relayout, arguments: tuple[object, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "README.md").write_text("# not a model\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    ran = relayout(*arguments)
+    assert ran.code == 2
+    assert said in ran.err
+    assert "Traceback" not in ran.err + ran.out
+    assert len([line for line in ran.err.splitlines() if line.startswith(("relayout:", "Error:"))]) == 1
+    assert sorted(tmp_path.rglob("*")) == before
