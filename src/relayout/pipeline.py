@@ -147,6 +147,8 @@ def relayout_in_place(model: ir.Model) -> tuple[tuple[int, int], tuple[int, int]
 
     Where nothing is to be won the model is not touched.
     """
+    from relayout.formats.onnx import lift_constants
+
     lift_constants(model)
     decided = plan(build(model))
     before, after = (decided.source_count, decided.source_size), (len(decided.crossings), decided.size)
@@ -179,21 +181,13 @@ def read(source: str | Path | onnx.ModelProto | ir.Model, *, opset: int = OPSET,
             model = tflite.read(path, opset=opset, dequantize=dequantize)
             model.meta[TFLITE] = True
             return model
-    from relayout.formats.onnx import complete_shapes
+    from relayout.formats.onnx import complete_shapes, lift_constants
     from relayout.formats.onnx import read as read_onnx
 
     model = read_onnx(source)
     lift_constants(model)
     complete_shapes(model)
     return model
-
-
-def lift_constants(model: ir.Model) -> None:
-    """Make the outputs of Constant nodes initializers, in place: a constant is stored as its readers want it."""
-    from onnx_ir.passes.common import LiftConstantsToInitializersPass
-
-    if any(node.op_type == "Constant" for node in model.graph.all_nodes()):
-        LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
 
 
 def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:

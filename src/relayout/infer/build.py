@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx_ir as ir
 
-from relayout.errors import LayoutError
+from relayout.infer.captures import captured
 from relayout.infer.pieces import Piece, align, leaves, regroup
+from relayout.infer.pins import Pins
 from relayout.infer.sites import Placed, Port, Root, Site, View, order_of
-from relayout.layout import Dim, Extent, perm_of, product, segments
-from relayout.layout.layout import Layout
+from relayout.layout import Dim, Extent, product, segments
 from relayout.rules import (
     Changes,
     Letters,
@@ -70,16 +70,16 @@ class _Builder:
     def __init__(self, model: ir.Model, keep_interface: bool, layouts: dict[str, tuple[str, str]]) -> None:
         self.graph = model.graph
         self.keep = keep_interface
-        self.layouts = layouts
+        self.pins = Pins(model.graph, layouts)
         self.sites = Sites(model.graph)
         self.scope = model.graph
         self.runs = 1
         self.moves: list[tuple[str, View, View]] = []
         self.unknown = 0
+        self.unnamed: dict[tuple[ir.Value, int], str] = {}
         self.aliases: dict[str, Dim] = {}
 
     def run(self) -> None:
-        self._check_pins()
         for value in self.graph.inputs:
             self._interface(value, self._root(value, constant=False), output=True)
         self._inside(self.graph)
@@ -110,22 +110,24 @@ class _Builder:
         if value.shape is None:
             return None
         dims: list[Dim] = []
-        for dim in value.shape:
+        for axis, dim in enumerate(value.shape):
             if isinstance(dim, int):
                 dims.append(dim)
-            elif dim.value is not None:
-                dims.append(self.aliases.get(str(dim.value), str(dim.value)))
-            else:
-                self.unknown += 1
-                dims.append(f"?{self.unknown}")
+                continue
+            name = str(dim.value) if dim.value is not None else self.unnamed.setdefault((value, axis), self._symbol())
+            dims.append(self.aliases.get(name, name))
         return tuple(dims)
+
+    def _symbol(self) -> str:
+        """A name for a dimension that has none."""
+        self.unknown += 1
+        return f"?{self.unknown}"
 
     def _root(self, value: ir.Value, *, constant: bool) -> View:
         """A new root; a value of unknown rank becomes one opaque axis, which only barriers touch."""
         shape = self._shape(value)
         if shape is None:
-            self.unknown += 1
-            shape = (f"?{self.unknown}",)
+            shape = (self._symbol(),)
         root = Root(
             len(self.sites.roots), value, tuple(Piece(Extent.of(dim)) for dim in shape), constant, self.scope, self.runs
         )
@@ -148,39 +150,9 @@ class _Builder:
 
     # The interface and pins
 
-    def _check_pins(self) -> None:
-        for name, (source, target) in self.layouts.items():
-            value = self._find(name)
-            if value is None:
-                raise LayoutError(
-                    f"--layout {name}: the model has no tensor of that name; `relayout explain` lists them"
-                )
-            if value.const_value is not None:
-                raise LayoutError(f"--layout {name}: a constant is stored as its readers want it, and cannot be pinned")
-            rank = None if value.shape is None else len(value.shape)
-            first, second = Layout.parse(source), Layout.parse(target)
-            perm_of(first, second)
-            if rank != len(first.axes):
-                raise LayoutError(f"--layout {name}={source}:{target}: the tensor has rank {rank}")
-
-    def _find(self, name: str) -> ir.Value | None:
-        for value in self.graph.inputs:
-            if name in (value.name, value.metadata_props.get("relayout.tensor")):
-                return value
-        if name in self.graph.initializers:
-            return self.graph.initializers[name]
-        values = (value for node in self.graph for value in node.outputs)
-        return next((v for v in values if name in (v.name, v.metadata_props.get("relayout.tensor"))), None)
-
-    def _pin(self, value: ir.Value) -> tuple[int, ...] | None:
-        for name in (value.name, value.metadata_props.get("relayout.tensor")):
-            if name in self.layouts:
-                return perm_of(*self.layouts[name])
-        return None
-
     def _interface(self, value: ir.Value, view: View, *, output: bool, slot: int = 0) -> None:
         letters = axis_letters(len(view.dims))
-        perm = self._pin(value)
+        perm = self.pins.perm(value)
         stored = letters if perm is None else tuple(letters[axis] for axis in perm)
         pinned = (Variant((stored,), (stored,)),) if self.keep or perm is not None else ()
         signature = Signature((letters,), (letters,), whole=frozenset(letters), variants=pinned)
@@ -190,7 +162,7 @@ class _Builder:
 
     def _pin_inside(self, value: ir.Value) -> None:
         """Store an interior value as asked: its producer writes to the pin, its readers read from it."""
-        perm = self._pin(value)
+        perm = self.pins.perm(value)
         if perm is None or value.is_graph_output() or value.is_graph_input():
             return
         before = self.sites.views[value]
@@ -218,7 +190,7 @@ class _Builder:
         if isinstance(fact, Nested):
             self._nested(node, fact, inputs)
             return
-        implicit = _captured(node)
+        implicit = captured(node)
         if isinstance(fact, Permuted | Regrouped) and inputs[0] is not None:
             if (view := self._as_view(fact, inputs[0])) is not None:
                 self._name(node.outputs[0], view)
@@ -356,31 +328,6 @@ class _Builder:
         holders = [port for port in site.free_ports() if letter in port.letters]
         full = [port for port in holders if leaves(port.pieces(letter))]
         return all(align(full[0].pieces(letter), port.pieces(letter)) for port in full[1:])
-
-
-def _captured(node: ir.Node) -> list[ir.Value]:
-    """Values of the outer graph that the node's subgraphs read, in the order of first use."""
-    found: dict[ir.Value, None] = {}
-    for attribute in node.attributes.values():
-        graphs = []
-        if attribute.type == ir.AttributeType.GRAPH:
-            graphs = [attribute.as_graph()]
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            graphs = list(attribute.as_graphs())
-        for graph in graphs:
-            found.update(dict.fromkeys(_free_values(graph)))
-    return list(found)
-
-
-def _free_values(graph: ir.Graph) -> list[ir.Value]:
-    inner: set[ir.Value] = set(graph.inputs) | set(graph.initializers.values())
-    free: dict[ir.Value, None] = {}
-    for node in graph:
-        used = [value for value in node.inputs if value is not None] + _captured(node)
-        free.update(dict.fromkeys(value for value in used if value not in inner))
-        inner.update(node.outputs)
-    free.update(dict.fromkeys(value for value in graph.outputs if value is not None and value not in inner))
-    return list(free)
 
 
 def _reshape(placement: Placement) -> Changes:

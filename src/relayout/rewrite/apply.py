@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import onnx_ir as ir
 
 from relayout.infer import Form, Label, Plan, Port, Root, Site, order_of, placed
+from relayout.infer.captures import nested
 from relayout.rewrite.storage import Names, Storage
 from relayout.rules import Changes, Placement
 
@@ -54,8 +53,8 @@ class _Rewrite:
                 value = port.view.root.value
                 if port.output and value.name and self.forms[port] == port.view.root.logical:
                     names.add(value.name)
-            if site.reason:
-                names.update(value.name for node in _nested(site.node) for value in node.outputs if value.name)
+            if site.reason and site.node is not None:
+                names.update(value.name for node in nested(site.node) for value in node.outputs if value.name)
         names.update(root.value.name for root in self.plan.sites.roots if root.constant and root.value.name)
 
     def _take_apart(self) -> None:
@@ -268,17 +267,5 @@ def _placement(site: Site, label: Label, node: ir.Node) -> Placement:
 
 def _nested_uses(node: ir.Node | None) -> list[tuple[ir.Node, int, ir.Value]]:
     """Every use of a value by the nodes inside a node's subgraphs: (node, slot, value)."""
-    return [
-        (user, slot, value) for user in _nested(node) for slot, value in enumerate(user.inputs) if value is not None
-    ]
-
-
-def _nested(node: ir.Node | None) -> Iterator[ir.Node]:
-    for attribute in node.attributes.values() if node is not None else ():
-        graphs = []
-        if attribute.type == ir.AttributeType.GRAPH:
-            graphs = [attribute.as_graph()]
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            graphs = list(attribute.as_graphs())
-        for graph in graphs:
-            yield from graph.all_nodes()
+    users = [] if node is None else list(nested(node))
+    return [(user, slot, value) for user in users for slot, value in enumerate(user.inputs) if value is not None]

@@ -12,6 +12,9 @@ from tflite_writing import Net, Scale
 Cases = Callable[[], Iterator[Net]]
 CASES: dict[str, list[Cases]] = {}
 
+WITHOUT_KERNEL = {"CUSTOM Convolution2DTransposeBias", "CUSTOM MaxPoolingWithArgmax2D", "CUSTOM MaxUnpooling2D"}
+"""Operators that the interpreter cannot run: `test_tflite_custom` holds them against numpy."""
+
 U8, I8, OUT8 = Scale(0.05, 120), Scale(0.04, -5), Scale(0.11, 3)
 """Parameters that differ from one another."""
 

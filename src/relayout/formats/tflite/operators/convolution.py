@@ -10,7 +10,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, dims, permuted
 from relayout.formats.tflite.enums import Padding
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.registry import operator
+from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D, auto_pad, pads, slid
 
 
@@ -27,6 +27,8 @@ def convolved(
     options, x = op.options, op.real(0, first)
     n, _, *spatial = dims(x)
     o, _, *window = dims(kernel)
+    if not all(isinstance(k, int) for k in window):
+        raise Unsupported("a kernel of unknown size")
     same = options.padding == Padding.SAME
     known: list[Dim] = [slid(e, k, s, d, same) for e, k, s, d in zip(spatial, window, strides, dilations, strict=True)]
     y = op.emit(

@@ -12,7 +12,7 @@ from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.extents import product
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.slicing import FIRST, LAST, cut
-from relayout.formats.tflite.operators.stablehlo_moving import axes_of, listed
+from relayout.formats.tflite.operators.stablehlo_moving import axes_of, fixed, listed
 from relayout.formats.tflite.operators.windows import bordered, parted
 from relayout.formats.tflite.registry import Unsupported, operator
 
@@ -95,6 +95,7 @@ def convolution(op: Operation) -> None:
         lows, highs = [0] * many, [0] * many
     n, c, *spatial = dims(x)
     o, i, *window = dims(kernel)
+    window = list(fixed(op, window))
     group = options.feature_group_count
     if isinstance(c, int) and isinstance(i, int) and i * group != c:
         raise ReadError(f"{c} channels do not fit {group} groups of {i}", where=op.place)

@@ -1,4 +1,4 @@
-"""Types and shapes of values that a file leaves out."""
+"""What the layout engine expects of a model and a file may leave out: types, shapes, constants as initializers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import onnx
 import onnx_ir as ir
 
 from relayout.formats.onnx.checking import without_weights
+
+
+def lift_constants(model: ir.Model) -> None:
+    """Make the outputs of Constant nodes initializers, in place: a constant is stored as its readers want it."""
+    if any(node.op_type == "Constant" for node in model.graph.all_nodes()):
+        from onnx_ir.passes.common import LiftConstantsToInitializersPass
+
+        LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
 
 
 def complete_shapes(model: ir.Model) -> None:

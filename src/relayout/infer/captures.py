@@ -1,0 +1,43 @@
+"""Subgraphs of nodes: what they hold, and what they read of the graphs around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+
+def bodies(node: ir.Node) -> list[ir.Graph]:
+    """The graphs in a node's attributes, in order."""
+    graphs: list[ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            graphs.append(attribute.as_graph())
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            graphs += attribute.as_graphs()
+    return graphs
+
+
+def nested(node: ir.Node) -> Iterator[ir.Node]:
+    """All nodes inside a node's subgraphs, at any depth."""
+    for graph in bodies(node):
+        yield from graph.all_nodes()
+
+
+def captured(node: ir.Node) -> list[ir.Value]:
+    """Values of the outer graphs that a node's subgraphs read, in the order of first use."""
+    found: dict[ir.Value, None] = {}
+    for graph in bodies(node):
+        found.update(dict.fromkeys(_free(graph)))
+    return list(found)
+
+
+def _free(graph: ir.Graph) -> list[ir.Value]:
+    inner: set[ir.Value] = set(graph.inputs) | set(graph.initializers.values())
+    free: dict[ir.Value, None] = {}
+    for node in graph:
+        used = [value for value in node.inputs if value is not None] + captured(node)
+        free.update(dict.fromkeys(value for value in used if value not in inner))
+        inner.update(node.outputs)
+    free.update(dict.fromkeys(value for value in graph.outputs if value not in inner))
+    return list(free)

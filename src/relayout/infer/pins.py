@@ -1,0 +1,50 @@
+"""Explicit layouts: orders that a user asks for, tensor by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from relayout.errors import LayoutError
+from relayout.layout import Layout, perm_of
+
+TENSOR = "relayout.tensor"
+"""Metadata of a value that a signature names: the name that the file gives the tensor itself."""
+
+
+class Pins:
+    """The stored orders that are asked for.
+
+    Args:
+        graph: the graph that the tensors are in.
+        layouts: tensor name -> (its layout in the source, its stored layout).
+
+    Raises:
+        LayoutError: a tensor does not exist, is constant, or does not fit its layout.
+    """
+
+    def __init__(self, graph: ir.Graph, layouts: Mapping[str, tuple[str, str]]) -> None:
+        self._perms = {name: perm_of(*pair) for name, pair in layouts.items()}
+        values = [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
+        known = {name: value for value in reversed(values) for name in _names(value)} if layouts else {}
+        for name, (source, target) in layouts.items():
+            _check(name, source, target, known.get(name))
+
+    def perm(self, value: ir.Value) -> tuple[int, ...] | None:
+        """The perm from the source's order of a value to the one that is asked for, if one is."""
+        return next((self._perms[name] for name in _names(value) if name in self._perms), None) if self._perms else None
+
+
+def _names(value: ir.Value) -> list[str]:
+    return [name for name in (value.name, value.metadata_props.get(TENSOR)) if name]
+
+
+def _check(name: str, source: str, target: str, value: ir.Value | None) -> None:
+    if value is None:
+        raise LayoutError(f"--layout {name}: the model has no tensor of that name; `relayout explain` lists its ends")
+    if value.const_value is not None:
+        raise LayoutError(f"--layout {name}: a constant is stored as its readers want it, and cannot be pinned")
+    rank = None if value.shape is None else len(value.shape)
+    if rank != len(Layout.parse(source).axes):
+        raise LayoutError(f"--layout {name}={source}:{target}: the tensor has rank {rank}")

@@ -1,0 +1,239 @@
+"""Custom operators: MediaPipe's against their kernels written out in numpy, others carried over; FlexBuffers.
+
+The interpreter at hand has no kernel for MediaPipe's operators, so the reference is the published C++ written again,
+loop by loop, where that is what a reader can compare.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from flatbuffers import flexbuffers
+from tflite_cases import I8, WITHOUT_KERNEL
+from tflite_cases_custom import detection, flexible
+from tflite_running import check_model, interpreter, session
+from tflite_writing import Net
+
+from relayout.errors import ReadError, UnsupportedError
+from relayout.formats.tflite import read
+from relayout.formats.tflite.flexbuffer import parse
+
+SAME, VALID = 1, 2
+
+
+def packed(net: Net, *numbers: int) -> Net:
+    net.graph.operators[-1].customOptions = list(struct.pack(f"<{len(numbers)}i", *numbers))
+    return net
+
+
+def run(net: Net, *inputs: Any) -> list[Any]:
+    made = session(check_model(read(net.bytes())))
+    return list(made.run(None, dict(zip([i.name for i in made.get_inputs()], inputs, strict=True))))
+
+
+def test_the_interpreter_has_no_kernel() -> None:
+    for name in WITHOUT_KERNEL:
+        net = Net()
+        net.op(name, [net.input((1, 2, 2, 1))], [net.output((1, 2, 2, 1))])
+        with pytest.raises((RuntimeError, ValueError)):
+            interpreter(net.bytes())
+
+
+def pooled(x: Any, out: tuple[int, int], before: tuple[int, int], window: tuple[int, int], stride: Any) -> Any:
+    """Greatest elements, and where each lies in its window."""
+    n, rows, columns, channels = x.shape
+    values, places = np.zeros((n, *out, channels), np.float32), np.zeros((n, *out, channels), np.float32)
+    for b, i, j, c in np.ndindex(*values.shape):
+        best, place = -np.inf, 0
+        for p in range(window[0]):
+            for q in range(window[1]):
+                row, column = i * stride[0] - before[0] + p, j * stride[1] - before[1] + q
+                if 0 <= row < rows and 0 <= column < columns and x[b, row, column, c] > best:
+                    best, place = x[b, row, column, c], p * window[1] + q
+        values[b, i, j, c], places[b, i, j, c] = best, np.float32(place) + np.float32(0.1)
+    return values, places
+
+
+@pytest.mark.parametrize("padding", [SAME, VALID])
+@pytest.mark.parametrize(("window", "stride"), [((2, 2), (2, 2)), ((3, 2), (1, 2)), ((2, 4), (2, 3))])
+def test_max_pooling_with_argmax(padding: int, window: Any, stride: Any) -> None:
+    net, shape = Net(), (2, 7, 8, 3)
+    out, before = [], []
+    for extent, k, s in zip(shape[1:3], window, stride, strict=True):
+        places = -(-extent // s) if padding == SAME else (extent - k + s) // s
+        out.append(places)
+        before.append(max((places - 1) * s + k - extent, 0) // 2 if padding == SAME else 0)
+    results = [net.output((2, *out, 3)), net.output((2, *out, 3))]
+    net.op("CUSTOM MaxPoolingWithArgmax2D", [net.input(shape)], results)
+    packed(net, padding, stride[1], stride[0], window[1], window[0], 0, 0)
+    x = np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32)  # many are equal: the first counts
+    values, places = run(net, x)
+    wanted = pooled(x, tuple(out), tuple(before), window, stride)
+    assert np.array_equal(values, wanted[0])
+    assert np.array_equal(places, wanted[1])
+
+
+def test_max_unpooling() -> None:
+    net, (height, width) = Net(), (2, 3)
+    x, places = net.input((2, 4, 3, 5)), net.input((2, 4, 3, 5))
+    net.op("CUSTOM MaxUnpooling2D", [x, places], [net.output((2, 8, 9, 5))])
+    packed(net, SAME, width, height, width, height, 0, 0)
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(2, 4, 3, 5)).astype(np.float32)
+    where = rng.integers(0, height * width, values.shape)
+    wanted = np.zeros((2, 8, 9, 5), np.float32)
+    for b, i, j, c in np.ndindex(*values.shape):
+        place = where[b, i, j, c]
+        wanted[b, i * height + place // width, j * width + place % width, c] = values[b, i, j, c]
+    (got,) = run(net, values, where.astype(np.float32) + np.float32(0.1))
+    assert np.array_equal(got, wanted)
+    packed(net, SAME, 1, 1, width, height, 0, 0)
+    with pytest.raises(UnsupportedError, match="overlap or leave gaps"):
+        read(net.bytes())
+
+
+@pytest.mark.parametrize("padding", [SAME, VALID])
+@pytest.mark.parametrize(("window", "stride"), [((2, 2), (2, 2)), ((3, 4), (2, 1)), ((2, 5), (3, 2))])
+def test_convolution_transpose_bias(padding: int, window: Any, stride: Any) -> None:
+    rng, shape, units = np.random.default_rng(0), (2, 4, 5, 3), 6
+    kernel, bias = rng.normal(size=(units, *window, 3)).astype(np.float32), rng.normal(size=units).astype(np.float32)
+    over = [
+        max(0, k - (e - 1) % s - 1) if padding == SAME else 0
+        for e, k, s in zip(shape[1:3], window, stride, strict=True)
+    ]
+    out = [s * (e - 1) + k - p for e, k, s, p in zip(shape[1:3], window, stride, over, strict=True)]
+    net = Net()
+    operands = [net.input(shape), net.const(kernel), net.const(bias)]
+    net.op("CUSTOM Convolution2DTransposeBias", operands, [net.output((2, *out, units))])
+    packed(net, padding, stride[1], stride[0])
+    x = rng.normal(size=shape).astype(np.float32)
+    wanted = np.broadcast_to(bias, (2, *out, units)).copy()
+    for b, i, j in np.ndindex(*shape[:3]):
+        for p, q in np.ndindex(*window):
+            row, column = i * stride[0] - over[0] // 2 + p, j * stride[1] - over[1] // 2 + q
+            if 0 <= row < out[0] and 0 <= column < out[1]:
+                wanted[b, row, column] += kernel[:, p, q] @ x[b, i, j]
+    (got,) = run(net, x)
+    assert np.allclose(got, wanted, atol=1e-5)
+
+
+def test_structs_are_checked() -> None:
+    net = Net()
+    net.op("CUSTOM Convolution2DTransposeBias", [net.input((1, 2, 2, 1))] * 3, [net.output((1, 4, 4, 1))])
+    for numbers in ((), (1, 2), (0, 2, 2), (3, 2, 2), (1, 0, 2), (1, -2, 2), (1, 2, 2**31 - 1)):
+        with pytest.raises(ReadError):
+            read(packed(net, *numbers).bytes())
+
+
+# Operators carried over.
+
+
+def unheard(options: Any = None, q: Any = None) -> Net:
+    net = Net()
+    kind = "int8" if q else "float32"
+    x, y = net.input((2, 3), kind, q=q), net.output((2, 3), kind, q=q)
+    net.op("CUSTOM Unheard", [x, -1, x], [y])
+    if options is not None:
+        flexible(net, options)
+    return net
+
+
+def test_an_unknown_operator_is_refused_or_carried_over() -> None:
+    options = {"flag": True, "alpha": 0.5, "mode": "fast", "sizes": [1, 2, 3], "scales": [0.5, 1.5]}
+    with pytest.raises(UnsupportedError, match="CUSTOM Unheard"):
+        read(unheard(options).bytes())
+    with pytest.raises(UnsupportedError, match="CUSTOM Unheard"):
+        read(unheard(options).bytes(), custom_ops={"Other": "my.domain"})
+    model = read(unheard(options).bytes(), custom_ops={"Unheard": "my.domain"})
+    (node,) = model.graph
+    assert (node.domain, node.op_type, model.opset_imports["my.domain"]) == ("my.domain", "Unheard", 1)
+    assert [i and i.name for i in node.inputs] == ["t0", None, "t0"]
+    found = {name: attribute.value for name, attribute in node.attributes.items()}
+    assert {k: list(v) if isinstance(v, list | tuple) else v for k, v in found.items()} == {
+        **options,
+        "flag": 1,
+    }
+    assert model.graph.outputs[0].name == "t1"
+    onnx.checker.check_model(ir.to_proto(model))
+
+
+def test_options_of_another_kind_are_carried_over_as_bytes() -> None:
+    for content in (b"\x01\x00\x00\x00\x07\x00\x00\x00", bytes(flexbuffers.Dumps({"a": {"b": 1}}))):
+        net = unheard()
+        net.graph.operators[-1].customOptions = list(content)
+        (node,) = read(net.bytes(), custom_ops={"Unheard": "d"}).graph
+        assert node.attributes["custom_options"].value == content
+    (node,) = read(unheard().bytes(), custom_ops={"Unheard": "d"}).graph
+    assert not node.attributes
+
+
+def test_operators_carried_over_take_the_file_s_integers() -> None:
+    for dequantize, wanted in ((False, ["Unheard"]), (True, ["QuantizeLinear", "QuantizeLinear", "Unheard"])):
+        model = read(unheard(q=I8).bytes(), custom_ops={"Unheard": "d"}, dequantize=dequantize)
+        node = next(n for n in model.graph if n.op_type == "Unheard")
+        assert [n.op_type for n in model.graph][: len(wanted)] == wanted
+        assert {v.dtype for v in (*node.inputs, *node.outputs) if v is not None} == {ir.DataType.INT8}
+
+
+# FlexBuffers.
+
+
+def test_flexbuffers_of_every_kind() -> None:
+    values = [
+        {"a": 1, "b": -70000, "c": 2**40, "d": 2**63, "e": 0.25, "f": 1e300, "g": None, "h": "text", "i": b"\x00\xff"},
+        {"deep": {"er": [1, "two", [3.5], {"x": True}]}, "empty": [], "none": {}},
+        [1, 2, 3],
+        [0.5, 1.5],
+        ["a", "b"],
+        "alone",
+        7,
+        -1.5,
+    ]
+    for value in values:
+        assert parse(bytes(flexbuffers.Dumps(value))) == value
+    builder = flexbuffers.Builder()
+    with builder.Vector():
+        builder.TypedVectorFromElements([1, 2, 300])
+        builder.FixedTypedVectorFromElements([1.0, 2.0, 3.0])
+        builder.IndirectInt(-5)
+        builder.IndirectFloat(0.125)
+        builder.Bool(True)
+    assert parse(bytes(builder.Finish())) == [[1, 2, 300], [1.0, 2.0, 3.0], -5, 0.125, True]
+
+
+def test_damaged_flexbuffers_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    original = bytes(flexbuffers.Dumps({"a": [1, 2, {"b": "text"}], "c": 1.5, "d": [0.5, 2.5]}))
+    refused = 0
+    for length in range(len(original)):
+        with pytest.raises(ReadError):
+            parse(original[:length][:2])
+    for _ in range(20_000):
+        data = bytearray(original)
+        for place in rng.integers(0, len(data), rng.integers(1, 4)):
+            data[place] = rng.integers(256)
+        try:
+            parse(bytes(data))
+        except ReadError:
+            refused += 1
+    assert refused > 5000
+
+
+def test_damaged_detection_options_are_refused() -> None:
+    rng, net = np.random.default_rng(0), detection(boxes=5)
+    original = bytes(net.graph.operators[0].customOptions)
+    refused = 0
+    for _ in range(400):
+        data = bytearray(original)
+        data[rng.integers(0, len(data))] = rng.integers(256)
+        net.graph.operators[0].customOptions = list(data)
+        try:
+            read(net.bytes())
+        except (ReadError, UnsupportedError):
+            refused += 1
+    assert refused > 100
