@@ -181,12 +181,11 @@ def read(source: str | Path | onnx.ModelProto | ir.Model, *, opset: int = OPSET,
             model = tflite.read(path, opset=opset, dequantize=dequantize)
             model.meta[TFLITE] = True
             return model
-    from relayout.formats.onnx import complete_shapes, lift_constants
+    from relayout.formats.onnx import complete
     from relayout.formats.onnx import read as read_onnx
 
     model = read_onnx(source)
-    lift_constants(model)
-    complete_shapes(model)
+    complete(model)
     return model
 
 

@@ -106,7 +106,12 @@ def test_dense_convolution_after_a_shuffle_takes_it_into_the_kernel() -> None:
 
 P, Q = "perm=[0,3,1,2]", "perm=[0,2,3,1]"
 HARD = {
-    "fan-out": ("1,32,32,64", f"a = Transpose<{P}>(x) r = Relu(a) y = Transpose<{Q}>(r) z = LRN<size=3>(a)", {}, 262_144),
+    "fan-out": (
+        "1,32,32,64",
+        f"a = Transpose<{P}>(x) r = Relu(a) y = Transpose<{Q}>(r) z = LRN<size=3>(a)",
+        {},
+        262_144,
+    ),
     "fan-out after one": (
         "1,32,32,64",
         f"a = Transpose<{P}>(x) r = Relu(a) s = Sigmoid(r) y = Transpose<{Q}>(s) z = LRN<size=3>(r)",
@@ -219,7 +224,8 @@ def test_nothing_to_win_touches_nothing() -> None:
         "g (float[n,h,w,5] x) => (float[n,5,1,1] y) { a = Transpose<perm=[0,3,1,2]>(x) y = GlobalAveragePool(a) }",
         "g (float[n,h,w,5] x) => (float[n,1,w,1] y) { a = Transpose<perm=[0,3,1,2]>(x) b = ReduceMean(a, axes)"
         " y = Transpose<perm=[0,2,3,1]>(b) }",
-        "g (float[2,0,4] x) => (float[2,4,1,0] y) { a = Transpose<perm=[0,2,1]>(x) b = Unsqueeze(a, axes) y = Relu(b) }",
+        "g (float[2,0,4] x) => (float[2,4,1,0] y) { a = Transpose<perm=[0,2,1]>(x) b = Unsqueeze(a, axes)"
+        " y = Relu(b) }",
     ],
 )
 def test_odd_but_legal_graphs(text: str) -> None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import onnx_ir as ir
+
 from relayout.infer.build import Sites
 from relayout.infer.candidates import Candidates, Label, candidates, identity, placed
 from relayout.infer.sites import Order, Port, Root, Site, order_of
@@ -121,9 +123,18 @@ class Plan:
 def size_of(root: Root, dims: Mapping[str, int]) -> int:
     """Bytes that one Transpose of a value moves in an inference; a dynamic dimension counts as `dims[name]`, or 1."""
     count = math.prod(extent.value(dims) for extent in root.extents) * root.runs
-    dtype = root.value.dtype
-    bits = 8 * 4 if dtype is None else round(dtype.itemsize * 8)
-    return math.ceil(count * bits / 8)
+    return math.ceil(count * _bits(root.value.dtype) / 8)
+
+
+UNKNOWN_BITS = 32
+"""What an element counts as whose type has no width: a string, or a type that is not known."""
+
+
+def _bits(dtype: ir.DataType | None) -> int:
+    try:
+        return UNKNOWN_BITS if dtype is None else dtype.bitwidth
+    except TypeError:
+        return UNKNOWN_BITS
 
 
 def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Candidates | None = None) -> Formulation:

@@ -73,7 +73,10 @@ def _remaining(report: Report) -> list[RenderableType]:
     ordered = sorted(report.remaining, key=lambda item: -item.bytes)
     lines: list[RenderableType] = [
         Text.assemble(
-            "remains: ", (_short(item.tensor), "bold"), f"  {item.layout}, {item.bytes:,} bytes\n", (f"  {_short(item.reason)}", "dim")
+            "remains: ",
+            (_short(item.tensor), "bold"),
+            f"  {item.layout}, {item.bytes:,} bytes\n",
+            (f"  {_short(item.reason)}", "dim"),
         )
         for item in ordered[:MOST]
     ]

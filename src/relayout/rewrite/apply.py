@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import onnx_ir as ir
 
@@ -18,6 +20,16 @@ def apply(model: ir.Model, plan: Plan) -> ir.Model:
     whose operands all stay as they were is not touched but for the names of its inputs.
     """
     return _Rewrite(model, plan).run()
+
+
+class Ended(NamedTuple):
+    """An output of a graph, as the source has it."""
+
+    value: ir.Value
+    name: str | None
+    shape: ir.Shape | None
+    doc_string: str | None
+    metadata: dict[str, str]
 
 
 class _Rewrite:
@@ -61,7 +73,11 @@ class _Rewrite:
         graphs = [self.graph, *(graph for site in self.plan.sites.sites for graph in site.bodies)]
         self.graphs = list(dict.fromkeys(graphs))
         self.captures = {site.node: _nested_uses(site.node) for site in self.plan.sites.sites if site.reason}
-        self.outputs = {graph: list(graph.outputs) for graph in self.graphs}
+        # As they are before the rewrite: a value that ends in another order is renamed.
+        self.outputs = {
+            graph: [Ended(v, v.name, v.shape, v.doc_string, dict(v.metadata_props)) for v in graph.outputs]
+            for graph in self.graphs
+        }
         for graph in self.graphs:
             self.storage.nodes[graph] = []
             self.storage.initializers[graph] = {}
@@ -111,8 +127,10 @@ class _Rewrite:
         value = self._result(self.graph, port, original)
         value.name = original.name
         value.doc_string = value.doc_string or original.doc_string
-        value.metadata_props.update({k: v for k, v in original.metadata_props.items() if k not in value.metadata_props})
+        value.metadata_props.update({k: v for k, v in original.metadata.items() if k not in value.metadata_props})
         self.storage.describe(value, port.view.root, self.forms[port])
+        if self.forms[port] == port.view.form:
+            value.shape = original.shape
 
     def _pin(self, site: Site) -> None:
         """The value after a pin is the value before it, in the pin's order."""
@@ -153,12 +171,12 @@ class _Rewrite:
                 else:
                     self._give(port)
 
-    def _result(self, graph: ir.Graph, port: Port, original: ir.Value) -> ir.Value:
+    def _result(self, graph: ir.Graph, port: Port, original: Ended) -> ir.Value:
         """The value that a graph gives as an output: its own, and given once."""
         root = port.view.root
         value = self.storage.get(root, self.forms[port])
-        outer = root.graph is not graph or value.is_graph_input() or value.const_value is not None
-        if (outer and value is not original) or any(value is other for _, other in self.results[graph]):
+        outer = root.graph is not graph or value.is_graph_input() or value.producer() is None
+        if (outer and value is not original.value) or any(value is other for _, other in self.results[graph]):
             name = original.name if graph is self.graph else self.storage.names.unique(f"{original.name}__out")
             output = ir.Value(name=name, type=value.type, shape=value.shape)
             node_name = self.storage.names.unique(f"{name}/Identity")

@@ -134,7 +134,13 @@ class Storage:
         if sorted(source) == sorted(form):
             self._transpose(root, source, form)
             return
-        coarse = _common(source, form)
+        if sorted(filter(None, source)) == sorted(filter(None, form)):
+            # Only size-1 dimensions differ: they stay in front while the others are brought into order.
+            ones = tuple(dim for dim in source if not dim)
+            self._transpose(root, source, (*ones, *filter(None, form)))
+            self.get(root, form)
+            return
+        coarse = _common(source, form, bounded=not all(extent.is_static for extent in root.extents))
         before = tuple(coarse[dim] for dim in _runs(order_of(source), coarse))
         after = tuple(coarse[dim] for dim in _runs(order_of(form), coarse))
         self.get(root, before)
@@ -242,12 +248,19 @@ def _distinct(form: Form) -> tuple[object, ...]:
     return tuple(items)
 
 
-def _common(first: Form, second: Form) -> dict[int, tuple[int, ...]]:
-    """The longest runs of factors that are adjacent, in order, in both stored orders: first factor -> run."""
+def _common(first: Form, second: Form, *, bounded: bool) -> dict[int, tuple[int, ...]]:
+    """The longest runs of factors that are adjacent, in order, in both stored orders: first factor -> run.
+
+    Args:
+        first: one form.
+        second: the other.
+        bounded: runs end where a dimension of either form does. What is dynamic is not merged: it could not be split.
+    """
     follows = dict(zip(order_of(second), order_of(second)[1:], strict=False))
+    ends = {dim[-1] for dim in (*first, *second) if dim} if bounded else set()
     runs: list[list[int]] = []
     for factor in order_of(first):
-        if runs and follows.get(runs[-1][-1]) == factor:
+        if runs and follows.get(runs[-1][-1]) == factor and runs[-1][-1] not in ends:
             runs[-1].append(factor)
         else:
             runs.append([factor])

@@ -7,20 +7,38 @@ from collections.abc import Sequence
 from relayout.layout import Extent
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
-from relayout.rules.signature import Fact, Letters, Signature
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
 
 
 def gemm_of(operator: Operator, left: int, right: int, bias: int, columns: Sequence[int] = ()) -> Signature | None:
     """The signature of a Gemm; `columns` are scalars, or hold one item per column of the result."""
     a: Letters = ("k", "m") if operator.int("transA", 0) else ("m", "k")
     b: Letters = ("n", "k") if operator.int("transB", 0) else ("k", "n")
+    if operator.rank(left) != 2 or operator.rank(right) != 2:
+        return None
     given = {left: a, right: b, **{index: ("n",) for index in columns if operator.rank(index) == 1}}
     if operator.has(bias):
         rank = operator.rank(bias)
         if rank is None or rank > 2:
             return None
         given[bias] = ("m", "n")[2 - rank :]
-    return Signature(operator.operands(given), (("m", "n"),), block=frozenset("mnk"), broadcast=True).positional()
+
+    def changes(placement: Placement) -> Changes:
+        transposed = placement.letters(left) == ("k", "m"), placement.letters(right) == ("n", "k")
+        return Changes({"transA": int(transposed[0]), "transB": int(transposed[1])})
+
+    stored = operator.operands(given)
+    variants = tuple(
+        Variant(operator.operands({**given, left: first, right: second}), (("m", "n"),), name)
+        for first, second, name in (
+            (a, b, "standard"),
+            (a[::-1], b, "a"),
+            (a, b[::-1], "b"),
+            (a[::-1], b[::-1], "both"),
+        )
+    )
+    block = frozenset("mnk")
+    return Signature(stored, (("m", "n"),), block=block, broadcast=True, variants=variants, changes=changes)
 
 
 @rule("Gemm", kind="layout-sensitive")

@@ -154,7 +154,7 @@ class Signature:
         return frozenset(self.outputs[0] or ()) - frozenset(self.tail) if self.broadcast else frozenset()
 
     def positional(self) -> Signature:
-        """This signature for an operator that exists in the standard's order only."""
+        """The signature of an operator that exists in the standard's order only."""
         return replace(self, variants=(Variant(self.inputs, self.outputs),))
 
 

@@ -14,7 +14,6 @@ from relayout.formats.tflite import read
 from relayout.formats.tflite.extents import divided, product, shifted, shrunk, times, total
 
 
-
 def kernel(net: Net, *shape: int) -> int:
     return net.const(rng().normal(size=shape))
 

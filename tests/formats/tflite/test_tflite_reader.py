@@ -233,14 +233,14 @@ def test_unknown_operators_are_all_reported() -> None:
     net = Net()
     a, b, c, d = (net.tensor((2, 3)) for _ in range(4))
     x = net.input((2, 3))
-    net.op("CUSTOM Mystery", [x], [a]).op("HASHTABLE", [x], [b]).op("CUSTOM Mystery", [a], [c])
+    net.op("CUSTOM Mystery", [x], [a]).op("SKIP_GRAM", [x], [b]).op("CUSTOM Mystery", [a], [c])
     net.op("ADD", [c, b], [d], options("AddOptions", fusedActivationFunction=4))
     net.op("MUL", [x, x], [net.output((2, 3))], options("MulOptions", fusedActivationFunction=5))
     with pytest.raises(UnsupportedError) as caught:
         read(net.bytes())
     assert caught.value.found == {
         "CUSTOM Mystery": (2, "subgraphs[0].operators[0]"),
-        "HASHTABLE": (1, "subgraphs[0].operators[1]"),
+        "SKIP_GRAM": (1, "subgraphs[0].operators[1]"),
         "MUL (fused activation SIGN_BIT)": (1, "subgraphs[0].operators[4]"),
     }
 

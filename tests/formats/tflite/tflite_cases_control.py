@@ -38,7 +38,7 @@ def ifs() -> Iterator[Net]:
         shape = (2, 3)
         condition, x, y = net.input(() if scalar else (1,), "bool"), net.input(shape), net.input(shape)
         kinds = [(shape, "float32")] * 2
-        then = subgraph(net, kinds, lambda n, t: [binary(n, "ADD", *t, shape), t[0]])
+        then = subgraph(net, kinds, lambda n, t: [binary(n, "ADD", *t, (2, 3)), t[0]])
         other = subgraph(net, kinds, lambda n, t: [t[1], t[1]])
         table = options("IfOptions", thenSubgraphIndex=then, elseSubgraphIndex=other)
         yield net.op("IF", [condition, x, y], [net.output(shape), net.output(shape)], table)
@@ -132,8 +132,7 @@ def swaps() -> Iterator[Net]:
             net = Net()
             operands = [net.const(np.array(0), "int32"), *(net.input((3,)) for _ in order), net.input((3,))]
             kinds = [((), "int32"), *[((3,), "float32")] * (len(order) + 1)]
-            last = [7, 8, 9]
-            both = counting(net, lambda n, t, order=order: [*(t[i] for i in order), n.const(last)], kinds, rounds)
+            both = counting(net, lambda n, t, order=order: [*(t[i] for i in order), n.const([7, 8, 9])], kinds, rounds)
             results = [net.output((), "int32"), *[net.output((3,)) for _ in kinds[1:]]]
             yield loop(net, operands, results, both)
 
@@ -174,6 +173,21 @@ def nested_loops() -> Iterator[Net]:
 
     outer = counting(net, again, kinds, 3)
     yield loop(net, [start, x], [net.output((), "int32"), net.output((2, 3))], outer)
+
+
+@cases("WHILE")
+def constants_handed_in() -> Iterator[Net]:
+    """A permutation that comes in as an operand of the loop, which is as good as one inside."""
+    net, order = Net(), [1, 0]
+    start, x, perm = net.const(np.array(0), "int32"), net.input((3, 3)), net.const(order, "int32")
+
+    def body(n: Net, t: list[int]) -> list[int]:
+        n.op("TRANSPOSE", [t[1], t[2]], [y := n.tensor((3, 3))])
+        return [binary(n, "ADD", y, t[1], (3, 3)), t[2]]
+
+    both = counting(net, body, [((), "int32"), ((3, 3), "float32"), ((2,), "int32")], 3)
+    results = [net.output((), "int32"), net.output((3, 3)), net.tensor((2,), "int32")]
+    yield loop(net, [start, x, perm], results, both)
 
 
 @cases("WHILE")
@@ -243,6 +257,8 @@ def running_sum(net: Net, x: int, shape: tuple[int, ...], name: str = "total") -
 def sums() -> Iterator[Net]:
     net = initialised(Net(), {"total": np.full((2, 3), 5)})
     net.graph.outputs = [running_sum(net, net.input((2, 3)), (2, 3))]
+    net.op("CALL_ONCE", [], [], options("CallOnceOptions", initSubgraphIndex=1))  # done already: nothing happens
+    net.op("READ_VARIABLE", [variable(net, "total")], [net.output((2, 3))], options("ReadVariableOptions"))
     yield net
     net = initialised(Net(), {"total": np.arange(3), "other": np.full(3, 2)})
     x = net.input((3,))

@@ -35,7 +35,8 @@ def randoms() -> Iterator[Net]:
                 net.input((1,))
                 shape = net.const(COUNT, "int32")
                 if computed:
-                    net.op("SHAPE", [net.input(COUNT)], [shape := net.tensor((2,), "int32")], options("ShapeOptions", outType=2))
+                    table = options("ShapeOptions", outType=2)
+                    net.op("SHAPE", [net.input(COUNT)], [shape := net.tensor((2,), "int32")], table)
                 x = net.tensor(COUNT)
                 net.op(name, [shape], [x], options("RandomOptions", seed=seed, seed2=seed))
                 net.op("MUL", [x, x], [squares := net.tensor(COUNT)], options("MulOptions"))

@@ -47,6 +47,7 @@ def lstm(
     normalized: bool = False,
     activation: int = TANH,
     hybrid: bool = False,
+    diagonal: bool = False,
 ) -> Net:
     net = Net()
     weights = Weights(net, rng(), hybrid)
@@ -60,7 +61,9 @@ def lstm(
     biases, norms = ([-1 if cifg and gate == 0 else weights(UNITS) for gate in range(4)] for _ in range(2))
     project = [weights(projection, UNITS) if projection else -1, weights(projection) if projection_bias else -1]
     states = [net.tensor((BATCH, out), variable=True), net.tensor((BATCH, UNITS), variable=True)]
-    more = {} if one_step else {"timeMajor": time_major}
+    if diagonal:
+        recurrent = [weights(UNITS) for _ in range(4)]
+    more = {} if one_step else {"timeMajor": time_major, "diagonalRecurrentTensors": diagonal}
     table = options(
         "LSTMOptions" if one_step else "UnidirectionalSequenceLSTMOptions",
         fusedActivationFunction=activation,
@@ -97,6 +100,7 @@ LSTMS: list[dict[str, Any]] = [
 @cases("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def lstms() -> Iterator[Net]:
     yield lstm(time_major=True)
+    yield lstm(diagonal=True)
     for kind in LSTMS:
         yield lstm(**kind)
 
@@ -121,7 +125,13 @@ def basic() -> Iterator[Net]:
 
 
 def quantized_lstm(
-    *, cifg: bool = False, peephole: bool = False, projection: int = 0, normalized: bool = False, clip: float = 0
+    *,
+    cifg: bool = False,
+    peephole: bool = False,
+    projection: int = 0,
+    normalized: bool = False,
+    clip: float = 0,
+    one_step: bool = False,
 ) -> Net:
     """Operands and results of 8 bits, a cell of 16."""
     net, random = Net(), rng()
@@ -133,7 +143,8 @@ def quantized_lstm(
     def vector(scale: float, dtype: str, most: int) -> int:
         return net.const(random.integers(-most, most, UNITS), dtype, q=Scale(scale))
 
-    x = net.input((BATCH, TIME, COLUMNS), "int8", q=Scale(0.02, 5))
+    lead = (BATCH,) if one_step else (BATCH, TIME)
+    x = net.input((*lead, COLUMNS), "int8", q=Scale(0.02, 5))
     h_scale = Scale(0.007 if not projection else 0.015, 3)
     hidden = Scale(0.006, -4) if projection else h_scale
     kernels = [-1 if cifg and g == 0 else weights(UNITS, COLUMNS) for g in range(4)]
@@ -155,17 +166,20 @@ def quantized_lstm(
         net.tensor((BATCH, UNITS), "int16", q=Scale(2**-12), variable=True),
     ]
     steps = [net.tensor((), "int16", q=Scale(0.0005)) for _ in range(4)] + [net.tensor((), "int8", q=hidden)]
-    table = options("UnidirectionalSequenceLSTMOptions", fusedActivationFunction=TANH, cellClip=clip)
+    name = "LSTM" if one_step else "UNIDIRECTIONAL_SEQUENCE_LSTM"
+    kind = "LSTMOptions" if one_step else "UnidirectionalSequenceLSTMOptions"
+    table = options(kind, fusedActivationFunction=TANH, cellClip=clip)
     operands = [x, *kernels, *recurrent, *peepholes, *biases, *project, *states, *norms]
-    y = net.output((BATCH, TIME, out), "int8", q=h_scale)
-    net.op("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, [y], table, version=3)
+    net.op(name, operands, [net.output((*lead, out), "int8", q=h_scale)], table, version=3)
     net.graph.operators[-1].intermediates = steps
     net.slack = 1  # rounding of one step goes on into the next
     return net
 
 
-@cases("UNIDIRECTIONAL_SEQUENCE_LSTM")
+@cases("UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM")
 def quantized_lstms() -> Iterator[Net]:
+    yield quantized_lstm(one_step=True)
+    yield quantized_lstm(one_step=True, normalized=True, projection=3)
     yield quantized_lstm()
     yield quantized_lstm(cifg=True)
     yield quantized_lstm(clip=0.5)

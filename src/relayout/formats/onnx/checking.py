@@ -41,6 +41,7 @@ def check(model: ir.Model) -> None:
 
 
 def without_weights(model: ir.Model) -> onnx.ModelProto:
+    """The model as protobuf, with its large initializers as graph inputs of their type and shape."""
     proto, weights = split(model)
     inputs = {value.name for value in proto.graph.input}
     for weight in weights:

@@ -75,13 +75,19 @@ def apply(
     low, high = needed(fused, tensor, quantization)
     if (low, high) == (-math.inf, math.inf):
         return value
-    if (low, high) == (0.0, math.inf):
+    if value.dtype in (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16):
+        raise Unsupported("an activation on integers without quantization parameters")
+    if (low, high) == (0.0, math.inf) and value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT32):
         return operation.emit("Relu", [value], dims(value))
     return clip(operation, value, low, high)
 
 
 def clip(operation: Operation, value: ir.Value, low: float, high: float) -> ir.Value:
     """Emit a Clip; an infinite end is left open."""
+    if value.dtype == ir.DataType.UINT32:
+        low = -math.inf if low <= 0 else low
+        if math.isinf(low) and math.isinf(high):
+            return value
     ends = [
         None if math.isinf(end) else operation.builder.array(operation.hint(name), np.array(end, value.dtype.numpy()))
         for name, end in (("min", low), ("max", high))

@@ -73,7 +73,7 @@ class _Reader:
 
     def follow(self, at: int, width: int) -> int:
         offset = self.uint(at, width)
-        if not 0 < offset <= at:
+        if offset > at:  # 0 is where an empty vector begins
             raise self.damaged("points outside itself")
         return at - offset
 
@@ -132,7 +132,5 @@ class _Reader:
         found: dict[str, FlexValue] = {}
         for i in range(size):
             place = keys_at + i * keys_width
-            found[self.key(self.follow(place, keys_width))] = self.value(
-                target + i * width, width, types[i], depth + 1
-            )
+            found[self.key(self.follow(place, keys_width))] = self.value(target + i * width, width, types[i], depth + 1)
         return found

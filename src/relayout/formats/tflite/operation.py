@@ -6,7 +6,7 @@ Two views of an operand: `stored` is what lies in memory (integers if the tensor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -26,6 +26,17 @@ MOVABLE = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
 
 BYTES_ONLY = (TensorType.INT8, TensorType.UINT8)
 """Quantized types that ONNX Runtime's Pad, MaxPool and Resize take."""
+
+WIDER = {
+    ir.DataType.INT16: ir.DataType.INT32,
+    ir.DataType.UINT16: ir.DataType.INT32,
+    ir.DataType.UINT32: ir.DataType.INT64,
+}
+"""Plain integers of which ONNX Runtime's Pad, MaxPool and Where know nothing -> integers that hold them."""
+
+
+NARROW = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
+"""Plain integers that are computed with as wider ones."""
 
 
 class Operation(Emission):
@@ -51,7 +62,9 @@ class Operation(Emission):
         """The elements of operand i as stored, which must be in the file."""
         if not self.is_constant(i):
             raise Unsupported(f"operand {i} is computed, not constant")
-        return array(self.input(i))
+        value = self.stored(i).const_value if self.tensors.has_value(self.input(i)) else None
+        # In a subgraph a constant may have been handed in from outside.
+        return array(self.input(i)) if value is None or self.input(i).data is not None else value.numpy()
 
     def integers(self, i: int, at_most: int = MAX_RANK) -> list[int]:
         """A short constant operand as Python integers. The limit keeps damaged files from costing time."""
@@ -115,6 +128,16 @@ class Operation(Emission):
         scale, zero_point = self.tensors.parameters(tensor)
         return self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype)
 
+    def plain(self, i: int) -> ir.Value:
+        """Operand i as numbers: real ones if it is quantized, else integers of a width that ONNX Runtime computes with.
+
+        A result is cast back to its own width.
+        """
+        value = self.stored(i)
+        if self.input(i).quantization is None and value.dtype in NARROW:
+            return self.cast(value, ir.DataType.INT32)
+        return self.real(i)
+
     def bias(self, i: int, weights: int | None = None) -> ir.Value | None:
         """An optional bias: float as it is, int32 through DequantizeLinear, int64 as float (ONNX has no other way).
 
@@ -144,38 +167,63 @@ class Operation(Emission):
             axis=quantization.axis if quantization.per_channel else None,
         )
 
+    def alike(self, *operands: int) -> bool:
+        """Whether operands and result mean the same by an integer."""
+        mine = self.output().quantization
+        others = [self.input(i).quantization for i in operands]
+        return all(o is None for o in others) if mine is None else all(mine.equals(o) for o in others)
+
     def carried(
-        self, *operands: int, types: Sequence[TensorType] = MOVABLE, fused: int = 0, results: int = 1
+        self,
+        *operands: int,
+        types: Sequence[TensorType] = MOVABLE,
+        fused: int = 0,
+        results: int = 1,
+        narrow: Mapping[ir.DataType, ir.DataType] | None = None,
+        requantized: bool = False,
     ) -> tuple[list[ir.Value], Callable[..., None]]:
         """Operands of an operator that only moves elements, and the function that takes its results.
 
-        Where all operands and results mean the same by an integer, the integers are moved; otherwise real numbers.
+        The kernels move integers, whatever the parameters of operand and result say. So does this; where ONNX Runtime
+        has no kernel for them, real numbers are moved, if an integer means the same on both sides.
 
         Args:
             operands: which operands are moved.
             types: the quantized types that ONNX Runtime's kernel takes.
             fused: the activation fused into the operator.
             results: how many results there are.
+            narrow: plain types that ONNX Runtime's kernel does not take -> wider ones that hold them.
+            requantized: whether the kernel does convert between parameters that differ.
         """
         tensors = [*(self.output(k) for k in range(results)), *map(self.input, operands)]
-        quantizations = [self.tensors.quantization(tensor) for tensor in tensors]
-        first = quantizations[0]
+        meanings = [t.quantization if t.type in QUANTIZED_TYPES else None for t in tensors]
+        first, plain = meanings[0], not any(meanings)
+        alike = plain or (first is not None and all(first.equals(m) for m in meanings))
+        per_channel = any(m is not None and m.per_channel for m in meanings)
 
         def finish(value: ir.Value, k: int = 0) -> None:
             self.result(value, k, fused=fused)
 
-        if first is None:
-            take = self.real if any(quantizations) else self.stored
-            return [take(i) for i in operands], finish
-        meaning = first
-        same = all(meaning.equals(other) for other in quantizations[1:]) and not meaning.per_channel
-        if not same or self.output().type not in types:
-            return [self.real(i) for i in operands], finish
-
         def finish_stored(value: ir.Value, k: int = 0) -> None:
-            self.result_stored(activation.apply_stored(self, value, fused, self.output(k), meaning), k)
+            if first is not None:
+                value = activation.apply_stored(self, value, fused, self.output(k), first)
+            self.result_stored(value, k)
 
-        return [self.stored(i) for i in operands], finish_stored
+        if plain:
+            wider = WIDER if narrow is None and types is BYTES_ONLY else narrow or {}
+            values = [self.stored(i) for i in operands]
+            return [self.cast(v, wider.get(v.dtype, v.dtype)) if v.dtype else v for v in values], finish
+        if requantized and not alike:
+            return [self.real(i) for i in operands], finish
+        if self.tensors.dequantize:
+            if alike or per_channel:
+                return [self.stored(i) for i in operands], finish
+            return [self.raw(i) for i in operands], finish_stored
+        if self.output().type in types:
+            return [self.stored(i) for i in operands], finish_stored
+        if not alike:
+            raise Unsupported("operands and result that are quantized differently")
+        return [self.real(i) for i in operands], finish
 
     # Results.
 

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Builder
+from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Model, Operator, Subgraph
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.registry import Entry, Unsupported
@@ -35,6 +36,13 @@ class Choices:
     custom_ops: Mapping[str, str] = field(default_factory=dict)
 
 
+NO_TRANSLATION = "no translation"
+"""The reason that goes without saying."""
+
+TEXT_OPERATORS = ("HASHTABLE_IMPORT", "HASHTABLE_FIND", "RESHAPE", "GATHER", "IF", "WHILE")
+"""Those that may have operands or results of strings."""
+
+
 class Undecided(Unsupported):
     """Raised by a translation whose subgraph holds an operator that is counted as unsupported already."""
 
@@ -45,8 +53,9 @@ class Program:
     def __init__(self, model: Model, builder: Builder, choices: Choices, find: Callable[[str], Entry | None]) -> None:
         self.model, self.builder, self.choices, self.find = model, builder, choices, find
         self.variables = Variables(builder, io=choices.state == "io")
-        self.tables: dict[str, tuple[ir.TensorProtocol, ir.TensorProtocol]] = {}
+        self.tables: dict[str, dict[str | int, str | int]] = {}
         self.domains: dict[str, int] = {}
+        self.initialised: set[int] = set()
         self.unsupported: dict[str, dict[str, None]] = {}
         self._open: list[int] = []
         # A body may be written several times; this bounds how often damaged files make it happen.
@@ -109,7 +118,9 @@ class Program:
         tainted = any(index in tensors.tainted for index in operator.inputs)
         try:
             if entry is None:
-                raise Unsupported("no translation")
+                raise Unsupported(NO_TRANSLATION)
+            if operator.name not in TEXT_OPERATORS and _has_texts(operator, tensors.subgraph):
+                raise Unsupported("texts")
             try:
                 entry.translate(Operation(operator, entry, tensors, self))
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -120,14 +131,20 @@ class Program:
         except Undecided:
             _give_up(operator, tensors)
         except Unsupported as problem:
-            if entry is None or not tainted:
-                key = operator.name if entry is None else f"{operator.name} ({problem.reason})"
+            missing = problem.reason == NO_TRANSLATION
+            if missing or not tainted:
+                key = operator.name if missing else f"{operator.name} ({problem.reason})"
                 self.unsupported.setdefault(key, {})[operator.place] = None
             _give_up(operator, tensors)
         except ReadError:
             if not tainted:
                 raise
             _give_up(operator, tensors)
+
+
+def _has_texts(operator: Operator, subgraph: Subgraph) -> bool:
+    indices = (*operator.inputs, *operator.outputs)
+    return any(i >= 0 and subgraph.tensors[i].type == TensorType.STRING for i in indices)
 
 
 def _give_up(operator: Operator, tensors: Tensors) -> None:

@@ -15,6 +15,7 @@ from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import MAX_NAME, Model, Operator, Quantization, Subgraph, Tensor
 from relayout.formats.tflite.registry import Unsupported
 from relayout.formats.tflite.sparse import dense
+from relayout.formats.tflite.texts import texts
 from relayout.formats.tflite.variables import Handle
 
 DTYPES = {
@@ -67,6 +68,8 @@ def sufficient_opset(model: Model, *, dequantize: bool = False) -> int:
 def array(tensor: Tensor) -> npt.NDArray[Any]:
     """A constant's elements, a view into the file wherever they lie there one by one."""
     if tensor.data is None:
+        if 0 not in tensor.shape:
+            raise Unsupported("a constant that is handed into a subgraph")
         return np.empty(tensor.shape, DTYPES[tensor.type].numpy())
     if tensor.sparsity is not None:
         return dense(tensor)
@@ -122,6 +125,8 @@ class Tensors:
 
     def plain_dtype(self, tensor: Tensor) -> ir.DataType:
         """The element type that the file states."""
+        if tensor.type == TensorType.STRING:
+            return ir.DataType.STRING
         if tensor.type not in DTYPES:
             raise Unsupported(f"element type {tensor.type.name}")
         return DTYPES[tensor.type]
@@ -243,7 +248,9 @@ class Tensors:
         dtype, shape = self.dtype(tensor), ir.Shape(tensor.shape)
         content: ir.TensorProtocol
         quantization = tensor.quantization
-        if dtype != DTYPES.get(tensor.type) and quantization is not None:
+        if tensor.type == TensorType.STRING:
+            content = ir.StringTensor([text.encode() for text in texts(tensor)], shape=shape)
+        elif dtype != DTYPES.get(tensor.type) and quantization is not None:
             content = ir.LazyTensor(lambda: ir.Tensor(dequantized(tensor, quantization)), dtype, shape)
         elif tensor.sparsity is not None:
             array(tensor)  # now, so that damage shows before anything is written

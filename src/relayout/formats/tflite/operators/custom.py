@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.flexbuffer import FlexValue, parse
 from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.program import NO_TRANSLATION
 from relayout.formats.tflite.registry import Entry, Unsupported
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Options:
@@ -27,6 +31,8 @@ class Options:
         value = self.found.get(name, default)
         if not isinstance(value, int | float):
             raise ReadError(f"{self.op.operator.name} lacks the option {name}", where=self.op.place)
+        if not abs(value) <= _LARGEST:
+            raise ReadError(f"the option {name} is {value}", where=self.op.place)
         return float(value)
 
     def count(self, name: str, default: int | None = None, most: int = 1 << 31) -> int:
@@ -42,12 +48,12 @@ def carried_over(op: Operation) -> None:
 
     1. Operands and results are what the file's tensors hold: integers where those are quantized.
     2. Each number, text, or list of numbers or texts in a FlexBuffer map becomes an attribute of its name.
-    3. What is no such map becomes one attribute, `custom_options`, its bytes.
+    3. What is no such map becomes one attribute, `custom_options`, a tensor of its bytes.
     """
     name = op.operator.name.removeprefix("CUSTOM ")
     domain = op.program.choices.custom_ops.get(name)
     if domain is None:
-        raise Unsupported("no translation")
+        raise Unsupported(NO_TRANSLATION)
     op.program.domains.setdefault(domain, 1)
     results = [op.output(i) for i in range(len(op.operator.outputs))]
     outputs = [
@@ -72,19 +78,25 @@ def _attributes(options: bytes) -> dict[str, Any]:
     except ReadError:
         found = None  # options of another kind: a struct, for one
     if not isinstance(found, dict):
-        return {"custom_options": options}
+        return {"custom_options": _bytes(options)}
     made = {name: _attribute(value) for name, value in found.items()}
     if "" in made or any(value is None for value in made.values()):
-        return {"custom_options": options}
+        return {"custom_options": _bytes(options)}
     return made
+
+
+def _bytes(content: bytes) -> ir.TensorProtocol:
+    return ir.Tensor(np.frombuffer(content, np.uint8))
 
 
 def _attribute(value: FlexValue) -> Any:
     """What ONNX can hold: numbers, texts, and lists of them, all of one kind; None for anything else."""
     if isinstance(value, int):
         return int(value) if abs(value) < 1 << 63 else None
-    if isinstance(value, float | str | bytes):
+    if isinstance(value, float | str):
         return value
+    if isinstance(value, bytes):
+        return _bytes(value)
     if isinstance(value, list) and value:
         if all(isinstance(v, int) and abs(v) < 1 << 63 for v in value):
             return [int(v) for v in value if isinstance(v, int)]

@@ -12,7 +12,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.activation import clip
 from relayout.formats.tflite.builder import broadcast, dims
 from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operation import NARROW, Operation
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
 _UNARY = {
@@ -78,23 +78,29 @@ def _unary(op_type: str) -> Translation:
 
 def _binary(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
-        raw = op_type == "BitwiseXor"
-        a, b = (op.raw(0), op.raw(1)) if raw else (op.real(0), op.real(1))
-        op.result(two(op, op_type, a, b))
+        if op_type == "BitwiseXor":
+            op.result_stored(two(op, op_type, op.raw(0), op.raw(1)))
+            return
+        if op_type in ("Max", "Min") and not op.alike(0, 1):
+            raise Unsupported("operands and result that are quantized differently")  # the kernel compares integers
+        op.result(two(op, op_type, op.plain(0), op.plain(1)))
 
     return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
 
 
 def _arithmetic(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
-        op.result(two(op, op_type, op.real(0), op.real(1)), fused=op.options.fused_activation_function)
+        # Of narrow integers without a scale the kernels add and multiply those of 16 bits.
+        plain = op.input(0).type == TensorType.INT16 and op_type in ("Add", "Mul")
+        a, b = (op.plain(0), op.plain(1)) if plain else (op.real(0), op.real(1))
+        op.result(two(op, op_type, a, b), fused=op.options.fused_activation_function)
 
     return described(translate, op_type.lower(), f"{op_type}, broadcast from the right, then the fused activation.")
 
 
 def _comparison(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
-        op.result(two(op, op_type, op.real(0), op.real(1), ir.DataType.BOOL))
+        op.result(two(op, op_type, op.plain(0), op.plain(1), ir.DataType.BOOL))
 
     return described(translate, op_type.lower(), f"{op_type} of what the operands mean.")
 
@@ -151,7 +157,8 @@ def _is_float(value: ir.Value) -> bool:
 @operator("FLOOR_DIV")
 def floor_div(op: Operation) -> None:
     """Floor of Div; for integers, Div less one where the floored and the truncated remainder differ."""
-    a, b = op.real(0), op.real(1)
+    # The kernel takes no notice of scales.
+    a, b = (op.cast(v, ir.DataType.INT32) if v.dtype in NARROW else v for v in (op.raw(0), op.raw(1)))
     quotient = two(op, "Div", a, b)
     if _is_float(a):
         op.result(one(op, "Floor", quotient))
@@ -159,7 +166,8 @@ def floor_div(op: Operation) -> None:
     shape = dims(quotient)
     floored, truncated = op.emit("Mod", [a, b], shape), op.emit("Mod", [a, b], shape, fmod=1)
     inexact = one(op, "Not", two(op, "Equal", floored, truncated, ir.DataType.BOOL))
-    op.result(two(op, "Sub", quotient, op.cast(inexact, a.dtype or ir.DataType.INT32)))
+    y = two(op, "Sub", quotient, op.cast(inexact, a.dtype or ir.DataType.INT32))
+    op.result_stored(op.cast(y, op.tensors.plain_dtype(op.output())))
 
 
 @operator("FLOOR_MOD")

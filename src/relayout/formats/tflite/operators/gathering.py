@@ -127,10 +127,10 @@ def _diagonal(op: Operation, rows: Dim, columns: Dim) -> ir.Value:
 @operator("MATRIX_DIAG")
 def matrix_diag(op: Operation) -> None:
     """Where row equals column, the operand, else 0."""
-    x = op.stored(0)
+    (x,), finish = op.carried(0, types=BYTES_ONLY)
     n = dims(x)[-1]
     row = unsqueeze(op, x, [len(dims(x)) - 1])
-    op.result_stored(chosen(op, _diagonal(op, n, n), row, op.number(0, x, "zero")))
+    finish(chosen(op, _diagonal(op, n, n), row, op.number(0, x, "zero")))
 
 
 @operator("MATRIX_SET_DIAG")

@@ -20,6 +20,7 @@ from relayout.formats.tflite.operators.recurrent import (
     hand_over_both,
     keep,
     named,
+    one_step,
     paired,
     scan,
     sequence,
@@ -245,11 +246,10 @@ def bidirectional_sequence_lstm(op: Operation) -> None:
 @operator("LSTM", options="LSTMOptions")
 def lstm(op: Operation) -> None:
     """LSTM of one step; the basic kernel, whose states are operands and results, spelled out."""
-    op.require_rank(0, 2)
     if op.options.kernel_type == 1:
         _basic(op)
         return
-    y = Lstm(op, Operands()).over(unsqueeze(op, op.real(0), [0]))
+    y = Lstm(op, Operands()).over(one_step(op))
     op.result(squeeze(op, y, [0]))
 
 

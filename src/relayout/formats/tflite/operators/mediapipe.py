@@ -1,4 +1,4 @@
-"""MediaPipe's custom operators. Their options are C structs, as the runtime holds them: little-endian 32-bit integers."""
+"""MediaPipe's custom operators. Their options are C structs as the runtime holds them: 32-bit integers."""
 
 from __future__ import annotations
 

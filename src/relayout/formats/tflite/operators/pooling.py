@@ -7,9 +7,9 @@ from typing import Any
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dim, Dims, dims
-from relayout.formats.tflite.enums import Padding
+from relayout.formats.tflite.enums import Padding, TensorType
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.registry import operator
+from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST, auto_pad, pads, slid
 
 
@@ -37,6 +37,8 @@ def _emit(op: Operation, op_type: str, x: ir.Value, **attributes: Any) -> ir.Val
 def average_pool_2d(op: Operation) -> None:
     """AveragePool over the elements that are there, not over the padding."""
     op.require_rank(0, 4)
+    if not op.alike(0):
+        raise Unsupported("operands and result that are quantized differently")
     y = _emit(op, "AveragePool", op.real(0, TO_FIRST), count_include_pad=0)
     op.result(y, perm=TO_LAST, fused=op.options.fused_activation_function)
 
@@ -45,6 +47,8 @@ def average_pool_2d(op: Operation) -> None:
 def max_pool_2d(op: Operation) -> None:
     """MaxPool, on the integers where the result is quantized as the operand is."""
     op.require_rank(0, 4)
+    if op.input(0).type == TensorType.INT16 and op.input(0).quantization is None:
+        raise Unsupported("INT16 without quantization parameters")
     (x,), finish = op.carried(0, types=BYTES_ONLY, fused=op.options.fused_activation_function)
     y = _emit(op, "MaxPool", op.transpose(x, TO_FIRST))
     finish(op.transpose(y, TO_LAST))

@@ -72,7 +72,8 @@ class _Limits:
             raise ReadError(f"the option nms_iou_threshold is {overlap}", where=op.place)
         below = np.nextafter(threshold, np.float32(-math.inf))
         operands = [op.ints([most], "most")] + [
-            op.builder.array(op.hint(name), np.array([v], np.float32)) for name, v in (("iou", overlap), ("score", below))
+            op.builder.array(op.hint(name), np.array([v], np.float32))
+            for name, v in (("iou", overlap), ("score", below))
         ]
         found = op.builder.names.unique(op.hint("found"))
         return op.emit("NonMaxSuppression", [boxes, scores, *operands], (found, 3), _INT64)
@@ -83,6 +84,7 @@ def _decoded(op: Operation, options: Options) -> ir.Value:
     op.require_rank(0, 3)
     op.require_rank(2, 2)
     offsets, anchors = cut(op, op.real(0), [0], [4], [2]), unsqueeze(op, op.real(2), [0])
+    offsets = _alone(op, offsets)
     batch, count, width = dims(offsets)
     if batch != 1 or width != 4 or dims(anchors)[1:] != (count, 4):
         raise ReadError(f"boxes of shape {list(dims(offsets))}, anchors of {list(dims(anchors))}", where=op.place)
@@ -97,10 +99,17 @@ def _decoded(op: Operation, options: Options) -> ir.Value:
     return joined(op, [two(op, "Sub", middle, half), two(op, "Add", middle, half)], 2)
 
 
+def _alone(op: Operation, value: ir.Value) -> ir.Value:
+    """One image: the kernel takes no more, so an unknown batch is 1."""
+    _, *rest = dims(value)
+    known = all(isinstance(dim, int) for dim in rest)
+    return value if isinstance(dims(value)[0], int) or not known else op.reshape(value, (1, *rest))
+
+
 def _without_background(op: Operation, classes: int) -> ir.Value:
     """`1 box class`."""
     op.require_rank(1, 3)
-    scores = op.real(1)
+    scores = _alone(op, op.real(1))
     there = dims(scores)[2]
     if there not in (classes, classes + 1):
         raise ReadError(f"{there} scores for {classes} classes", where=op.place)

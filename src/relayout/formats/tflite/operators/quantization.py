@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
+from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.registry import operator
+from relayout.formats.tflite.operators.elementwise import one, two
+from relayout.formats.tflite.registry import Unsupported, operator
 
 
 @operator("QUANTIZE")
 def quantize(op: Operation) -> None:
-    """QuantizeLinear; of a tensor that is quantized already, DequantizeLinear first."""
-    op.result(op.real(0))
+    """QuantizeLinear; of a tensor that is quantized already, DequantizeLinear first.
+
+    ONNX quantizes to no 32 bits, and dequantizes from them only around 0: these are divided and multiplied.
+    """
+    x, target = op.real(0), op.output()
+    if op.input(0).type == TensorType.INT32:
+        x = _scaled(op, op.cast(x, ir.DataType.FLOAT), 0)
+    if target.type == TensorType.INT32:
+        quantization = target.quantization
+        if quantization is None or quantization.per_channel:
+            raise Unsupported("32 bits without one scale")
+        scale = op.builder.array(op.hint("scale"), np.array(quantization.scale[0], np.float32))
+        rounded = one(op, "Round", two(op, "Div", x, scale))
+        zero = op.number(float(quantization.zero_point[0]), rounded, "zero_point")
+        op.result_stored(op.cast(two(op, "Add", rounded, zero), ir.DataType.INT32))
+        return
+    op.result(x)
+
+
+def _scaled(op: Operation, x: ir.Value, i: int) -> ir.Value:
+    quantization = op.input(i).quantization
+    if quantization is None or quantization.per_channel:
+        raise Unsupported("32 bits without one scale")
+    centred = two(op, "Sub", x, op.number(float(quantization.zero_point[0]), x, "zero_point"))
+    return two(op, "Mul", centred, op.number(float(quantization.scale[0]), x, "scale"))
 
 
 @operator("DENSIFY")
@@ -22,5 +48,7 @@ def densify(op: Operation) -> None:
 
 @operator("DEQUANTIZE")
 def dequantize(op: Operation) -> None:
-    """DequantizeLinear, or Cast where the operand is half precision."""
-    op.result(op.cast(op.real(0), ir.DataType.FLOAT))
+    """DequantizeLinear, or Cast where the operand is half precision; a long integer is cast and multiplied."""
+    wide = op.input(0).type in (TensorType.INT32, TensorType.INT64) and op.input(0).quantization is not None
+    x = op.cast(op.real(0), ir.DataType.FLOAT)
+    op.result(_scaled(op, x, 0) if wide else x)

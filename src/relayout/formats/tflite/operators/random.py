@@ -5,6 +5,8 @@ So two runs of the two runtimes agree in nothing but shape, type, range and mome
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx_ir as ir
 
 from relayout.errors import ReadError
@@ -14,7 +16,10 @@ from relayout.formats.tflite.operators.slicing import extents_of
 from relayout.formats.tflite.registry import Unsupported, operator
 
 _FLOAT = ir.DataType.FLOAT
-_UNIT = {"RandomUniform": {"low": 0.0, "high": 1.0}, "RandomNormal": {"mean": 0.0, "scale": 1.0}}
+_UNIT: dict[str, dict[str, Any]] = {
+    "RandomUniform": {"low": 0.0, "high": 1.0},
+    "RandomNormal": {"mean": 0.0, "scale": 1.0},
+}
 
 
 def _seed(op: Operation) -> float | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite import activation
-from relayout.formats.tflite.builder import Dim, Dims, dims
+from relayout.formats.tflite.builder import Dims, dims
 from relayout.formats.tflite.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
@@ -77,8 +78,8 @@ def keep(op: Operation, i: int, value: ir.Value) -> None:
     program.variables.store(_key(op, i), op.tensors.names[tensor.index], value)
 
 
-def zeros(op: Operation, shape: Dims, like: ir.Value) -> ir.Value:
-    """A state of zeros; an unknown batch is that of `like`, which is `time batch c`."""
+def zeros(op: Operation, shape: Dims, like: ir.Value, axis: int = 1) -> ir.Value:
+    """A state of zeros; an unknown batch is that axis of `like`, which for sequences is `time batch c`."""
     batch, *rest = shape
     units = [d for d in rest if isinstance(d, int)]
     if len(units) != len(rest):
@@ -86,7 +87,7 @@ def zeros(op: Operation, shape: Dims, like: ir.Value) -> ir.Value:
     zero = op.number(0, like, "zero")
     if isinstance(batch, int):
         return op.emit("Expand", [zero, op.ints([batch, *units], "shape")], shape)
-    rows = op.emit("Shape", [like], (1,), ir.DataType.INT64, start=1, end=2)
+    rows = op.emit("Shape", [like], (1,), ir.DataType.INT64, start=axis, end=axis + 1)
     return op.emit("Expand", [zero, joined(op, [rows, op.ints(units, "units")], 0)], shape)
 
 
@@ -106,7 +107,7 @@ def scan(
         after, y = step(x_t, inner)
         y = one(op, "Identity", y)
     body = ir.Graph([*inner, x_t], [*after, y], nodes=nodes, name=op.hint("step"))
-    way: dict[str, list[int]] = {"scan_input_directions": [1], "scan_output_directions": [1]} if reverse else {}
+    way: dict[str, Any] = {"scan_input_directions": [1], "scan_output_directions": [1]} if reverse else {}
     shapes: list[Dims] = [*(dims(state) for state in states), (time, *dims(y))]
     *last, ys = op.emit_all("Scan", [*states, x], shapes, FLOAT, body=body, num_scan_inputs=1, **way)
     return last, ys
@@ -119,6 +120,12 @@ def sequence(op: Operation, i: int, *, time_major: bool) -> ir.Value:
     """Operand i as `time batch c`."""
     op.require_rank(i, 3)
     return op.real(i, None if time_major else SWAPPED)
+
+
+def one_step(op: Operation) -> ir.Value:
+    """Operand 0, `batch c`, as a sequence of one. ONNX Runtime mishandles an Unsqueeze behind a DequantizeLinear."""
+    op.require_rank(0, 2)
+    return op.dequantize(0, unsqueeze(op, op.stored(0), [0]))
 
 
 def paired(op: Operation, auxiliary: int, weights: int, *, time_major: bool) -> tuple[ir.Value, ir.Value, bool]:
@@ -209,8 +216,7 @@ _FORWARD = _Operands(1, 2, 3, 4)
 @operator("RNN", options="RNNOptions")
 def rnn(op: Operation) -> None:
     """RNN of one step."""
-    op.require_rank(0, 2)
-    op.result(squeeze(op, _rnn(op, _FORWARD, unsqueeze(op, op.real(0), [0])), [0]))
+    op.result(squeeze(op, _rnn(op, _FORWARD, one_step(op)), [0]))
 
 
 @operator("UNIDIRECTIONAL_SEQUENCE_RNN", options="SequenceRNNOptions")
@@ -256,7 +262,7 @@ def svdf(op: Operation) -> None:
     if memory > 1:
         seen: Dims = (batch, filters, memory - 1)
         if first is None:
-            older = _unseen(op, seen, x)
+            older = zeros(op, seen, x, 0)
         else:
             bounds = [op.ints([v], name) for v, name in ((1, "starts"), (memory, "ends"), (2, "axes"))]
             older = op.emit("Slice", [op.reshape(first, (batch, filters, memory)), *bounds], seen)
@@ -286,9 +292,3 @@ def grid(op: Operation, value: ir.Value, scale: float, zero: int, bits: int, lim
     if limit is not None:
         low, high = max(low, -limit / scale), min(high, limit / scale)
     return two(op, "Mul", activation.clip(op, steps, low, high), op.number(scale, value, "scale"))
-
-
-def _unseen(op: Operation, shape: Dims, x: ir.Value) -> ir.Value:
-    """Zeros; an unknown batch is the operand's."""
-    batch: Dim = shape[0]
-    return zeros(op, shape, x if isinstance(batch, int) else unsqueeze(op, x, [0]))

@@ -12,7 +12,7 @@ from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.contents import contents
 from relayout.formats.tflite.extents import divided, times
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.registry import operator
+from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST
 
 
@@ -76,7 +76,16 @@ def _size(op: Operation) -> tuple[Dim, Dim]:
 def resize_bilinear(op: Operation) -> None:
     """Resize, linear."""
     op.require_rank(0, 4)
+    if not op.alike(0):
+        raise Unsupported("operands and result that are quantized differently")
     op.result(_emit(op, op.real(0, TO_FIRST), mode="linear"), perm=TO_LAST)
+
+
+_RESIZED_AS = {
+    ir.DataType.BOOL: ir.DataType.UINT8,
+    ir.DataType.INT16: ir.DataType.INT32,
+    ir.DataType.UINT32: ir.DataType.INT32,  # the same bits, there and back
+}
 
 
 @operator("RESIZE_NEAREST_NEIGHBOR", options="ResizeNearestNeighborOptions")
@@ -84,7 +93,7 @@ def resize_nearest_neighbor(op: Operation) -> None:
     """Resize, nearest: halves are rounded up, except that plain scaling rounds everything down."""
     op.require_rank(0, 4)
     plain = not op.options.align_corners and not op.options.half_pixel_centers
-    (x,), finish = op.carried(0, types=BYTES_ONLY)
+    (x,), finish = op.carried(0, types=BYTES_ONLY, narrow=_RESIZED_AS)
     nearest = "floor" if plain else "round_prefer_ceil"
     finish(op.transpose(_emit(op, op.transpose(x, TO_FIRST), mode="nearest", nearest_mode=nearest), TO_LAST))
 
@@ -93,6 +102,10 @@ def _scaled(dim: Dim, factor: int, down: bool, op: Operation) -> Dim:
     if factor <= 0 or (down and isinstance(dim, int) and dim % factor):
         raise ReadError(f"{dim} is not divided by {factor}", where=op.place)
     return divided(dim, factor) if down else times(dim, factor)
+
+
+_REGROUPED = (ir.DataType.INT32, ir.DataType.INT64)
+"""Types that ONNX Runtime's kernels for space and depth do not take."""
 
 
 @operator("DEPTH_TO_SPACE", options="DepthToSpaceOptions")
@@ -109,6 +122,11 @@ def depth_to_space(op: Operation) -> None:
     )
     last = op.out_dims((n, height, width, depth))
     shape = (last[0], last[3], last[1], last[2])
+    if x.dtype in _REGROUPED:
+        x = op.reshape(x, (n, h, w, block, block, depth))
+        x = op.transpose(x, (0, 1, 3, 2, 4, 5), op.hint("transposed"))
+        finish(op.reshape(x, (n, height, width, depth)))
+        return
     y = op.emit("DepthToSpace", [op.transpose(x, TO_FIRST)], shape, blocksize=block, mode="DCR")
     finish(op.transpose(y, TO_LAST))
 
@@ -127,5 +145,10 @@ def space_to_depth(op: Operation) -> None:
     )
     last = op.out_dims((n, height, width, depth))
     shape = (last[0], last[3], last[1], last[2])
+    if x.dtype in _REGROUPED:
+        x = op.reshape(x, (n, height, block, width, block, c))
+        x = op.transpose(x, (0, 1, 3, 2, 4, 5), op.hint("transposed"))
+        finish(op.reshape(x, (n, height, width, depth)))
+        return
     y = op.emit("SpaceToDepth", [op.transpose(x, TO_FIRST)], shape, blocksize=block)
     finish(op.transpose(y, TO_LAST))

@@ -99,8 +99,8 @@ def _padded(op: Operation, x: ir.Value) -> tuple[ir.Value, tuple[Dim, ...]]:
 
 
 def pad_value(op: Operation, x: ir.Value) -> ir.Value:
-    """What the real number 0 is in operand 0's terms."""
-    quantization = op.tensors.quantization(op.input(0))
+    """What the real number 0 is in the result's terms."""
+    quantization = op.output().quantization
     zero = int(quantization.zero_point[0]) if quantization and x.dtype != ir.DataType.FLOAT else 0
     return op.number(zero, x, "zero")
 
@@ -168,7 +168,9 @@ def joined(op: Operation, parts: Sequence[ir.Value], axis: int) -> ir.Value:
 @operator("CONCATENATION", options="ConcatenationOptions")
 def concatenation(op: Operation) -> None:
     """Concat, on the integers where all operands are quantized as the result is."""
-    parts, finish = op.carried(*range(len(op.operator.inputs)), fused=op.options.fused_activation_function)
+    bytes_ = op.output().type in BYTES_ONLY
+    fused = op.options.fused_activation_function
+    parts, finish = op.carried(*range(len(op.operator.inputs)), fused=fused, requantized=bytes_)
     finish(joined(op, parts, op.axis(op.options.axis, len(dims(parts[0])))))
 
 

@@ -53,12 +53,16 @@ def call_once(op: Operation) -> None:
     There, an input whose initial value is one number tells it as metadata, `relayout.initial`.
     """
     index, program = op.options.init_subgraph_index, op.program
-    if program.choices.state == "zero":
+    if index in program.initialised:
+        return
+    program.initialised.add(index)
+    if program.choices.state == "zero" and not program.nested:
         program.inline(index, [], op.place)
         return
     with program.variables.apart() as before, op.builder.body() as nodes:
         program.inline(index, [], op.place)
+        if program.choices.state == "zero" and program.variables.assigned(before):
+            raise Unsupported("variables that a branch or loop sets up")
         for key in program.variables.assigned(before):
             program.variables.initial[key] = uniform(program.variables.current[key])
     discard(nodes)
-

@@ -1,0 +1,154 @@
+"""The standard's own node tests, each with its inputs and outputs behind random Transposes.
+
+Same values, same interface, never more bytes than before, and never more than ONNX Runtime's own optimizer leaves.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import helper, shape_inference
+
+import relayout
+from running import run
+
+Feed = dict[str, NDArray[np.generic]]
+RANDOM = ("bernoulli", "random", "dropout", "multinomial", "training")
+"""Tests whose results are drawn: no two runs agree."""
+
+
+def standard() -> Iterator[tuple[str, onnx.ModelProto, Feed]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        cases = collect_testcases(None)
+    for case in cases:
+        given = case.data_sets[0][0] if case.model is not None else []
+        names = [value.name for value in case.model.graph.input] if case.model is not None else []
+        arrays = len(given) == len(names) and all(isinstance(item, np.ndarray) for item in given)
+        if arrays and not any(word in case.name for word in RANDOM):
+            yield case.name, case.model, dict(zip(names, given, strict=True))
+
+
+def wrapped(model: onnx.ModelProto, feed: Feed, rng: random.Random) -> tuple[onnx.ModelProto, Feed]:
+    """The model behind Transposes: every input and output of rank 2 and more is stored in a random order."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    graph, fed = result.graph, dict(feed)
+    if not any(imported.domain == "" for imported in result.opset_import):
+        result.opset_import.append(helper.make_opsetid("", 21))
+    before, after = [], []
+    for value in graph.input:
+        array = feed[value.name]
+        if array.ndim > 1 and value.type.HasField("tensor_type"):
+            perm = rng.sample(range(array.ndim), array.ndim)
+            inverse = [int(axis) for axis in np.argsort(perm)]
+            before.append(helper.make_node("Transpose", [f"{value.name}__in"], [value.name], perm=perm))
+            fed[f"{value.name}__in"] = np.ascontiguousarray(fed.pop(value.name).transpose(inverse))
+            kind = value.type.tensor_type.elem_type
+            value.CopyFrom(helper.make_tensor_value_info(f"{value.name}__in", kind, fed[f"{value.name}__in"].shape))
+    for value in graph.output:
+        tensor = value.type.tensor_type
+        rank = len(tensor.shape.dim)
+        if rank > 1 and value.type.HasField("tensor_type"):
+            perm = rng.sample(range(rank), rank)
+            after.append(helper.make_node("Transpose", [value.name], [f"{value.name}__out"], perm=perm))
+            shape = [tensor.shape.dim[axis].dim_value or tensor.shape.dim[axis].dim_param or None for axis in perm]
+            value.CopyFrom(helper.make_tensor_value_info(f"{value.name}__out", tensor.elem_type, shape))
+    nodes = [*before, *graph.node, *after]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return shape_inference.infer_shapes(result, data_prop=True), fed
+
+
+def moved_bytes(model: onnx.ModelProto, feed: Feed) -> int:
+    """Bytes that Transposes move in one run: those of the values that they give, as the run gives them."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    constants |= {node.output[0] for node in model.graph.node if node.op_type == "Constant"}
+    nodes = [node for node in model.graph.node if node.op_type == "Transpose" and node.input[0] not in constants]
+    shown = onnx.ModelProto()
+    shown.CopyFrom(model)
+    del shown.graph.output[:]
+    shown.graph.output.extend(helper.make_empty_tensor_value_info(node.output[0]) for node in nodes)
+    total = 0
+    for node, array in zip(nodes, run(shown, feed) if nodes else [], strict=True):
+        perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), list(range(array.ndim))[::-1])
+        moved = [axis for axis, extent in zip(perm, array.shape, strict=True) if extent != 1]
+        total += array.nbytes if moved != sorted(moved) else 0
+    return total
+
+
+def by_the_runtime(model: onnx.ModelProto, feed: Feed) -> int | None:
+    """Bytes that ONNX Runtime's first level of optimization leaves transposed."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.log_severity_level = 4
+    with tempfile.TemporaryDirectory() as folder:
+        options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
+        try:
+            onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+            return moved_bytes(onnx.load(options.optimized_model_filepath), feed)
+        except Exception:
+            return None
+
+
+def tolerance(array: NDArray[np.generic]) -> tuple[float, float]:
+    """Relative and absolute: another order of axes is another order of summation."""
+    return (1e-2, 1e-2) if array.dtype.itemsize == 2 else (1e-4, 1e-5)
+
+
+def signature(model: onnx.ModelProto) -> list[tuple[str, bytes]]:
+    return [(v.name, v.type.SerializeToString()) for v in (*model.graph.input, *model.graph.output)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_standard_node_tests_behind_transposes() -> None:
+    count: Counter[str] = Counter()
+    faults = []
+    for name, source, given in standard():
+        model, feed = wrapped(source, given, random.Random(name))
+        try:
+            want = run(model, feed)
+        except Exception:
+            count["does not run"] += 1
+            continue
+        count["runs"] += 1
+        result = relayout.optimize(model)
+        report = result.report
+        try:
+            got = run(result.proto, feed)
+        except Exception as error:
+            faults.append(f"{name}: {str(error)[:200]}")
+            continue
+        for expected, array in zip(want, got, strict=True):
+            equal = array.shape == expected.shape and (
+                np.array_equal(expected, array)
+                or (expected.dtype.kind in "fc" and np.allclose(expected, array, *tolerance(expected), equal_nan=True))
+            )
+            if not equal:
+                faults.append(f"{name}: values differ")
+        if signature(result.proto) != signature(model):
+            faults.append(f"{name}: the interface differs")
+        if (report.bytes, report.transposes) > (report.source_bytes, report.source_transposes):
+            faults.append(f"{name}: {report.bytes} bytes, the source had {report.source_bytes}")
+        left, ours = by_the_runtime(model, feed), moved_bytes(result.proto, feed)
+        if left is not None:
+            count["optimized by the runtime"] += 1
+            count["fewer than the runtime"] += ours < left
+            if ours > left:
+                faults.append(f"{name}: {ours} bytes, the runtime leaves {left}")
+    print(dict(count))
+    assert not faults, "\n".join(faults)
+    assert count["runs"] > 1000
