@@ -123,3 +123,16 @@ def test_explicit_layouts_of_tflite2onnx(name: str, same: bool, tmp_path: Path) 
     assert ends
     if same:
         assert result.report.transposes == 0
+
+
+@pytest.mark.parametrize("path", [path for path in shared_models("coral") if name_of(path) not in REFUSED], ids=name_of)
+def test_no_transpose_comes_between_an_operator_and_its_quantization(path: Path) -> None:
+    """The integer side carries what must be moved: a quarter of the bytes, and units that runtimes recognise."""
+    model = relayout.convert(path).model
+    for node in model.graph:
+        if node.op_type == "Transpose":
+            (value,) = node.inputs
+            assert value is not None
+            producer = value.producer()
+            assert producer is None or producer.op_type != "DequantizeLinear"
+            assert all(user.op_type != "QuantizeLinear" for user, _ in node.outputs[0].uses())

@@ -36,6 +36,10 @@ def transposed_bytes(model: onnx.ModelProto) -> tuple[int, int]:
     return len(found), sum(found)
 
 
+def interface(model: onnx.ModelProto) -> list[tuple[str, bytes]]:
+    return [(v.name, v.type.SerializeToString()) for v in (*model.graph.input, *model.graph.output)]
+
+
 @pytest.mark.parametrize("block", range(10))
 def test_same_numbers_and_the_bytes_that_the_report_says(block: int) -> None:
     for seed in range(block * 30, block * 30 + 30):
@@ -47,6 +51,7 @@ def test_same_numbers_and_the_bytes_that_the_report_says(block: int) -> None:
         for expected, got in zip(want, run(result.proto, feed), strict=True):
             assert got.shape == expected.shape, seed
             np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5, err_msg=str(seed))
+        assert interface(result.proto) == interface(model), seed
         after, after_bytes = transposed_bytes(result.proto)
         assert (after, after_bytes) == (result.report.transposes, result.report.bytes), seed
         assert after_bytes <= before_bytes, seed

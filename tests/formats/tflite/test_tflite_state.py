@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
-from tflite_cases_control import constant, counting, initialised, loop, running_sum, subgraph, sums, variables_inside
-from tflite_cases_recurrent import bidirectional_lstm, bidirectional_rnns, lstm, quantized_lstm, rnns, svdfs
+from tflite_cases_control import constant, counting, loop, subgraph
+from tflite_cases_plain_recurrent import bidirectional_rnns, rnns, svdfs
+from tflite_cases_recurrent import bidirectional_lstm, lstm, quantized_lstm
 from tflite_cases_tables import filled, found, texts
+from tflite_cases_variables import initialised, running_sum, sums, variables_inside
 from tflite_running import check_model, feed, interpreter, run_interpreter, session
 from tflite_writing import Net, options
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,7 +13,7 @@ from onnx import numpy_helper
 
 from relayout.formats.onnx.checking import without_weights
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 _NAMES = """
     Add And Cast Ceil Concat ConstantOfShape Div Equal Expand Floor Gather Greater Identity Less Max Min Mod Mul Neg

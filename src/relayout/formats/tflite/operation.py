@@ -17,7 +17,7 @@ from relayout.formats.tflite import activation
 from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.emission import Emission
 from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.model import MAX_RANK
+from relayout.formats.tflite.model import MAX_RANK, Quantization
 from relayout.formats.tflite.registry import Unsupported
 from relayout.formats.tflite.tensors import DTYPES, QUANTIZED_TYPES, array, dequantized
 
@@ -173,6 +173,15 @@ class Operation(Emission):
         others = [self.input(i).quantization for i in operands]
         return all(o is None for o in others) if mine is None else all(mine.equals(o) for o in others)
 
+    def reread(self, value: ir.Value, before: Quantization | None, after: Quantization | None) -> ir.Value:
+        """The real numbers that the same integers mean under other parameters."""
+        if before is None or after is None:
+            raise Unsupported("quantized and plain integers together")
+        scale, step = float(before.scale[0]), float(after.scale[0])
+        moved = (int(before.zero_point[0]) - int(after.zero_point[0])) * step
+        value = self.emit("Mul", [value, self.number(step / scale, value, "ratio")], dims(value))
+        return self.emit("Add", [value, self.number(moved, value, "offset")], dims(value))
+
     def carried(
         self,
         *operands: int,
@@ -216,9 +225,12 @@ class Operation(Emission):
         if requantized and not alike:
             return [self.real(i) for i in operands], finish
         if self.tensors.dequantize:
+            values = [self.stored(i) for i in operands]
             if alike or per_channel:
-                return [self.stored(i) for i in operands], finish
-            return [self.raw(i) for i in operands], finish_stored
+                return values, finish
+            if any(m is None or not m.equals(meanings[-1]) for m in meanings[results:]):
+                raise Unsupported("operands that are quantized differently")
+            return values, lambda value, k=0: finish(self.reread(value, meanings[-1], meanings[k]), k)
         if self.output().type in types:
             return [self.stored(i) for i in operands], finish_stored
         if not alike:

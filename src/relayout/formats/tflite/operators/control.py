@@ -68,6 +68,8 @@ class _Body:
 @operator("IF", options="IfOptions")
 def if_(op: Operation) -> None:
     """If; its branches are the subgraphs, which read their operands from outside."""
+    if op.stored(0).dtype != _BOOL:
+        raise ReadError(f"the condition is {op.stored(0).dtype}", where=op.place)
     indices = (op.options.then_subgraph_index, op.options.else_subgraph_index)
     branches(op, scalar(op, op.stored(0)), operands(op, 1), indices)
 

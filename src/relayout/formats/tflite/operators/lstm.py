@@ -21,10 +21,12 @@ from relayout.formats.tflite.operators.recurrent import (
     keep,
     named,
     one_step,
+    only_floats,
     paired,
     scan,
     sequence,
     start,
+    units_of,
     zeros,
 )
 from relayout.formats.tflite.operators.slicing import divided, joined, squeeze, unsqueeze
@@ -73,11 +75,7 @@ class Lstm:
         self.fused = op.options.fused_activation_function
         if self.fused == ActivationFunctionType.NONE:
             raise Unsupported("a cell without activation, for which the runtime reads what it never wrote")
-        op.require_rank(which.kernels[FORGET], 2)
-        units = dims(op.stored(which.kernels[FORGET]))[0]
-        if not isinstance(units, int):
-            raise ReadError("the number of units is unknown", where=op.place)
-        self.units = units
+        self.units = units_of(op, which.kernels[FORGET])
         self.coupled = not op.has(which.kernels[INPUT])
         self.normalized = bool(which.norms) and op.has(which.norms[FORGET])
         self.projected = op.has(which.projection[0])
@@ -236,6 +234,7 @@ def unidirectional_sequence_lstm(op: Operation) -> None:
 @operator("BIDIRECTIONAL_SEQUENCE_LSTM", options="BidirectionalSequenceLSTMOptions")
 def bidirectional_sequence_lstm(op: Operation) -> None:
     """LSTM forward, LSTM in reverse."""
+    only_floats(op)
     options = op.options
     ours, theirs, both = paired(op, 39, 41, time_major=options.time_major)
     forward = Lstm(op, FORWARD, auxiliary=both).over(ours)

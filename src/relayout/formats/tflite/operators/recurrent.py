@@ -153,6 +153,12 @@ def hand_over_both(op: Operation, forward: ir.Value, backward: ir.Value, *, merg
     op.result(backward, 1, perm=perm)
 
 
+def only_floats(op: Operation) -> None:
+    """Refuse a quantized operand 0, for which there is no kernel."""
+    if op.input(0).type != TensorType.FLOAT32:
+        raise Unsupported(f"an operand of {op.input(0).type.name}")
+
+
 # Networks without gates.
 
 
@@ -167,8 +173,11 @@ class _Operands:
     auxiliary: int | None = None
 
 
-def _units(op: Operation, i: int) -> int:
+def units_of(op: Operation, i: int) -> int:
+    """How many rows a matrix of weights has."""
     op.require_rank(i, 2)
+    if op.input(i).type == TensorType.UINT8:
+        raise Unsupported("weights of 8 bits without a sign")
     units = dims(op.stored(i))[0]
     if not isinstance(units, int):
         raise ReadError("the number of units is unknown", where=op.place)
@@ -177,7 +186,8 @@ def _units(op: Operation, i: int) -> int:
 
 def _rnn(op: Operation, which: _Operands, x: ir.Value, *, auxiliary: bool = False, reverse: bool = False) -> ir.Value:
     """RNN over `time batch c`, or a Scan where the activation is not one of ONNX's."""
-    fused, units = op.options.fused_activation_function, _units(op, which.kernel)
+    only_floats(op)
+    fused, units = op.options.fused_activation_function, units_of(op, which.kernel)
     time, batch, _ = dims(x)
     kernel, recurrent, bias = op.real(which.kernel), op.real(which.recurrent), op.real(which.bias)
     if auxiliary and which.auxiliary is not None:
@@ -251,7 +261,7 @@ def svdf(op: Operation) -> None:
         raise Unsupported("weights over time or a state of 8 bits")
     x, features, times = op.real(0), op.real(1), op.real(2)
     op.require_rank(0, 2)
-    filters, (_, memory), rank = _units(op, 1), dims(times), op.options.rank
+    filters, (_, memory), rank = units_of(op, 1), dims(times), op.options.rank
     if not isinstance(memory, int) or rank < 1 or filters % rank or dims(times)[0] != filters:
         raise ReadError(f"{filters} filters of rank {rank}", where=op.place)
     batch, units = dims(x)[0], filters // rank
