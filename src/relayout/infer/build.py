@@ -325,9 +325,9 @@ class _Builder:
 
     def _carry(self, site: Site, letter: str) -> bool:
         """Link a letter's factors on all operands that hold more than one element of it."""
-        holders = [port for port in site.free_ports() if letter in port.letters]
-        full = [port for port in holders if leaves(port.pieces(letter))]
-        return all(align(full[0].pieces(letter), port.pieces(letter)) for port in full[1:])
+        held = [port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes]
+        full = [pieces for pieces in held if leaves(pieces)]
+        return all(align(full[0], pieces) for pieces in full[1:])
 
 
 def _reshape(placement: Placement) -> Changes:

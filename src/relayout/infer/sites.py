@@ -174,22 +174,21 @@ class Site:
         Args:
             kinds: what is known of sites that are alike in all that decides where their axes lie.
         """
+        free = [(port, port.view.form, port.axes) for port in self.free_ports()]
         for letter in self.signature.letters:
-            holders = [port for port in self.free_ports() if letter in port.letters]
+            held = [
+                (port, [index for axis in axes[letter] for index in form[axis]])
+                for port, form, axes in free
+                if letter in axes
+            ]
             if letter in self.whole:
-                self._add(
-                    letter,
-                    0,
-                    [(port, [port.view.root.where[p] for p in leaves(port.pieces(letter))]) for port in holders],
-                )
+                self._add(letter, 0, held)
                 continue
-            full = [(port, leaves(port.pieces(letter))) for port in holders]
-            count = max(len(pieces) for _, pieces in full)
+            count = max((len(indices) for _, indices in held), default=0)
             if not count:
                 self._add(letter, 0, [])
             for k in range(count):
-                self._add(letter, k, [(port, [port.view.root.where[pieces[k]]]) for port, pieces in full if pieces])
-
+                self._add(letter, k, [(port, indices[k : k + 1]) for port, indices in held if indices])
         described: list[object] = [self.signature, *sorted(self.whole), *self.factors]
         for position, port in enumerate(self.ports):
             port.position = position

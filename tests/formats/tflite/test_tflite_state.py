@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from tflite_cases_control import constant, counting, loop, subgraph
 from tflite_cases_plain_recurrent import bidirectional_rnns, rnns, svdfs
@@ -46,15 +48,12 @@ def test_state_goes_in_and_out(number: int) -> None:
     states: dict[str, Any] = {}
     for value in model.graph.inputs:
         if "relayout.state" in value.metadata_props:
-            initial = float(value.metadata_props.get("relayout.initial", 0))
+            initial = json.loads(value.metadata_props.get("relayout.initial", "0"))
             shape = [dim for dim in value.shape or () if isinstance(dim, int)]
             assert value.name
             assert value.dtype is not None
-            states[value.name] = np.full(shape, initial, value.dtype.numpy())
+            states[value.name] = np.broadcast_to(np.array(initial, value.dtype.numpy()), shape)
     assert states
-    for name in states:
-        if number == len(STATEFUL) - 3 and name == "total":
-            states[name] = np.arange(3, dtype=np.float32)  # several numbers: the file's, not in the metadata
     details = made.get_input_details()
     names = [i.name for i in run.get_inputs() if i.name not in states]
     for _ in range(3):
@@ -199,6 +198,25 @@ def test_opset_without_16_bits() -> None:
     read(content, opset=18)
     with pytest.raises(UnsupportedError, match="needs opset 21"):
         read(content, opset=18, state="io")
+
+
+def test_recurrent_kinds_without_a_sound_kernel_are_refused() -> None:
+    def changed(net: Net, operand: int, kind: str) -> Net:
+        tensor = net.graph.tensors[net.graph.operators[0].inputs[operand]]
+        tensor.type = getattr(schema.TensorType, kind)
+        return net
+
+    wrong = [
+        (lstm(activation=0), "a cell without activation"),
+        (changed(lstm(hybrid=True), 2, "UINT8"), "without a sign"),
+        (changed(next(rnns()), 0, "INT32"), "an operand of INT32"),
+        (changed(bidirectional_lstm(), 0, "INT32"), "an operand of INT32"),
+        (changed(quantized_lstm(), 19, "INT8"), "a cell state of 8 bits"),
+        (changed(list(svdfs())[3], 4, "INT8"), "a state of 8 bits"),
+    ]
+    for net, reason in wrong:
+        with pytest.raises(UnsupportedError, match=reason):
+            read(net.bytes())
 
 
 # Tables.

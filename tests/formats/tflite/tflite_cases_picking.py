@@ -154,3 +154,21 @@ def suppressions() -> Iterator[Net]:
             outputs.append(net.output((), "int32"))
             table = options(f"NonMaxSuppressionV{version}Options")
             yield net.op(f"NON_MAX_SUPPRESSION_V{version}", operands, outputs, table)
+
+
+@cases("NON_MAX_SUPPRESSION_V5")
+def soft_suppressions() -> Iterator[Net]:
+    corners = rng().uniform(0, 1, (12, 2))
+    boxes = np.concatenate([corners, corners + rng(1).uniform(0.2, 0.5, (12, 2))], 1)
+    boxes[::3] = boxes[::3][:, [2, 3, 0, 1]]  # corners may come in either order
+    for most, limit, least, sigma in (
+        (3, 1.0, 0.0, 0.5),
+        (12, 1.0, 0.3, 0.1),
+        (12, 0.4, 0.1, 0.5),
+        (20, 0.2, 0.0, 2.0),
+    ):
+        net = Net()
+        scores, limits = net.input((12,), low=0, high=1), [net.const(v) for v in (limit, least, sigma)]
+        operands = [net.const(boxes), scores, net.const(most, "int32"), *limits]
+        outputs = [net.output((most,), "int32"), net.output((most,)), net.output((), "int32")]
+        yield net.op("NON_MAX_SUPPRESSION_V5", operands, outputs, options("NonMaxSuppressionV5Options"))

@@ -48,7 +48,8 @@ def read(
         state: what becomes of variables, of recurrent networks too, which TFLite keeps from one run to the next and
             ONNX does not. `"zero"`, the default: the interface is the file's, and every run starts from the initial
             values. `"io"`: each variable that is read is one more input, `NAME`, and what it holds in the end one
-            more output, `NAME_next`; feed zeros first, or what the input's metadata `relayout.initial` says.
+            more output, `NAME_next`. Feed first what the input's metadata `relayout.initial` says (JSON: one number,
+            or all), and zeros where it says nothing.
         custom_ops: custom operators to carry over as they are: their name in the file -> the domain to put them in.
 
     Raises:

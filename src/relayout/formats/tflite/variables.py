@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Builder, Dims, dims
 from relayout.formats.tflite.registry import Unsupported
+
+MAX_INITIAL = 4096
+"""Elements of an initial value that goes into the metadata."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +98,10 @@ class Variables:
         return made
 
 
-def uniform(value: ir.Value) -> str:
-    """The one number that a constant holds everywhere; nothing for any other value."""
-    if value.const_value is None or 0 in dims(value):
+def initial_text(value: ir.Value) -> str:
+    """A constant as JSON: the one number that it holds everywhere, or all of them if they are few; else nothing."""
+    if value.const_value is None or 0 in dims(value) or value.const_value.size > MAX_INITIAL:
         return ""
-    numbers = value.const_value.numpy().reshape(-1)
-    return str(numbers[0].item()) if (numbers == numbers[0]).all() else ""
+    numbers = value.const_value.numpy()
+    first = numbers.reshape(-1)[0]
+    return json.dumps(first.item() if np.all(numbers == first) else numbers.tolist())

@@ -268,6 +268,8 @@ def fake_quant(op: Operation) -> None:
     if not low <= 0 <= high or low == high or not 2 <= options.num_bits <= 16:
         raise ReadError(f"{options.num_bits} bits between {low} and {high}", where=op.place)
     scale = (high - low) / (last - first)
+    if not 1e-30 < scale < 1e30:
+        raise ReadError(f"steps of {scale}", where=op.place)
     zero = np.floor(np.clip(first - low / scale, first, last) + np.float32(0.5))
     low, high = (first - zero) * scale, (last - zero) * scale
     steps = two(op, "Sub", clip(op, x, float(low), float(high)), op.number(float(low), x, "low"))

@@ -6,7 +6,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.control import discard
 from relayout.formats.tflite.registry import Unsupported, operator
-from relayout.formats.tflite.variables import Handle, uniform
+from relayout.formats.tflite.variables import Handle, initial_text
 
 
 @operator("VAR_HANDLE", options="VarHandleOptions")
@@ -50,7 +50,7 @@ def assign_variable(op: Operation) -> None:
 def call_once(op: Operation) -> None:
     """The subgraph, at the beginning of each run; with `state="io"` nothing, since its work comes in as inputs.
 
-    There, an input whose initial value is one number tells it as metadata, `relayout.initial`.
+    There, an input tells its initial value as metadata, `relayout.initial`: JSON, one number where all are equal.
     """
     index, program = op.options.init_subgraph_index, op.program
     if index in program.initialised:
@@ -64,5 +64,5 @@ def call_once(op: Operation) -> None:
         if program.choices.state == "zero" and program.variables.assigned(before):
             raise Unsupported("variables that a branch or loop sets up")
         for key in program.variables.assigned(before):
-            program.variables.initial[key] = uniform(program.variables.current[key])
+            program.variables.initial[key] = initial_text(program.variables.current[key])
     discard(nodes)
