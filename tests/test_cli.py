@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+from conftest import SHARED
 from relayout import cli
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -76,7 +77,9 @@ def test_verification_that_fails_is_exit_code_1(relayout, tmp_path: Path) -> Non
 
 def test_inputs_are_read_from_files(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     np.save(tmp_path / "x.npy", np.random.default_rng(0).random((2, 24, 40, 3), np.float32))
-    ran = relayout("convert", FLOAT, tmp_path / "a.onnx", "--verify", "--input", f"image={tmp_path / 'x.npy'}", "--json")
+    ran = relayout(
+        "convert", FLOAT, tmp_path / "a.onnx", "--verify", "--input", f"image={tmp_path / 'x.npy'}", "--json"
+    )
     assert ran.code == 0, ran.err
     assert "random" not in json.dumps(json.loads(ran.out)["verification"]["inputs"])
     np.save(tmp_path / "x.npy", np.zeros((3, 3), np.float32))
@@ -137,3 +140,16 @@ def test_what_is_refused_says_why_in_one_line_and_writes_nothing(  # type: ignor
     assert "Traceback" not in ran.err + ran.out
     assert len([line for line in ran.err.splitlines() if line.startswith(("relayout:", "Error:"))]) == 1
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared models are not beside the project")
+def test_a_custom_operator_is_carried_over_when_asked(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    source = SHARED / "coral" / "posenet_mobilenet_v1_075_353_481_16_quant_decoder.tflite"
+    refused = relayout("convert", source, tmp_path / "a.onnx")
+    assert (refused.code, "PosenetDecoderOp" in refused.err) == (2, True)
+    assert not (tmp_path / "a.onnx").exists()
+    ran = relayout("convert", source, tmp_path / "a.onnx", "--custom-op", "PosenetDecoderOp=coral", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["operators"]["coral:PosenetDecoderOp"] == 1
+    unknown = relayout("convert", FLOAT, tmp_path / "b.onnx", "--signature", "nothing")
+    assert (unknown.code, "nothing" in unknown.err) == (2, True)

@@ -36,18 +36,23 @@ class _Group(click.Group):
             raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from error
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+EXAMPLES = """
+\b
+Examples:
+  relayout convert model.tflite model.onnx --verify
+  relayout convert model.tflite model.onnx --io convert --dim batch=1
+  relayout convert model.tflite model.onnx --layout x=NHWC:NCHW
+  relayout optimize in.onnx out.onnx
+  relayout explain model.tflite --what-if
+
+Exit codes: 0 done, 1 verification or check failed, 2 the input was refused.
+"""
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXAMPLES)
 @click.version_option(__version__, prog_name="relayout")
 def cli() -> None:
-    r"""The data-layout compiler for neural-network graphs.
-
-    \b
-    relayout convert model.tflite model.onnx --verify
-    relayout optimize in.onnx out.onnx
-    relayout explain model.tflite
-
-    Exit codes: 0 done, 1 verification or check failed, 2 the input was refused.
-    """
+    """The data-layout compiler for neural-network graphs."""
 
 
 def _pairs(separator: str, form: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, str]]:
@@ -86,10 +91,24 @@ _io = click.option(
     show_default=True,
     help="Inputs and outputs as in the source, or in the order that costs nothing.",
 )
-_opset = click.option(
-    "--opset", type=click.IntRange(18, 25), default=21, show_default=True, help="For a .tflite source."
-)
+_opset = click.option("--opset", type=click.IntRange(18, 23), help="For a .tflite source: 20 or 21 unless given.")
 _dequantize = click.option("--dequantize", is_flag=True, help="Make a quantized .tflite a float model.")
+_signature = click.option("--signature", metavar="NAME", help="Which signature of a .tflite (default: the first).")
+_state = click.option(
+    "--state",
+    type=click.Choice(["zero", "io"]),
+    default="zero",
+    show_default=True,
+    help="Variables of a .tflite: their initial values in every run, or inputs and outputs.",
+)
+_custom_ops = click.option(
+    "--custom-op",
+    "custom_ops",
+    multiple=True,
+    metavar="NAME=DOMAIN",
+    callback=_pairs("=", "NAME=DOMAIN"),
+    help="Carry a custom operator over as a node of a domain.",
+)
 _time_limit = click.option("--time-limit", type=float, metavar="SECONDS", help="Stop the solver and report the gap.")
 _what_if = click.option("--what-if", is_flag=True, help="Also list which single constraint costs how many bytes.")
 _plan = click.option(
@@ -119,6 +138,9 @@ _model = click.Path(dir_okay=False, path_type=Path)
 @_dims
 @_opset
 @_dequantize
+@_signature
+@_state
+@_custom_ops
 @_time_limit
 @_what_if
 @_plan
@@ -129,13 +151,7 @@ _model = click.Path(dir_okay=False, path_type=Path)
 @_json
 @_quiet
 def convert(source: Path, target: Path, verify: bool, as_json: bool, quiet: bool, **options: Any) -> None:
-    r"""Convert SOURCE (.tflite or .onnx) to the ONNX model TARGET.
-
-    \b
-    relayout convert model.tflite model.onnx --verify
-    relayout convert model.tflite model.onnx --io convert --dim batch=1
-    relayout convert model.tflite model.onnx --layout x=NHWC:NCHW
-    """
+    """Convert SOURCE (.tflite or .onnx) to the ONNX model TARGET."""
     from relayout import pipeline
 
     external, inputs, seed = options.pop("external_data"), options.pop("inputs"), options.pop("seed")
@@ -181,6 +197,9 @@ def optimize(source: Path, target: Path, verify: bool, as_json: bool, quiet: boo
 @_dims
 @_opset
 @_dequantize
+@_signature
+@_state
+@_custom_ops
 @_time_limit
 @_what_if
 @_json

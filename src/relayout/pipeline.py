@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
 Source = "str | Path | onnx.ModelProto | ir.Model"
 Io = Literal["keep", "convert"]
+State = Literal["zero", "io"]
 TFLITE = "relayout.tflite"
 """Set in `ir.Model.meta` of a model that was imported literally: its tensors are NHWC and never say so."""
-OPSET = 21
-"""The default opset of a converted .tflite: what current runtimes run, with 16- and 4-bit QuantizeLinear."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,11 @@ def convert(
     io: Io = "keep",
     layouts: Mapping[str, tuple[str, str]] | None = None,
     dims: Mapping[str, int] | None = None,
-    opset: int = OPSET,
+    opset: int | None = None,
     dequantize: bool = False,
+    signature: str | None = None,
+    state: State = "zero",
+    custom_ops: Mapping[str, str] | None = None,
     time_limit: float | None = None,
     what_if: bool = False,
 ) -> Result:
@@ -96,8 +98,12 @@ def convert(
             order that costs nothing, and says so in the report and in the model's metadata.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
         dims: dynamic dimension -> extent to fix it to.
-        opset: opset of a converted `.tflite`.
+        opset: opset of a converted `.tflite`, from 18 on; by default 20, or 21 where 16- or 4-bit integers need it.
         dequantize: make a quantized `.tflite` a float model.
+        signature: which signature of a `.tflite` to convert; by default the first.
+        state: what becomes of a `.tflite`'s variables: `zero` starts every run from their initial values, `io` makes
+            each an input and an output.
+        custom_ops: custom operator of a `.tflite` -> domain in which it is carried over as a node.
         time_limit: seconds for the solver; then the best plan is used and its gap reported.
         what_if: also find what each single constraint costs (`report.what_if`).
 
@@ -107,17 +113,18 @@ def convert(
         LayoutError: a layout does not fit its tensor.
     """
     began = perf_counter()
-    model = read(source, opset=opset, dequantize=dequantize)
+    reading = {
+        "opset": opset,
+        "dequantize": dequantize,
+        "signature": signature,
+        "state": state,
+        "custom_ops": dict(custom_ops or {}),
+    }
+    model = read(source, **reading)
     if dims:
         fix_dims(model, dims)
     read_in = perf_counter() - began
-    options = {
-        "io": io,
-        "layouts": dict(layouts or {}),
-        "dims": dict(dims or {}),
-        "opset": opset,
-        "dequantize": dequantize,
-    }
+    options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "read": reading}
     own_format = not isinstance(source, ir.Model) and TFLITE not in model.meta
     asked = io == "convert" or layouts or dims
     if asked or not own_format or (isinstance(source, str | Path) and model.meta.get("relayout.external_data")):
@@ -162,8 +169,12 @@ def explain(source: str | Path | onnx.ModelProto | ir.Model, **options: Any) -> 
     return convert(source, **options).report
 
 
-def read(source: str | Path | onnx.ModelProto | ir.Model, *, opset: int = OPSET, dequantize: bool = False) -> ir.Model:
+def read(source: str | Path | onnx.ModelProto | ir.Model, **options: Any) -> ir.Model:
     """Read a model: a `.tflite` literally, NHWC and all; an `.onnx` as it is.
+
+    Args:
+        source: a path, or a model in memory.
+        options: of `relayout.formats.tflite.read`, where the source is a `.tflite`.
 
     Raises:
         ReadError: not a model, or damaged.
@@ -178,7 +189,7 @@ def read(source: str | Path | onnx.ModelProto | ir.Model, *, opset: int = OPSET,
         if head[4:8] == b"TFL3" or path.suffix == ".tflite":
             from relayout.formats import tflite
 
-            model = tflite.read(path, opset=opset, dequantize=dequantize)
+            model = tflite.read(path, **options)
             model.meta[TFLITE] = True
             return model
     from relayout.formats.onnx import complete
@@ -225,7 +236,7 @@ def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.
         raise ReadError(f"{plan_file} cannot be read as a plan ({error})") from error
     options = planfile.options_of(data)
     try:
-        model = read(source, opset=options["opset"], dequantize=options["dequantize"])
+        model = read(source, **options["read"])
         layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
         keep, dims = options["io"] == "keep", dict(options["dims"])
     except (KeyError, TypeError, AttributeError, IndexError) as error:

@@ -6,7 +6,6 @@ from relayout.formats.tflite.enums import BUILTIN_OPERATORS
 from relayout.formats.tflite.impossible import REASONS, untranslated
 from relayout.formats.tflite.registry import entries
 
-
 EXPECTED = {
     *("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE", "STABLEHLO_CASE", "STABLEHLO_WHILE"),
 }

@@ -6,202 +6,26 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tflite_cases import rng
+from tflite_dynamic import (
+    MODELS,
+    blocks,
+    branches,
+    counted_boxes,
+    data_dependent,
+    dilated,
+    filled,
+    flatten,
+    heads,
+    left_over,
+    pyramid,
+    upward,
+)
 from tflite_running import Comparison, check_model, compare, interpreter, run_interpreter, session
-from tflite_writing import Net, Scale, options
+from tflite_writing import Net, options
 
+from relayout.errors import UnsupportedError
 from relayout.formats.tflite import read
 from relayout.formats.tflite.extents import divided, product, shifted, shrunk, times, total
-
-
-def kernel(net: Net, *shape: int) -> int:
-    return net.const(rng().normal(size=shape))
-
-
-def conv(net: Net, x: int, i: int, o: int, stride: int, padding: int = 0, window: int = 3) -> int:
-    """A convolution whose result is declared as a placeholder of open height and width."""
-    y = net.tensor((1, 1, 1, o), signature=(-1, -1, -1, o))
-    table = options("Conv2DOptions", strideH=stride, strideW=stride, padding=padding)
-    net.op("CONV_2D", [x, kernel(net, o, window, window, i), kernel(net, o)], [y], table)
-    return y
-
-
-def image(net: Net, channels: int = 3) -> int:
-    return net.input((1, 1, 1, channels), signature=(-1, -1, -1, channels), name="image")
-
-
-def shape_of(net: Net, x: int, rank: int) -> int:
-    shape = net.tensor((rank,), "int32")
-    net.op("SHAPE", [x], [shape], options("ShapeOptions", outType=2))
-    return shape
-
-
-def extent(net: Net, shape: int, axis: int) -> int:
-    """`shape[axis]`, as Keras writes it."""
-    y, bounds = net.tensor((), "int32"), [net.const([axis], "int32"), net.const([axis + 1], "int32")]
-    table = options("StridedSliceOptions", shrinkAxisMask=1)
-    net.op("STRIDED_SLICE", [shape, *bounds, net.const([1], "int32")], [y], table)
-    return y
-
-
-def pack(net: Net, *parts: int) -> int:
-    y = net.tensor((len(parts),), "int32")
-    net.op("PACK", parts, [y], options("PackOptions", valuesCount=len(parts), axis=0))
-    return y
-
-
-def flatten() -> Net:
-    """Keras' Flatten of an open batch, then a dense layer."""
-    net = Net()
-    x = net.input((1, 4, 3, 2), signature=(-1, 4, 3, 2))
-    batch = extent(net, shape_of(net, x, 4), 0)
-    y = net.tensor((1, 24), signature=(-1, 24))
-    net.op("RESHAPE", [x, pack(net, batch, net.const(24, "int32"))], [y], options("ReshapeOptions"))
-    out = net.output((1, 5), signature=(-1, 5))
-    return net.op("FULLY_CONNECTED", [y, kernel(net, 5, 24), -1], [out], options("FullyConnectedOptions"))
-
-
-def heads() -> Net:
-    """Batch and length both open: the batch stays in its place, the length is what is left."""
-    net = Net()
-    x = net.input((1, 1, 12), signature=(-1, -1, 12))
-    shape = shape_of(net, x, 3)
-    parts = [extent(net, shape, 0), extent(net, shape, 1), net.const(3, "int32"), net.const(4, "int32")]
-    y = net.output((1, 1, 3, 4), signature=(-1, -1, 3, 4))
-    return net.op("RESHAPE", [x, pack(net, *parts)], [y], options("ReshapeOptions"))
-
-
-def left_over() -> Net:
-    """Keras' Reshape((-1, 6)) of an open batch."""
-    net = Net()
-    x = net.input((1, 4, 3, 2), signature=(-1, 4, 3, 2))
-    batch = extent(net, shape_of(net, x, 4), 0)
-    target = pack(net, batch, net.const(-1, "int32"), net.const(6, "int32"))
-    y = net.output((1, 4, 6), signature=(-1, 4, 6))
-    return net.op("RESHAPE", [x, target], [y], options("ReshapeOptions"))
-
-
-def branches(padding: int) -> Net:
-    """Two branches that shrink an image alike, added."""
-    net = Net()
-    x = image(net)
-    a = conv(net, conv(net, x, 3, 4, 2, padding), 4, 4, 2, padding)
-    b = conv(net, conv(net, x, 3, 5, 2, padding), 5, 4, 2, padding)
-    y = net.output((1, 1, 1, 4), signature=(-1, -1, -1, 4))
-    return net.op("ADD", [a, b], [y], options("AddOptions"))
-
-
-def pyramid() -> Net:
-    """Down by 2, up by 2 to a computed size, joined with the image."""
-    net = Net()
-    x = image(net, 4)
-    small = conv(net, x, 4, 4, 2)
-    shape = shape_of(net, small, 4)
-    sizes = net.tensor((2,), "int32")
-    bounds = [net.const(v, "int32") for v in ([1], [3], [1])]
-    net.op("STRIDED_SLICE", [shape, *bounds], [sizes], options("StridedSliceOptions"))
-    twice = net.tensor((2,), "int32")
-    net.op("MUL", [sizes, net.const([2, 2], "int32")], [twice], options("MulOptions"))
-    y = net.output((1, 1, 1, 4), signature=(-1, -1, -1, 4))
-    return net.op("RESIZE_BILINEAR", [small, twice], [y], options("ResizeBilinearOptions", halfPixelCenters=True))
-
-
-def upward(padding: int = 0) -> Net:
-    """Keras' Conv2DTranspose of an open image: the target is computed from the operand's shape."""
-    net = Net()
-    x = image(net, 4)
-    shape, parts = shape_of(net, x, 4), []
-    for axis in (1, 2):
-        twice = net.tensor((), "int32")
-        net.op("MUL", [extent(net, shape, axis), net.const(2, "int32")], [twice], options("MulOptions"))
-        if padding:
-            more = net.tensor((), "int32")
-            net.op("ADD", [twice, net.const(1, "int32")], [more], options("AddOptions"))
-            twice = more
-        parts.append(twice)
-    target = pack(net, extent(net, shape, 0), *parts, net.const(5, "int32"))
-    y = net.output((1, 1, 1, 5), signature=(-1, -1, -1, 5))
-    table = options("TransposeConvOptions", strideH=2, strideW=2, padding=padding)
-    return net.op("TRANSPOSE_CONV", [target, kernel(net, 5, 3, 3, 4), x], [y], table, version=2)
-
-
-def pools(padding: int) -> Net:
-    net = Net()
-    table = options("Pool2DOptions", padding=padding, strideH=2, strideW=1, filterHeight=3, filterWidth=2)
-    y = net.output((1, 1, 1, 3), signature=(-1, -1, -1, 3))
-    return net.op("AVERAGE_POOL_2D", [image(net)], [y], table)
-
-
-def depthwise_int8() -> Net:
-    net, q = Net(), Scale(0.05, 3)
-    x = net.input((1, 1, 1, 3), "int8", q=q, signature=(-1, -1, -1, 3))
-    weights = net.const(rng().integers(-90, 90, (1, 3, 3, 3)), "int8", q=Scale([0.01, 0.02, 0.015], 0, 3))
-    y = net.output((1, 1, 1, 3), "int8", q=Scale(0.2, -4), signature=(-1, -1, -1, 3))
-    table = options("DepthwiseConv2DOptions", strideH=2, strideW=2, depthMultiplier=1)
-    bias = net.const([1, 2, 3], "int32", q=Scale([0.0005, 0.001, 0.00075]))
-    return net.op("DEPTHWISE_CONV_2D", [x, weights, bias], [y], table, version=3)
-
-
-def blocks() -> Net:
-    """A dilated convolution as old converters write it, with an open batch."""
-    net = Net()
-    x = net.input((1, 6, 8, 3), signature=(-1, 6, 8, 3))
-    block, none = net.const([2, 2], "int32"), net.const([[0, 0], [0, 0]], "int32")
-    a, b = net.tensor((4, 3, 4, 3), signature=(-1, 3, 4, 3)), net.tensor((4, 1, 2, 2), signature=(-1, 1, 2, 2))
-    net.op("SPACE_TO_BATCH_ND", [x, block, none], [a])
-    table = options("Conv2DOptions", strideH=1, strideW=1, padding=1)
-    net.op("CONV_2D", [a, kernel(net, 2, 3, 3, 3), kernel(net, 2)], [b], table)
-    return net.op("BATCH_TO_SPACE_ND", [b, block, none], [net.output((1, 2, 4, 2), signature=(-1, 2, 4, 2))])
-
-
-def tokens() -> Net:
-    """A dense layer over batch and length, both open."""
-    net = Net()
-    x = net.input((1, 1, 6), signature=(-1, -1, 6))
-    y = net.output((1, 1, 4), signature=(-1, -1, 4))
-    table = options("FullyConnectedOptions", keepNumDims=True, fusedActivationFunction=1)
-    return net.op("FULLY_CONNECTED", [x, kernel(net, 4, 6), kernel(net, 4)], [y], table, version=2)
-
-
-def from_the_end() -> Net:
-    net = Net()
-    x = net.input((1, 1, 5), signature=(1, -1, 5))
-    bounds = [net.const(v, "int32") for v in ([0, -3, 1], [1, 2, 2], [1, 1, 1])]
-    y = net.output((1, 2, 2), signature=(1, -1, 2))
-    return net.op("STRIDED_SLICE", [x, *bounds], [y], options("StridedSliceOptions", offset=True), version=8)
-
-
-def filled() -> Net:
-    """FILL and RANGE by computed counts."""
-    net = Net()
-    x = net.input((1, 3), signature=(-1, 3))
-    rows = extent(net, shape_of(net, x, 2), 0)
-    numbers, ones = net.tensor((1,), "int32", signature=(-1,)), net.tensor((1, 3), signature=(-1, 3))
-    net.op("RANGE", [net.const(0, "int32"), rows, net.const(1, "int32")], [numbers], options("RangeOptions"))
-    net.op("FILL", [pack(net, rows, net.const(3, "int32")), net.const(2.0)], [ones])
-    net.op("ADD", [x, ones], [net.output((1, 3), signature=(-1, 3))], options("AddOptions"))
-    net.graph.outputs.append(numbers)
-    return net
-
-
-IMAGES = ((2, 9, 12), (3, 14, 7))
-MODELS: dict[str, tuple[Callable[[], Net], list[tuple[int, ...]]]] = {
-    "flatten": (flatten, [(2, 4, 3, 2), (5, 4, 3, 2)]),
-    "heads": (heads, [(2, 5, 12), (3, 7, 12)]),
-    "left over": (left_over, [(2, 4, 3, 2), (5, 4, 3, 2)]),
-    "branches, same": (lambda: branches(0), [(*i, 3) for i in IMAGES]),
-    "branches, valid": (lambda: branches(1), [(*i, 3) for i in IMAGES]),
-    "pyramid": (pyramid, [(*i, 4) for i in IMAGES]),
-    "upward, same": (upward, [(*i, 4) for i in IMAGES]),
-    "upward, valid": (lambda: upward(1), [(*i, 4) for i in IMAGES]),
-    "pools, same": (lambda: pools(0), [(*i, 3) for i in IMAGES]),
-    "pools, valid": (lambda: pools(1), [(*i, 3) for i in IMAGES]),
-    "depthwise, int8": (depthwise_int8, [(*i, 3) for i in IMAGES]),
-    "blocks": (blocks, [(2, 6, 8, 3), (3, 6, 8, 3)]),
-    "tokens": (tokens, [(2, 5, 6), (3, 4, 6)]),
-    "from the end": (from_the_end, [(1, 4, 5), (1, 9, 5)]),
-    "filled": (filled, [(2, 3), (7, 3)]),
-}
 
 
 def check(results: list[Comparison], quantized: bool) -> None:
@@ -241,19 +65,6 @@ def test_a_computed_target_becomes_constant(build: Callable[[], Net], target: li
     assert shape.const_value.numpy().tolist() == target
 
 
-def data_dependent() -> Net:
-    """WHERE declares an extent that is only what the converter happened to see, and so does all that follows."""
-    net = Net()
-    x, where = net.input((4, 3)), net.output((3, 2), "int64")
-    picked, y = net.tensor((3,)), net.output((3, 2))
-    net.op("GREATER", [x, net.const(0.5)], [flags := net.tensor((4, 3), "bool")])
-    net.op("WHERE", [flags], [where])
-    net.op("GATHER_ND", [x, where], [picked])
-    rows = extent(net, shape_of(net, picked, 1), 0)
-    net.op("FILL", [pack(net, rows, net.const(2, "int32")), net.const(1.0)], [y])
-    return net
-
-
 def test_a_placeholder_is_no_claim() -> None:
     net = data_dependent()
     model = read(net.bytes())
@@ -266,6 +77,21 @@ def test_a_placeholder_is_no_claim() -> None:
         x = np.random.default_rng(seed).normal(size=(4, 3)).astype(np.float32)
         for a, b in zip(ours.run(None, {"t0": x}), run_interpreter(theirs, [x]), strict=True):
             assert np.array_equal(a, b)
+
+
+def test_a_number_that_depends_on_data_is_no_extent() -> None:
+    content = counted_boxes().bytes()
+    (y,) = read(content).graph.outputs
+    assert y.shape is not None
+    assert not isinstance(y.shape[0], int)
+    sizes = set()
+    for seed in range(6):
+        check(compare(content, [(0, 1), (0, 1)], seed=seed), False)
+        made = interpreter(content)
+        rng = np.random.default_rng(seed)
+        inputs = [rng.uniform(0, 1, s).astype(np.float32) for s in ((9, 4), (9,))]
+        sizes.add(run_interpreter(made, inputs)[0].shape)
+    assert len(sizes) > 1
 
 
 def test_distinct_values_have_an_open_extent() -> None:
@@ -284,6 +110,15 @@ def test_no_padding_comes_from_a_placeholder() -> None:
     assert all(a["auto_pad"].as_string() == "SAME_UPPER" and "pads" not in a for a in pads)
 
 
+def test_strides_and_dilations_of_unknown_dimensions_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="strides and dilations"):
+        read(dilated(2).bytes())
+
+
+def test_a_shape_that_nobody_reads_is_not_computed() -> None:
+    assert [n.op_type for n in read(flatten().bytes()).graph] == ["Reshape", "Gemm"]
+
+
 def test_names_of_expressions() -> None:
     assert shrunk(shrunk("h", 2), 2) == "ceil(h/4)"
     assert shifted(shifted("h", -2), 3) == "h + 1"
@@ -293,5 +128,6 @@ def test_names_of_expressions() -> None:
     assert shrunk(times("h", 2), 2) == "h"
     assert product([2, "h", 3]) == "6*h"
     assert total([2, "h", 3]) == "h + 5"
-    assert product(["h", "w"]) is None
+    assert product(["w", 2, "h"]) == "2*(h*w)"
+    assert divided(product(["w", 2, "h"]), 2) == "h*w"
     assert times("h" * 100, 2) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -9,12 +10,12 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
-from tflite_cases_control import constant, counting, loop, subgraph
+from tflite_cases_control import constant, counting, loop, nested_loops, subgraph
 from tflite_cases_plain_recurrent import bidirectional_rnns, rnns, svdfs
 from tflite_cases_recurrent import bidirectional_lstm, lstm, quantized_lstm
 from tflite_cases_tables import filled, found, texts
 from tflite_cases_variables import initialised, running_sum, sums, variables_inside
-from tflite_running import check_model, feed, interpreter, run_interpreter, session
+from tflite_running import check_model, compare, feed, interpreter, run_interpreter, session
 from tflite_writing import Net, options
 
 from relayout.errors import ReadError, RelayoutError, UnsupportedError
@@ -161,6 +162,22 @@ def test_an_operator_inside_a_body_is_counted_once() -> None:
         read(net.bytes())
     assert list(caught.value.found) == ["CUSTOM Unheard"]
     assert caught.value.found["CUSTOM Unheard"][0] == 1
+
+
+def test_a_subgraph_written_twice_shares_its_weights() -> None:
+    (net,) = nested_loops()
+    content = net.bytes()
+    model = read(content)
+    weights = [v for v in model.graph.initializers.values() if v.shape == [3, 3]]
+    assert len(weights) == 1
+    # Once more with a second loop over the same subgraphs.
+    net.graph.operators.append(copy.deepcopy(net.graph.operators[-1]))
+    net.graph.operators[-1].outputs = [net.output((), "int32"), net.output((2, 3))]
+    model = read(net.bytes())
+    assert [n.op_type for n in model.graph].count("Loop") == 2
+    assert len([v for v in model.graph.initializers.values() if v.shape == [3, 3]]) == 1
+    for result in compare(net.bytes()):
+        assert result.error <= result.tolerance(False)
 
 
 def test_a_variable_that_nothing_sets_is_refused_or_an_input() -> None:

@@ -6,7 +6,7 @@ that were written for it, the target is `(batch, 36)`, and a Reshape to the cons
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ MAX_ELEMENTS = 64
 
 MAX_STEPS = 200
 """Nodes to look at for one tensor."""
+
+_INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 
 _Known = npt.NDArray[Any]
 """An object array of numbers, names, and None where an element is not known."""
@@ -41,6 +43,20 @@ def element(value: ir.Value) -> Dim:
     return single
 
 
+def without_unread(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:
+    """The nodes but those that compute shapes which nobody reads, once a constant has taken their place."""
+    kept: list[ir.Node] = []
+    results = {id(value) for value in outputs}
+    for node in reversed(nodes):
+        of_shapes = node.op_type in _RULES and all(v.dtype in _INTEGERS for v in node.outputs)
+        if of_shapes and not any(v.uses() or id(v) in results for v in node.outputs):
+            for i in range(len(node.inputs)):
+                node.replace_input_with(i, None)
+        else:
+            kept.append(node)
+    return kept[::-1]
+
+
 class _Unknown(Exception):  # noqa: N818 - not an error: there is nothing to know
     pass
 
@@ -57,7 +73,7 @@ class _Reader:
 
     def known(self, value: ir.Value | None) -> _Known:
         self.left -= 1
-        if value is None or self.left < 0 or value.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
+        if value is None or self.left < 0 or value.dtype not in _INTEGERS:
             raise _Unknown
         if value.const_value is not None:
             if value.const_value.size > MAX_ELEMENTS:

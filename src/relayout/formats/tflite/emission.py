@@ -28,7 +28,7 @@ class Emission:
         self.builder: Builder = tensors.builder
         self.options = self._options(entry)
         self.source = f"{operator.name} {operator.place}"
-        tensors.follow(operator)
+        tensors.placeholders.follow(operator)
 
     def _options(self, entry: Entry) -> Table:
         found = self.operator.options
@@ -103,7 +103,9 @@ class Emission:
         """A scalar constant of the same type as a value."""
         if like.dtype is None:
             raise ValueError(f"{like.name} has no type")
-        return self.builder.array(self.hint(name), np.array(value, like.dtype.numpy()))
+        with np.errstate(over="ignore"):  # damaged files ask for numbers beyond the type's: infinity
+            constant = np.array(value, like.dtype.numpy())
+        return self.builder.array(self.hint(name), constant)
 
     def transpose(self, value: ir.Value, perm: Sequence[int], name: str = "") -> ir.Value:
         """A Transpose; the result is named after the value."""

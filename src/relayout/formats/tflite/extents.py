@@ -81,16 +81,18 @@ def shrunk(dim: Dim, by: int) -> Dim:
 
 
 def product(dims: Iterable[Dim]) -> Dim:
-    """How many elements a shape has, if at most one of its dimensions has a name."""
-    factor, name = 1, None
+    """How many elements a shape has; names are multiplied in alphabetical order."""
+    factor, names = 1, []
     for dim in dims:
         if isinstance(dim, int):
             factor *= dim
-        elif dim is None or name is not None:
+        elif dim is None:
             return None
         else:
-            name = dim
-    return factor if name is None else times(name, factor)
+            names.append(dim)
+    if len(names) < 2:
+        return times(names[0], factor) if names else factor
+    return times(_named("*".join(sorted(map(_closed, names)))), factor)
 
 
 def total(dims: Iterable[Dim]) -> Dim:

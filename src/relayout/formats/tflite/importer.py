@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError, RelayoutError, UnsupportedError
 from relayout.formats.tflite.builder import Builder
+from relayout.formats.tflite.contents import without_unread
 from relayout.formats.tflite.loading import load
 from relayout.formats.tflite.model import Model, Signature, Subgraph
 from relayout.formats.tflite.operators.custom import CARRIED
@@ -97,12 +98,13 @@ class _Import:
         if self.program.unsupported:
             raise UnsupportedError({k: (len(v), next(iter(v))) for k, v in self.program.unsupported.items()})
         outputs = self.graph_outputs(extra) + self.program.variables.outputs()
+        nodes = without_unread(self.builder.nodes, outputs)
         # Operands that became attributes or shapes leave their constants unread.
         used = [value for value in self.builder.initializers if value.uses()]
         graph = ir.Graph(
             [*inputs, *self.program.variables.inputs.values()],
             outputs,
-            nodes=self.builder.nodes,
+            nodes=nodes,
             initializers=used,
             opset_imports={"": self.builder.opset, **self.program.domains},
             name=name,

@@ -58,6 +58,7 @@ class Program:
         self.initialised: set[int] = set()
         self.unsupported: dict[str, dict[str, None]] = {}
         self._open: list[int] = []
+        self._constants: dict[int, dict[int, ir.Value]] = {}
         # A body may be written several times; this bounds how often damaged files make it happen.
         self._budget = 20_000 + 16 * sum(len(s.tensors) + len(s.operators) + 1 for s in model.subgraphs)
 
@@ -93,6 +94,7 @@ class Program:
         if self._budget < 0:
             raise Unsupported("subgraphs that are used too often")
         tensors = self.tensors(subgraph)
+        tensors.constants = self._constants.setdefault(index, {})
         tensors.name_all()
         for position, value in zip(subgraph.inputs, given, strict=True):
             if isinstance(value, Handle):

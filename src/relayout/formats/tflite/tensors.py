@@ -12,7 +12,8 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Builder, Dims
 from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.model import MAX_NAME, Model, Operator, Quantization, Subgraph, Tensor
+from relayout.formats.tflite.model import MAX_NAME, Model, Quantization, Subgraph, Tensor
+from relayout.formats.tflite.placeholders import Placeholders
 from relayout.formats.tflite.registry import Unsupported
 from relayout.formats.tflite.sparse import dense
 from relayout.formats.tflite.texts import texts
@@ -101,11 +102,12 @@ class Tensors:
         self.names: dict[int, str] = {}
         self.handles: dict[int, Handle] = {}
         self.tainted: set[int] = set()
+        self.constants: dict[int, ir.Value] = {}
         self._values: dict[int, ir.Value] = {}
         self._bound: set[int] = set()
         self._parameters: dict[int, tuple[ir.Value, ir.Value]] = {}
         self._symbols: dict[str, tuple[int, int]] = {}
-        self._open: set[int] = set()
+        self.placeholders = Placeholders(subgraph, self._is_open)
 
     def name_all(self) -> None:
         """Give every tensor a name: its own, made unique; an empty one becomes `tensor_<index>`."""
@@ -139,22 +141,14 @@ class Tensors:
         """The tensor's shape as the file states it."""
         return tuple(None if dim < 0 else dim for dim in tensor.signature)
 
-    def follow(self, operator: Operator) -> None:
-        """Note that an operator's results may have other extents than the file states, if its operands may.
-
-        Where an extent depends on data, converters write what they saw last: a placeholder, without a sign of it.
-        """
-        if any(index >= 0 and self._is_open(index) for index in operator.inputs):
-            self._open.update(operator.outputs)
-
     def _is_open(self, index: int) -> bool:
         value = self._values.get(index)
-        shape = value.shape if value is not None and index not in self._open else None
-        return index in self._open or (shape is not None and not all(isinstance(dim, int) for dim in shape))
+        shape = value.shape if value is not None else None
+        return shape is not None and not all(isinstance(dim, int) for dim in shape)
 
     def claimed(self, tensor: Tensor) -> Dims:
         """What of the declared shape can be relied on: a shape that names no open dimension may be a placeholder."""
-        unsure = tensor.index in self._open and -1 not in tensor.signature
+        unsure = tensor.index in self.placeholders and -1 not in tensor.signature
         return tuple(None if unsure else dim for dim in self.declared(tensor))
 
     def is_constant(self, tensor: Tensor) -> bool:
@@ -239,7 +233,10 @@ class Tensors:
 
     def _initial(self, tensor: Tensor) -> ir.Value:
         if self.is_constant(tensor):
-            return self._constant(tensor)
+            # A subgraph that is written several times shares its constants.
+            if tensor.index not in self.constants:
+                self.constants[tensor.index] = self._constant(tensor)
+            return self.constants[tensor.index]
         if tensor.is_variable:
             raise Unsupported("state that persists between runs")
         raise ReadError(f"tensor {tensor.index} is read before anything computes it", where=tensor.place)

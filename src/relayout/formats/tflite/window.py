@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from relayout.formats.tflite.builder import Dim
 from relayout.formats.tflite.extents import MAX_EXPRESSION, shifted, shrunk
+from relayout.formats.tflite.registry import Unsupported
 
 TO_FIRST = (0, 3, 1, 2)
 """`n h w c -> n c h w`; the same permutation takes a kernel from `o h w i` to `o i h w`."""
@@ -34,9 +35,16 @@ def slid(extent: Dim, window: Dim, stride: int, dilation: int, same: bool) -> Di
     return name if len(name) <= MAX_EXPRESSION else None
 
 
-def auto_pad(extents: Sequence[Dim], same: bool) -> str | None:
-    """SAME depends on the extents, so where they are known only at run time it must be left to the runtime."""
-    return "SAME_UPPER" if same and not all(isinstance(e, int) for e in extents) else None
+def auto_pad(extents: Sequence[Dim], strides: Sequence[int], dilations: Sequence[int], same: bool) -> str | None:
+    """SAME depends on the extents, so where they are known only at run time it must be left to the runtime.
+
+    It does not where the stride is 1: then the window less one element is what is added.
+    """
+    if not same or all(isinstance(e, int) or s == 1 for e, s in zip(extents, strides, strict=True)):
+        return None
+    if any(d > 1 for d in dilations):
+        raise Unsupported("SAME padding of unknown dimensions with strides and dilations")  # ONNX Runtime's limit
+    return "SAME_UPPER"
 
 
 def pads(
@@ -46,12 +54,14 @@ def pads(
 
     An odd total has its larger half at the end.
     """
-    if auto_pad(extents, same):
+    if auto_pad(extents, strides, dilations, same):
         return None
     begins, ends = [], []
     for extent, window, stride, dilation in zip(extents, windows, strides, dilations, strict=True):
         total = 0
-        if same and isinstance(extent, int) and isinstance(window, int):
+        if same and stride == 1 and isinstance(window, int):
+            total = (window - 1) * dilation
+        elif same and isinstance(extent, int) and isinstance(window, int):
             places = -(-extent // stride)
             total = max((places - 1) * stride + (window - 1) * dilation + 1 - extent, 0)
         begins.append(total // 2)

@@ -35,7 +35,7 @@ def convolved(
         "Conv",
         [x, kernel, op.bias(2)],
         permuted(op.out_dims([n, *known, o]), first),
-        auto_pad=auto_pad(spatial, same),
+        auto_pad=auto_pad(spatial, strides, dilations, same),
         pads=pads(spatial, window, strides, dilations, same),
         dilations=list(dilations),
         group=group,

@@ -25,7 +25,7 @@ def _emit(op: Operation, op_type: str, x: ir.Value, **attributes: Any) -> ir.Val
         op_type,
         [x],
         (last[0], last[3], last[1], last[2]),
-        auto_pad=auto_pad(spatial, same),
+        auto_pad=auto_pad(spatial, strides, ones, same),
         pads=pads(spatial, window, strides, ones, same),
         kernel_shape=window,
         strides=strides,

@@ -10,6 +10,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.contents import contents
 from relayout.formats.tflite.enums import MirrorPadMode
+from relayout.formats.tflite.extents import divided as quotient
 from relayout.formats.tflite.extents import shifted, total
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.registry import Unsupported, operator
@@ -75,7 +76,8 @@ def slice_(op: Operation) -> None:
     open_ = op.emit("Less", [extents, op.number(0, extents, "zero")], (rank,), ir.DataType.BOOL)
     last = op.emit("Add", [first, extents], (rank,))
     last = op.emit("Where", [open_, op.number(LAST, last, "last"), last], (rank,), ir.DataType.INT64)
-    finish(op.emit("Slice", [x, first, last], op.out_dims((None,) * rank)))
+    known = op.integers(2) if op.is_constant(2) else [-1] * rank
+    finish(op.emit("Slice", [x, first, last], op.out_dims([size if size >= 0 else None for size in known])))
 
 
 def _pads(op: Operation, rank: int) -> list[int]:
@@ -209,11 +211,14 @@ def split(op: Operation) -> None:
     (axis,) = op.integers(0, 1)
     axis = op.axis(axis, len(dims(x)))
     extent = dims(x)[axis]
-    if not isinstance(extent, int):
-        raise Unsupported("split of an unknown dimension")
-    if extent % count:
-        raise ReadError(f"{extent} is not divided by {count}", where=op.place)
-    for i, part in enumerate(divided(op, x, axis, [extent // count] * count)):
+    if isinstance(extent, int):
+        if extent % count:
+            raise ReadError(f"{extent} is not divided by {count}", where=op.place)
+        parts = divided(op, x, axis, [extent // count] * count)
+    else:
+        shape = (*dims(x)[:axis], quotient(extent, count), *dims(x)[axis + 1 :])
+        parts = op.emit_all("Split", [x], [shape] * count, axis=axis, num_outputs=count)
+    for i, part in enumerate(parts):
         finish(part, i)
 
 
