@@ -23,8 +23,8 @@ from relayout.errors import (
 )
 
 if TYPE_CHECKING:
-    from relayout.reports import Report
     from relayout.pipeline import Result, convert, explain, optimize
+    from relayout.reports import Report
     from relayout.verification import VerifyReport, verify
 
 __version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Files: TensorFlow Lite is read, ONNX is read and written. Knows nothing of rules."""

@@ -67,10 +67,10 @@ def align(first: Sequence[Piece], second: Sequence[Piece]) -> bool:
     Returns:
         False where they have no common refinement; what was split by then stays split, which only adds freedom.
     """
-    if len(first) == len(second) == 1 and first[0].children is None and second[0].children is None:
-        if first[0].extent == second[0].extent:
-            link(first[0], second[0])
-            return True
+    whole = [*first, *second]
+    if len(first) == len(second) == 1 and not any(p.children for p in whole) and first[0].extent == second[0].extent:
+        link(first[0], second[0])
+        return True
     position = 0
     while True:
         left, right = leaves(first), leaves(second)

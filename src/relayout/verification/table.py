@@ -1,4 +1,4 @@
-"""A verification report for the terminal: outputs, and where they fail the worst interior values and the place where the models part."""
+"""A verification report for the terminal: outputs; where they fail, the worst interior values and where they part."""
 
 from __future__ import annotations
 

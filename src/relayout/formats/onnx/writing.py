@@ -7,7 +7,7 @@ at a time is in memory, and never twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,9 @@ from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TE
 
 EXTERNAL = 1 << 10
 """Tensors below this size stay in the model, as others' readers expect of shapes and scalars."""
+
+RELEASE = "relayout.release"
+"""In `ir.Model.meta`: called after each large weight, so that a reader can let go of the file's pages."""
 
 CHUNK = 1 << 20
 """Bytes of a plain copy at a time."""
@@ -44,9 +47,10 @@ def write(model: ir.Model, path: str | Path, *, external_data: bool | None = Non
     target = Path(path)
     data = target.with_name(target.name + ".data")
     proto, weights = split(model)
-    plan = _Plan.of(proto, weights)
+    release = model.meta.get(RELEASE)
+    plan = _Plan.of(proto, weights, release=release)
     if external_data or (external_data is None and plan.length > LIMIT):
-        plan = _Plan.of(proto, weights, data.name)
+        plan = _Plan.of(proto, weights, data.name, release=release)
     if plan.length > LIMIT:
         raise WriteError(f"the model would be {plan.length} bytes, above protobuf's 2 GiB; allow external data")
     try:
@@ -98,9 +102,16 @@ class _Plan:
     graph: bytes
     entries: list[_Entry]
     external: bool
+    release: Callable[[], None] | None = None
 
     @classmethod
-    def of(cls, proto: onnx.ModelProto, weights: list[Weight], location: str = "") -> _Plan:
+    def of(
+        cls,
+        proto: onnx.ModelProto,
+        weights: list[Weight],
+        location: str = "",
+        release: Callable[[], None] | None = None,
+    ) -> _Plan:
         entries, end = [], 0
         for weight in weights:
             if location and weight.size >= EXTERNAL:
@@ -114,7 +125,7 @@ class _Plan:
         shell.CopyFrom(proto)
         shell.ClearField("graph")
         head, graph = (message.SerializeToString(deterministic=True) for message in (shell, proto.graph))
-        return cls(head, graph, entries, end > 0)
+        return cls(head, graph, entries, end > 0, release)
 
     @property
     def graph_length(self) -> int:
@@ -132,14 +143,14 @@ class _Plan:
             yield opening(GRAPH_INITIALIZER, entry.length)
             yield entry.header
             if entry.offset < 0:
-                yield from _measured(entry.weight)
+                yield from _measured(entry.weight, self.release)
 
     def data(self) -> Iterator[bytes | memoryview]:
         end = 0
         for entry in self.entries:
             if entry.offset >= 0:
                 yield bytes(entry.offset - end)
-                yield from _measured(entry.weight)
+                yield from _measured(entry.weight, self.release)
                 end = entry.offset + entry.weight.size
 
 
@@ -158,7 +169,7 @@ def _external_entry(weight: Weight, location: str, offset: int) -> _Entry:
     return _Entry(weight, header.SerializeToString(deterministic=True), 0, offset)
 
 
-def _measured(weight: Weight) -> Iterator[bytes | memoryview]:
+def _measured(weight: Weight, release: Callable[[], None] | None) -> Iterator[bytes | memoryview]:
     """The weight's data; WriteError if it is not as long as the lengths before it say."""
     if weight.is_string:
         return
@@ -168,3 +179,5 @@ def _measured(weight: Weight) -> Iterator[bytes | memoryview]:
         yield chunk
     if length != weight.size:
         raise WriteError(wrong_length(weight, length))
+    if release is not None and length > CHUNK:
+        release()

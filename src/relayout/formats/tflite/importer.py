@@ -7,6 +7,7 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -14,7 +15,7 @@ import onnx_ir as ir
 from relayout.errors import ReadError, RelayoutError, UnsupportedError
 from relayout.formats.tflite.builder import Builder
 from relayout.formats.tflite.contents import without_unread
-from relayout.formats.tflite.loading import load
+from relayout.formats.tflite.loading import load, opened, release
 from relayout.formats.tflite.model import Model, Signature, Subgraph
 from relayout.formats.tflite.operators.custom import CARRIED
 from relayout.formats.tflite.program import Choices, Program, State
@@ -59,16 +60,18 @@ def read(
     """
     if opset is not None and opset not in IR_VERSIONS:
         raise RelayoutError(f"opset {opset} cannot be written; choose {min(IR_VERSIONS)} to {max(IR_VERSIONS)}")
-    data = source if isinstance(source, bytes) else Path(source)
+    data = opened(source if isinstance(source, bytes) else Path(source))
     model = load(data)
     opset = sufficient_opset(model, dequantize=dequantize) if opset is None else opset
     if state not in ("zero", "io"):
         raise RelayoutError(f"there is no state {state!r}; choose 'zero' or 'io'")
     chosen = _signature(model, signature)
     subgraph = model.subgraphs[chosen.subgraph if chosen else 0]
-    stem = "main" if isinstance(data, bytes) else data.stem
+    stem = "main" if isinstance(source, bytes) else Path(source).stem
     program = Program(model, Builder(opset), Choices(dequantize, state, custom_ops or {}), _entry)
-    return _Import(program, subgraph, chosen).run(subgraph.name or stem)
+    result = _Import(program, subgraph, chosen).run(subgraph.name or stem)
+    result.meta["relayout.release"] = partial(release, data)
+    return result
 
 
 def _signature(model: Model, key: str | None) -> Signature | None:

@@ -37,14 +37,22 @@ _QUANTIZED_RANGE = {
 }
 
 
-def load(source: Path | bytes) -> Model:
+def load(source: Path | bytes | memoryview) -> Model:
     """Read and check a file or its bytes; constants stay views into it.
 
     Raises:
         ReadError: the bytes are not a sound TFLite model.
     """
-    data = memoryview(source) if isinstance(source, bytes) else _map(source)
-    return _Checker(data).model()
+    return _Checker(opened(source)).model()
+
+
+def opened(source: Path | bytes | memoryview) -> memoryview:
+    """The bytes of a file, mapped.
+
+    Raises:
+        ReadError: it cannot be opened, or is empty.
+    """
+    return _map(source) if isinstance(source, Path) else memoryview(source)
 
 
 def _map(path: Path) -> memoryview:
@@ -54,6 +62,13 @@ def _map(path: Path) -> memoryview:
     except (OSError, ValueError) as error:
         # mmap calls an empty file a ValueError.
         raise ReadError(f"cannot read {path}: {error}", where=str(path)) from None
+
+
+def release(data: memoryview) -> None:
+    """Let go of the pages of a mapped file that were read: they are read again where they are needed again."""
+    mapped, advice = data.obj, getattr(mmap, "MADV_DONTNEED", None)
+    if isinstance(mapped, mmap.mmap) and advice is not None:
+        mapped.madvise(advice)
 
 
 class _Checker:
