@@ -15,6 +15,7 @@ from relayout import __version__
 from relayout.errors import RelayoutError
 
 if TYPE_CHECKING:
+    from relayout.pipeline import Result
     from relayout.reports import Report
     from relayout.verification import VerifyReport
 
@@ -132,7 +133,6 @@ _model = click.Path(dir_okay=False, path_type=Path)
 @cli.command()
 @click.argument("source", type=_model)
 @click.argument("target", type=_model)
-@click.option("--to", type=click.Choice(["NCHW"], case_sensitive=False), help="Layout of the result (ONNX's own).")
 @_io
 @_layouts
 @_dims
@@ -154,14 +154,7 @@ def convert(source: Path, target: Path, verify: bool, as_json: bool, quiet: bool
     """Convert SOURCE (.tflite or .onnx) to the ONNX model TARGET."""
     from relayout import pipeline
 
-    external, inputs, seed = options.pop("external_data"), options.pop("inputs"), options.pop("seed")
-    options.pop("to")
-    plan_file = options.pop("plan_file")
-    with _stage("converting", quiet or as_json):
-        result = pipeline.convert(source, **_converted(options))
-        result.save(target, external_data=external)
-        _write_plan(result.plan, plan_file)
-    _finish(result.report, source, target, verify, inputs, seed, as_json, quiet)
+    _write("converting", pipeline.convert, source, target, verify, as_json, quiet, options)
 
 
 @cli.command()
@@ -181,13 +174,7 @@ def optimize(source: Path, target: Path, verify: bool, as_json: bool, quiet: boo
     """The fewest transposed bytes for the ONNX model SOURCE, interface and meaning kept."""
     from relayout import pipeline
 
-    external, inputs, seed = options.pop("external_data"), options.pop("inputs"), options.pop("seed")
-    plan_file = options.pop("plan_file")
-    with _stage("optimizing", quiet or as_json):
-        result = pipeline.optimize(source, **_converted(options))
-        result.save(target, external_data=external)
-        _write_plan(result.plan, plan_file)
-    _finish(result.report, source, target, verify, inputs, seed, as_json, quiet)
+    _write("optimizing", pipeline.optimize, source, target, verify, as_json, quiet, options)
 
 
 @cli.command()
@@ -282,9 +269,25 @@ def _converted(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _write_plan(plan: dict[str, Any], path: Path | None) -> None:
-    if path is not None:
-        path.write_text(json.dumps(plan, separators=(",", ":")), encoding="utf-8")
+def _write(
+    stage: str,
+    verb: Callable[..., Result],
+    source: Path,
+    target: Path,
+    verify: bool,
+    as_json: bool,
+    quiet: bool,
+    options: dict[str, Any],
+) -> None:
+    """Run a verb that gives a model, write it, and say what was done."""
+    external, plan_file = options.pop("external_data"), options.pop("plan_file")
+    inputs, seed = options.pop("inputs"), options.pop("seed")
+    with _stage(stage, quiet or as_json):
+        result = verb(source, **_converted(options))
+        result.save(target, external_data=external)
+        if plan_file is not None:
+            plan_file.write_text(json.dumps(result.plan, separators=(",", ":")), encoding="utf-8")
+    _finish(result.report, source, target, verify, inputs, seed, as_json, quiet)
 
 
 def _finish(
