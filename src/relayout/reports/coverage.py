@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
+from relayout.formats.tflite.impossible import untranslated
 from relayout.formats.tflite.registry import entries
 from relayout.rules import registry
 
+Tables = dict[str, list[dict[str, str]]]
+"""Table -> rows; every row of a table has the same columns."""
 
-class Tables(TypedDict):
-    """The two tables of `relayout ops`."""
-
-    onnx: list[dict[str, str]]
-    tflite: list[dict[str, str]]
+TITLES = {
+    "onnx": "ONNX operators with a layout rule",
+    "tflite": "TensorFlow Lite operators that are read",
+    "tflite_refused": "TensorFlow Lite operators that are not",
+}
 
 
 def tables() -> Tables:
-    """ONNX operators with their class and signature; TensorFlow Lite operators with what they become."""
-    onnx = [
-        {"operator": f"{rule.domain}:{name}" if rule.domain else name, "class": rule.kind, "signature": rule.line}
-        for (_, name), rule in registry().items()
-    ]
-    tflite = [
-        {"operator": name, "becomes": line}
-        for name, line in ((entry.name, entry.summary) for entry in entries().values())
-    ]
-    return {"onnx": onnx, "tflite": tflite}
+    """ONNX operators with class and signature; TensorFlow Lite operators with what they become, or why they do not."""
+    return {
+        "onnx": [
+            {"operator": f"{rule.domain}:{name}" if rule.domain else name, "class": rule.kind, "signature": rule.line}
+            for (_, name), rule in registry().items()
+        ],
+        "tflite": [{"operator": entry.name, "becomes": entry.summary} for entry in entries().values()],
+        "tflite_refused": [{"operator": name, "reason": reason} for name, reason in untranslated().items()],
+    }
 
 
 def show(found: Tables) -> None:
-    """Print both tables."""
+    """Print the tables."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
-    for title, rows in (
-        ("ONNX operators with a layout rule", found["onnx"]),
-        ("TensorFlow Lite operators", found["tflite"]),
-    ):
-        table = Table(*rows[0], title=f"{title}: {len(rows)}", box=None, title_justify="left", pad_edge=False)
+    for name, rows in found.items():
+        title = f"{TITLES[name]}: {len(rows)}"
+        table = Table(*(rows[0] if rows else ()), title=title, box=None, title_justify="left", pad_edge=False)
         for row in rows:
             table.add_row(*row.values())
         console.print(table)
