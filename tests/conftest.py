@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -14,3 +18,28 @@ SHARED = Path(__file__).parents[2] / "shared" / "models" / "tflite"
 def shared_models(*folders: str) -> list[Path]:
     """The models of some folders, in order; none where they are absent."""
     return [path for folder in folders for path in sorted((SHARED / folder).glob("*.tflite"))]
+
+
+HELD = (1, 31)
+"""The ONNX Runtime that the tests are held to. An older one (the last for Python 3.10 is 1.23) lacks some kernels."""
+OLDER = tuple(map(int, version("onnxruntime").split(".")[:2])) < HELD
+
+LACKS = ("NOT_IMPLEMENTED", "opset", "Opset", "IR version", "ValidateNoTransposeReduce", "is not a registered function")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Skip, and say so, what an ONNX Runtime older than the one that the tests are held to cannot run."""
+    try:
+        return (yield)
+    except Exception as error:
+        import onnxruntime
+
+        version = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
+        if (
+            version < HELD
+            and type(error).__module__.startswith("onnxruntime")
+            and any(word in str(error) for word in LACKS)
+        ):
+            pytest.skip(f"ONNX Runtime {onnxruntime.__version__} lacks it: {str(error).splitlines()[0][:120]}")
+        raise
