@@ -118,3 +118,14 @@ def test_equal_input_gives_equal_bytes_in_two_processes(tmp_path: Path) -> None:
             [sys.executable, "-c", code], check=True, env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
         )
     assert (tmp_path / "0.onnx").read_bytes() == (tmp_path / "12345.onnx").read_bytes()
+
+
+def test_what_an_exporter_returns_is_taken_directly() -> None:
+    class Program:
+        """Like torch's ONNXProgram: it holds an onnx-ir model."""
+
+        model = ir.from_proto(wasteful())
+
+    result = relayout.optimize(Program())  # type: ignore[arg-type]
+    assert [node.op_type for node in result.proto.graph.node] == ["Relu", "Conv"]
+    assert [node.op_type for node in Program.model.graph] == ["Transpose", "Relu", "Transpose", "Conv"]

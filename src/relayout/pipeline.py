@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import onnx
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, ReadError
@@ -20,10 +21,6 @@ from relayout.infer.planfile import Checked
 from relayout.reports import Report, operators, report
 from relayout.rewrite import apply
 
-if TYPE_CHECKING:
-    import onnx
-
-Source = "str | Path | onnx.ModelProto | ir.Model"
 Io = Literal["keep", "convert"]
 State = Literal["zero", "io"]
 TFLITE = "relayout.tflite"
@@ -93,7 +90,8 @@ def convert(
     """Convert a model to ONNX with the fewest transposed bytes.
 
     Args:
-        source: a path to a `.tflite` or `.onnx` file, or an ONNX model in memory (which is not changed).
+        source: a path to a `.tflite` or `.onnx` file, or an ONNX model in memory (which is not changed): protobuf,
+            onnx-ir's, or what `torch.onnx.export(…, dynamo=True)` returns.
         io: `keep` leaves names, types, shapes and stored orders of inputs and outputs; `convert` stores each in the
             order that costs nothing, and says so in the report and in the model's metadata.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
@@ -125,7 +123,7 @@ def convert(
         fix_dims(model, dims)
     read_in = perf_counter() - began
     options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "read": reading}
-    own_format = not isinstance(source, ir.Model) and TFLITE not in model.meta
+    own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
     asked = io == "convert" or layouts or dims
     if asked or not own_format or (isinstance(source, str | Path) and model.meta.get("relayout.external_data")):
         original = None
@@ -192,6 +190,9 @@ def read(source: str | Path | onnx.ModelProto | ir.Model, **options: Any) -> ir.
             model = tflite.read(path, **options)
             model.meta[TFLITE] = True
             return model
+    exported = getattr(source, "model", None)
+    if isinstance(exported, ir.Model):  # what torch.onnx.export(…, dynamo=True) returns
+        source = exported
     from relayout.formats.onnx import complete
     from relayout.formats.onnx import read as read_onnx
 
