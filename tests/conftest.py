@@ -33,13 +33,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     try:
         return (yield)
     except Exception as error:
-        import onnxruntime
-
-        version = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
-        if (
-            version < HELD
-            and type(error).__module__.startswith("onnxruntime")
-            and any(word in str(error) for word in LACKS)
-        ):
-            pytest.skip(f"ONNX Runtime {onnxruntime.__version__} lacks it: {str(error).splitlines()[0][:120]}")
+        from_it = type(error).__module__.startswith("onnxruntime")
+        if OLDER and from_it and any(word in str(error) for word in LACKS):
+            pytest.skip(f"ONNX Runtime {version('onnxruntime')} lacks it: {str(error).splitlines()[0][:120]}")
         raise
