@@ -123,6 +123,7 @@ def test_layouts_and_dims(relayout, tmp_path: Path) -> None:  # type: ignore[no-
         (("convert", FLOAT, "out.onnx", "--dim", "batch=x"), "number"),
         (("convert", FLOAT, "out.onnx", "--dim", "batch=2"), "no dimension of that name"),
         (("convert", FLOAT, "missing/out.onnx"), "missing"),
+        (("convert", FLOAT, "out.onnx", "--plan", "missing/plan.json"), "missing"),
         (("convert", FLOAT, "out.onnx", "--opset", "3"), "opset"),
         (("convrt", FLOAT, "out.onnx"), "Did you mean"),
         (("verify", FLOAT, "nothing.onnx"), "nothing.onnx"),

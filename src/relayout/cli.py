@@ -284,9 +284,10 @@ def _write(
     inputs, seed = options.pop("inputs"), options.pop("seed")
     with _stage(stage, quiet or as_json):
         result = verb(source, **_converted(options))
-        result.save(target, external_data=external)
+        # The plan first: where it cannot be written, no model is.
         if plan_file is not None:
             plan_file.write_text(json.dumps(result.plan, separators=(",", ":")), encoding="utf-8")
+        result.save(target, external_data=external)
     _finish(result.report, source, target, verify, inputs, seed, as_json, quiet)
 
 

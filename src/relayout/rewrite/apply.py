@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from relayout.infer import Form, Label, Plan, Port, Root, Site, order_of, placed
 from relayout.infer.captures import nested
+from relayout.layout import Extent
 from relayout.rewrite.storage import Names, Storage
 from relayout.rules import Changes, Placement
 
@@ -274,13 +275,12 @@ def forms(plan: Plan) -> dict[Port, Form]:
 
 
 def _placement(site: Site, label: Label, node: ir.Node) -> Placement:
-    inputs = [None] * len(node.inputs)
-    outputs = [None] * len(node.outputs)
-    dims: dict[bool, list[tuple[tuple[str, object], ...] | None]] = {False: list(inputs), True: list(outputs)}
+    inputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(node.inputs)
+    outputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(node.outputs)
     for port in site.ports:
         if not port.pinned and port.slot >= 0:
-            dims[port.output][port.slot] = placed(site, label, port).dims
-    return Placement(tuple(dims[False]), tuple(dims[True]))  # type: ignore[arg-type]
+            (outputs if port.output else inputs)[port.slot] = placed(site, label, port).dims
+    return Placement(tuple(inputs), tuple(outputs))
 
 
 def _nested_uses(node: ir.Node | None) -> list[tuple[ir.Node, int, ir.Value]]:
