@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,8 @@ from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
 from relayout.reports import Report, operators, report
-from relayout.rewrite import apply
+from relayout.rewrite import apply, inline_functions
+from relayout.targets import LayoutFor, Target, Wishes
 
 Io = Literal["keep", "convert"]
 State = Literal["zero", "io"]
@@ -84,10 +85,16 @@ def convert(
     signature: str | None = None,
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
+    to: str | None = None,
+    target: str | Target | None = None,
+    desired_layouts: Mapping[str, Sequence[str] | str] | None = None,
+    node_layouts: Mapping[str, Sequence[str] | str] | None = None,
+    layout_for: LayoutFor | None = None,
+    inline: bool = False,
     time_limit: float | None = None,
     what_if: bool = False,
 ) -> Result:
-    """Convert a model to ONNX with the fewest transposed bytes.
+    """Convert a model to ONNX, or its operators to other layouts, with the fewest transposed bytes.
 
     Args:
         source: a path to a `.tflite` or `.onnx` file, or an ONNX model in memory (which is not changed): protobuf,
@@ -102,15 +109,23 @@ def convert(
         state: what becomes of a `.tflite`'s variables: `zero` starts every run from their initial values, `io` makes
             each an input and an output.
         custom_ops: custom operator of a `.tflite` -> domain in which it is carried over as a node.
+        to: the layout of all layout-sensitive operators: `NHWC`, `NCHW`, `NCHW16c`; other ranks follow.
+        target: a backend (`relayout targets`): what it claims runs in layouts that it has.
+        desired_layouts: operator -> layout of its images, or of images and kernel: `{"Conv": ["NHWC", "OHWI"]}`;
+            `default` lets the target choose.
+        node_layouts: the same by a node's name, or that of its first output.
+        layout_for: the same by a function of the node, which answers None for no wish.
+        inline: write operators in other layouts as standard operators between Transposes, not as functions.
         time_limit: seconds for the solver; then the best plan is used and its gap reported.
         what_if: also find what each single constraint costs (`report.what_if`).
 
     Raises:
         ReadError: the file is not a model, or is damaged.
         UnsupportedError: operators that cannot be converted, all of them.
-        LayoutError: a layout does not fit its tensor.
+        LayoutError: a layout does not fit its tensor, or a target is not known.
     """
     began = perf_counter()
+    wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
     reading = {
         "opset": opset,
         "dequantize": dequantize,
@@ -124,12 +139,15 @@ def convert(
     read_in = perf_counter() - began
     options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "read": reading}
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
-    asked = io == "convert" or layouts or dims
+    asked = io == "convert" or layouts or dims or wishes
     if asked or not own_format or (isinstance(source, str | Path) and model.meta.get("relayout.external_data")):
         original = None
     else:
         original = Path(source) if isinstance(source, str | Path) else source
-    return _relayout(model, options, time_limit, what_if, {"read": read_in}, original)
+    result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original)
+    if inline:
+        inline_functions(result.model)
+    return result
 
 
 def optimize(
@@ -240,16 +258,19 @@ def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.
         model = read(source, **options["read"])
         layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
         keep, dims = options["io"] == "keep", dict(options["dims"])
+        wishes = Wishes.of(**options["wishes"])
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
     if dims:
         fix_dims(model, dims)
-    return planfile.check(data, build(model, keep_interface=keep, layouts=layouts))
+    choose = wishes if wishes else None
+    return planfile.check(data, build(model, keep_interface=keep, layouts=layouts, choose=choose))
 
 
 def _relayout(
     model: ir.Model,
     options: dict[str, Any],
+    wishes: Wishes,
     time_limit: float | None,
     what_if: bool,
     seconds: dict[str, float],
@@ -257,10 +278,11 @@ def _relayout(
 ) -> Result:
     with _collector_paused():
         began = perf_counter()
-        sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"])
+        choose = wishes if wishes else None
+        sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"], choose=choose)
         decided = plan(sites, time_limit=time_limit)
         found = report(decided, image_axes=TFLITE in model.meta, relaxed=relax(decided) if what_if else [])
-        written = planfile.to_json(decided, options)
+        written = planfile.to_json(decided, options | {"wishes": wishes.to_json()})
         seconds["plan"] = perf_counter() - began
         if original is not None and (decided.size, len(decided.crossings)) == (
             decided.source_size,

@@ -14,6 +14,8 @@ from itertools import groupby
 from relayout.infer.build import Sites
 from relayout.infer.sites import Form, Order, Placed, Port, Root, Site, order_of
 from relayout.layout import Extent, product
+from relayout.rules import Placement
+from relayout.rules.signature import Part, part_of
 
 CAP = 24
 """The most labels a site may have; what is dropped is said in the report."""
@@ -72,11 +74,23 @@ def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]
     if label.variant >= 0:
         variant = signature.variants[label.variant]
         stored = (variant.outputs if port.output else variant.inputs)[0 if site.node is None else port.slot]
-        for letter in dict.fromkeys(stored or ()):
-            yield letter, [factor for factor in label.order if site.factors[factor][0] == letter]
+        for part in map(part_of, dict.fromkeys(stored or ())):
+            held = [factor for factor in label.order if site.factors[factor][0] == part.letter]
+            yield part.letter, _tiled(held, part, port) if part.tile else held
         return
     for letter, run in groupby(label.order, key=lambda factor: site.factors[factor][0]):
         yield letter, list(run)
+
+
+def _tiled(held: list[int], part: Part, port: Port) -> list[int]:
+    """Of the factors of an axis in tiles, those of the tile, or the others; they keep the source's order."""
+    held = sorted(held)
+    size, first = 1, len(held)
+    while size < part.tile and first:
+        first -= 1
+        for leaf in port.factors.get(held[first], ()):
+            size *= port.view.root.factors[leaf].extent.number
+    return held[first:] if part.inner else held[:first]
 
 
 class _Search:
@@ -149,6 +163,17 @@ class _Search:
         found = [repaired(site, _slotted(base, wanted)) for base in bases]
         found += [repaired(site, _slotted(base, late), late=True) for base in bases]
         return [Label(order) for order in dict.fromkeys(found)]
+
+
+def placement(site: Site, label: Label) -> Placement:
+    """Where the axes of a node's operands lie under a label."""
+    assert site.node is not None
+    inputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(site.node.inputs)
+    outputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(site.node.outputs)
+    for port in site.ports:
+        if not port.pinned and port.slot >= 0:
+            (outputs if port.output else inputs)[port.slot] = placed(site, label, port).dims
+    return Placement(tuple(inputs), tuple(outputs))
 
 
 def candidates(sites: Sites) -> Candidates:

@@ -1,5 +1,6 @@
-"""Choice -> graph: attributes, constants, Transposes."""
+"""Plan -> graph."""
 
 from relayout.rewrite.apply import apply
+from relayout.rewrite.functions import inline_functions
 
-__all__ = ["apply"]
+__all__ = ["apply", "inline_functions"]

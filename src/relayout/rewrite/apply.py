@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
-from relayout.infer import Form, Label, Plan, Port, Root, Site, order_of, placed
+from relayout.infer import Form, Plan, Port, Root, Site, order_of, placed, placement
 from relayout.infer.captures import nested
-from relayout.layout import Extent
+from relayout.rewrite.functions import add_function, drop_unused_functions
 from relayout.rewrite.storage import Names, Storage
-from relayout.rules import Changes, Placement
+from relayout.rules import Attribute, Changes
 
 
 def apply(model: ir.Model, plan: Plan) -> ir.Model:
@@ -56,6 +57,7 @@ class _Rewrite:
         for site in self.plan.sites.sites:
             getattr(self, f"_{site.kind}")(site)
         self._put_together()
+        drop_unused_functions(self.model)
         return self.model
 
     def _claim_names(self) -> None:
@@ -161,8 +163,9 @@ class _Rewrite:
                 self._read(site, port)
         changes = Changes()
         if not site.carried and any(self.forms[port] != port.view.form for port in site.ports):
-            changes = site.signature.changes(_placement(site, self.labels[site], node))
+            changes = site.signature.changes(placement(site, self.labels[site]))
         self._change(site.graph, node, changes)
+        self._write_as(site, node)
         self.storage.nodes[site.graph].append(node)
         for port in site.carried or site.ports:
             if port.output and port.body < 0:
@@ -171,6 +174,19 @@ class _Rewrite:
                     self.storage.put(port.view.root, self.forms[port], value)
                 else:
                     self._give(port)
+
+    def _write_as(self, site: Site, node: ir.Node) -> None:
+        """Write a node as the variant that was chosen asks for: another operator, or a call of a function."""
+        label = self.labels[site]
+        written = site.signature.variants[label.variant].written if label.variant >= 0 else None
+        if written is None:
+            return
+        node.domain, node.op_type = written.domain, written.op_type
+        self._set(node, written.attributes)
+        if written.body is not None:
+            add_function(self.model, node, site.signature.variants[label.variant])
+        elif written.domain:
+            self.model.opset_imports.setdefault(written.domain, 1)
 
     def _result(self, graph: ir.Graph, port: Port, original: Ended) -> ir.Value:
         """The value that a graph gives as an output: its own, and given once."""
@@ -208,11 +224,15 @@ class _Rewrite:
             self.storage.describe(value, root, form)
         self.storage.put(root, form, value)
 
-    def _change(self, graph: ir.Graph, node: ir.Node, changes: Changes) -> None:
-        for name, attribute in changes.attributes.items():
+    @staticmethod
+    def _set(node: ir.Node, attributes: Mapping[str, Attribute | None]) -> None:
+        for name, attribute in attributes.items():
             node.attributes.pop(name, None)
             if attribute is not None:
                 node.attributes.add(ir.convenience.convert_attribute(name, attribute))
+
+    def _change(self, graph: ir.Graph, node: ir.Node, changes: Changes) -> None:
+        self._set(node, changes.attributes)
         if changes.op_type is not None:
             node.op_type = changes.op_type
         for slot, array in changes.inputs.items():
@@ -272,15 +292,6 @@ def forms(plan: Plan) -> dict[Port, Form]:
                 chosen[result] = form
                 chosen[source] = tuple(tuple(source.factors[owner[leaf]][0] for leaf in dim) for dim in form)
     return chosen
-
-
-def _placement(site: Site, label: Label, node: ir.Node) -> Placement:
-    inputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(node.inputs)
-    outputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(node.outputs)
-    for port in site.ports:
-        if not port.pinned and port.slot >= 0:
-            (outputs if port.output else inputs)[port.slot] = placed(site, label, port).dims
-    return Placement(tuple(inputs), tuple(outputs))
 
 
 def _nested_uses(node: ir.Node | None) -> list[tuple[ir.Node, int, ir.Value]]:

@@ -17,6 +17,7 @@ from relayout.infer import Form, Order, Root, Sites, order_of
 from relayout.layout import Extent, product
 from relayout.layout.holds import Holds
 from relayout.layout.perm import between
+from relayout.rewrite.origins import origins
 
 TAGS = {
     (0, 3, 1, 2): "nchw",
@@ -66,10 +67,7 @@ class Storage:
 
     def __post_init__(self) -> None:
         # The source's names, before its values are given others.
-        self.sources = {
-            root: [(value.name, self.sites.views[value].form) for value in values if value.name]
-            for root, values in self.sites.originals.items()
-        }
+        self.sources = {root: origins(self.sites, root) for root in self.sites.originals}
 
     def put(self, root: Root, form: Form, value: ir.Value) -> None:
         """Say that `value` holds `root` in `form`; the first form of a root is its producer's."""
@@ -108,7 +106,9 @@ class Storage:
             return ir.Tensor(np.ascontiguousarray(array), dtype=tensor.dtype, shape=ir.Shape(shape))
 
         lazy = ir.LazyTensor(relaid, tensor.dtype, ir.Shape(shape))
-        return self._register(root.graph, self.name(root, form), lazy, shape)
+        value = self._register(root.graph, self.name(root, form), lazy, shape)
+        self.describe(value, root, form)
+        return value
 
     def _register(self, graph: ir.Graph, name: str, tensor: ir.TensorProtocol, shape: Sequence[int]) -> ir.Value:
         name = self.names.unique(name)
