@@ -1,5 +1,6 @@
 """Choice -> graph: attributes, constants, Transposes."""
 
 from relayout.rewrite.apply import apply
+from relayout.rewrite.renaming import rename
 
-__all__ = ["apply"]
+__all__ = ["apply", "rename"]

@@ -6,7 +6,7 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import onnx_ir as ir
 from relayout.errors import ReadError, RelayoutError, UnsupportedError
 from relayout.formats.tflite.builder import Builder
 from relayout.formats.tflite.contents import without_unread
+from relayout.formats.tflite.cutting import cut
 from relayout.formats.tflite.loading import load, opened, release
 from relayout.formats.tflite.model import Model, Signature, Subgraph
 from relayout.formats.tflite.operators.custom import CARRIED
@@ -34,6 +35,8 @@ def read(
     signature: str | None = None,
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> ir.Model:
     """Read a TFLite model as an ONNX model that computes the same.
 
@@ -53,10 +56,13 @@ def read(
             more output, `NAME_next`. Feed first what the input's metadata `relayout.initial` says (JSON: one number,
             or all), and zeros where it says nothing.
         custom_ops: custom operators to carry over as they are: their name in the file -> the domain to put them in.
+        inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
+        outputs: read only what these tensors are computed from; what lies outside is not translated at all.
 
     Raises:
         ReadError: the file is no TFLite model, or is damaged.
         UnsupportedError: operators without a translation: all of them, counted.
+        NamesError: `inputs` or `outputs` name what cannot be an end of a part.
     """
     if opset is not None and opset not in IR_VERSIONS:
         raise RelayoutError(f"opset {opset} cannot be written; choose {min(IR_VERSIONS)} to {max(IR_VERSIONS)}")
@@ -66,7 +72,8 @@ def read(
     if state not in ("zero", "io"):
         raise RelayoutError(f"there is no state {state!r}; choose 'zero' or 'io'")
     chosen = _signature(model, signature)
-    subgraph = model.subgraphs[chosen.subgraph if chosen else 0]
+    index = chosen.subgraph if chosen else 0
+    subgraph = cut(model, index, chosen, inputs, outputs) if inputs or outputs else model.subgraphs[index]
     stem = "main" if isinstance(source, bytes) else Path(source).stem
     program = Program(model, Builder(opset), Choices(dequantize, state, custom_ops or {}), _entry)
     result = _Import(program, subgraph, chosen).run(subgraph.name or stem)
