@@ -304,6 +304,7 @@ def _relayout(
         sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"])
         decided = plan(sites, time_limit=time_limit)
         found = report(decided, image_axes=TFLITE in model.meta, relaxed=relax(decided) if what_if else [])
+        found = replace(found, notes=(*found.notes, *model.meta.get("relayout.notes", ())))
         written = planfile.to_json(decided, options)
         seconds["plan"] = perf_counter() - began
         if original is not None and (decided.size, len(decided.crossings)) == (

@@ -17,11 +17,15 @@ from relayout.formats.tflite.builder import Builder
 from relayout.formats.tflite.contents import without_unread
 from relayout.formats.tflite.cutting import cut
 from relayout.formats.tflite.loading import load, opened, release
+from relayout.formats.tflite.metadata import Metadata, metadata
 from relayout.formats.tflite.model import Model, Signature, Subgraph
 from relayout.formats.tflite.operators.custom import CARRIED
 from relayout.formats.tflite.program import Choices, Program, State
 from relayout.formats.tflite.registry import Entry, Unsupported, entries
 from relayout.formats.tflite.tensors import sufficient_opset
+
+NOTES = "relayout.notes"
+"""Set in `ir.Model.meta`: what of the file was left out, in sentences."""
 
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
 """Opsets that can be written -> the IR version that came with them."""
@@ -77,6 +81,7 @@ def read(
     stem = "main" if isinstance(source, bytes) else Path(source).stem
     program = Program(model, Builder(opset), Choices(dequantize, state, custom_ops or {}), _entry)
     result = _Import(program, subgraph, chosen).run(subgraph.name or stem)
+    _describe(result, metadata(model, index, data), model.subgraphs[index])
     result.meta["relayout.release"] = partial(release, data)
     return result
 
@@ -89,6 +94,18 @@ def _signature(model: Model, key: str | None) -> Signature | None:
             return signature
     there = ", ".join(signature.key for signature in model.signatures[:40]) or "none"
     raise ReadError(f"there is no signature {key!r}", where="signature_defs", hint=f"the file has: {there}")
+
+
+def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
+    """What the file says of itself, into the model."""
+    result.doc_string = found.description or None
+    result.metadata_props.update(found.properties)
+    result.meta[NOTES] = tuple(found.notes)
+    own = {subgraph.tensors[i].name: text for i, text in found.texts.items()}
+    for value in (*result.graph.inputs, *result.graph.outputs):
+        text = own.get(value.metadata_props.get("relayout.tensor", value.name or ""))
+        if text:
+            value.doc_string = text
 
 
 def _entry(name: str) -> Entry | None:
@@ -123,7 +140,6 @@ class _Import:
             graph,
             ir_version=IR_VERSIONS[self.builder.opset],
             producer_name="relayout",
-            doc_string=self.program.model.description or None,
             metadata_props={"relayout.source_format": "tflite"},
         )
 
