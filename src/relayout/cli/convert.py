@@ -17,6 +17,9 @@ from relayout.cli.running import write
 @options.io
 @options.layouts
 @options.dims
+@options.inputs
+@options.outputs
+@options.rename
 @options.opset
 @options.dequantize
 @options.signature
@@ -27,7 +30,7 @@ from relayout.cli.running import write
 @options.plan_file
 @options.external_data
 @click.option("--verify", is_flag=True, help="Run both in their runtimes and compare value by value.")
-@options.inputs
+@options.feeds
 @options.seed
 @options.as_json
 @options.quiet

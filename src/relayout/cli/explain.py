@@ -16,6 +16,9 @@ from relayout.cli.running import print_report, stage
 @options.io
 @options.layouts
 @options.dims
+@options.inputs
+@options.outputs
+@options.rename
 @options.opset
 @options.dequantize
 @options.signature

@@ -15,12 +15,15 @@ from relayout.cli.running import write
 @click.argument("source", type=options.MODEL)
 @click.argument("target", type=options.MODEL)
 @options.dims
+@options.inputs
+@options.outputs
+@options.rename
 @options.time_limit
 @options.what_if
 @options.plan_file
 @options.external_data
 @click.option("--verify", is_flag=True, help="Run both in ONNX Runtime and compare value by value.")
-@options.inputs
+@options.feeds
 @options.seed
 @options.as_json
 @options.quiet

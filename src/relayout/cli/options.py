@@ -11,12 +11,13 @@ import click
 
 def _pairs(separator: str, form: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, str]]:
     def parse(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
-        found = {}
+        found: dict[str, str] = {}
         for item in items:
             name, mark, rest = item.rpartition(separator)
             if not mark or not name or not rest:
                 raise click.BadParameter(f"{item!r} is not {form}")
-            found[name] = rest
+            if found.setdefault(name, rest) != rest:
+                raise click.BadParameter(f"{name!r} is given twice: {found[name]!r} and {rest!r}")
         return found
 
     return parse
@@ -73,13 +74,40 @@ quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but erro
 external_data = click.option(
     "--external-data", is_flag=True, default=None, help="Weights in OUT.data (above 2 GB always)."
 )
-inputs = click.option(
+feeds = click.option(
     "--input",
-    "inputs",
+    "feeds",
     multiple=True,
     metavar="NAME=FILE.npy",
     callback=_pairs("=", "NAME=FILE.npy"),
     help="What to feed (default: random, image-like for images).",
+)
+
+
+def _names(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> list[str]:
+    return [name for item in items for name in item.split(",") if name]
+
+
+inputs = click.option(
+    "--inputs",
+    multiple=True,
+    metavar="A,B",
+    callback=_names,
+    help="Only the part of the graph from these values on, by the source's names.",
+)
+outputs = click.option(
+    "--outputs",
+    multiple=True,
+    metavar="C,D",
+    callback=_names,
+    help="Only the part of the graph up to these values.",
+)
+rename = click.option(
+    "--rename",
+    multiple=True,
+    metavar="OLD=NEW",
+    callback=_pairs("=", "OLD=NEW"),
+    help="Give an input, output or interior value another name.",
 )
 seed = click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
 MODEL = click.Path(dir_okay=False, path_type=Path)

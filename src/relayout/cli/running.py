@@ -34,14 +34,14 @@ def write(
 ) -> None:
     """Run a verb that gives a model, write it, and say what was done."""
     external, plan_file = given.pop("external_data"), given.pop("plan_file")
-    inputs, seed = given.pop("inputs"), given.pop("seed")
+    feeds, seed = given.pop("feeds"), given.pop("seed")
     with stage(doing, quiet or as_json):
         result = verb(source, **options.converted(given))
         # The plan first: where it cannot be written, no model is.
         if plan_file is not None:
             plan_file.write_text(json.dumps(result.plan, separators=(",", ":")), encoding="utf-8")
         result.save(target, external_data=external)
-    finish(result.report, source, target, verify, inputs, seed, as_json, quiet)
+    finish(result.report, source, target, verify, feeds, seed, as_json, quiet)
 
 
 def finish(
@@ -49,13 +49,13 @@ def finish(
     source: Path,
     target: Path,
     verify: bool,
-    inputs: dict[str, str],
+    feeds: dict[str, str],
     seed: int,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Print the report, verify if asked, and exit with 1 where that fails."""
-    found = verified(source, target, inputs, seed, quiet or as_json) if verify else None
+    found = verified(source, target, feeds, seed, quiet or as_json) if verify else None
     if as_json:
         whole = report.to_dict() | ({"verification": found.to_dict()} if found is not None else {})
         click.echo(json.dumps(whole, indent=2))
@@ -67,12 +67,12 @@ def finish(
         sys.exit(FAILED)
 
 
-def verified(first: Path, second: Path, inputs: dict[str, str], seed: int, silent: bool, runs: int = 1) -> VerifyReport:
+def verified(first: Path, second: Path, feeds: dict[str, str], seed: int, silent: bool, runs: int = 1) -> VerifyReport:
     """Both models run on the same inputs and compared."""
     from relayout.verification import verify
 
     with stage("verifying", silent):
-        return verify(first, second, inputs=inputs or None, seed=seed, runs=runs)
+        return verify(first, second, inputs=feeds or None, seed=seed, runs=runs)
 
 
 def print_report(report: Report, as_json: bool) -> None:

@@ -15,16 +15,16 @@ from relayout.cli.running import FAILED, print_verification, verified
 @click.command("verify")
 @click.argument("first", type=options.MODEL)
 @click.argument("second", type=options.MODEL)
-@options.inputs
+@options.feeds
 @options.seed
 @click.option("--runs", type=click.IntRange(1), default=1, show_default=True, help="Inputs to try.")
 @options.as_json
 @options.quiet
 def verify_command(
-    first: Path, second: Path, inputs: dict[str, str], seed: int, runs: int, as_json: bool, quiet: bool
+    first: Path, second: Path, feeds: dict[str, str], seed: int, runs: int, as_json: bool, quiet: bool
 ) -> None:
     """Run FIRST and SECOND on the same inputs and compare value by value, layouts undone."""
-    found = verified(first, second, inputs, seed, quiet or as_json, runs)
+    found = verified(first, second, feeds, seed, quiet or as_json, runs)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     elif not quiet:

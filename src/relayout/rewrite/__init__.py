@@ -2,5 +2,6 @@
 
 from relayout.rewrite.apply import apply
 from relayout.rewrite.functions import inline_functions
+from relayout.rewrite.renaming import rename
 
-__all__ = ["apply", "inline_functions"]
+__all__ = ["apply", "inline_functions", "rename"]
