@@ -25,6 +25,10 @@ from relayout.cli.running import write
 @options.signature
 @options.state
 @options.custom_ops
+@options.to
+@options.backend
+@options.desired
+@options.inline
 @options.time_limit
 @options.what_if
 @options.plan_file

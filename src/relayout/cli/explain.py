@@ -24,6 +24,10 @@ from relayout.cli.running import print_report, stage
 @options.signature
 @options.state
 @options.custom_ops
+@options.to
+@options.backend
+@options.desired
+@options.inline
 @options.time_limit
 @options.what_if
 @options.as_json

@@ -109,6 +109,20 @@ rename = click.option(
     callback=_pairs("=", "OLD=NEW"),
     help="Give an input, output or interior value another name.",
 )
+to = click.option(
+    "--to", metavar="LAYOUT", help="Layout of layout-sensitive operators: NHWC, NCHW, NCHW16c; other ranks follow."
+)
+backend = click.option(
+    "--target", "backend", metavar="NAME", help="What it claims runs as it has it: `relayout targets`."
+)
+desired = click.option(
+    "--desired-layouts",
+    "desired",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Layouts by operator and node, TOML or JSON.",
+)
+inline = click.option("--inline", is_flag=True, help="Standard operators between Transposes instead of functions.")
 seed = click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
 MODEL = click.Path(dir_okay=False, path_type=Path)
 
@@ -128,4 +142,15 @@ def converted(options: dict[str, Any]) -> dict[str, Any]:
         if not extent.isdigit():
             raise click.BadParameter(f"{name}={extent}: an extent is a number", param_hint="--dim")
     options["dims"] = {name: int(extent) for name, extent in dims.items()}
-    return options
+    return options | _wishes(options)
+
+
+def _wishes(options: dict[str, Any]) -> dict[str, Any]:
+    """What a file asks for; an option beside it has precedence."""
+    path, target = options.pop("desired", None), options.pop("backend", None)
+    wishes: dict[str, Any] = {} if target is None else {"target": target}
+    if path is not None:
+        from relayout.targets import read_wishes
+
+        wishes = read_wishes(path) | wishes
+    return wishes if options.get("to") is None else wishes | {"to": options["to"]}

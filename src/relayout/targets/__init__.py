@@ -3,6 +3,7 @@
 from relayout.targets.registry import target, targets
 from relayout.targets.target import FLOAT, INT8, Kernel, Target
 from relayout.targets.wishes import LayoutFor, Wishes
+from relayout.targets.wishfile import read_wishes
 
 __all__ = [
     "FLOAT",
@@ -11,6 +12,7 @@ __all__ = [
     "LayoutFor",
     "Target",
     "Wishes",
+    "read_wishes",
     "target",
     "targets",
 ]
