@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ import onnx
 import pytest
 
 import relayout as package
-from relayout.cli import running
+from relayout.cli import many, running
 
 SOURCE = Path(package.__file__).parents[1]
 MODELS = Path(__file__).parents[1] / "models"
@@ -110,6 +111,34 @@ def test_an_internal_error_is_one_row(
     assert ran.code == 2
     assert "internal error: IndexError: a defect" in ran.out
     assert (tmp_path / "out" / "b.onnx").is_file()
+
+
+class Deadly:
+    """Whoever unpickles this dies."""
+
+    def __reduce__(self) -> tuple[object, tuple[int]]:
+        return os._exit, (3,)
+
+
+def test_a_process_that_dies_is_one_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [running.Job("convert", FLOAT, tmp_path / "a.onnx", {"io": Deadly()})]
+    jobs += [running.Job("convert", INT8, tmp_path / f"{k}.onnx") for k in "bc"]
+    jobs = [replace(job, source=shutil.copy(job.source, tmp_path / f"{k}.tflite")) for k, job in enumerate(jobs)]
+    with pytest.raises(SystemExit) as stopped:
+        many.run_all(jobs, 2, True, False)
+    rows = json.loads(capsys.readouterr().out)
+    assert stopped.value.code == 2
+    assert [row["code"] for row in rows] == [2, 0, 0]
+    assert rows[0]["error"].startswith("its process ended")
+    assert sorted(path.name for path in tmp_path.glob("*.onnx")) == ["b.onnx", "c.onnx"]
+
+
+def test_a_model_is_not_replaced_by_its_own_result(relayout, several: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    relayout("convert", several / "a.tflite", tmp_path / "a.onnx", "-q")
+    before = (tmp_path / "a.onnx").read_bytes()
+    ran = relayout("convert", tmp_path / "a.onnx", "--out-dir", tmp_path, "--io", "convert")
+    assert (ran.code, "replaced by its own result" in ran.err) == (2, True)
+    assert (tmp_path / "a.onnx").read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,9 @@ def jobs_of(verb: str, paths: Sequence[Path], out_dir: Path | None, verify: bool
         other = named.setdefault(f"{path.stem}.onnx", path)
         if other is not path:
             raise click.UsageError(f"{other} and {path} would both become {path.stem}.onnx; give them one at a time")
+    for name, path in named.items():
+        if (out_dir / name).resolve() == path.resolve():
+            raise click.UsageError(f"{path} would be replaced by its own result; give another --out-dir")
     out_dir.mkdir(parents=True, exist_ok=True)
     return [Job.of(verb, path, out_dir / name, verify, given) for name, path in named.items()]
 

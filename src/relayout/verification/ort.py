@@ -72,7 +72,7 @@ class OrtSide:
         """What the model declares to be cut from, as `relayout.cut`."""
         try:
             ends = json.loads(self.model.metadata_props.get(CUT, "null"))
-            return None if ends is None else Part(tuple(map(str, ends["inputs"])), tuple(map(str, ends["outputs"])))
+            return None if ends is None else Part(tuple(map(str, ends["outputs"])))
         except (ValueError, TypeError, KeyError):
             return None
 
