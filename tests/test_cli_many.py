@@ -146,6 +146,7 @@ def test_a_model_is_not_replaced_by_its_own_result(relayout, several: Path, tmp_
     [
         (("convert", FLOAT), "SOURCE and TARGET"),
         (("convert", FLOAT, INT8, "c.onnx"), "SOURCE and TARGET"),
+        (("convert", FLOAT, "second.tflite"), "for several sources give --out-dir"),
         (("convert", FLOAT, FLOAT.with_suffix(".onnx"), "--out-dir", "out"), "would both become"),
         (("convert", FLOAT, "--out-dir", "out", "--plan", "plan.json"), "--plan is for one model"),
         (("convert", FLOAT, "-", "--plan", "-"), "both go to standard output"),

@@ -55,6 +55,10 @@ def jobs_of(verb: str, paths: Sequence[Path], out_dir: Path | None, verify: bool
     if out_dir is None:
         if len(paths) != 2:
             raise click.UsageError(f"{verb} takes SOURCE and TARGET, or any number of sources with --out-dir DIR")
+        if paths[1].suffix == ".tflite":  # two sources that a shell found, more likely than a name for an ONNX model
+            raise click.UsageError(
+                f"{paths[1]} would be replaced by an ONNX model; for several sources give --out-dir DIR"
+            )
         return [Job.of(verb, paths[0], paths[1], verify, given)]
     if given.get("plan_file"):
         raise click.UsageError("--plan is for one model")
