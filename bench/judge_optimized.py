@@ -1,6 +1,6 @@
-"""Judge an optimized ONNX model against its source, or time several beside it; print the verdict as JSON.
+"""Judge optimized ONNX models against their source, or time them beside it; print what is found by file, as JSON.
 
-    python bench/judge_optimized.py judge SOURCE.onnx RESULT.onnx
+    python bench/judge_optimized.py judge SOURCE.onnx RESULT.onnx ...
     python bench/judge_optimized.py time SECONDS SOURCE.onnx RESULT.onnx ...
 
 Both run in ONNX Runtime on the same random inputs, as they are written. Values are equal where they differ by no more
@@ -66,32 +66,39 @@ def difference(first: list[Array], second: list[Array]) -> float:
     return worst
 
 
-def judge(source: str, result: str) -> dict[str, Any]:
+class Source:
+    """The model that others were made from, run as it is written, and optimized."""
+
+    def __init__(self, path: str) -> None:
+        plain, whole = session_of(onnx.load(path)), session_of(path)
+        self.fed = inputs_of(plain)
+        self.interface = names_of(plain)
+        self.names = [put.name for put in plain.get_outputs()]
+        self.expected = plain.run(self.names, self.fed)
+        self.spread = difference(self.expected, whole.run(self.names, self.fed))
+
+
+def judge(source: Source, result: str) -> dict[str, Any]:
     verdict: dict[str, Any] = {"valid": False, "runs": False, "equal": False}
-    original, model = onnx.load(source), onnx.load(result)
+    model = onnx.load(result)
     try:
         onnx.checker.check_model(result, full_check=True)
         verdict["valid"] = True
     except Exception as error:
         verdict["why"] = first_line(error)
     try:
-        plain = session_of(original)
-        fed = inputs_of(plain)
-        names = [put.name for put in plain.get_outputs()]
-        expected = plain.run(names, fed)
-        spread = difference(expected, session_of(source).run(names, fed))
         session = session_of(model)
-        verdict["interface"] = [names_of(session), names_of(plain)][0] == names_of(plain)
-        got = session.run(names, {put.name: fed[put.name] for put in session.get_inputs()})
+        verdict["interface"] = names_of(session) == source.interface
+        got = session.run(source.names, {put.name: source.fed[put.name] for put in session.get_inputs()})
     except Exception as error:
         return verdict | {"why": first_line(error)}
-    error = difference(expected, got)
+    error, spread = difference(source.expected, got), source.spread
     verdict |= {"runs": True, "equal": error <= max(1e-4, 2 * spread), "error": error, "spread": spread}
     flat = onnx.inliner.inline_local_functions(model) if model.functions else model
     hidden = Counter(node.op_type for node in run_time_nodes(flat.graph) if node.op_type in HIDDEN)
     verdict["hidden"] = dict(hidden)
     verdict["nodes"] = len(flat.graph.node)
-    verdict["transposes"], verdict["bytes"] = count_transposes(flat, fed)
+    verdict["transposes"], verdict["bytes"] = count_transposes(flat, source.fed)
     return verdict
 
 
@@ -136,7 +143,11 @@ def interval(taken: list[float], reference: list[float]) -> tuple[float, float]:
 
 def main() -> None:
     action, *rest = sys.argv[1:]
-    print(json.dumps(judge(*rest) if action == "judge" else timed(float(rest[0]), rest[1], rest[2:])))
+    if action == "time":
+        print(json.dumps(timed(float(rest[0]), rest[1], rest[2:])))
+        return
+    source = Source(rest[0])
+    print(json.dumps({path: judge(source, path) for path in rest[1:]}))
 
 
 if __name__ == "__main__":

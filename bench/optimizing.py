@@ -89,11 +89,11 @@ def run(file: Path, known: dict[str, str], python: str, scratch: Path, seconds: 
     rows = {}
     results = {tool: scratch / f"{tool}.onnx" for tool in known}
     for tool, its in known.items():
-        row = optimized(tool, its, file, results[tool], scratch / "log", 2 if tool in (OURS, BASE) else 1)
-        if "why" not in row and tool != BASE:
-            row |= answer(python, "judge_optimized.py", "judge", str(file), str(results[tool]))
-        rows[tool] = row
-    source = answer(python, "judge_optimized.py", "judge", str(file), str(file))
+        rows[tool] = optimized(tool, its, file, results[tool], scratch / "log", 2 if tool in (OURS, BASE) else 1)
+    made = [tool for tool, row in rows.items() if "why" not in row and tool != BASE]
+    source, verdicts = judged(python, file, {tool: str(results[tool]) for tool in made})
+    for tool, verdict in verdicts.items():
+        rows[tool] |= verdict
     timed = [str(results[tool]) for tool, row in rows.items() if row.get("runs")]
     latency = answer(python, "judge_optimized.py", "time", str(seconds), str(file), *timed)
     return {
@@ -102,17 +102,31 @@ def run(file: Path, known: dict[str, str], python: str, scratch: Path, seconds: 
         "source": source,
         "tools": rows,
         "latency": latency,
-        "faults": faults(rows, latency),
+        "faults": faults(source, rows, latency),
     }
 
 
-def best_peer(rows: dict[str, Row]) -> tuple[int, str] | None:
-    """The fewest bytes of a peer's valid and equal result, and whose."""
-    found = [(row["bytes"], tool) for tool, row in rows.items() if tool in PEERS and row.get("equal")]
+def judged(python: str, file: Path, results: dict[str, str]) -> tuple[Row, dict[str, Row]]:
+    """The source's own verdict and each tool's. A result that brings the judge down is judged by itself."""
+
+    def asked(*paths: str) -> dict[str, Any]:
+        return answer(python, "judge_optimized.py", "judge", str(file), *paths)
+
+    paths = [str(file), *results.values()]
+    found = asked(*paths)
+    if "why" in found:
+        found = {path: verdict.get(path, verdict) for path in paths for verdict in [asked(path)]}
+    return found[str(file)], {tool: found[path] for tool, path in results.items()}
+
+
+def best_peer(rows: dict[str, Row], source: Row) -> tuple[int, str] | None:
+    """The fewest bytes of a peer's equal result, and whose; not of one that moved Transposes into a fused operator."""
+    fair = {tool: row for tool, row in rows.items() if tool in PEERS and row.get("equal")}
+    found = [(row["bytes"], tool) for tool, row in fair.items() if row["hidden"] == source["hidden"]]
     return min(found, default=None)
 
 
-def faults(rows: dict[str, Row], latency: dict[str, Any]) -> list[str]:
+def faults(source: Row, rows: dict[str, Row], latency: dict[str, Any]) -> list[str]:
     """Where relayout's result falls short; empty where it does not."""
     ours = rows[OURS]
     if "bytes" not in ours:
@@ -122,7 +136,7 @@ def faults(rows: dict[str, Row], latency: dict[str, Any]) -> list[str]:
         found.append("another interface")
     if not ours["report"]["proved"]:
         found.append("not proved")
-    best = best_peer(rows)
+    best = best_peer(rows, source)
     if best and ours["bytes"] > best[0]:
         found.append(f"{ours['bytes'] - best[0]:,} bytes more than {best[1]}")
     if slower(latency):
