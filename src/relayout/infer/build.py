@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from relayout.infer.pins import Pins
 from relayout.infer.sites import Placed, Port, Root, Site, View, order_of
 from relayout.layout import Dim, Extent, product, segments
 from relayout.rules import (
+    FUNCTIONS,
     Changes,
     Letters,
     Nested,
@@ -27,6 +28,8 @@ from relayout.rules import (
     facts,
 )
 
+Choose = Callable[[Operator, Signature], Signature]
+
 
 @dataclass(eq=False)
 class Sites:
@@ -38,6 +41,8 @@ class Sites:
         sites: interface, nodes and pins, in the order of the graph.
         views: every value of the graph as a view of its root.
         moves: the source's own Transposes that move data: (name of the value, root).
+        originals: root -> the values that are views of it.
+        chosen: a target has given some node other variants: the source itself is none of the choices.
     """
 
     graph: ir.Graph
@@ -46,10 +51,15 @@ class Sites:
     views: dict[ir.Value, View] = field(default_factory=dict)
     moves: list[tuple[str, Root]] = field(default_factory=list)
     originals: dict[Root, list[ir.Value]] = field(default_factory=dict)
+    chosen: bool = False
 
 
 def build(
-    model: ir.Model, *, keep_interface: bool = True, layouts: Mapping[str, tuple[str, str]] | None = None
+    model: ir.Model,
+    *,
+    keep_interface: bool = True,
+    layouts: Mapping[str, tuple[str, str]] | None = None,
+    choose: Choose | None = None,
 ) -> Sites:
     """The sites of a model's main graph.
 
@@ -57,17 +67,21 @@ def build(
         model: every value should have type and shape; one without is a barrier.
         keep_interface: whether inputs and outputs keep their stored order.
         layouts: tensor name -> (source layout, stored layout): a pin on that value.
+        choose: what a target makes of a node's signature: other variants.
 
     Raises:
         LayoutError: a pinned tensor does not exist, is constant, or does not fit its layout.
     """
-    builder = _Builder(model, keep_interface, dict(layouts or {}))
+    builder = _Builder(model, keep_interface, dict(layouts or {}), choose)
     builder.run()
     return builder.sites
 
 
 class _Builder:
-    def __init__(self, model: ir.Model, keep_interface: bool, layouts: dict[str, tuple[str, str]]) -> None:
+    def __init__(
+        self, model: ir.Model, keep_interface: bool, layouts: dict[str, tuple[str, str]], choose: Choose | None
+    ) -> None:
+        self.choose = choose
         self.graph = model.graph
         self.keep = keep_interface
         self.pins = Pins(model.graph, layouts)
@@ -107,6 +121,8 @@ class _Builder:
     # Values
 
     def _shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
+        if value.const_value is not None:
+            return tuple(value.const_value.shape.numpy())
         if value.shape is None:
             return None
         dims: list[Dim] = []
@@ -182,11 +198,15 @@ class _Builder:
         inputs = [None if value is None else self._view(value) for value in node.inputs]
         operator = Operator(
             node,
-            self.graph.opset_imports.get(node.domain, 1),
+            self.graph.opset_imports.get("" if node.domain.startswith(FUNCTIONS) else node.domain, 1),
             tuple(None if value is None else self._shape(value) for value in node.inputs),
             tuple(self._shape(value) for value in node.outputs),
         )
         fact = facts(operator)
+        if isinstance(fact, Signature) and self.choose is not None:
+            given = fact.variants
+            fact = self.choose(operator, fact)
+            self.sites.chosen |= fact.variants != given
         if isinstance(fact, Nested):
             self._nested(node, fact, inputs)
             return
@@ -199,7 +219,7 @@ class _Builder:
                 self._pin_inside(node.outputs[0])
                 return
             fact = self._barrier_signature(fact, inputs[0])
-        outputs = [self._root(value, constant=False) for value in node.outputs]
+        outputs = [self._root(value, constant=value.const_value is not None) for value in node.outputs]
         reason = "" if isinstance(fact, Signature) else f"{node.op_type} has no axis signature here"
         signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
         self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
@@ -314,6 +334,7 @@ class _Builder:
         ports += [Port(view, axis_letters(len(view.dims)), False, -1, pinned=True) for view in implicit]
         site = Site(f"{node.op_type} {node.name or node.outputs[0].name}", node, signature, ports, reason=reason)
         self._carried(site)
+        self._tiled(site)
         self._add(site)
 
     def _carried(self, site: Site) -> None:
@@ -322,6 +343,27 @@ class _Builder:
         for letter in site.signature.letters:
             if letter not in site.whole and not self._carry(site, letter):
                 site.whole.add(letter)
+
+    def _tiled(self, site: Site) -> None:
+        """Split the axes that a variant holds in tiles; a variant whose tiles do not fit is none."""
+        variants = site.signature.variants
+        fitting = tuple(variant for variant in variants if all(self._tile(site, *tile) for tile in variant.tiles))
+        if fitting != variants:
+            signature = site.signature
+            site.signature = replace(signature, variants=fitting) if fitting else signature.positional()
+
+    def _tile(self, site: Site, letter: str, size: int) -> bool:
+        if letter in site.whole:
+            return False
+        held = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
+        for pieces in held:
+            extent = product(leaf.extent for leaf in leaves(pieces))
+            if extent.is_one:
+                continue
+            outer = extent.divide(Extent(size))
+            if outer is None or not align(pieces, [Piece(outer), Piece(Extent(size))]):
+                return False
+        return True
 
     def _carry(self, site: Site, letter: str) -> bool:
         """Link a letter's factors on all operands that hold more than one element of it."""

@@ -17,6 +17,7 @@ from relayout.infer import Form, Order, Root, Sites, order_of
 from relayout.layout import Extent, product
 from relayout.layout.holds import Holds
 from relayout.layout.perm import between
+from relayout.rewrite.origins import origins
 
 TAGS = {
     (0, 3, 1, 2): "nchw",
@@ -66,10 +67,7 @@ class Storage:
 
     def __post_init__(self) -> None:
         # The source's names, before its values are given others.
-        self.sources = {
-            root: [(value.name, self.sites.views[value].form) for value in values if value.name]
-            for root, values in self.sites.originals.items()
-        }
+        self.sources = {root: origins(self.sites, root) for root in self.sites.originals}
 
     def put(self, root: Root, form: Form, value: ir.Value) -> None:
         """Say that `value` holds `root` in `form`; the first form of a root is its producer's."""
@@ -93,7 +91,7 @@ class Storage:
     # Constants: re-laid at compile time, straight from the source to the target order.
 
     def _constant(self, root: Root, form: Form) -> ir.Value:
-        if form == root.logical:
+        if form == root.logical and root.value.producer() is None:
             assert root.value.name is not None
             self.initializers[root.graph][root.value.name] = root.value
             return root.value
@@ -108,7 +106,9 @@ class Storage:
             return ir.Tensor(np.ascontiguousarray(array), dtype=tensor.dtype, shape=ir.Shape(shape))
 
         lazy = ir.LazyTensor(relaid, tensor.dtype, ir.Shape(shape))
-        return self._register(root.graph, self.name(root, form), lazy, shape)
+        value = self._register(root.graph, self.name(root, form), lazy, shape)
+        self.describe(value, root, form)
+        return value
 
     def _register(self, graph: ir.Graph, name: str, tensor: ir.TensorProtocol, shape: Sequence[int]) -> ir.Value:
         name = self.names.unique(name)

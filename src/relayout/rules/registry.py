@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 
 from relayout.rules.operator import Operator
-from relayout.rules.signature import Fact, Permuted, Signature
+from relayout.rules.signature import Fact
 
 KINDS = ("layout-sensitive", "layout-agnostic", "axis attributes", "regrouping", "opaque")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of one operator: its class, what it says in a line, and the facts for a node."""
+    """The rule of one operator.
+
+    Args:
+        domain: the operator's domain.
+        op_type: its name.
+        kind: its class, one of `KINDS`.
+        line: what it says, in a line.
+        facts: the facts for a node.
+        layouts: input -> the standard names of its first two axes, for an operator on images: `NC` for an image, `OI`
+            or `IO` for a kernel. Outputs of rank 3 and more are images, too. Empty: no layout has a name here.
+    """
 
     domain: str
     op_type: str
     kind: str
     line: str
     facts: Callable[[Operator], Fact]
+    layouts: Mapping[int, str] = field(default_factory=dict)
 
 
 _registered: dict[tuple[str, str], Rule] = {}
 
 
 def rule(
-    *op_types: str, kind: str, domain: str = ""
+    *op_types: str, kind: str, domain: str = "", layouts: Mapping[int, str] | None = None
 ) -> Callable[[Callable[[Operator], Fact]], Callable[[Operator], Fact]]:
     """Register a function as the rule of operators; its docstring's first line is the row of `relayout ops`.
 
@@ -37,6 +48,7 @@ def rule(
         op_types: names of operators; one string may hold several.
         kind: the class of the operators, one of `KINDS`.
         domain: the operators' domain.
+        layouts: input -> the standard names of its first two axes (`Rule.layouts`).
     """
 
     def register(facts: Callable[[Operator], Fact]) -> Callable[[Operator], Fact]:
@@ -46,7 +58,7 @@ def rule(
         for op_type in " ".join(op_types).split():
             if (domain, op_type) in _registered:
                 raise ValueError(f"two rules for {domain}:{op_type}")
-            _registered[domain, op_type] = Rule(domain, op_type, kind, line, facts)
+            _registered[domain, op_type] = Rule(domain, op_type, kind, line, facts, layouts or {})
         return facts
 
     return register
@@ -59,30 +71,3 @@ def registry() -> dict[tuple[str, str], Rule]:
     for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
         importlib.import_module(f"relayout.rules.{module}")
     return dict(sorted(_registered.items()))
-
-
-def facts(operator: Operator) -> Fact:
-    """What is known of a node; None where there is no rule for it, or the node is not as its operator is defined."""
-    domain = "" if operator.node.domain == "ai.onnx" else operator.node.domain
-    found = registry().get((domain, operator.name))
-    if found is None:
-        return None
-    try:
-        fact = found.facts(operator)
-    except (IndexError, TypeError, ValueError):
-        return None  # an input, output or attribute that the operator must have is missing or of another type
-    return _fitted(fact, operator)
-
-
-def _fitted(fact: Fact, operator: Operator) -> Fact:
-    """The fact, if it names as many axes as the operands have; outputs that nobody asked for have none."""
-    if isinstance(fact, Permuted):
-        return fact if sorted(fact.perm) == list(range(operator.rank() or 0)) else None
-    if not isinstance(fact, Signature):
-        return fact
-    if len(fact.inputs) != len(operator.inputs) or len(fact.outputs) != len(operator.outputs):
-        return None
-    outputs = tuple(letters if operator.gives(slot) else None for slot, letters in enumerate(fact.outputs))
-    pairs = [*zip(fact.inputs, operator.inputs, strict=True), *zip(outputs, operator.outputs, strict=True)]
-    fits = all(letters is None or (shape is not None and len(shape) == len(letters)) for letters, shape in pairs)
-    return replace(fact, outputs=outputs) if fits else None

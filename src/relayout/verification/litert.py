@@ -50,6 +50,11 @@ class LiteRTSide:
 
         return "LiteRT", str(getattr(ai_edge_litert, "__version__", "?"))
 
+    @property
+    def part(self) -> None:
+        """A .tflite does not say what it is a part of."""
+        return
+
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
         preserve = bool(interiors)

@@ -6,7 +6,7 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,12 +15,17 @@ import onnx_ir as ir
 from relayout.errors import ReadError, RelayoutError, UnsupportedError
 from relayout.formats.tflite.builder import Builder
 from relayout.formats.tflite.contents import without_unread
+from relayout.formats.tflite.cutting import cut
 from relayout.formats.tflite.loading import load, opened, release
+from relayout.formats.tflite.metadata import Metadata, metadata
 from relayout.formats.tflite.model import Model, Signature, Subgraph
 from relayout.formats.tflite.operators.custom import CARRIED
 from relayout.formats.tflite.program import Choices, Program, State
 from relayout.formats.tflite.registry import Entry, Unsupported, entries
 from relayout.formats.tflite.tensors import sufficient_opset
+
+NOTES = "relayout.notes"
+"""Set in `ir.Model.meta`: what of the file was left out, in sentences."""
 
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
 """Opsets that can be written -> the IR version that came with them."""
@@ -34,6 +39,8 @@ def read(
     signature: str | None = None,
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> ir.Model:
     """Read a TFLite model as an ONNX model that computes the same.
 
@@ -53,10 +60,13 @@ def read(
             more output, `NAME_next`. Feed first what the input's metadata `relayout.initial` says (JSON: one number,
             or all), and zeros where it says nothing.
         custom_ops: custom operators to carry over as they are: their name in the file -> the domain to put them in.
+        inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
+        outputs: read only what these tensors are computed from; what lies outside is not translated at all.
 
     Raises:
         ReadError: the file is no TFLite model, or is damaged.
         UnsupportedError: operators without a translation: all of them, counted.
+        NamesError: `inputs` or `outputs` name what cannot be an end of a part.
     """
     if opset is not None and opset not in IR_VERSIONS:
         raise RelayoutError(f"opset {opset} cannot be written; choose {min(IR_VERSIONS)} to {max(IR_VERSIONS)}")
@@ -66,10 +76,12 @@ def read(
     if state not in ("zero", "io"):
         raise RelayoutError(f"there is no state {state!r}; choose 'zero' or 'io'")
     chosen = _signature(model, signature)
-    subgraph = model.subgraphs[chosen.subgraph if chosen else 0]
+    index = chosen.subgraph if chosen else 0
+    subgraph = cut(model, index, chosen, inputs, outputs) if inputs or outputs else model.subgraphs[index]
     stem = "main" if isinstance(source, bytes) else Path(source).stem
     program = Program(model, Builder(opset), Choices(dequantize, state, custom_ops or {}), _entry)
     result = _Import(program, subgraph, chosen).run(subgraph.name or stem)
+    _describe(result, metadata(model, index, data), model.subgraphs[index])
     result.meta["relayout.release"] = partial(release, data)
     return result
 
@@ -82,6 +94,18 @@ def _signature(model: Model, key: str | None) -> Signature | None:
             return signature
     there = ", ".join(signature.key for signature in model.signatures[:40]) or "none"
     raise ReadError(f"there is no signature {key!r}", where="signature_defs", hint=f"the file has: {there}")
+
+
+def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
+    """What the file says of itself, into the model."""
+    result.doc_string = found.description or None
+    result.metadata_props.update(found.properties)
+    result.meta[NOTES] = tuple(found.notes)
+    own = {subgraph.tensors[i].name: text for i, text in found.texts.items()}
+    for value in (*result.graph.inputs, *result.graph.outputs):
+        text = own.get(value.metadata_props.get("relayout.tensor", value.name or ""))
+        if text:
+            value.doc_string = text
 
 
 def _entry(name: str) -> Entry | None:
@@ -116,7 +140,6 @@ class _Import:
             graph,
             ir_version=IR_VERSIONS[self.builder.opset],
             producer_name="relayout",
-            doc_string=self.program.model.description or None,
             metadata_props={"relayout.source_format": "tflite"},
         )
 

@@ -118,8 +118,9 @@ class Signature:
 
 @dataclass(frozen=True)
 class Model:
-    """A whole file."""
+    """A whole file. `metadata` is (name, bytes) of each metadata buffer, None where there is no such buffer."""
 
     description: str
     subgraphs: tuple[Subgraph, ...]
     signatures: tuple[Signature, ...]
+    metadata: tuple[tuple[str, npt.NDArray[np.uint8] | None], ...] = ()

@@ -1,0 +1,40 @@
+"""`relayout explain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relayout.cli import options
+from relayout.cli.running import print_report, stage
+
+
+@click.command()
+@click.argument("source", type=options.MODEL)
+@options.io
+@options.layouts
+@options.dims
+@options.inputs
+@options.outputs
+@options.rename
+@options.opset
+@options.dequantize
+@options.signature
+@options.state
+@options.custom_ops
+@options.to
+@options.backend
+@options.desired
+@options.inline
+@options.time_limit
+@options.what_if
+@options.as_json
+def explain(source: Path, as_json: bool, **given: Any) -> None:
+    """What a conversion of SOURCE would do: layouts, remaining Transposes, the reason for each, the proof."""
+    from relayout import pipeline
+
+    with stage("planning", as_json):
+        found = pipeline.explain(source, **options.converted(given))
+    print_report(found, as_json)

@@ -1,0 +1,187 @@
+"""Which layouts a node shall run in: what a user asks for, and what a target has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import onnx_ir as ir
+
+from relayout.errors import LayoutError
+from relayout.layout import Layout
+from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, laid, rule_of
+from relayout.rules.layouts import STANDARD
+from relayout.targets.registry import target as find
+from relayout.targets.target import Target
+
+DEFAULT = "default"
+Layouts = tuple[str, str | None]
+"""A layout of images, and one of kernels; `default` lets the target choose."""
+LayoutFor = Callable[[ir.Node], Sequence[str] | str | None]
+
+
+def layouts_of(given: Sequence[str] | str) -> Layouts:
+    """Read a wish: `"NHWC"`, `["NHWC"]`, `["NHWC", "OHWI"]`, `["default"]`.
+
+    Raises:
+        LayoutError: it is none.
+    """
+    words = [given] if isinstance(given, str) else list(given)
+    if not 1 <= len(words) <= 2 or not all(isinstance(word, str) for word in words):
+        raise LayoutError(f"{given!r} is no wish: one layout for images, and one for kernels (`NHWC`, `OHWI`)")
+    for word in words:
+        if word != DEFAULT:
+            Layout.parse(word)
+    return words[0], words[1] if len(words) == 2 and words[1] != DEFAULT else None
+
+
+@dataclass
+class Wishes:
+    """What is asked of the layout of every operator, in order of precedence.
+
+    Args:
+        target: what there is to choose from; None: every layout, as a function.
+        to: the layout of all layout-sensitive operators (those that the target claims, where there is one).
+        operators: operator -> layouts.
+        nodes: node -> layouts, by its name or that of its first output.
+        layout_for: node -> layouts, or None for no wish.
+        declined: node -> why what was asked for it cannot be.
+        asked: node -> what `layout_for` answered.
+    """
+
+    target: Target | None = None
+    to: str | None = None
+    operators: Mapping[str, Layouts] = field(default_factory=dict)
+    nodes: Mapping[str, Layouts] = field(default_factory=dict)
+    layout_for: LayoutFor | None = None
+    declined: dict[str, str] = field(default_factory=dict)
+    asked: dict[str, Layouts] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Whether anything is asked for."""
+        return bool(self.target or self.to or self.operators or self.nodes or self.layout_for)
+
+    @staticmethod
+    def of(
+        to: str | None = None,
+        target: str | Target | None = None,
+        desired_layouts: Mapping[str, Sequence[str] | str] | None = None,
+        node_layouts: Mapping[str, Sequence[str] | str] | None = None,
+        layout_for: LayoutFor | None = None,
+    ) -> Wishes:
+        """What a user asks for.
+
+        Args:
+            to: layout of all layout-sensitive operators, such as `NHWC`.
+            target: a target, or its name.
+            desired_layouts: operator -> layout of images, or layouts of images and kernel; `default` lets the target
+                choose.
+            node_layouts: the same by a node's name, or that of its first output.
+            layout_for: the same by a function of the node; None for no wish.
+
+        Raises:
+            LayoutError: a layout that is none, or a target that is not known.
+        """
+        if to is not None:
+            Layout.parse(to)
+        found = find(target) if isinstance(target, str) else target
+        return Wishes(found, to, _parsed(desired_layouts or {}), _parsed(node_layouts or {}), layout_for)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a plan file: what was asked, answers of `layout_for` included, once a graph has been built with it."""
+        named = {} if self.target is None else {"target": self.target.name}
+        return named | {
+            "to": self.to,
+            "desired_layouts": {name: _written(wish) for name, wish in self.operators.items()},
+            "node_layouts": {name: _written(wish) for name, wish in {**self.nodes, **self.asked}.items()},
+        }
+
+    def __call__(self, operator: Operator, signature: Signature) -> Signature:
+        """A node's signature with the variants that are asked for."""
+        rule = rule_of(operator)
+        if rule is None or not rule.layouts:
+            return signature
+        wish = self._wish(operator)
+        ways = self._ways(operator, wish)
+        if not ways:
+            return signature
+        known = in_standard(operator)
+        if known is None:
+            return signature
+        inner, plain = known
+        variants: dict[Variant, None] = {}
+        reasons: list[str] = []
+        for way in ways:
+            found, reason = _first(rule, inner, plain, way)
+            reasons.append(reason)
+            if found is not None:
+                variants[found] = None
+        if not variants:
+            self.declined[label(operator.node)] = reasons[0]
+        if not variants or (self.target is not None and self.target.joins and wish is None):
+            variants[laid(rule, inner, plain, Laid(STANDARD))] = None
+        return replace(signature, variants=tuple(variants))
+
+    def _wish(self, operator: Operator) -> Layouts | None:
+        node = operator.node
+        if self.layout_for is not None and (found := self.layout_for(node)) is not None:
+            wish = layouts_of(found)
+            self.asked[label(node)] = wish
+            return wish
+        for name in (node.name, node.outputs[0].name):
+            if name and name in self.nodes:
+                return self.nodes[name]
+        if operator.name in self.operators:
+            return self.operators[operator.name]
+        if self.to is not None and (self.target is None or self.target.claims(operator)):
+            return self.to, None
+        return None
+
+    def _ways(self, operator: Operator, wish: Layouts | None) -> list[Laid]:
+        """The layouts to choose from, best first; none: as the rule says."""
+        has = self.target.layouts(operator) if self.target is not None and self.target.claims(operator) else []
+        if wish is None or wish[0] == DEFAULT:
+            return has
+        data = Layout.parse(wish[0])
+        if wish[1] is not None:
+            return [Laid(data, Layout.parse(wish[1]))]
+        return [Laid(data, next((way.kernel for way in has if way.data == data), None))]
+
+
+def _first(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> tuple[Variant | None, str]:
+    """The variant for a way, or why there is none.
+
+    Where the channels of one side do not fall into tiles (an image of three), that side lies in the standard's order.
+    """
+    ways = [way]
+    if not way.data.is_plain and way.result is None:
+        ways += [replace(way, data=STANDARD, result=way.data), replace(way, result=STANDARD)]
+    if way.kernel is not None and not way.kernel.is_plain:
+        ways += [replace(each, kernel=without(way.kernel, axis)) for each in ways for axis in way.kernel.tiles]
+    reasons: list[str] = []
+    for each in ways:
+        try:
+            return laid(rule, operator, signature, each), ""
+        except LayoutError as error:
+            reasons.append(str(error))
+    return None, reasons[0]
+
+
+def without(layout: Layout, axis: str) -> Layout:
+    """A layout without the tile of one axis."""
+    return Layout(tuple(factor for factor in layout.factors if factor.axis != axis or not factor.tile))
+
+
+def label(node: ir.Node) -> str:
+    """How wishes and reports call a node."""
+    return node.name or node.outputs[0].name or node.op_type
+
+
+def _written(wish: Layouts) -> list[str]:
+    return [word for word in wish if word is not None]
+
+
+def _parsed(given: Mapping[str, Sequence[str] | str]) -> dict[str, Layouts]:
+    """Read `{"Conv": ["NHWC", "OHWI"], "MaxPool": ["NHWC"]}`."""
+    return {name: layouts_of(value) for name, value in given.items()}
