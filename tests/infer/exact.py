@@ -83,6 +83,7 @@ class Graph:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[onnx.TensorProto] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
+    names: dict[object, str] = field(default_factory=dict)
 
     # Building
 
@@ -102,9 +103,12 @@ class Graph:
         return self.tensors[value.tensor].kind
 
     def constant(self, array: NDArray[np.generic]) -> str:
+        """A constant's name; equal ones are one, so that equal nodes are seen to be equal."""
         name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(array, name))
-        return name
+        known = self.names.setdefault((array.dtype.str, array.shape, array.tobytes()), name)
+        if known == name:
+            self.constants.append(numpy_helper.from_array(array, name))
+        return known
 
     def floats(self, *shape: int) -> str:
         rng = np.random.default_rng(len(self.constants))
