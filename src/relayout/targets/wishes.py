@@ -8,9 +8,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, nearest
 from relayout.layout import Layout
-from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, laid, rule_of
+from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, laid, registry, rule_of
 from relayout.rules.layouts import STANDARD
 from relayout.targets.registry import target as find
 from relayout.targets.target import Target
@@ -81,12 +81,31 @@ class Wishes:
             layout_for: the same by a function of the node; None for no wish.
 
         Raises:
-            LayoutError: a layout that is none, or a target that is not known.
+            LayoutError: a layout that is none, an operator that has none of its own, or a target that is not known.
         """
         if to is not None:
             Layout.parse(to)
+        images = {rule.op_type for rule in registry().values() if rule.layouts}
+        for name in desired_layouts or {}:
+            if name not in images:
+                raise LayoutError(f"{name!r} is no operator with layouts of its own{nearest(name, images)}")
         found = find(target) if isinstance(target, str) else target
         return Wishes(found, to, _parsed(desired_layouts or {}), _parsed(node_layouts or {}), layout_for)
+
+    def notes(self) -> tuple[str, ...]:
+        """What was asked for and could not be, once a graph has been built with it: for a report."""
+        return tuple(f"{node} does not run as asked: {reason}" for node, reason in self.declined.items())
+
+    def against(self, graph: ir.Graph) -> None:
+        """Hold the names in these wishes to a model.
+
+        Raises:
+            LayoutError: a node that the model does not have.
+        """
+        names = dict.fromkeys(name for node in graph.all_nodes() for name in (node.name, node.outputs[0].name) if name)
+        for name in self.nodes:
+            if name not in names:
+                raise LayoutError(f"the model has no node {name!r}{nearest(name, names)}")
 
     def to_json(self) -> dict[str, Any]:
         """For a plan file: what was asked, answers of `layout_for` included, once a graph has been built with it."""
@@ -140,13 +159,23 @@ class Wishes:
 
     def _ways(self, operator: Operator, wish: Layouts | None) -> list[Laid]:
         """The layouts to choose from, best first; none: as the rule says."""
-        has = self.target.layouts(operator) if self.target is not None and self.target.claims(operator) else []
+        claimed = self.target is not None and self.target.claims(operator)
+        has = self.target.layouts(operator) if self.target is not None and claimed else []
         if wish is None or wish[0] == DEFAULT:
             return has
-        data = Layout.parse(wish[0])
-        if wish[1] is not None:
-            return [Laid(data, Layout.parse(wish[1]))]
-        return [Laid(data, next((way.kernel for way in has if way.data == data), None))]
+        data, kernel = Layout.parse(wish[0]), None if wish[1] is None else Layout.parse(wish[1])
+        if not has:
+            return [Laid(data, kernel)]
+        found = [way for way in has if _same(way, data, kernel)]
+        if not found and self.target is not None:
+            ways = ", ".join(map(str, has))
+            self.declined[label(operator.node)] = f"{self.target.name} runs {operator.name} in {ways}"
+        return found or has
+
+
+def _same(way: Laid, data: Layout, kernel: Layout | None) -> bool:
+    """Whether a way is what a wish asks for; layouts of other ranks follow."""
+    return way.data == data and (kernel is None or way.kernel == kernel)
 
 
 def _first(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> tuple[Variant | None, str]:
