@@ -14,6 +14,7 @@ from relayout.cli.explain import explain
 from relayout.cli.ops import ops
 from relayout.cli.optimize import optimize
 from relayout.cli.running import INTERRUPTED, REFUSED
+from relayout.cli.targets import targets_command
 from relayout.cli.verify import verify_command
 from relayout.errors import RelayoutError
 
@@ -53,7 +54,7 @@ def cli() -> None:
     """The data-layout compiler for neural-network graphs."""
 
 
-for verb in (convert, optimize, explain, verify_command, check, ops):
+for verb in (convert, optimize, explain, verify_command, check, ops, targets_command):
     cli.add_command(verb)
 
 

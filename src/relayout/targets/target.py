@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from relayout.rules import Laid, Operator, Placement, in_standard, is_laid, rule_of
 from relayout.targets.conditions import Condition
@@ -73,7 +73,6 @@ class Target:
         kernels: its table; empty: every operator, in every layout, as the standard and its functions have it.
         joins: it also runs layout-sensitive operators in the standard's order: its ways join the default ones.
         price: what running a node in an order costs beside its best one, in bytes that might be moved instead.
-        sources: the documents that the table was made from.
     """
 
     name: str
@@ -81,7 +80,6 @@ class Target:
     kernels: tuple[Kernel, ...]
     joins: bool = False
     price: Callable[[Operator, Placement], int] | None = None
-    sources: tuple[str, ...] = field(default=())
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""
