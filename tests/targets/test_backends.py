@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 import relayout
 from relayout import pipeline
-from relayout.rules import Laid, Operator
+from relayout.rules import Operator
 from relayout.targets import Target, targets
 from relayout.targets.testing import claiming
 from running import run

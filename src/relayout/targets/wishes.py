@@ -11,7 +11,7 @@ import onnx_ir as ir
 from relayout.errors import LayoutError, nearest
 from relayout.layout import Layout
 from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, laid, registry, rule_of
-from relayout.rules.layouts import STANDARD
+from relayout.rules.layouts import SPATIAL, STANDARD
 from relayout.targets.registry import target as find
 from relayout.targets.target import Target
 
@@ -21,19 +21,31 @@ Layouts = tuple[str, str | None]
 LayoutFor = Callable[[ir.Node], Sequence[str] | str | None]
 
 
-def layouts_of(given: Sequence[str] | str) -> Layouts:
+IMAGES, KERNELS = frozenset("NC"), frozenset("OI")
+
+
+def layouts_of(given: Any) -> Layouts:
     """Read a wish: `"NHWC"`, `["NHWC"]`, `["NHWC", "OHWI"]`, `["default"]`.
 
     Raises:
         LayoutError: it is none.
     """
-    words = [given] if isinstance(given, str) else list(given)
+    words = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else []
     if not 1 <= len(words) <= 2 or not all(isinstance(word, str) for word in words):
         raise LayoutError(f"{given!r} is no wish: one layout for images, and one for kernels (`NHWC`, `OHWI`)")
-    for word in words:
+    for word, outer, what in zip(words, (IMAGES, KERNELS), ("images", "kernels"), strict=False):
         if word != DEFAULT:
-            Layout.parse(word)
+            _parsed_as(word, outer, what)
     return words[0], words[1] if len(words) == 2 and words[1] != DEFAULT else None
+
+
+def _parsed_as(text: str, outer: frozenset[str], what: str) -> Layout:
+    """Read a layout of images (N, C and 1 to 3 spatial axes) or of kernels (O, I and these)."""
+    layout = Layout.parse(text)
+    spatial = set(layout.axes) - outer
+    if not outer < set(layout.axes) or not spatial <= set(SPATIAL):
+        raise LayoutError(f"{text} is no layout of {what}: it names {', '.join(sorted(outer))}, and some of D, H and W")
+    return layout
 
 
 @dataclass
@@ -84,7 +96,7 @@ class Wishes:
             LayoutError: a layout that is none, an operator that has none of its own, or a target that is not known.
         """
         if to is not None:
-            Layout.parse(to)
+            _parsed_as(to, IMAGES, "images")
         images = {rule.op_type for rule in registry().values() if rule.layouts}
         for name in desired_layouts or {}:
             if name not in images:
