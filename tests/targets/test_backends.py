@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -99,6 +101,25 @@ def test_a_quantized_unit_moves_as_one(name: str) -> None:
     moved = [node for node in proto.graph.node if node.op_type == "Transpose"]
     assert moved, "the interface is channels first, so something must move"
     assert {types[node.input[0]] for node in moved} == {TensorProto.INT8}
+
+
+MODELS = Path(__file__).parents[2] / "models"
+
+
+@pytest.mark.parametrize("name", ["litert", "nnapi", "xnnpack", "arm-compute-library"])
+def test_a_network_of_tensorflow_lite_needs_no_transpose_in_its_own_layout(name: str) -> None:
+    result = relayout.convert(MODELS / "tinynet_float.tflite", target=name)
+    assert (result.report.bytes, result.report.proved) == (0, True)
+    images = ("Conv", "MaxPool", "AveragePool")
+    written = {(node.op_type, node.domain) for node in result.proto.graph.node if node.op_type in images}
+    assert {domain for _, domain in written} == {"relayout.nhwc", "relayout.nhwc.ohwi", "relayout.nhwc.ihwo"}
+
+
+def test_a_kernel_that_is_dequantized_and_transposed_is_constant() -> None:
+    result = relayout.convert(MODELS / "tinynet_int8.tflite", target="nnapi")
+    domains = {node.domain for node in result.proto.graph.node if node.op_type == "Conv"}
+    assert domains == {"relayout.nhwc.ohwi", "relayout.nhwc.ihwo"}
+    onnx.checker.check_model(result.proto, full_check=True)
 
 
 def test_only_what_is_claimed_moves() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import onnx_ir as ir
 
 from relayout.rules import Operator, rule_of
 
@@ -36,20 +37,26 @@ def kernel_slot(operator: Operator) -> int | None:
     return next((slot for slot, axes in sorted(named.items()) if axes != "NC"), None)
 
 
+NEAR = 8
+"""How many operators between constants and an input are followed: a kernel may be dequantized and transposed."""
+
+
 def is_constant(operator: Operator, slot: int) -> bool:
-    """Whether an input is absent, an initializer, or an initializer that is dequantized."""
-    if not operator.has(slot):
+    """Whether an input is absent, an initializer, or follows from initializers alone."""
+    return not operator.has(slot) or _follows(operator.node.inputs[slot], NEAR)
+
+
+def _follows(value: ir.Value | None, left: int) -> bool:
+    if value is None:
         return True
-    value = operator.node.inputs[slot]
-    assert value is not None
     if value.is_graph_input():
         return False
+    if value.const_value is not None:
+        return True
     node = value.producer()
-    return value.const_value is not None or (
-        node is not None
-        and bool(node.inputs)
-        and all(read is None or read.const_value is not None for read in node.inputs)
-    )
+    if node is None or not left or not node.inputs:
+        return False
+    return all(_follows(read, left - 1) for read in node.inputs)
 
 
 def constant(slot: int, name: str) -> Condition:
@@ -96,10 +103,27 @@ NO_DILATIONS = Condition("no dilations", lambda operator: all(step == 1 for step
 NO_INDICES = Condition("no indices given", lambda operator: not operator.gives(1))
 WIDE = Condition("a window above 1 × 1", lambda operator: any(side > 1 for side in operator.ints("kernel_shape") or ()))
 NO_PADDED_MEAN = Condition("count_include_pad 0", lambda operator: operator.int("count_include_pad", 0) == 0)
-NO_OR_SAME_PADS = Condition(
-    "no pads, or auto_pad SAME_UPPER",
-    lambda operator: operator.string("auto_pad", "NOTSET") == "SAME_UPPER" or not any(operator.ints("pads") or ()),
-)
+
+
+def _same_or_valid(operator: Operator) -> bool:
+    """No pads, or those that give an output of a stride-th of the input's size: half, the odd one at the end."""
+    mode = operator.string("auto_pad", "NOTSET")
+    if mode != "NOTSET":
+        return mode in ("SAME_UPPER", "VALID")
+    pads, window = operator.ints("pads") or (), operator.ints("kernel_shape") or ()
+    if not any(pads):
+        return True
+    x, y = operator.shape() or (), operator.outputs[0] or ()
+    strides = operator.ints("strides") or (1,) * len(window)
+    found = []
+    for extent, given, side, step in zip(x[2:], y[2:], window, strides, strict=True):
+        if not isinstance(extent, int) or given != -(-extent // step):
+            return False
+        found.append(max((given - 1) * step + side - extent, 0))
+    return pads == (*(total // 2 for total in found), *(total - total // 2 for total in found))
+
+
+SAME_OR_VALID = Condition("pads SAME_UPPER or VALID", _same_or_valid)
 DEPTH_FIRST = attribute("mode", ("DCR",), "DCR")
 
 

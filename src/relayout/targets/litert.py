@@ -1,9 +1,8 @@
 """LiteRT (TensorFlow Lite): what its builtin operators take.
 
 Layouts: TensorFlow, the operations of the `tfl` dialect (`tfl.conv_2d`, `tfl.depthwise_conv_2d`, `tfl.transpose_conv`),
-and the shapes that this project's own reader holds files to (`relayout/formats/tflite/operators`). A convolution's
-explicit pads become an operator of their own there; a pool that leaves pads out of its mean has none. Transposed
-kernels lie as O H W I.
+and the shapes that this project's own reader holds files to (`relayout/formats/tflite/operators`). Explicit
+pads of a convolution become an operator of their own there, those of a mean cannot.
 """
 
 from relayout.targets.conditions import (
@@ -16,11 +15,12 @@ from relayout.targets.conditions import (
     NO_DILATIONS,
     NO_GROUPS,
     NO_INDICES,
-    NO_OR_SAME_PADS,
+    NO_PADDED_MEAN,
     NOT_DEPTHWISE,
     PADS,
     RELU_6,
     RESIZE_PLAIN,
+    SAME_OR_VALID,
     SPATIAL_ONLY,
     attribute,
     constant,
@@ -41,7 +41,7 @@ TARGET = Target(
         Kernel("Conv", ("NHWC IHWO",), FLOAT32, IMAGE, (), DEPTHWISE),
         Kernel("ConvTranspose", ("NHWC OHWI",), FLOAT32, IMAGE, (NO_GROUPS, NO_DILATIONS)),
         Kernel("MaxPool", ("NHWC",), FLOAT32, IMAGE, (NO_INDICES, NO_DILATIONS, FLOOR)),
-        Kernel("AveragePool", ("NHWC",), FLOAT32, IMAGE, (NO_OR_SAME_PADS, NO_DILATIONS, FLOOR)),
+        Kernel("AveragePool", ("NHWC",), FLOAT32, IMAGE, (SAME_OR_VALID, NO_PADDED_MEAN, NO_DILATIONS, FLOOR)),
         Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), FLOAT32, IMAGE),
         Kernel("DepthToSpace", ("NHWC",), FLOAT32, IMAGE, (DEPTH_FIRST,)),
         Kernel("SpaceToDepth LRN", ("NHWC",), FLOAT32, IMAGE),
