@@ -29,6 +29,7 @@ from relayout.targets.conditions import (
 from relayout.targets.target import INT8, Kernel, Target
 
 FLOAT32 = ("FLOAT",)
+BYTES_TOO = (*FLOAT32, *INT8)
 IMAGE = (4,)
 COORDINATES = "coordinate_transformation_mode"
 RESIZED = (SPATIAL_ONLY, RESIZE_PLAIN, NO_AXES)
@@ -40,11 +41,12 @@ TARGET = Target(
         Kernel("Conv", ("NHWC OHWI",), FLOAT32, IMAGE, (), NOT_DEPTHWISE),
         Kernel("Conv", ("NHWC IHWO",), FLOAT32, IMAGE, (), DEPTHWISE),
         Kernel("ConvTranspose", ("NHWC OHWI",), FLOAT32, IMAGE, (NO_GROUPS, NO_DILATIONS)),
-        Kernel("MaxPool", ("NHWC",), FLOAT32, IMAGE, (NO_INDICES, NO_DILATIONS, FLOOR)),
+        Kernel("MaxPool", ("NHWC",), BYTES_TOO, IMAGE, (NO_INDICES, NO_DILATIONS, FLOOR)),
         Kernel("AveragePool", ("NHWC",), FLOAT32, IMAGE, (SAME_OR_VALID, NO_PADDED_MEAN, NO_DILATIONS, FLOOR)),
         Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), FLOAT32, IMAGE),
-        Kernel("DepthToSpace", ("NHWC",), FLOAT32, IMAGE, (DEPTH_FIRST,)),
-        Kernel("SpaceToDepth LRN", ("NHWC",), FLOAT32, IMAGE),
+        Kernel("DepthToSpace", ("NHWC",), BYTES_TOO, IMAGE, (DEPTH_FIRST,)),
+        Kernel("SpaceToDepth", ("NHWC",), BYTES_TOO, IMAGE),
+        Kernel("LRN", ("NHWC",), FLOAT32, IMAGE),
         Kernel(
             "Resize",
             ("NHWC",),
@@ -56,7 +58,7 @@ TARGET = Target(
         Kernel(
             "Resize",
             ("NHWC",),
-            FLOAT32,
+            BYTES_TOO,
             IMAGE,
             (
                 attribute(COORDINATES, ("asymmetric",), "half_pixel"),
@@ -70,9 +72,10 @@ TARGET = Target(
         Kernel("Clip", types=FLOAT32, limits=(RELU_6,)),
         Kernel("Add Div Mul Pow PRelu Sub", types=FLOAT32),
         Kernel("Max Min", types=FLOAT32, limits=(inputs(2),)),
-        Kernel("Concat MatMul Reshape Split Squeeze Tile Transpose", types=FLOAT32),
+        Kernel("Concat Reshape Split Squeeze Tile Transpose", types=BYTES_TOO),
+        Kernel("MatMul", types=FLOAT32),
         Kernel("Gemm", types=FLOAT32, limits=(constant(1, "second operand"),)),
-        Kernel("Pad", types=FLOAT32, limits=(CONSTANT_MODE, PADS)),
+        Kernel("Pad", types=BYTES_TOO, limits=(CONSTANT_MODE, PADS)),
         Kernel(
             "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum", types=FLOAT32, limits=(constant(1, "list of axes"),)
         ),

@@ -3,7 +3,7 @@
 Layouts: Android NDK, "NeuralNetworks", `OperationCode`, the shapes of `ANEURALNETWORKS_CONV_2D`,
 `…_GROUPED_CONV_2D` and `…_DEPTHWISE_CONV_2D`. NCHW is there from API level 29 on and said to be slower, so it is not
 in the table. Operators and limits: ONNX Runtime, "NNAPI Execution Provider", sections "NNAPI_FLAG_USE_NCHW" and
-"Supported ops", with its checks of nodes (`core/providers/nnapi/nnapi_builtin/builders/impl`: Resize, Conv).
+"Supported ops", with its checks of nodes (`core/providers/nnapi/nnapi_builtin/builders/impl`: Conv, pools, Resize).
 """
 
 from relayout.targets.conditions import (
@@ -38,7 +38,7 @@ TARGET = Target(
         Kernel("Conv", ("NHWC IHWO",), FLOAT32, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
         Kernel("QLinearConv", ("NHWC OHWI",), INT8, IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
         Kernel("QLinearConv", ("NHWC IHWO",), INT8, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
-        Kernel("MaxPool", ("NHWC",), FLOAT32, IMAGE, (NO_INDICES, NO_DILATIONS)),
+        Kernel("MaxPool", ("NHWC",), (*FLOAT32, "UINT8"), IMAGE, (NO_INDICES, NO_DILATIONS)),
         Kernel("AveragePool", ("NHWC",), FLOAT32, IMAGE, (NO_DILATIONS,)),
         Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), FLOAT32, IMAGE),
         Kernel("BatchNormalization LRN", ("NHWC",), FLOAT32, IMAGE),

@@ -45,7 +45,7 @@ TARGET = Target(
         Kernel("QLinearConv", ("NHWC OHWI",), INT8, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), NOT_DEPTHWISE),
         Kernel("QLinearConv", ("NHWC IHWO",), INT8, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), DEPTHWISE),
         Kernel("ConvTranspose", ("NHWC OHWI",), FLOAT32, IMAGE, (CONSTANT_KERNEL, NO_GROUPS, STATIC_BUT_N)),
-        Kernel("MaxPool", ("NHWC",), FLOAT32, IMAGE, (NO_INDICES, FLOOR, WIDE, STATIC_BUT_N)),
+        Kernel("MaxPool", ("NHWC",), (*FLOAT32, *INT8), IMAGE, (NO_INDICES, FLOOR, WIDE, STATIC_BUT_N)),
         Kernel("AveragePool", ("NHWC",), FLOAT32, IMAGE, (FLOOR, WIDE, NO_PADDED_MEAN, NO_DILATIONS, STATIC_BUT_N)),
         Kernel("GlobalAveragePool", ("NHWC",), FLOAT32, IMAGE, (STATIC_BUT_N,)),
         Kernel(
