@@ -121,6 +121,8 @@ class _Builder:
     # Values
 
     def _shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
+        if value.const_value is not None:
+            return tuple(value.const_value.shape.numpy())
         if value.shape is None:
             return None
         dims: list[Dim] = []
@@ -217,7 +219,7 @@ class _Builder:
                 self._pin_inside(node.outputs[0])
                 return
             fact = self._barrier_signature(fact, inputs[0])
-        outputs = [self._root(value, constant=False) for value in node.outputs]
+        outputs = [self._root(value, constant=value.const_value is not None) for value in node.outputs]
         reason = "" if isinstance(fact, Signature) else f"{node.op_type} has no axis signature here"
         signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
         self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)

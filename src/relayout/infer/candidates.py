@@ -17,7 +17,7 @@ from relayout.layout import Extent, product
 from relayout.rules import Placement
 from relayout.rules.signature import Part, part_of
 
-CAP = 24
+CAP = 1024
 """The most labels a site may have; what is dropped is said in the report."""
 
 
@@ -97,6 +97,7 @@ class _Search:
     def __init__(self, sites: Sites) -> None:
         self.sites = sites
         self.labels: list[dict[tuple[Order, ...], Label]] = [{} for _ in sites.sites]
+        self.held: list[list[set[Order]]] = [[set() for _ in site.ports] for site in sites.sites]
         self.ports: dict[Root, list[tuple[int, Port]]] = {}
         for index, site in enumerate(sites.sites):
             for port in site.ports:
@@ -133,6 +134,8 @@ class _Search:
             self.capped = True
             return
         self.labels[index][key] = label
+        for held, order in zip(self.held[index], key, strict=True):
+            held.add(order)
         for port, order in zip(site.ports, key, strict=True):
             orders = self.orders[port.view.root]
             if not port.view.root.constant and order not in orders:
@@ -142,8 +145,8 @@ class _Search:
     def extended(self, index: int, port: Port, order: Order) -> list[Label]:
         """Labels of a site that store one operand in `order`, as far as its signature allows."""
         site = self.sites.sites[index]
-        position = site.ports.index(port)
-        if any(key[position] == order for key in self.labels[index]):
+        position = port.position
+        if order in self.held[index][position]:
             return []
         owner = {leaf: factor for factor, held in port.factors.items() for leaf in held}
         factors = [owner[leaf] for leaf in order]
@@ -157,6 +160,10 @@ class _Search:
         bases = [identity(site).order]
         if moving - set(wanted):
             bases += [label.order for label in self.labels[index].values()]
+            # Bases that hold the other factors alike give the same labels.
+            inside = set(wanted)
+            alike = {tuple(-1 if factor in inside else factor for factor in base): base for base in reversed(bases)}
+            bases = list(reversed(alike.values()))
         # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
         # the two suits the other readers is not known here.
         late = list(reversed(dict.fromkeys(reversed(factors))))

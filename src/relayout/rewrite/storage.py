@@ -91,7 +91,7 @@ class Storage:
     # Constants: re-laid at compile time, straight from the source to the target order.
 
     def _constant(self, root: Root, form: Form) -> ir.Value:
-        if form == root.logical:
+        if form == root.logical and root.value.producer() is None:
             assert root.value.name is not None
             self.initializers[root.graph][root.value.name] = root.value
             return root.value
