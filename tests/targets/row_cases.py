@@ -44,9 +44,26 @@ def of_tables() -> Iterator[Case]:
     yield Case(
         "DequantizeLinear", {"x": ints(*IMAGE, dtype=np.int8), "s": positive(), "z": np.array(0, np.int8)}, ("s", "z")
     )
+    yield from beyond_limits(image)
     for kernel, group in (((4, 6, 3, 2), 1), ((6, 1, 3, 2), 6), ((4, 3, 3, 2), 2)):
         given = convolved(kernel)
         yield Case("QLinearConv", given, tuple(name for name in given if name != "x"), {"group": group})
+
+
+def beyond_limits(image: Array) -> Iterator[Case]:
+    """Nodes that some limit of some table refuses, and that the rules' cases do not have."""
+    yield Case("Conv", {"x": image, "w": f(4, 6, 3, 2)}, ("w",), dynamic=True)
+    yield Case("MaxPool", {"x": image}, attributes={"kernel_shape": [1, 1]})
+    window = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+    for op in ("MaxPool", "AveragePool"):
+        yield Case(op, {"x": image}, attributes={**window, "ceil_mode": 1})
+    yield Case("AveragePool", {"x": image}, attributes={**window, "count_include_pad": 1})
+    sizes = i(2, 6, 5, 4)
+    yield Case("Resize", {"x": image, "r": None, "c": None, "s": sizes}, ("s",), {**HALF, "antialias": 1})
+    yield Case("Resize", {"x": image, "r": None, "c": None, "s": i(2, 6, 18, 16)}, ("s",), {"mode": "cubic"})
+    yield Case("PRelu", {"x": image, "s": f(6, 1, 1)})
+    yield Case("Reshape", {"x": image, "s": i(2, 54, 8)})
+    yield Case("ReduceMean", {"x": image, "a": i(2)})
 
 
 def convolved(kernel: tuple[int, ...]) -> dict[str, Array | None]:

@@ -136,7 +136,7 @@ def test_a_claim_may_join_the_standard() -> None:
 REFUSED = [
     ("xnnpack", "softmax", "it wants the last axis"),
     ("xnnpack", "norm", "BatchNormalization is not in its table"),
-    ("arm-compute-library", "grouped", "Conv is not in its table"),
+    ("arm-compute-library", "grouped", "it runs Conv only with: no groups, depthwise"),
     ("nnapi", "up", "ConvTranspose is not in its table"),
     ("litert", "norm", "BatchNormalization is not in its table"),
     ("coreml", "up", "ConvTranspose is not in its table"),

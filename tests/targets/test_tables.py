@@ -62,6 +62,20 @@ def test_row_has_layouts_where_its_operators_have_them(target: Target, row: Kern
         assert Laid.parse(text)
 
 
+LIMITS = sorted({str(limit) for _, row in ROWS for limit in row.limits})
+
+
+@pytest.mark.parametrize("line", LIMITS)
+def test_a_limit_tells_nodes_apart(line: str) -> None:
+    """Of the operators that have it some node meets it, and some does not."""
+    found = set()
+    for _, row in ROWS:
+        for limit in (limit for limit in row.limits if str(limit) == line and len(found) < 2):
+            for number in (number for op_type in row.op_types.split() for number in numbers(op_type, row.domain)):
+                found.add(bool(limit.holds(prepared(number)[2])))
+    assert found == {True, False}
+
+
 def test_a_row_without_a_case_is_seen() -> None:
     """Planted: a row whose limits nothing meets claims no case."""
     row = Kernel("Conv", ("NHWC OHWI",), ("STRING",))

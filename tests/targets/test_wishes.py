@@ -91,10 +91,21 @@ def test_channels_that_do_not_fall_into_tiles_are_said() -> None:
     """16 does not divide the 6 and 10 channels of this network."""
     result = relayout.convert(cnn(), to="NCHW16c")
     assert {node.domain for node in result.proto.graph.node} == {""}
-    notes = [note for note in result.report.notes if note.startswith("point")]
-    assert notes == ["point does not run as asked: axis C of extent 10 does not fall into whole tiles of 16"], (
-        result.report.notes
+    tiles = "run as asked: axis C of extent"
+    assert result.report.notes == (
+        f"first does not {tiles} 6 does not fall into whole tiles of 16",
+        f"depthwise and 2 more do not {tiles} 8 does not fall into whole tiles of 16",
+        f"max and 1 more do not {tiles} 12 does not fall into whole tiles of 16",
+        f"up does not {tiles} 24 does not fall into whole tiles of 16",
+        f"resize and 2 more do not {tiles} 10 does not fall into whole tiles of 16",
     )
+
+
+def test_what_a_target_leaves_is_said() -> None:
+    notes = relayout.convert(cnn(), target="arm-compute-library").report.notes
+    left = "is left in ONNX's layout by arm-compute-library:"
+    assert f"up {left} ConvTranspose is not in its table" in notes
+    assert f"grouped {left} it runs Conv only with: no groups, depthwise" in notes
 
 
 def test_one_side_in_tiles_is_no_decline() -> None:

@@ -35,6 +35,15 @@ class Kernel:
     when: Condition | None = None
     domain: str = ""
 
+    def __post_init__(self) -> None:
+        """Read the layouts.
+
+        Raises:
+            LayoutError: one is none.
+        """
+        for text in self.layouts:
+            Laid.parse(text)
+
     def concerns(self, operator: Operator, domain: str, name: str) -> bool:
         """Whether the row is about a node that runs an operator, in the standard's order."""
         named = self.domain == domain and name in self.op_types.split()
@@ -93,8 +102,15 @@ class Target:
         node, *_ = _standard(operator)
         reasons = [row.lacks(node) for row in self.rows(operator)]
         if not reasons:
-            return f"{operator.name} is not in its table"
+            return self._not_there(operator)
         return "" if not all(reasons) else reasons[0]
+
+    def _not_there(self, operator: Operator) -> str:
+        """Why no row is about a node: its operator is not there, or only under conditions that it does not meet."""
+        _, domain, name = _standard(operator)
+        rows = [row for row in self.kernels if row.domain == domain and name in row.op_types.split()]
+        whens = dict.fromkeys(str(row.when) for row in rows)
+        return f"it runs {name} only with: {', '.join(whens)}" if rows else f"{name} is not in its table"
 
     def claims(self, operator: Operator) -> bool:
         """Whether the target runs a node, in one of its layouts."""

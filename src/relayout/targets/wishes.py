@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,6 +60,7 @@ class Wishes:
         layout_for: node -> layouts, or None for no wish.
         declined: node -> why what was asked for it cannot be.
         asked: node -> what `layout_for` answered.
+        left: node -> why the target does not claim it, of operators that have layouts.
     """
 
     target: Target | None = None
@@ -69,6 +70,7 @@ class Wishes:
     layout_for: LayoutFor | None = None
     declined: dict[str, str] = field(default_factory=dict)
     asked: dict[str, Layouts] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Whether anything is asked for."""
@@ -106,7 +108,13 @@ class Wishes:
 
     def notes(self) -> tuple[str, ...]:
         """What was asked for and could not be, once a graph has been built with it: for a report."""
-        return tuple(f"{node} does not run as asked: {reason}" for node, reason in self.declined.items())
+        name = "" if self.target is None else self.target.name
+        return (
+            *_grouped(self.declined, "does not run as asked: {}", "do not run as asked: {}"),
+            *_grouped(
+                self.left, f"is left in ONNX's layout by {name}: {{}}", f"are left in ONNX's layout by {name}: {{}}"
+            ),
+        )
 
     def against(self, graph: ir.Graph) -> None:
         """Hold the names in these wishes to a model.
@@ -171,8 +179,10 @@ class Wishes:
 
     def _ways(self, operator: Operator, wish: Layouts | None) -> list[Laid]:
         """The layouts to choose from, best first; none: as the rule says."""
-        claimed = self.target is not None and self.target.claims(operator)
-        has = self.target.layouts(operator) if self.target is not None and claimed else []
+        lacks = "" if self.target is None else self.target.lacks(operator)
+        has = self.target.layouts(operator) if self.target is not None and not lacks else []
+        if lacks and wish is None:
+            self.left[label(operator.node)] = lacks
         if wish is None or wish[0] == DEFAULT:
             return has
         data, kernel = Layout.parse(wish[0]), None if wish[1] is None else Layout.parse(wish[1])
@@ -217,6 +227,16 @@ def without(layout: Layout, axis: str) -> Layout:
 def label(node: ir.Node) -> str:
     """How wishes and reports call a node."""
     return node.name or node.outputs[0].name or node.op_type
+
+
+def _grouped(reasons: Mapping[str, str], one: str, several: str) -> Iterator[str]:
+    """A line a reason, with the first node that it is about and how many more."""
+    nodes: dict[str, list[str]] = {}
+    for node, reason in reasons.items():
+        nodes.setdefault(reason, []).append(node)
+    for reason, named in nodes.items():
+        more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+        yield f"{named[0]}{more} {(several if more else one).format(reason)}"
 
 
 def _written(wish: Layouts) -> list[str]:
