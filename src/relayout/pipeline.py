@@ -151,6 +151,7 @@ def convert(
     model = read(source, **reading)
     if dims:
         fix_dims(model, dims)
+    wishes.against(model.graph)
     read_in = perf_counter() - began
     options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "read": reading}
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
@@ -353,7 +354,7 @@ def _relayout(
         sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"], choose=choose)
         decided = plan(sites, time_limit=time_limit)
         found = report(decided, image_axes=TFLITE in model.meta, relaxed=relax(decided) if what_if else [])
-        found = replace(found, notes=(*found.notes, *model.meta.get("relayout.notes", ())))
+        found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
         written = planfile.to_json(decided, options | {"wishes": wishes.to_json()})
         seconds["plan"] = perf_counter() - began
         if original is not None and (decided.size, len(decided.crossings)) == (
