@@ -17,14 +17,15 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper, parser, shape_inference
+from onnx import helper, numpy_helper
 
 import relayout
+import small
 from relayout.targets import FLOAT, Kernel, Target
 from running import run
+from small import build
 from transposes import left
 
-HEADER = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1, "some.where": 1]>\n'
 TURNED = '<domain: "some.where", opset_import: ["": 21]> Turned (x) => (y) { y = Neg(x) }'
 """An operator that relayout knows nothing of."""
 DIMS = {"n": 2, "h": 11, "v": 9, "k": 1}
@@ -39,42 +40,12 @@ W = {"w": (4, 3, 3, 2)}
 OHWI = {"Conv": ["NHWC", "OHWI"]}
 
 
-def constant(name: str, given: Any) -> onnx.TensorProto:
-    """A tuple is the shape of random floats; a list, integers."""
-    if isinstance(given, tuple):
-        given = np.random.default_rng(3).normal(size=given).astype(np.float32)
-    return numpy_helper.from_array(np.asarray(given), name)
+def graph(inputs: str, text: str, constants: Mapping[str, Any]) -> onnx.ModelProto:
+    return build(inputs, text, constants, functions=TURNED if "Turned" in text else "")
 
 
-def build(inputs: str, text: str, constants: Mapping[str, Any]) -> onnx.ModelProto:
-    """A graph whose outputs are the values that nothing reads."""
-    model = parser.parse_model(f"{HEADER} g ({inputs}) => () {{ {text} }} {TURNED if 'Turned' in text else ''}")
-    model.graph.initializer.extend(constant(name, given) for name, given in constants.items())
-    read = {name for node in model.graph.node for name in node.input}
-    ends = [name for node in model.graph.node for name in node.output if name and name not in read]
-    inferred = shape_inference.infer_shapes(model, data_prop=True)
-    known = {value.name: value for value in inferred.graph.value_info}
-    outputs = [known.pop(name) for name in ends]
-    del inferred.graph.value_info[:]
-    inferred.graph.value_info.extend(known.values())
-    inferred.graph.output.extend(outputs)
-    return inferred
-
-
-def feed_of(model: onnx.ModelProto, seed: int = 1) -> dict[str, Array]:
-    rng = np.random.default_rng(seed)
-    feed: dict[str, Array] = {}
-    for value in model.graph.input:
-        tensor = value.type.tensor_type
-        if value.name in FED:
-            feed[value.name] = np.array(FED[value.name])
-            continue
-        shape = [dim.dim_value if dim.HasField("dim_value") else DIMS[dim.dim_param] for dim in tensor.shape.dim]
-        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        feed[value.name] = (
-            rng.normal(size=shape).astype(dtype) if dtype.kind == "f" else rng.integers(0, 2, shape).astype(dtype)
-        )
-    return feed
+def feed_of(model: onnx.ModelProto) -> dict[str, Array]:
+    return small.feed_of(model, DIMS, FED)
 
 
 def functions_of(model: onnx.ModelProto) -> dict[str, int]:
@@ -99,8 +70,7 @@ def converted(source: onnx.ModelProto, **options: Any) -> tuple[relayout.Result,
     assert result.report.proved, result.report.verdict
     count, size = left(proto, feed)
     assert count == result.report.transposes
-    graph = proto.graph
-    values = (*graph.input, *graph.value_info, *graph.output)
+    values = (*proto.graph.input, *proto.graph.value_info, *proto.graph.output)
     if all(dim.HasField("dim_value") for value in values for dim in value.type.tensor_type.shape.dim):
         assert size == result.report.bytes
     return result, size
@@ -804,7 +774,7 @@ NOT_YET = {
 
 def proved_least(case: Case) -> None:
     kernel = W if ", w" in case.text and " w" not in case.inputs else {}
-    result, size = converted(build(case.inputs, case.text, {**kernel, **case.constants}), **case.asked)
+    result, size = converted(graph(case.inputs, case.text, {**kernel, **case.constants}), **case.asked)
     assert functions_of(result.proto) == dict(case.functions)
     assert size == bytes_of(case.moved, case.sizes), [(left.shape, left.reason) for left in result.report.remaining]
     assert result.report.transposes == len(case.moved)
