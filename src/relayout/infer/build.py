@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -88,6 +88,7 @@ class _Builder:
         self.sites = Sites(model.graph)
         self.scope = model.graph
         self.runs = 1
+        self.grained: list[tuple[Site, str, int]] = []
         self.moves: list[tuple[str, View, View]] = []
         self.unknown = 0
         self.unnamed: dict[tuple[ir.Value, int], str] = {}
@@ -99,6 +100,8 @@ class _Builder:
         self._inside(self.graph)
         for slot, value in enumerate(self.graph.outputs):
             self._interface(value, self._view(value), output=False, slot=slot)
+        while any(self._refined(*grained) for grained in self.grained):
+            pass  # a run that is split by one may be split by another
         for root in self.sites.roots:
             root.number()
         kinds: dict[object, dict[tuple[object, int], Placed]] = {}
@@ -121,6 +124,8 @@ class _Builder:
     # Values
 
     def _shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
+        if value.const_value is not None:
+            return tuple(value.const_value.shape.numpy())
         if value.shape is None:
             return None
         dims: list[Dim] = []
@@ -217,7 +222,7 @@ class _Builder:
                 self._pin_inside(node.outputs[0])
                 return
             fact = self._barrier_signature(fact, inputs[0])
-        outputs = [self._root(value, constant=False) for value in node.outputs]
+        outputs = [self._root(value, constant=value.const_value is not None) for value in node.outputs]
         reason = "" if isinstance(fact, Signature) else f"{node.op_type} has no axis signature here"
         signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
         self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
@@ -341,6 +346,7 @@ class _Builder:
         for letter in site.signature.letters:
             if letter not in site.whole and not self._carry(site, letter):
                 site.whole.add(letter)
+        self.grained += [(site, *grain) for grain in site.signature.grain]
 
     def _tiled(self, site: Site) -> None:
         """Split the axes that a variant holds in tiles; a variant whose tiles do not fit is none."""
@@ -352,7 +358,7 @@ class _Builder:
 
     def _tile(self, site: Site, letter: str, size: int) -> bool:
         if letter in site.whole:
-            return False
+            return self._grain(site, letter, size)
         held = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
         for pieces in held:
             extent = product(leaf.extent for leaf in leaves(pieces))
@@ -363,11 +369,53 @@ class _Builder:
                 return False
         return True
 
+    def _refined(self, site: Site, letter: str, most: int) -> bool:
+        """Let the runs of a whole axis lie apart where some operand's factors are such runs; whether any came to it.
+
+        Args:
+            site: the site.
+            letter: the axis.
+            most: elements in the longest run that no cut divides: a run's length divides it.
+        """
+        held = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
+        sizes = [size for pieces in held for size in _suffixes(pieces) if most % size == 0]
+        size, known = max(sizes, default=1), site.grain.pop(letter, 1)
+        return self._grain(site, letter, max(size, known)) and size > known
+
+    def _grain(self, site: Site, letter: str, size: int) -> bool:
+        """Split a whole axis into runs of `size` elements, and carry what splits a run."""
+        if size == 1 or site.grain.setdefault(letter, size) != size:
+            return False
+        inner: list[Piece] = []
+        for port in site.ports:
+            if port.pinned or letter not in port.axes:
+                continue
+            pieces = port.pieces(letter)
+            outer = product(leaf.extent for leaf in leaves(pieces)).divide(Extent(size))
+            grain = Piece(Extent(size))
+            if len(port.dims(letter)) > 1 or outer is None or not align(pieces, [Piece(outer), grain]):
+                del site.grain[letter]
+                return False
+            inner.append(grain)
+        if not all(align([inner[0]], [other]) for other in inner[1:]):
+            del site.grain[letter]
+        return letter in site.grain
+
     def _carry(self, site: Site, letter: str) -> bool:
         """Link a letter's factors on all operands that hold more than one element of it."""
         held = [port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes]
         full = [pieces for pieces in held if leaves(pieces)]
         return all(align(full[0], pieces) for pieces in full[1:])
+
+
+def _suffixes(pieces: Sequence[Piece]) -> Iterator[int]:
+    """How many elements the last factor of an axis has, the last two, and so on, but for the axis as a whole."""
+    size = 1
+    for leaf in reversed(leaves(pieces)[1:]):
+        if not leaf.extent.is_static:
+            return
+        size *= leaf.extent.number
+        yield size
 
 
 def _reshape(placement: Placement) -> Changes:

@@ -17,7 +17,7 @@ from relayout.layout import Extent, product
 from relayout.rules import Placement
 from relayout.rules.signature import Part, part_of
 
-CAP = 24
+CAP = 1024
 """The most labels a site may have; what is dropped is said in the report."""
 
 
@@ -56,7 +56,7 @@ def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Exte
     dims: list[tuple[str, tuple[int, ...]]] = []
     for letter, run in _runs(site, label, port):
         held = [port.factors.get(factor, ()) for factor in run]
-        axes = port.dims(letter)
+        axes = port.dims(letter.rstrip("%"))
         if letter in site.whole and len(axes) > 1:
             dims += [(letter, port.view.form[axis]) for axis in axes]
         elif axes or (letter in site.signature.stretched and not port.output):
@@ -76,10 +76,21 @@ def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]
         stored = (variant.outputs if port.output else variant.inputs)[0 if site.node is None else port.slot]
         for part in map(part_of, dict.fromkeys(stored or ())):
             held = [factor for factor in label.order if site.factors[factor][0] == part.letter]
+            if part.letter in site.whole:
+                held.sort()
             yield part.letter, _tiled(held, part, port) if part.tile else held
         return
     for letter, run in groupby(label.order, key=lambda factor: site.factors[factor][0]):
-        yield letter, list(run)
+        factors = list(run)
+        if letter not in site.grain:
+            yield letter, factors
+            continue
+        # The axis itself begins with what stays together; what a grain holds before it lies in a dimension of its own.
+        first = next((place for place, factor in enumerate(factors) if site.factors[factor][1] == 0), len(factors))
+        if first:
+            yield f"{letter}%", factors[:first]
+        if first < len(factors):
+            yield letter, factors[first:]
 
 
 def _tiled(held: list[int], part: Part, port: Port) -> list[int]:
@@ -97,6 +108,7 @@ class _Search:
     def __init__(self, sites: Sites) -> None:
         self.sites = sites
         self.labels: list[dict[tuple[Order, ...], Label]] = [{} for _ in sites.sites]
+        self.held: list[list[set[Order]]] = [[set() for _ in site.ports] for site in sites.sites]
         self.ports: dict[Root, list[tuple[int, Port]]] = {}
         for index, site in enumerate(sites.sites):
             for port in site.ports:
@@ -133,6 +145,8 @@ class _Search:
             self.capped = True
             return
         self.labels[index][key] = label
+        for held, order in zip(self.held[index], key, strict=True):
+            held.add(order)
         for port, order in zip(site.ports, key, strict=True):
             orders = self.orders[port.view.root]
             if not port.view.root.constant and order not in orders:
@@ -142,8 +156,8 @@ class _Search:
     def extended(self, index: int, port: Port, order: Order) -> list[Label]:
         """Labels of a site that store one operand in `order`, as far as its signature allows."""
         site = self.sites.sites[index]
-        position = site.ports.index(port)
-        if any(key[position] == order for key in self.labels[index]):
+        position = port.position
+        if order in self.held[index][position]:
             return []
         owner = {leaf: factor for factor, held in port.factors.items() for leaf in held}
         factors = [owner[leaf] for leaf in order]
@@ -157,6 +171,10 @@ class _Search:
         bases = [identity(site).order]
         if moving - set(wanted):
             bases += [label.order for label in self.labels[index].values()]
+            # Bases that hold the other factors alike give the same labels.
+            inside = set(wanted)
+            alike = {tuple(-1 if factor in inside else factor for factor in base): base for base in reversed(bases)}
+            bases = list(reversed(alike.values()))
         # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
         # the two suits the other readers is not known here.
         late = list(reversed(dict.fromkeys(reversed(factors))))

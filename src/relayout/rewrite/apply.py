@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from relayout.infer import Form, Plan, Port, Root, Site, order_of, placed, placement
+from relayout.infer import Plan, Port, Site, placement
 from relayout.infer.captures import nested
+from relayout.rewrite.forms import forms
 from relayout.rewrite.functions import add_function, drop_unused_functions
 from relayout.rewrite.storage import Names, Storage
 from relayout.rules import Attribute, Changes
@@ -92,13 +93,16 @@ class _Rewrite:
 
     def _put_together(self) -> None:
         results = {value for _, value in self.results[self.graph]}
+        self.given = {value for pairs in self.results.values() for _, value in pairs}
+        relaid = any(root.constant and root.value.producer() is not None for root, _ in self.storage.stored)
+        self.known = {site.node for site in self.plan.sites.sites if _is_known(site)} if relaid else set()
         reserved = {value.name for value in results}
         for graph in self.graphs:
             nodes = self.storage.nodes[graph]
             for value in (value for node in nodes for value in node.outputs):
                 if value.name in reserved and value not in results:
                     value.name = self.storage.names.unique(f"{value.name}__stored")
-            graph.extend(nodes)
+            graph.extend(self._alive(nodes))
             for _, value in sorted(self.results[graph], key=lambda item: item[0]):
                 graph.outputs.append(value)
         used = {value for node in self.graph.all_nodes() for value in node.inputs}
@@ -107,6 +111,17 @@ class _Rewrite:
             self._keep_initializers(graph, used)
         # Before version 4 of the IR every initializer had to be an input, too: new ones would change the interface.
         self.model.ir_version = max(self.model.ir_version, 4)
+
+    def _alive(self, nodes: list[ir.Node]) -> list[ir.Node]:
+        """The nodes without those that computed what has become a constant in another order."""
+        alive = []
+        for node in reversed(nodes):
+            if node in self.known and not any(value.uses() or value in self.given for value in node.outputs):
+                for slot in range(len(node.inputs)):
+                    node.replace_input_with(slot, None)
+            else:
+                alive.append(node)
+        return alive[::-1]
 
     def _keep_initializers(self, graph: ir.Graph, used: set[ir.Value | None]) -> None:
         wanted = self.storage.initializers[graph]
@@ -271,27 +286,10 @@ class _Rewrite:
         self.storage.nodes[graph].append(ir.Node("", "Gather", [value, items], attributes, outputs=[output], name=name))
 
 
-def forms(plan: Plan) -> dict[Port, Form]:
-    """The form of every operand. An operator that belongs to its reader takes the dimensions that the reader wants."""
-    chosen = {
-        port: placed(site, label, port).form
-        for site, label in zip(plan.sites.sites, plan.labels, strict=True)
-        for port in site.ports
-    }
-    readers: dict[Root, list[Port]] = {}
-    for site in plan.sites.sites:
-        for port in site.ports:
-            if not port.output:
-                readers.setdefault(port.view.root, []).append(port)
-    for site in reversed(plan.sites.sites):
-        if site.signature.with_reader:
-            source, result = site.free_ports()
-            wanted = {chosen[reader] for reader in readers.get(result.view.root, [])}
-            if len(wanted) == 1 and order_of(form := wanted.pop()) == order_of(chosen[result]):
-                owner = {held[0]: factor for factor, held in result.factors.items() if held}
-                chosen[result] = form
-                chosen[source] = tuple(tuple(source.factors[owner[leaf]][0] for leaf in dim) for dim in form)
-    return chosen
+def _is_known(site: Site) -> bool:
+    """Whether all that a node gives is known when the model is converted."""
+    outputs = [port for port in site.ports if port.output]
+    return bool(outputs) and all(port.view.root.constant for port in outputs)
 
 
 def _nested_uses(node: ir.Node | None) -> list[tuple[ir.Node, int, ir.Value]]:

@@ -28,6 +28,10 @@ TAGS = {
 }
 
 
+SHAPE_IS_INPUT = 5
+"""Opset from which a Reshape's shape is an input."""
+
+
 @dataclass
 class Names:
     """Names that are taken; every new one is made unique."""
@@ -91,7 +95,7 @@ class Storage:
     # Constants: re-laid at compile time, straight from the source to the target order.
 
     def _constant(self, root: Root, form: Form) -> ir.Value:
-        if form == root.logical:
+        if form == root.logical and root.value.producer() is None:
             assert root.value.name is not None
             self.initializers[root.graph][root.value.name] = root.value
             return root.value
@@ -157,6 +161,10 @@ class Storage:
         shape = _constant_shape(root, source, target)
         if shape is None:
             self._emit("Reshape", [self.stored[root, source], self._computed_shape(root, source, target)], root, target)
+            return
+        if self.sites.graph.opset_imports.get("", 1) < SHAPE_IS_INPUT:
+            attributes = [ir.AttrInt64s("shape", shape)]
+            self._emit("Reshape", [self.stored[root, source]], root, target, attributes)
             return
         if shape not in self.shapes:
             label = "x".join(map(str, shape)) or "scalar"
