@@ -763,15 +763,6 @@ TILED = {
 }
 
 
-NOT_YET = {
-    "strided_slice of channels": "a Slice of whole tiles",
-    "concat between convolutions": "a Concat of whole tiles",
-    "split between convolutions": "a Split of whole tiles",
-    "grouped": "a grouped convolution in tiles",
-}
-"""What TVM does in tiles and the engine does not yet."""
-
-
 def proved_least(case: Case) -> None:
     kernel = W if ", w" in case.text and " w" not in case.inputs else {}
     result, size = converted(graph(case.inputs, case.text, {**kernel, **case.constants}), **case.asked)
@@ -787,9 +778,7 @@ def test_plain_layouts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TILED)
-def test_blocked_layouts(name: str, request: pytest.FixtureRequest) -> None:
-    if name in NOT_YET:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=NOT_YET[name]))
+def test_blocked_layouts(name: str) -> None:
     proved_least(TILED[name])
 
 
