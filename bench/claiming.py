@@ -15,7 +15,8 @@ transformer calls layout-sensitive; a random half of the convolutions. DIR gets 
   asked for and follow, so it is compared with relayout for a target that runs them in both orders. PYTHON is that of
   an environment with apache-tvm; models that it cannot import are said.
 
-Bytes are those of the transposed values that depend on an input, kernels apart; a dynamic extent counts as 1.
+Counted are Transposes of values that depend on an input and that move more than axes of extent 1; bytes are those of
+the values that they give in a run (TVM: of its types), with a dynamic extent of an input taken as 1.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+from judge import count_transposes
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, shape_inference
-from peers_left import left
+from onnx import TensorProto, helper, numpy_helper
 
 import relayout
 from relayout.rules import Operator
@@ -56,7 +57,8 @@ FOLLOWING = (
 )
 """What TVM's ConvertLayout runs in the order that it finds."""
 SIDES = ("relayout", "onnxruntime", "following", "tvm")
-Shapes = dict[str, tuple[int, list[int | str]]]
+Array = NDArray[Any]
+Shapes = dict[str, tuple[int, list[int]]]
 
 
 def nodes_of(model: onnx.ModelProto, op_types: Iterable[str]) -> list[str]:
@@ -101,9 +103,10 @@ def by_relayout(model: onnx.ModelProto, claimed: list[str], following: bool = Fa
     converted = sum(node.domain.startswith("relayout.") for node in proto.graph.node)
     feed = feed_of(model)
     difference = max(apart(*pair) for pair in zip(run(model, feed), run(proto, feed), strict=True))
+    count, size = count_transposes(proto, feed)
     return {
-        "transposes": result.report.transposes,
-        "bytes": result.report.bytes,
+        "transposes": count,
+        "bytes": size,
         "proved": result.report.proved,
         "in_nhwc": converted,
         "difference": float(difference),
@@ -111,7 +114,7 @@ def by_relayout(model: onnx.ModelProto, claimed: list[str], following: bool = Fa
     }
 
 
-def apart(want: NDArray[Any], got: NDArray[Any]) -> float:
+def apart(want: Array, got: Array) -> float:
     """The largest difference, relative to the largest value."""
     if want.dtype.kind not in "fiu" or not want.size:
         return float(not np.array_equal(want, got))
@@ -119,7 +122,7 @@ def apart(want: NDArray[Any], got: NDArray[Any]) -> float:
     return float(np.abs(want.astype(np.float64) - got.astype(np.float64)).max()) / scale
 
 
-def feed_of(model: onnx.ModelProto) -> dict[str, NDArray[Any]]:
+def feed_of(model: onnx.ModelProto) -> dict[str, Array]:
     rng, feed = np.random.default_rng(0), {}
     constants = {tensor.name for tensor in model.graph.initializer}
     for value in model.graph.input:
@@ -144,13 +147,14 @@ def session(model: onnx.ModelProto, level: str, path: Path | None = None) -> onn
     return onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
 
 
-def run(model: onnx.ModelProto, feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+def run(model: onnx.ModelProto, feed: dict[str, Array]) -> list[Array]:
     return session(model, "ORT_DISABLE_ALL").run(None, feed)
 
 
 def by_onnxruntime(model: onnx.ModelProto, claimed: list[str]) -> dict[str, Any]:
     """What ONNX Runtime's way leaves."""
-    wrapped = wrap(model, set(claimed))
+    feed = feed_of(model)
+    wrapped = wrap(model, set(claimed), feed)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
         session(wrapped, "ORT_ENABLE_BASIC", path)
@@ -158,18 +162,15 @@ def by_onnxruntime(model: onnx.ModelProto, claimed: list[str]) -> dict[str, Any]
     standing = sum(node.op_type == "Resize" and node.name.startswith("claimed/") for node in optimized.graph.node)
     if standing != len(claimed):
         raise ValueError(f"{standing} of {len(claimed)} claimed nodes are left: the optimizer took some away")
-    count, size = left(optimized)
+    count, size = count_transposes(optimized, feed)
     return {"transposes": count, "bytes": size}
 
 
-def wrap(model: onnx.ModelProto, claimed: set[str]) -> onnx.ModelProto:
-    """Every claimed node between two Transposes, a Resize standing in for it.
-
-    Raises:
-        ValueError: a claimed node's result has no rank that is known.
-    """
-    wrapped = shape_inference.infer_shapes(model, data_prop=True)
-    shapes = shapes_of(wrapped.graph)
+def wrap(model: onnx.ModelProto, claimed: set[str], feed: dict[str, Array]) -> onnx.ModelProto:
+    """Every claimed node between two Transposes, a Resize standing in for it."""
+    wrapped = onnx.ModelProto()
+    wrapped.CopyFrom(model)
+    shapes = shapes_of(model, claimed, feed)
     constants = {tensor.name for tensor in wrapped.graph.initializer} | {""}
     computed = {value.name for value in wrapped.graph.output}
     nodes = list(wrapped.graph.node)
@@ -193,7 +194,7 @@ def standing_in(node: onnx.NodeProto, shapes: Shapes, graph: onnx.GraphProto) ->
     (read, _), (given, shape) = shapes[node.input[0]], shapes[node.output[0]]
     rank, stem = len(shape), f"claimed/{node.output[0]}"
     last, first = [0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)]
-    sizes = [1 if isinstance(dim, str) else dim for dim in (shape[axis] for axis in last)]
+    sizes = [shape[axis] for axis in last]
     graph.initializer.append(helper.make_tensor(f"{stem}/sizes", TensorProto.INT64, [rank], sizes))
     read_by = [f"{stem}/x", "", "", f"{stem}/sizes"]
     own = -0.001 * len(graph.initializer)  # without use, and no two are alike: else they would become one node
@@ -208,15 +209,18 @@ def standing_in(node: onnx.NodeProto, shapes: Shapes, graph: onnx.GraphProto) ->
     return made
 
 
-def shapes_of(graph: onnx.GraphProto) -> Shapes:
-    """Value -> (element type, extents)."""
-    found: Shapes = {tensor.name: (tensor.data_type, list(tensor.dims)) for tensor in graph.initializer}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        if tensor.HasField("shape"):
-            dims = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in tensor.shape.dim]
-            found[value.name] = (tensor.elem_type, dims)
-    return found
+def shapes_of(model: onnx.ModelProto, claimed: set[str], feed: dict[str, Array]) -> Shapes:
+    """Element type and extents, in a run, of what claimed nodes read and give."""
+    nodes = [node for node in model.graph.node if node.output[0] in claimed]
+    names = list(dict.fromkeys(name for node in nodes for name in (*node.input, node.output[0]) if name))
+    watched = onnx.ModelProto()
+    watched.CopyFrom(model)
+    del watched.graph.output[:]
+    kept = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name in names}
+    names = [name for name in names if name not in kept and name not in feed]
+    watched.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    arrays = {**kept, **feed, **dict(zip(names, run(watched, feed), strict=True))} if names else {**kept, **feed}
+    return {name: (helper.np_dtype_to_tensor_dtype(array.dtype), list(array.shape)) for name, array in arrays.items()}
 
 
 def by_tvm(python: str, path: Path, model: onnx.ModelProto, claimed: list[str]) -> dict[str, Any]:

@@ -50,9 +50,15 @@ def left(module: tvm.IRModule) -> tuple[int, int]:
 
 
 def bytes_of(call: relax.Call) -> int:
-    """The bytes that a transform gives, a dynamic extent counted as 1; 0 where it moves axes of extent 1 alone."""
+    """The bytes that a transform gives; 0 where it moves axes of extent 1 alone.
+
+    Raises:
+        ValueError: an extent is not known.
+    """
     told = call.args[0].ty
-    shape = [int(dim) if isinstance(dim, tvm.tirx.IntImm) else 1 for dim in told.shape.values]
+    if not all(isinstance(dim, tvm.tirx.IntImm) for dim in told.shape.values):
+        raise ValueError(f"an extent of a transposed value is not known: {told}")
+    shape = [int(dim) for dim in told.shape.values]
     axes = [int(axis) for axis in call.attrs.axes or range(len(shape))[::-1]]
     large = [axis for axis in axes if shape[axis] != 1]
     return 0 if large == sorted(large) else prod(shape) * tvm.DataType(str(told.dtype)).itemsize
