@@ -62,9 +62,16 @@ Shapes = dict[str, tuple[int, list[int]]]
 
 
 def nodes_of(model: onnx.ModelProto, op_types: Iterable[str]) -> list[str]:
-    """Nodes of the main graph on images, by the name of their first output, in order."""
+    """Nodes of the main graph whose image depends on an input, by the name of their first output, in order."""
     wanted = set(op_types)
-    return [node.output[0] for node in model.graph.node if node.op_type in wanted and node.domain in ("", "ai.onnx")]
+    constants = {tensor.name for tensor in model.graph.initializer} | {""}
+    found = []
+    for node in model.graph.node:
+        if all(name in constants for name in node.input) and not any(a.HasField("g") for a in node.attribute):
+            constants.update(node.output)
+        elif node.op_type in wanted and node.domain in ("", "ai.onnx") and node.input[0] not in constants:
+            found.append(node.output[0])
+    return found
 
 
 def claims(model: onnx.ModelProto, seed: int) -> dict[str, list[str]]:
@@ -267,13 +274,17 @@ def measured(path: Path, python: str | None, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-def cell(told: dict[str, Any] | None) -> str:
+def cell(told: dict[str, Any] | None, claimed: int) -> str:
     if told is None:
         return ""
     if "refused" in told:
         return "refused"
-    proof = "" if told.get("proved", True) else " (not proved)"
-    return f"{told['transposes']} / {told['bytes'] / 1e6:.3f}{proof}"
+    said = f"{told['transposes']} / {told['bytes'] / 1e6:.3f}"
+    if not told.get("proved", True):
+        said += " (not proved)"
+    if told.get("in_nhwc", claimed) < claimed:
+        said += f" ({told['in_nhwc']} of {claimed} in NHWC)"
+    return said
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
@@ -283,7 +294,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        cells = [cell(row.get(name)) for name in SIDES]
+        cells = [cell(row.get(name), row["claimed"]) for name in SIDES]
         lines.append(f"| {row['model']} | {row['claim']} | {row['claimed']} | {' | '.join(cells)} |")
     lines += [
         "",
