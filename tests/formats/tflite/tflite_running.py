@@ -32,6 +32,8 @@ class Comparison:
     unequal: float
 
     def tolerance(self, quantized: bool) -> float:
+        if self.dtype == np.float16:
+            return 2**-9 * max(self.largest, 1.0) + self.spread  # two units in the last place
         if self.dtype.kind == "f":
             return 1e-5 * max(self.largest, 1.0) + self.spread
         return self.spread + (1 if quantized else 0)

@@ -76,7 +76,7 @@ def apply(
     if (low, high) == (-math.inf, math.inf):
         return value
     if value.dtype in (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16):
-        raise Unsupported("an activation on integers without quantization parameters")
+        raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
     if (low, high) == (0.0, math.inf) and value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT32):
         return operation.emit("Relu", [value], dims(value))
     return clip(operation, value, low, high)

@@ -124,9 +124,18 @@ def _diagonal(op: Operation, rows: Dim, columns: Dim) -> ir.Value:
     return two(op, "Equal", down, counted(op, op.number(columns, like, "columns"), columns), _BOOL)
 
 
+_WITH_DIAGONALS = ("FLOAT32", "INT64", "INT32", "INT16", "INT8", "UINT8")
+
+
+def _has_kernel(op: Operation) -> None:
+    if op.input(0).type.name not in _WITH_DIAGONALS:
+        raise Unsupported(f"{op.input(0).type.name}, for which the kernel writes nothing")
+
+
 @operator("MATRIX_DIAG")
 def matrix_diag(op: Operation) -> None:
     """Where row equals column, the operand, else 0."""
+    _has_kernel(op)
     (x,), finish = op.carried(0, types=BYTES_ONLY)
     n = dims(x)[-1]
     row = unsqueeze(op, x, [len(dims(x)) - 1])
@@ -136,6 +145,7 @@ def matrix_diag(op: Operation) -> None:
 @operator("MATRIX_SET_DIAG")
 def matrix_set_diag(op: Operation) -> None:
     """Where row equals column, operand 1, else operand 0."""
+    _has_kernel(op)
     x, diagonal = op.stored(0), op.stored(1)
     *_, rows, columns = dims(x)
     mask = _diagonal(op, rows, columns)

@@ -71,7 +71,7 @@ def embedding_lookup_sparse(op: Operation) -> None:
 @operator("HASHTABLE_LOOKUP")
 def hashtable_lookup(op: Operation) -> None:
     """Gather of the row whose key is equal, zeros where there is none; and whether there is one."""
-    wanted, keys, (x,) = op.stored(0), op.stored(1), op.carried(2)[0]
+    wanted, keys, x = op.stored(0), op.stored(1), op.raw(2)
     if op.input(2).type not in (op.output().type,) or x.dtype is None or len(dims(x)) < 1:
         raise Unsupported("values of another type")
     count = dims(wanted)[0]
@@ -82,9 +82,8 @@ def hashtable_lookup(op: Operation) -> None:
     rows = op.emit("Gather", [x, where], (count, *dims(x)[1:]), axis=0)
     hit = op.cast(hits, _BOOL)
     hit = unsqueeze(op, hit, range(1, len(dims(x)))) if len(dims(x)) > 1 else hit
-    quantization = op.tensors.quantization(op.input(2))
-    zero = int(quantization.zero_point[0]) if quantization is not None and x.dtype != ir.DataType.FLOAT else 0
-    op.result_stored(chosen(op, hit, rows, op.number(zero, x, "zero")))
+    # A row that is not there is all 0, whatever that means.
+    op.result_stored(chosen(op, hit, rows, op.number(0, x, "zero")))
     if len(op.operator.outputs) > 1:
         op.result_stored(hits, 1)
 

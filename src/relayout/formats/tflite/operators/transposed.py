@@ -9,9 +9,10 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.contents import contents
-from relayout.formats.tflite.enums import Padding
+from relayout.formats.tflite.enums import Padding, TensorType
 from relayout.formats.tflite.extents import shifted, times
 from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D
 
@@ -93,7 +94,9 @@ def transpose_conv(op: Operation) -> None:
     """ConvTranspose. Operands: output shape, kernel `o h w i`, data, bias."""
     op.require_rank(1, 4)
     op.require_rank(2, 4)
-    _emit(op, op.real(1, (3, 0, 1, 2)), [op.options.stride_h, op.options.stride_w], [1, 1], TO_FIRST, TO_LAST)
+    if op.input(2).type == TensorType.INT16 and op.has(3) and op.input(3).type == TensorType.INT32:
+        raise Unsupported("INT16 data beside an INT32 bias, which the kernel reads as INT64")
+    _emit(op, weights(op, 1, 2, (3, 0, 1, 2)), [op.options.stride_h, op.options.stride_w], [1, 1], TO_FIRST, TO_LAST)
 
 
 @operator("CONV_3D_TRANSPOSE", options="Conv3DOptions")
@@ -101,7 +104,7 @@ def conv_3d_transpose(op: Operation) -> None:
     """ConvTranspose over `n d h w c`. Operands: output shape, kernel `d h w o i`, data, bias."""
     op.require_rank(1, 5)
     op.require_rank(2, 5)
-    options, kernel = op.options, op.real(1, (4, 3, 0, 1, 2))
+    options, kernel = op.options, weights(op, 1, 2, (4, 3, 0, 1, 2))
     strides = [options.stride_d, options.stride_h, options.stride_w]
     dilations = [options.dilation_d_factor, options.dilation_h_factor, options.dilation_w_factor]
     _emit(op, kernel, strides, dilations, TO_FIRST_3D, TO_LAST_3D)
