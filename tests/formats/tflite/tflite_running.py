@@ -159,5 +159,11 @@ def _compare(got: Any, wanted: Any, reference: Any) -> Comparison:
     a, b, c = (np.asarray(v, np.float64) for v in (got, wanted, reference))
     spread = float(np.nanmax(np.abs(b - c))) if b.shape == c.shape else 0.0
     assert np.array_equal(np.isnan(a), np.isnan(b))
-    difference = np.where((a == b) | np.isnan(a), 0.0, np.abs(a - b))
-    return Comparison(got.dtype, float(difference.max()), spread, float(np.nanmax(np.abs(b))), float((a != b).mean()))
+    if got.dtype.kind in "iu":  # exact, also beyond 53 bits
+        high, low = (f(got, wanted).astype(np.uint64) for f in (np.maximum, np.minimum))
+        difference = (high - low).astype(np.float64)
+    else:
+        difference = np.where((a == b) | np.isnan(a), 0.0, np.abs(a - b))
+    return Comparison(
+        got.dtype, float(difference.max()), spread, float(np.nanmax(np.abs(b))), float((got != wanted).mean())
+    )
