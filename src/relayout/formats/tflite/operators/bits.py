@@ -61,7 +61,8 @@ class _Layout:
     def powers(self) -> npt.NDArray[Any]:
         """What the last bit of the fraction is worth, by the exponent's number; 0 has the same as 1."""
         exponents = np.maximum(np.arange(2 * self.bias + 1), 1) - self.bias - self.fraction
-        return np.ldexp(1.0, exponents).astype(self.computed.numpy())
+        worth: npt.NDArray[Any] = np.ldexp(1.0, exponents).astype(self.computed.numpy())
+        return worth
 
 
 _F32, _F64, _I32, _I64 = ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64

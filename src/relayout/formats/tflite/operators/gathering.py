@@ -116,12 +116,17 @@ def one_hot(op: Operation) -> None:
     finish(chosen(op, hot, on, off))
 
 
-def _diagonal(op: Operation, rows: Dim, columns: Dim) -> ir.Value:
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        raise Unsupported("a matrix of unknown size")
-    like = op.ints([0], "zero")
-    down = unsqueeze(op, counted(op, op.number(rows, like, "rows"), rows), [1])
-    return two(op, "Equal", down, counted(op, op.number(columns, like, "columns"), columns), _BOOL)
+def _diagonal(op: Operation, x: ir.Value, row: int, column: int) -> ir.Value:
+    """Where row equals column in a matrix as large as two axes of a value."""
+
+    def positions(axis: int) -> ir.Value:
+        extent = dims(x)[axis]
+        if isinstance(extent, int):
+            return counted(op, op.number(extent, op.ints([0], "zero"), "extent"), extent)
+        shape = op.emit("Shape", [x], (1,), _INT64, start=axis, end=axis + 1)
+        return counted(op, scalar(op, shape), extent)
+
+    return two(op, "Equal", unsqueeze(op, positions(row), [1]), positions(column), _BOOL)
 
 
 _WITH_DIAGONALS = ("FLOAT32", "INT64", "INT32", "INT16", "INT8", "UINT8")
@@ -137,9 +142,9 @@ def matrix_diag(op: Operation) -> None:
     """Where row equals column, the operand, else 0."""
     _has_kernel(op)
     (x,), finish = op.carried(0, types=BYTES_ONLY)
-    n = dims(x)[-1]
-    row = unsqueeze(op, x, [len(dims(x)) - 1])
-    finish(chosen(op, _diagonal(op, n, n), row, op.number(0, x, "zero")))
+    last = len(dims(x)) - 1
+    row = unsqueeze(op, x, [last])
+    finish(chosen(op, _diagonal(op, x, last, last), row, op.number(0, x, "zero")))
 
 
 @operator("MATRIX_SET_DIAG")
@@ -148,9 +153,11 @@ def matrix_set_diag(op: Operation) -> None:
     _has_kernel(op)
     x, diagonal = op.stored(0), op.stored(1)
     *_, rows, columns = dims(x)
-    mask = _diagonal(op, rows, columns)
+    mask = _diagonal(op, x, len(dims(x)) - 2, len(dims(x)) - 1)
     rank = len(dims(diagonal))
     # Spread along the longer side, so that the diagonal's length fits the shorter.
-    down = isinstance(rows, int) and isinstance(columns, int) and rows <= columns
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise Unsupported("a matrix of unknown size, which decides along which side its diagonal is spread")
+    down = rows <= columns
     spread = unsqueeze(op, diagonal, [rank if down else rank - 1])
     op.result_stored(chosen(op, mask, spread, x))
