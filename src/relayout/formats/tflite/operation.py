@@ -205,6 +205,9 @@ class Operation(Emission):
         tensors = [*(self.output(k) for k in range(results)), *map(self.input, operands)]
         meanings = [t.quantization if t.type in QUANTIZED_TYPES else None for t in tensors]
         first, plain = meanings[0], not any(meanings)
+        kinds = {t.type for t in tensors}
+        if not plain and len(kinds) > 1:
+            raise Unsupported(f"{' and '.join(sorted(kind.name for kind in kinds))} together, where elements are moved")
         alike = plain or (first is not None and all(first.equals(m) for m in meanings))
         per_channel = any(m is not None and m.per_channel for m in meanings)
 

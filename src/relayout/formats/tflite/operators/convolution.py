@@ -81,6 +81,8 @@ def _bordered(
 def groups(op: Operation, depth: Dim) -> int:
     """How many groups a kernel of so many input channels divides the data into."""
     channels = dims(op.stored(0))[-1]
+    if not isinstance(channels, int) and isinstance(depth, int):
+        raise Unsupported("an unknown number of channels, of which ONNX wants the number of groups")
     if not isinstance(channels, int) or not isinstance(depth, int) or depth == 0 or channels % depth:
         raise ReadError(f"{channels} channels do not fit a kernel of {depth}", where=op.place)
     return channels // depth

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, Dims, dims
+from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.gathering import chosen
@@ -21,10 +22,23 @@ SUM, MEAN, SQRTN = 0, 1, 2
 
 @operator("EMBEDDING_LOOKUP")
 def embedding_lookup(op: Operation) -> None:
-    """Gather of rows. The indices are operand 0, the table operand 1."""
-    (x,), finish = op.carried(1)
-    indices = op.stored(0)
-    finish(op.emit("Gather", [x, indices], (*dims(indices), *dims(x)[1:]), axis=0))
+    """Gather of rows, and of their scales where the result is of real numbers. Operands: indices, table."""
+    indices, quantization = op.stored(0), op.tensors.quantization(op.input(1))
+    shape = (*dims(indices), *dims(op.stored(1))[1:])
+    if quantization is None or op.output().type == op.input(1).type:
+        (x,), finish = op.carried(1)
+        finish(op.emit("Gather", [x, indices], shape, axis=0))
+    elif op.input(1).type == TensorType.INT4:  # ONNX Runtime has no Gather of them
+        op.result(op.emit("Gather", [op.real(1), indices], shape, axis=0))
+    elif not quantization.per_channel:
+        op.result(op.dequantize(1, op.emit("Gather", [op.stored(1), indices], shape, axis=0)))
+    elif quantization.axis == 0 and not quantization.zero_point.any():
+        rows = op.cast(op.emit("Gather", [op.stored(1), indices], shape, axis=0), ir.DataType.FLOAT)
+        scales = op.emit("Gather", [op.tensors.parameters(op.input(1))[0], indices], dims(indices), axis=0)
+        rank = len(dims(indices))
+        op.result(two(op, "Mul", rows, unsqueeze(op, scales, range(rank, len(shape)))))
+    else:
+        raise Unsupported("a table with a scale for each column, of which the kernel knows nothing")
 
 
 @operator("EMBEDDING_LOOKUP_SPARSE", options="EmbeddingLookupSparseOptions")

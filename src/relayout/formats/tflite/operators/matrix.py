@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.builder import Dim, broadcast, dims
+from relayout.formats.tflite.builder import Dim, Dims, broadcast, dims
 from relayout.formats.tflite.enums import FullyConnectedOptionsWeightsFormat, TensorType
 from relayout.formats.tflite.extents import divided, product
 from relayout.formats.tflite.operation import Operation
@@ -48,7 +48,20 @@ def fully_connected(op: Operation) -> None:
     y = op.emit("Gemm", [op.dequantize(0, x), weights(op, 1, 0), op.bias(2)], (rows, units), transB=1)
     y = op.quantize(y, fused=options.fused_activation_function)
     final = op.out_dims((*shape[:-1], units) if options.keep_num_dims else (rows, units))
+    if sum(not isinstance(d, int) for d in final) > 1:
+        op.result_stored(_unflattened(op, y, final))
+        return
     op.result_stored(y if final == dims(y) else op.reshape(y, final))
+
+
+def _unflattened(op: Operation, y: ir.Value, final: Dims) -> ir.Value:
+    """A Reshape to the operand's leading extents, several of which are known only at run time."""
+    leading = len(final) - 1
+    shape = op.emit("Shape", [op.stored(0)], (leading,), ir.DataType.INT64, start=0, end=leading)
+    target = op.emit(
+        "Concat", [shape, op.ints([d for d in final[-1:] if isinstance(d, int)], "units")], (leading + 1,), axis=0
+    )
+    return op.emit("Reshape", [y, target], final, allowzero=1)
 
 
 def _product(op: Operation, units: int) -> None:
