@@ -6,6 +6,7 @@ its operator already, it is taken from there.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 from pathlib import Path
@@ -181,7 +182,7 @@ def test_02_what_the_kernels_ignore_is_refused(name: str, fused: int) -> None:
     else:
         (unfused,) = run_interpreter(interpreter(plain.bytes()), inputs)
         np.testing.assert_allclose(ignored, unfused, atol=1e-5)
-    with pytest.raises(UnsupportedError, match="fused activation (TANH|SIGN_BIT)"):
+    with pytest.raises(UnsupportedError, match=r"fused activation (TANH|SIGN_BIT)"):
         read(net.bytes())
 
 
@@ -304,6 +305,20 @@ def test_08_bytes_without_a_sign_have_one(name: str) -> None:
         kernel, x, y = net.const(data, "uint8", q=Scale(0.05)), net.input((3, 6)), (3, 5)
         table = options("FullyConnectedOptions")
     holds(net.op(name, [x, kernel, net.const(rng().normal(size=5))], [net.output(y)], table, version=2))
+
+
+_RECURRENT = [n for n, net in CASES.items() if n.partition("[")[0] in (
+    "rnns", "bidirectional_rnns", "svdfs", "lstms", "single_steps", "bidirectional_lstms"
+) and net.slack]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _RECURRENT)
+def test_08_recurrent_weights_without_a_sign(name: str) -> None:
+    net = copy.deepcopy(CASES[name])
+    for tensor in net.graph.tensors:
+        if tensor.type == schema.TensorType.INT8 and tensor.buffer:
+            tensor.type = schema.TensorType.UINT8
+    holds(net)
 
 
 # 9. Compressed constants.
@@ -655,4 +670,3 @@ def test_17_boxes(name: str) -> None:
 def test_every_trap_has_a_test() -> None:
     numbers = {name[5:7] for name in globals() if name.startswith("test_") and name[5:7].isdigit()}
     assert numbers == {f"{i:02}" for i in range(1, 18)}
-    assert schema.BuiltinOperator.ADD == 0

@@ -277,6 +277,8 @@ class Operation(Emission):
         """Hand over result i as it lies in memory."""
         tensor = self.output(i)
         dtype = self.tensors.dtype(tensor)
+        if tensor.type == TensorType.INT2:
+            raise Unsupported("a result of INT2, whose range no type of ONNX has before opset 25")
         if dtype == ir.DataType.FLOAT and tensor.type in QUANTIZED_TYPES and value.dtype != dtype:
             # A float graph, and an operator that yields integers: a Cast, for one.
             scale, zero_point = self.tensors.parameters(tensor)

@@ -91,6 +91,8 @@ def groups(op: Operation, depth: Dim) -> int:
 def _integers(op: Operation, bias: int) -> None:
     """Refuse weights or a bias that the kernel takes for others."""
     quantization = op.input(1).quantization
+    if op.input(1).type == TensorType.INT2:
+        raise Unsupported("INT2 weights, which the kernel does not unpack")
     if (op.input(0).type, op.input(1).type) == (TensorType.FLOAT32, TensorType.FLOAT16):
         raise Unsupported("FLOAT32 data beside FLOAT16 weights, which the kernel reads as FLOAT32")
     if op.input(1).type == TensorType.UINT8 and quantization is not None and quantization.per_channel:

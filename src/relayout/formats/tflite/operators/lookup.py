@@ -25,10 +25,12 @@ def embedding_lookup(op: Operation) -> None:
     """Gather of rows, and of their scales where the result is of real numbers. Operands: indices, table."""
     indices, quantization = op.stored(0), op.tensors.quantization(op.input(1))
     shape = (*dims(indices), *dims(op.stored(1))[1:])
-    if quantization is None or op.output().type == op.input(1).type:
+    if op.output().type == op.input(1).type:
         (x,), finish = op.carried(1)
         finish(op.emit("Gather", [x, indices], shape, axis=0))
-    elif op.input(1).type == TensorType.INT4:  # ONNX Runtime has no Gather of them
+    elif quantization is None:
+        op.result(op.emit("Gather", [op.stored(1), indices], shape, axis=0))
+    elif op.input(1).type in (TensorType.INT4, TensorType.INT2):  # ONNX Runtime has no Gather of them
         op.result(op.emit("Gather", [op.real(1), indices], shape, axis=0))
     elif not quantization.per_channel:
         op.result(op.dequantize(1, op.emit("Gather", [op.stored(1), indices], shape, axis=0)))

@@ -17,7 +17,6 @@ _FLOATS = (TensorType.FLOAT32, TensorType.FLOAT16)
 _MISREAD = {
     (TensorType.UINT8, TensorType.INT8): "UINT8 data beside INT8 weights, which the kernel reads as unsigned",
     (TensorType.INT8, TensorType.UINT8): "INT8 data beside UINT8 weights, for which there is no kernel",
-    (TensorType.INT8, TensorType.INT16): "INT8 data beside INT16 weights, for which there is no kernel",
 }
 """Types of data and weights -> why nobody means what their product would be."""
 
