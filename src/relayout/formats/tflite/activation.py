@@ -32,7 +32,7 @@ def clamp(fused: int) -> tuple[float, float]:
     except (KeyError, ValueError):
         # The kernels ignore TANH and SIGN_BIT, or refuse them: nobody means what they would do.
         name = ActivationFunctionType(fused).name if fused in list(ActivationFunctionType) else str(fused)
-        raise Unsupported(f"fused activation {name}") from None
+        raise Unsupported(f"fused activation {name}, which the kernels ignore or refuse") from None
 
 
 def needed(fused: int, tensor: Tensor, quantization: Quantization | None) -> tuple[float, float]:

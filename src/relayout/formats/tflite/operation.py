@@ -53,7 +53,7 @@ class Operation(Emission):
     def constant(self, i: int) -> npt.NDArray[Any]:
         """The elements of operand i as stored, which must be in the file."""
         if not self.is_constant(i):
-            raise Unsupported(f"operand {i} is computed, not constant")
+            raise Unsupported(f"operand {i} is computed, and ONNX has to know it")
         value = self.stored(i).const_value if self.tensors.has_value(self.input(i)) else None
         # In a subgraph a constant may have been handed in from outside.
         return array(self.input(i)) if value is None or self.input(i).data is not None else value.numpy()
@@ -246,7 +246,6 @@ class Operation(Emission):
         tensor = self.output(i)
         quantization = self.tensors.quantization(tensor)
         value = activation.apply(self, value, fused, tensor, quantization)
-        value = self.cast(value, ir.DataType.FLOAT) if quantization and value.dtype == ir.DataType.FLOAT16 else value
         if quantization is None or value.dtype != ir.DataType.FLOAT:
             return value
         scale, zero_point = self.tensors.parameters(tensor)

@@ -57,12 +57,12 @@ def gather_nd(op: Operation) -> None:
 @operator("SCATTER_ND")
 def scatter_nd(op: Operation) -> None:
     """ScatterND that adds to zeros: updates of the same element sum up."""
-    updates = op.stored(1)
+    updates = op.raw(1)
     extents, known = extents_of(op, 2)
     shape = op.out_dims(known if known is not None else (None,) * len(op.tensors.declared(op.output())))
     zeros = op.emit("Expand", [op.number(0, updates, "zero"), extents], shape)
     indices = op.cast(op.stored(0), _INT64)
-    op.result_stored(op.emit("ScatterND", [zeros, indices, updates], shape, reduction="add"))
+    op.result_whole(op.emit("ScatterND", [zeros, indices, updates], shape, reduction="add"))
 
 
 def chosen(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -141,17 +141,18 @@ def _has_kernel(op: Operation) -> None:
 def matrix_diag(op: Operation) -> None:
     """Where row equals column, the operand, else 0."""
     _has_kernel(op)
-    (x,), finish = op.carried(0, types=BYTES_ONLY)
+    x = op.raw(0)
     last = len(dims(x)) - 1
     row = unsqueeze(op, x, [last])
-    finish(chosen(op, _diagonal(op, x, last, last), row, op.number(0, x, "zero")))
+    # The rest is the integer 0, whatever that means.
+    op.result_whole(chosen(op, _diagonal(op, x, last, last), row, op.number(0, x, "zero")))
 
 
 @operator("MATRIX_SET_DIAG")
 def matrix_set_diag(op: Operation) -> None:
     """Where row equals column, operand 1, else operand 0."""
     _has_kernel(op)
-    x, diagonal = op.stored(0), op.stored(1)
+    x, diagonal = op.raw(0), op.raw(1)
     *_, rows, columns = dims(x)
     mask = _diagonal(op, x, len(dims(x)) - 2, len(dims(x)) - 1)
     rank = len(dims(diagonal))
@@ -160,4 +161,4 @@ def matrix_set_diag(op: Operation) -> None:
         raise Unsupported("a matrix of unknown size, which decides along which side its diagonal is spread")
     down = rows <= columns
     spread = unsqueeze(op, diagonal, [rank if down else rank - 1])
-    op.result_stored(chosen(op, mask, spread, x))
+    op.result_whole(chosen(op, mask, spread, x))

@@ -99,7 +99,7 @@ def hashtable_lookup(op: Operation) -> None:
     hit = op.cast(hits, _BOOL)
     hit = unsqueeze(op, hit, range(1, len(dims(x)))) if len(dims(x)) > 1 else hit
     # A row that is not there is all 0, whatever that means.
-    op.result_stored(chosen(op, hit, rows, op.number(0, x, "zero")))
+    op.result_whole(chosen(op, hit, rows, op.number(0, x, "zero")))
     if len(op.operator.outputs) > 1:
         op.result_stored(hits, 1)
 
@@ -159,7 +159,7 @@ def sparse_to_dense(op: Operation) -> None:
     extents, known = extents_of(op, 1)
     rank = len(known) if known is not None else len(op.tensors.declared(op.output()))
     shape = op.out_dims(known if known is not None else (None,) * rank)
-    values, default = op.stored(2), op.stored(3)
+    values, default = op.raw(2), op.raw(3)
     if len(dims(indices)) < 2:  # one index, or a list of them
         count: Dim = dims(indices)[0] if dims(indices) else 1
         indices = op.emit("Reshape", [indices, op.ints([-1, rank], "shape")], (count if rank == 1 else 1, rank))
@@ -167,4 +167,4 @@ def sparse_to_dense(op: Operation) -> None:
         rows = op.emit("Shape", [indices], (1,), _INT64, start=0, end=1)
         values = op.emit("Expand", [values, rows], (dims(indices)[0],))
     whole = op.emit("Expand", [default, extents], shape)
-    op.result_stored(op.emit("ScatterND", [whole, indices, values], shape))
+    op.result_whole(op.emit("ScatterND", [whole, indices, values], shape))

@@ -83,7 +83,7 @@ class Lstm:
         self.peeping = op.has(which.peepholes[OUTPUT])
         self.quantized = op.tensors.quantization(op.input(which.states[0])) is not None
         if self.quantized and op.input(which.states[1]).type != TensorType.INT16:
-            raise Unsupported("a cell state of 8 bits")
+            raise Unsupported("a cell state of 8 bits, for which there is no sound kernel")
         kernels = [None if self.coupled and g == INPUT else weights(op, i, 0) for g, i in enumerate(which.kernels)]
         if auxiliary:
             kernels = [
@@ -257,7 +257,7 @@ def lstm(op: Operation) -> None:
 def _basic(op: Operation) -> None:
     """Operands x, h, weights, bias, c; results h, c, and two of the kernel's own intermediates."""
     if any(op.tensors.quantization(op.input(i)) is not None for i in range(3)):
-        raise Unsupported("the basic kernel, quantized")
+        raise Unsupported("the basic kernel, quantized, whose rounding between the gates ONNX cannot follow")
     both = joined(op, [op.real(0), op.real(1)], 1)
     batch, _ = dims(both)
     rows = dims(op.stored(2))[0]

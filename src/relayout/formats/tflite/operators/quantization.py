@@ -18,6 +18,7 @@ def quantize(op: Operation) -> None:
     ONNX quantizes to no 32 bits, and dequantizes from them only around 0: these are divided and multiplied.
     """
     x, target = op.real(0), op.output()
+    x = op.cast(x, ir.DataType.FLOAT) if x.dtype == ir.DataType.FLOAT16 else x
     if op.input(0).type == TensorType.INT32:
         x = _scaled(op, op.cast(x, ir.DataType.FLOAT), 0)
     if target.type == TensorType.INT32:

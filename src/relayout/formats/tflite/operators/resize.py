@@ -115,7 +115,10 @@ def _interpolated(op: Operation, x: ir.Value) -> ir.Value:
             for places, weights in ((low.tolist(), (1 << _BITS) - above), (high.tolist(), above))
         )
         x = two(op, "Add", before, after)
-    half = two(op, "Mul", op.emit("Sign", [x], dims(x)), op.number(1 << 2 * _BITS - 1, x, "half"))
+    # Not a Sign: that of ONNX Runtime looks at 32 bits.
+    below = two(op, "Less", x, op.number(0, x, "zero"), ir.DataType.BOOL)
+    halves = [op.number(sign << 2 * _BITS - 1, x, "half") for sign in (-1, 1)]
+    half = op.emit("Where", [below, *halves], dims(x), x.dtype)
     y = two(op, "Div", two(op, "Add", x, half), op.number(1 << 2 * _BITS, x, "whole"))
     return op.cast(y, narrow or ir.DataType.INT16)
 

@@ -148,7 +148,7 @@ def bordered_to(op: Operation, x: ir.Value, axis: int, extent: int) -> ir.Value:
     if have == extent:
         return x
     if not isinstance(have, int):
-        raise Unsupported("unknown dimensions")
+        raise Unsupported("unknown dimensions, to be cut or filled to known ones")
     if have > extent:
         return cut(op, x, [0], [extent], [axis])
     amounts = [0] * (2 * len(dims(x)))

@@ -23,7 +23,7 @@ def svdf(op: Operation) -> None:
     """
     integers = op.input(0).type == TensorType.INT8
     if integers and TensorType.INT8 in (op.input(2).type, op.input(4).type):
-        raise Unsupported("weights over time or a state of 8 bits")
+        raise Unsupported("weights over time or a state of 8 bits, for which there is no sound kernel")
     x, features, times = op.real(0), weights(op, 1, 0), weights(op, 2, 0)
     op.require_rank(0, 2)
     filters, (_, memory), rank = units_of(op, 1), dims(times), op.options.rank

@@ -28,7 +28,7 @@ def parted(op: Operation, x: ir.Value, axis: int, step: int, value: ir.Value) ->
     if step == 1 or extent == 0:
         return x
     if not isinstance(extent, int):
-        raise Unsupported("unknown dimensions")
+        raise Unsupported("unknown dimensions, between whose elements others come")
     apart: list[Dim] = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
     amounts = [0] * len(apart)
     amounts[axis + 1] = step - 1
@@ -70,7 +70,7 @@ def reduced(
     for axis, (size, stride, dilation) in enumerate(zip(window, strides, dilations, strict=True)):
         extent = dims(x)[axis]
         if not isinstance(extent, int):
-            raise Unsupported("unknown dimensions")
+            raise Unsupported("unknown dimensions, of whose windows ONNX has to know how many there are")
         count = extent - (size - 1) * dilation
         if count < 1:
             raise Unsupported("a window larger than its axis")
