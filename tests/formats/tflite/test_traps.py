@@ -324,7 +324,7 @@ def test_08_recurrent_weights_without_a_sign(name: str) -> None:
 # 9. Compressed constants.
 
 
-@named("half_weights", "four_bits", "four_bit_kernels", "sparse", "densified")
+@named("half_weights", "two_bits", "four_bits", "four_bit_kernels", "sparse", "densified")
 def test_09_constants(name: str) -> None:
     holds(CASES[name])
 

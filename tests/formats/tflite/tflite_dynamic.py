@@ -172,6 +172,30 @@ def open_blocks(computed: bool = False) -> Net:
     return net.op("BATCH_TO_SPACE_ND", [a, block, margins[1]], [y])
 
 
+def parts(place: int) -> Net:
+    """An open axis in three, one of which takes what the others leave."""
+    net = Net()
+    x, sizes = net.input((1, 1, 3), signature=(-1, -1, 3)), [2, 1, 3]
+    sizes[place] = -1
+    ys = [net.output((1, 1, 3), signature=(-1, -1, 3)) for _ in sizes]
+    operands = [x, net.const(sizes, "int32"), net.const(1, "int32")]
+    return net.op("SPLIT_V", operands, ys, options("SplitVOptions", numSplits=3))
+
+
+def replaced() -> Net:
+    """The whole of an open tensor, overwritten: the only start from which it fits is the first."""
+    net = Net()
+    x, update = net.input((1, 5), signature=(-1, 5)), net.tensor((1, 5), signature=(-1, 5))
+    net.op("EXP", [x], [update])
+    operands = [x, update, net.const([2, 1], "int32")]
+    return net.op("DYNAMIC_UPDATE_SLICE", operands, [net.output((1, 5), signature=(-1, 5))])
+
+
+def diagonal() -> Net:
+    net = Net()
+    return net.op("MATRIX_DIAG", [net.input((2, 1), signature=(2, -1))], [net.output((2, 1, 1), signature=(2, -1, -1))])
+
+
 def upward_to(padding: int) -> Net:
     """A transposed convolution to a size that is handed in by a shape of its own: more than there is, or less."""
     net = Net()
@@ -242,6 +266,11 @@ MODELS: dict[str, tuple[Callable[[], Net], list[tuple[int, ...]]]] = {
     "open blocks": (open_blocks, [(2, 4, 9, 3), (1, 8, 6, 3)]),
     "open blocks, computed margins": (lambda: open_blocks(True), [(2, 4, 9, 3), (1, 8, 6, 3)]),
     "dilated, strides": (lambda: dilated(2), [(*i, 3) for i in IMAGES]),
+    "parts, the first": (lambda: parts(0), [(2, 7, 3), (1, 9, 3)]),
+    "parts, the second": (lambda: parts(1), [(2, 7, 3), (1, 9, 3)]),
+    "parts, the last": (lambda: parts(2), [(2, 7, 3), (1, 9, 3)]),
+    "replaced": (replaced, [(3, 5), (4, 5)]),
+    "diagonal": (diagonal, [(2, 3), (2, 6)]),
     "tokens": (tokens, [(2, 5, 6), (3, 4, 6)]),
     "from the end": (from_the_end, [(1, 4, 5), (1, 9, 5)]),
     "filled": (filled, [(2, 3), (7, 3)]),
