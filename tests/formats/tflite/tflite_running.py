@@ -156,7 +156,8 @@ def _compare(got: Any, wanted: Any, reference: Any) -> Comparison:
     assert got.dtype == wanted.dtype, (got.dtype, wanted.dtype)
     if not got.size:
         return Comparison(got.dtype, 0.0, 0.0, 0.0, 0.0)
-    a, b, c = (np.asarray(v, np.float64) for v in (got, wanted, reference))
+    with np.errstate(invalid="ignore"):  # bits that are no number
+        a, b, c = (np.asarray(v, np.float64) for v in (got, wanted, reference))
     spread = float(np.nanmax(np.abs(b - c))) if b.shape == c.shape else 0.0
     assert np.array_equal(np.isnan(a), np.isnan(b))
     if got.dtype.kind in "iu":  # exact, also beyond 53 bits

@@ -19,7 +19,8 @@ def _emit(op: Operation, op_type: str, x: ir.Value, **attributes: Any) -> ir.Val
     options = op.options
     window, strides, ones = [options.filter_height, options.filter_width], [options.stride_h, options.stride_w], [1, 1]
     n, c, *spatial = dims(x)
-    same = options.padding == Padding.SAME
+    # A window of one element needs no border; ONNX Runtime's auto_pad would cut some off where strides are longer.
+    same = options.padding == Padding.SAME and max(window) > 1
     known: list[Dim] = [slid(e, k, s, 1, same) for e, k, s in zip(spatial, window, strides, strict=True)]
     last: Dims = op.out_dims([n, *known, c])
     return op.emit(
