@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
-from problems import random_problem
 
 from relayout.solve import Branch, Leaf, Path, Port, Problem, Solution, Value, bound, moved, paths, solve
+from solve.problems import random_problem
 
 
 def without_costs(problem: Problem) -> Problem:
@@ -95,7 +95,7 @@ def test_where_labels_have_prices_a_path_may_end_at_one() -> None:
 
 
 @pytest.mark.parametrize("labels", [3, 4])
-@pytest.mark.parametrize(("aligned", "least"), [(True, 1.0), (False, 0.98)])
+@pytest.mark.parametrize(("aligned", "least"), [(True, 1.0), (False, 0.97)])
 def test_paths_of_an_integer_program_sum_to_the_bound_and_end_at_pins(labels: int, aligned: bool, least: float) -> None:
     """Labels that mean other orders at every port need branching now and then: few of those paths find no pin."""
     count = complete = branched = 0

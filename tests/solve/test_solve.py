@@ -7,10 +7,10 @@ import random
 from fractions import Fraction
 
 import pytest
-from problems import random_problem
 
 from relayout.solve import CertificateError, Leaf, Port, Problem, Solution, Value, bound, components, solve
 from relayout.solve.program import solve_many
+from solve.problems import random_problem
 
 
 def brute_force(problem: Problem) -> int:

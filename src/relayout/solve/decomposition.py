@@ -11,12 +11,17 @@ label that a node might take instead, so that it may serve several paths.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import lcm
 
 from relayout.solve.certificate import Branch, Certificate, Leaf, Price
 from relayout.solve.problem import Port, Problem, moved
+
+PARTS = 200
+"""The most paths that one reader's price of one crossing is dealt out to."""
 
 
 @dataclass(frozen=True)
@@ -86,23 +91,28 @@ class _Walk:
 
     steps: tuple[Price, ...]
     end: End
-    amount: Fraction
+    amount: int
     own: tuple[int, int] | None = None
 
 
 @dataclass
 class _Paths:
+    """Amounts are integers here: parts of the prices' common denominator."""
+
     problem: Problem
     choice: Sequence[int]
     certificate: Certificate
     beside: dict[int, list[Price]] = field(default_factory=dict)
+    own: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.allowed = [list(range(len(labels))) for labels in self.problem.costs]
         leaf = self._leaf(self.certificate)
-        self.prices = {key: Fraction(leaf.prices[key]) for key in sorted(leaf.prices) if leaf.prices[key] > 0}
+        paid = {key: Fraction(leaf.prices[key]) for key in sorted(leaf.prices) if leaf.prices[key] > 0}
+        self.unit = lcm(*(price.denominator for price in paid.values()))
+        self.prices = {key: int(price * self.unit) for key, price in paid.items()}
         self.left = dict(self.prices)
-        self.own: dict[tuple[int, int], Fraction] = {}
+        self.is_flow = all(len(labels) <= 2 for labels in self.allowed)
         for key in self.prices:
             producer, reader = self._ends(key)
             if producer.node != reader.node:
@@ -135,94 +145,105 @@ class _Paths:
     def _crossing(self, index: int, order: int) -> list[Path]:
         value = self.problem.values[index]
         readers = [r for r, port in enumerate(value.readers) if self._now(port) == order]
-        owed = Fraction(value.weight)
+        owed = value.weight * self.unit
         found: list[Path] = []
         for reader in readers:
-            paid = min(owed, self.prices.get((index, order, reader), Fraction(0)))
+            paid = min(owed, self.prices.get((index, order, reader), 0))
             owed -= paid
             found += self._split(index, order, reader, paid)
         # What no price explains: a dual is rounded, and an unproved choice may cost more than its prices.
         if owed and found:
-            found[-1] = replace(found[-1], amount=found[-1].amount + owed)
+            found[-1] = replace(found[-1], amount=found[-1].amount + Fraction(owed, self.unit))
         elif owed:
             found += self._split(index, order, readers[0], owed)
         return found
 
-    def _split(self, index: int, order: int, reader: int, paid: Fraction) -> Iterator[Path]:
-        while paid > 0:
+    def _split(self, index: int, order: int, reader: int, paid: int) -> Iterator[Path]:
+        for last in (*[False] * (PARTS - 1), True):
+            if not paid:
+                return
             above = self._above(index, order)
-            below = self._below(index, order, reader)
-            amount = min(paid, above.amount, below.amount)
+            below = self._below(index, order, reader, above.end.node)
+            amount = paid if last else min(paid, above.amount, below.amount)
             for walk in (above, below):
                 for key in walk.steps:
-                    self.left[key] = max(Fraction(0), self.left[key] - amount)
+                    self.left[key] = max(0, self.left[key] - amount)
                 if walk.own is not None:
-                    self.own[walk.own] = self.own.get(walk.own, Fraction(0)) + amount
+                    self.own[walk.own] = self.own.get(walk.own, 0) + amount
             paid -= amount
-            yield Path(amount, index, order, reader, above.end, below.end, above.steps, below.steps)
+            share = Fraction(amount, self.unit)
+            yield Path(share, index, order, reader, above.end, below.end, above.steps, below.steps)
 
     def _above(self, index: int, order: int) -> _Walk:
         """Why the producer does not give the order that is wanted."""
         port = self.problem.values[index].producer
-        return self._walk(port, End(port.node, index, self._now(port)), self._giving(port, order))
+        return self._walk(port, End(port.node, index, self._now(port)), self._giving(port, order), -1)
 
-    def _below(self, index: int, order: int, reader: int) -> _Walk:
+    def _below(self, index: int, order: int, reader: int, other: int) -> _Walk:
         """Why the reader does not take what is given."""
         value = self.problem.values[index]
         port = value.readers[reader]
-        return self._walk(port, End(port.node, index, order), self._other(port, order, self._now(value.producer)))
+        return self._walk(
+            port, End(port.node, index, order), self._other(port, order, self._now(value.producer)), other
+        )
 
     def _giving(self, port: Port, order: int) -> list[int]:
         return [label for label in self.allowed[port.node] if port.orders[label] == order]
 
     def _other(self, port: Port, order: int, liked: int) -> list[int]:
-        """The labels that want another order, those that want `liked` first."""
+        """The labels that want another order: those that want `liked`, where there are any."""
         labels = [label for label in self.allowed[port.node] if port.orders[label] != order]
-        return sorted(labels, key=lambda label: (port.orders[label] != liked, label))
+        return [label for label in labels if port.orders[label] == liked] or labels
 
-    def _walk(self, port: Port, start: End, labels: list[int]) -> _Walk:
-        """From a port whose node could take `labels` instead: along prices that are left, or along any."""
+    def _walk(self, port: Port, start: End, labels: list[int], avoid: int) -> _Walk:
+        """From a port whose node could take `labels` instead to an end, best not at the node `avoid`.
+
+        A flow is followed along what is left of it. The prices of a program are there for every label, so that going
+        over one again is better than to come back to where the other side of the path ends.
+        """
+        enough = self.problem.values[start.value].weight * self.unit
         if not labels:
-            return _Walk((), start, Fraction(self.problem.values[start.value].weight))
-        for left in (self.left, self.prices):
-            for label in labels:
-                if (found := self._search(port.node, label, start, left)) is not None:
-                    return found
-        return _Walk(
-            (), End(start.node, start.value, start.order, False), Fraction(self.problem.values[start.value].weight)
-        )
+            return _Walk((), start, enough)
+        tries = [(self.left, avoid), (self.left, -1), (self.prices, -1)]
+        if not self.is_flow:
+            tries = [(self.left, avoid), (self.prices, avoid), (self.prices, -1)]
+        for left, avoided in tries:
+            if (found := self._search(port.node, labels, start, left, avoided)) is not None:
+                return found if left is self.left else replace(found, amount=enough)
+        return _Walk((), replace(start, fixed=False), enough)
 
-    def _search(self, node: int, label: int, start: End, left: dict[Price, Fraction]) -> _Walk | None:
-        """Depth first from (node, the label it might take instead) to an end."""
-        seen = {(node, label)}
-        stack: list[tuple[int, int, Iterator[Price]]] = [(node, label, iter(self.beside.get(node, ())))]
-        steps: list[Price] = []
-        arrived = [start]
-        while stack:
-            node, label, keys = stack[-1]
-            following = next(
-                ((key, *hop) for key in keys if left[key] > 0 and (hop := self._hop(node, label, key))), None
-            )
-            if following is None:
-                if (spare := self._preference(node, label)) > 0:
-                    end = End(node, arrived[-1].value, arrived[-1].order, False)
-                    return _Walk(tuple(steps), end, min([spare, *(left[key] for key in steps)]), (node, label))
-                stack.pop()
-                arrived.pop()
-                if steps:
-                    steps.pop()
-                continue
-            key, end, labels = following
-            if not labels:
-                steps.append(key)
-                return _Walk(tuple(steps), end, min(left[key] for key in steps))
-            fresh = next((other for other in labels if (end.node, other) not in seen), None)
-            if fresh is not None:
-                seen.add((end.node, fresh))
-                steps.append(key)
-                arrived.append(end)
-                stack.append((end.node, fresh, iter(self.beside.get(end.node, ()))))
-        return None
+    def _search(self, node: int, labels: list[int], start: End, left: dict[Price, int], avoid: int) -> _Walk | None:
+        """The nearest end, breadth first from (node, a label it might take instead)."""
+        came: dict[tuple[int, int], tuple[Price, tuple[int, int]] | None] = {(node, label): None for label in labels}
+        arrived = dict.fromkeys(came, start)
+        queue = deque(came)
+        own: _Walk | None = None
+        while queue:
+            state = queue.popleft()
+            for key in self.beside.get(state[0], ()):
+                if left[key] <= 0 or (hop := self._hop(*state, key)) is None:
+                    continue
+                end, others = hop
+                if not others and end.node != avoid:
+                    steps = (*self._steps(came, state), key)
+                    return _Walk(steps, end, min(left[step] for step in steps))
+                for other in ((end.node, label) for label in others):
+                    if other not in came:
+                        came[other], arrived[other] = (key, state), end
+                        queue.append(other)
+            if own is None and (spare := self._preference(*state)) > 0:
+                steps = self._steps(came, state)
+                own = _Walk(steps, replace(arrived[state], fixed=False), min([spare, *(left[s] for s in steps)]), state)
+        return own
+
+    def _steps(
+        self, came: dict[tuple[int, int], tuple[Price, tuple[int, int]] | None], state: tuple[int, int]
+    ) -> tuple[Price, ...]:
+        steps = []
+        while (step := came[state]) is not None:
+            key, state = step
+            steps.append(key)
+        return tuple(reversed(steps))
 
     def _hop(self, node: int, label: int, key: Price) -> tuple[End, list[int]] | None:
         """The other end of a price that the node would pay under `label`, and the labels which spare it that price."""
@@ -236,7 +257,7 @@ class _Paths:
             return None
         return End(reader.node, index, self._now(reader)), self._other(reader, order, producer.orders[label])
 
-    def _preference(self, node: int, label: int) -> Fraction:
+    def _preference(self, node: int, label: int) -> int:
         """What the node's other label costs more by itself, as far as no path has used it."""
         costs = self.problem.costs[node]
-        return Fraction(costs[label] - costs[self.choice[node]]) - self.own.get((node, label), Fraction(0))
+        return (costs[label] - costs[self.choice[node]]) * self.unit - self.own.get((node, label), 0)
