@@ -38,6 +38,7 @@ class Axes:
             count += len(root.factors)
         self._class = list(range(count))
         self._named: dict[int, str] = {}
+        self._kernels: dict[Root, dict[int, str]] = {}
         self._found: dict[Root, tuple[str, ...]] = {}
         self._written: dict[tuple[Root, Form], str] = {}
         for site in sites.sites:
@@ -46,6 +47,10 @@ class Axes:
         for site in (site for site in sites.sites if site.signature.variants and site.node is not None):
             for port in site.free_ports():
                 self._seed(port, _image_axes(port.letters))
+                if names := _kernel_axes(port.letters):
+                    dims = zip(port.letters, port.view.form, strict=True)
+                    known = {index: names[letter] for letter, dim in dims for index in dim}
+                    self._kernels.setdefault(port.view.root, known)
         for site in ends if image else ():
             for port in site.free_ports():
                 rank = len(port.letters)
@@ -111,6 +116,7 @@ class Axes:
     def _names(self, root: Root) -> tuple[str, ...]:
         base = self._base[root]
         known = [self._named.get(self._find(base + index), "") for index in range(len(root.factors))]
+        known = [self._kernels.get(root, {}).get(index, name) for index, name in enumerate(known)]
         spare = _letters(len(root.dims), set(known))
         for axis, dim in enumerate(root.logical):
             for index in dim:
@@ -149,3 +155,12 @@ def _image_axes(letters: Letters) -> dict[str, str]:
     if "n" not in letters or len(rest) != 1 or len(spatial) not in SPATIAL:
         return {}
     return {"n": "n", rest[0]: "c", **dict(zip(spatial, SPATIAL[len(spatial)], strict=True))}
+
+
+def _kernel_axes(letters: Letters) -> dict[str, str]:
+    """What the letters of a kernel mean: o and i, whatever axes of images they are, and spatial axes `k0 k1`."""
+    spatial = [letter for letter in letters if letter[0] == "k" and letter[1:].isdigit()]
+    rest = [letter for letter in letters if letter not in spatial]
+    if len(spatial) not in SPATIAL or len(rest) != 2:
+        return {}
+    return {**dict(zip(rest, "oi", strict=True)), **dict(zip(spatial, SPATIAL[len(spatial)], strict=True))}

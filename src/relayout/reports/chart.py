@@ -127,6 +127,8 @@ class _Chart:
         self.plan, self.axes, self.reasons = plan, axes, reasons
         self.sites = plan.sites
         self.label = dict(zip(plan.sites.sites, plan.labels, strict=True))
+        pairs = zip(plan.sites.sites, plan.formulation.labels, strict=True)
+        self.fixed = {site for site, labels in pairs if len(labels) == 1}
         kept = {root for _, root in plan.sites.moves} | {crossing.root for crossing in plan.crossings}
         self.known = _known(plan.sites.sites, kept)
         self.spot, self.kept = _spots([site for site in plan.sites.sites if site not in self.known])
@@ -158,7 +160,7 @@ class _Chart:
 
     def _described(self, site: Site, outputs: Sequence[int]) -> Spot:
         node = site.node
-        fixed = site.reason != "" or bool(site.signature.variants)
+        fixed = site in self.fixed
         if node is None:
             return Spot(site.name.partition(" ")[2], site.kind, fixed, "", tuple(outputs))
         operator = f"{node.domain}:{node.op_type}" if node.domain else node.op_type

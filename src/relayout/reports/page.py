@@ -1,7 +1,7 @@
 """The report as one page of HTML: the graph before and after, drawn in the page, with all that it needs inside.
 
-Everything that a model says is data: JSON in a script element that is not run, with every `<` escaped, shown as text. The
-page's policy allows the two scripts that it holds, by their hashes, and no request.
+Everything that a model says is data: JSON in a script element that is not run, with every `<` escaped, shown as text.
+The page's policy allows the two scripts that it holds, by their hashes, and no request.
 """
 
 from __future__ import annotations
@@ -25,19 +25,17 @@ _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 _SUMMARY = ("source_transposes", "source_bytes", "transposes", "bytes", "lower_bound", "proved")
 
 
-def page(report: Report, title: str, version: str) -> str:
+def page(report: Report, title: str) -> str:
     """The page of a report, equal for equal reports.
 
     Args:
         report: the report of a conversion, or of what one would do.
         title: the model's name.
-        version: relayout's.
     """
     drawing = _asset("cytoscape.min.js")
     script = f"{_asset('layered.js')}\n{_asset('page.js')}"
     parts = {
         "title": html.escape(title),
-        "version": html.escape(version),
         "library": LIBRARY,
         "css": _asset("page.css"),
         "hashes": " ".join(_hash(text) for text in (drawing, script)),

@@ -103,15 +103,14 @@ class Report:
         return {**asdict(self), "verdict": self.verdict}
 
 
-def report(plan: Plan, *, image_axes: bool = False, relaxed: Sequence[Relaxed] = ()) -> Report:
+def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report:
     """The report of a plan, before it is applied.
 
     Args:
         plan: the plan.
-        image_axes: call the axes of tensors of rank 3 to 5 `n h w c` (TensorFlow Lite); else `a b c d`.
+        axes: names of the graph's axes.
         relaxed: what single constraints cost.
     """
-    axes = Axes(plan.sites, image_axes)
     found = causes(plan, axes)
     reasons = [sentence(each) for each in found]
     remaining = tuple(
