@@ -115,7 +115,7 @@ class _Search:
         self.tries += 1
         try:
             return self.fault(candidate())
-        except RelayoutError:  # a part that cannot be cut, planned or run shows nothing
+        except Exception:  # a part that cannot be cut, planned or run does not show this fault, whatever it shows
             return False
 
 

@@ -149,7 +149,7 @@ def test_the_command_line_writes_both(
 
     assert run("optimize", tmp_path / "a.onnx", tmp_path / "b.onnx", "-q") == 0
     assert run("verify", tmp_path / "a.onnx", tmp_path / "b.onnx", "--repro", tmp_path / "r") == 1
-    assert "1 nodes around Softmax" in capsys.readouterr().out
+    assert "1 node around Softmax" in capsys.readouterr().out
     assert fails(tmp_path / "r").returncode == 1
     assert run("verify", tmp_path / "a.onnx", tmp_path / "b.onnx", "--repro", tmp_path / "r") == 2
     assert "not an empty directory" in capsys.readouterr().err

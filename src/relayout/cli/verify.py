@@ -63,4 +63,5 @@ def reproduced(
     with stage("cutting", silent):
         written = reproduce(first, second, found, folder, inputs=feeds or None)
     if not silent:
-        click.echo(f"{written.nodes} nodes around {written.made_by}: python {folder / 'run.py'}")
+        count = f"{written.nodes} node{'' if written.nodes == 1 else 's'}"
+        click.echo(f"reproduction: {count} around {written.made_by}; python {folder / 'run.py'}")

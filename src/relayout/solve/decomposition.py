@@ -21,7 +21,10 @@ from relayout.solve.certificate import Branch, Certificate, Leaf, Price
 from relayout.solve.problem import Port, Problem, moved
 
 PARTS = 200
-"""The most paths that one reader's price of one crossing is dealt out to."""
+"""The most paths that one reader's price of one crossing is dealt out to; a tenth where it is no flow."""
+
+HOPS = 1_000_000
+"""The most steps of all searches together; what is left then ends where it stands."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,8 @@ class End:
         node: the node.
         value: the value through which the path reaches it.
         order: the order that the node gives or wants of that value.
-        fixed: it has no other order there; else it keeps its label for that label's own price, or nothing was found.
+        fixed: it has no other order there (of those that the certificate's branch allows); else it keeps its label for
+            that label's own price, or nothing was found.
     """
 
     node: int
@@ -104,6 +108,7 @@ class _Paths:
     certificate: Certificate
     beside: dict[int, list[Price]] = field(default_factory=dict)
     own: dict[tuple[int, int], int] = field(default_factory=dict)
+    hops: int = HOPS
 
     def __post_init__(self) -> None:
         self.allowed = [list(range(len(labels))) for labels in self.problem.costs]
@@ -159,7 +164,7 @@ class _Paths:
         return found
 
     def _split(self, index: int, order: int, reader: int, paid: int) -> Iterator[Path]:
-        for last in (*[False] * (PARTS - 1), True):
+        for last in (*[False] * ((PARTS if self.is_flow else PARTS // 10) - 1), True):
             if not paid:
                 return
             above = self._above(index, order)
@@ -218,8 +223,9 @@ class _Paths:
         arrived = dict.fromkeys(came, start)
         queue = deque(came)
         own: _Walk | None = None
-        while queue:
+        while queue and self.hops > 0:
             state = queue.popleft()
+            self.hops -= len(self.beside.get(state[0], ())) + 1
             for key in self.beside.get(state[0], ()):
                 if left[key] <= 0 or (hop := self._hop(*state, key)) is None:
                     continue

@@ -42,6 +42,7 @@
   };
 
   const MARK_WIDTH = mark => 30 + 7.4 * Math.max(19, Math.min(56, mark.layout.length));
+  const boxWidth = label => Math.max(190, 26 + 8 * Math.max(...label.split("\n").map(line => line.length)));
   const spots = data.spots.map(([name, operator, fixed, source, outputs]) => ({ name, operator, fixed, source, outputs }));
   const values = data.values.map(([tensor, dtype, shape, layout, stored, others, size]) =>
     ({ tensor, dtype, shape, layout, stored, others, size }));
@@ -118,6 +119,14 @@
       return this.inner.get(i);
     }
 
+    /* What a region's box says. */
+    title(i) {
+      const region = this.regions[i], count = region.spots.length, only = spots[region.spots[0]];
+      const what = count === 1 && !this.open.has(i) ? only.operator + " " + shortened(only.name, 20)
+        : `${number.format(count)} operator${count === 1 ? "" : "s"}, ${bytes(region.size)}`;
+      return (region.layout || "scalars") + "\n" + what;
+    }
+
     /* What an edge of the overview ends at. */
     shown(spot) {
       const region = this.region.get(spot);
@@ -128,7 +137,7 @@
       const boxes = [], lines = [];
       this.regions.forEach((region, i) => {
         const inner = this.open.has(i) ? this.layout(i) : null;
-        boxes.push({ id: "r" + i, key: region.spots[0], w: inner ? inner.w + 48 : 190, h: inner ? inner.h + 76 : 66 });
+        boxes.push({ id: "r" + i, key: region.spots[0], w: inner ? inner.w + 48 : boxWidth(this.title(i)), h: inner ? inner.h + 76 : 66 });
       });
       this.marks.forEach((mark, i) => { if (mark.key < Infinity) boxes.push({ id: "t" + i, key: mark.key + i / 1e8, w: MARK_WIDTH(mark), h: 46 }); });
       const seen = new Map();
@@ -148,10 +157,9 @@
       const elements = [], point = new Map();
       this.regions.forEach((region, i) => {
         const at = over.at.get("r" + i), inner = this.open.has(i) ? this.layout(i) : null;
-        const count = region.spots.length;
-        const title = count === 1 && !inner ? spots[region.spots[0]].operator + " " + shortened(spots[region.spots[0]].name, 18)
-          : `${number.format(count)} operator${count === 1 ? "" : "s"}, ${bytes(region.size)}`;
-        elements.push({ data: { id: "r" + i, layout: region.layout, w: inner ? inner.w + 24 : 190, h: inner ? inner.h + 30 : 66, shift: inner ? Math.min(-80, 66 - inner.w / 2) : 0, label: (region.layout || "scalars") + "\n" + title },
+        const label = this.title(i), size = inner ? { w: inner.w + 24, h: inner.h + 30 } : { w: boxWidth(label), h: 66 };
+        const shift = inner ? Math.min(-80, 66 - inner.w / 2) : 0;   // the title beside where edges come in
+        elements.push({ data: { id: "r" + i, layout: region.layout, label, shift, ...size },
           classes: inner ? "region open" : "region", position: { x: at.x, y: at.y + (inner ? 10 : 0) } });
         point.set("r" + i, at);
         if (!inner) return;
