@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from relayout.cli import options
+from relayout.cli.group import Command
 from relayout.cli.running import stage
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("source", type=options.MODEL)
 @click.option("-o", "--output", "target", type=options.MODEL, required=True, help="Where to write the part.")
 @click.option(

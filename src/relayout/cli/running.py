@@ -69,7 +69,7 @@ class Job:
         """
         rest = dict(given)
         names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer")
-        own = {name: rest.pop(name, None) for name in names}
+        own = {name: rest.pop(name) for name in names}
         if STDOUT in (target, own["plan_file"]):
             if target == own["plan_file"]:
                 raise click.UsageError("the model and the plan cannot both go to standard output")
