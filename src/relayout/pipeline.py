@@ -174,6 +174,7 @@ def convert(
     model = read(source, **reading)
     if dims:
         fix_dims(model, dims)
+    wishes.against(model.graph)
     read_in = perf_counter() - began
     options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "read": reading}
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
@@ -387,7 +388,7 @@ def _relayout(
         axes = Axes(sites, TFLITE in model.meta)
         naming = Naming(sites, axes)
         found = report(decided, axes, relaxed=relax(decided) if what_if else [])
-        found = replace(found, notes=(*found.notes, *model.meta.get("relayout.notes", ())))
+        found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
         written = planfile.to_json(decided, options | {"wishes": wishes.to_json()})
         seconds["plan"] = perf_counter() - began
         if original is not None and (decided.size, len(decided.crossings)) == (

@@ -42,6 +42,8 @@ class Sites:
         views: every value of the graph as a view of its root.
         moves: the source's own Transposes that move data: (name of the value, root).
         originals: root -> the values that are views of it.
+        viewing: the source's nodes that are views: (node, what it reads, what it gives).
+        likely: dynamic dimension that nobody named -> the extent that an operand beside it has there: a price only.
         chosen: a target has given some node other variants: the source itself is none of the choices.
     """
 
@@ -51,6 +53,8 @@ class Sites:
     views: dict[ir.Value, View] = field(default_factory=dict)
     moves: list[tuple[str, Root]] = field(default_factory=list)
     originals: dict[Root, list[ir.Value]] = field(default_factory=dict)
+    viewing: list[tuple[ir.Node, View, View]] = field(default_factory=list)
+    likely: dict[str, int] = field(default_factory=dict)
     chosen: bool = False
 
 
@@ -102,13 +106,16 @@ class _Builder:
             self._interface(value, self._view(value), output=False, slot=slot)
         while any(self._refined(*grained) for grained in self.grained):
             pass  # a run that is split by one may be split by another
+        declared = {str(dim) for value in self.graph.inputs for dim in self._shape(value) or ()}
+        self.sites.likely = {name: extent for name, extent in self.sites.likely.items() if name not in declared}
         for root in self.sites.roots:
             root.number()
         kinds: dict[object, dict[tuple[object, int], Placed]] = {}
         for site in self.sites.sites:
             site.number(kinds)
         for name, before, after in self.moves:
-            if not before.root.constant and order_of(before.form) != order_of(after.form):
+            computed = not before.root.constant or before.root.value.producer() is not None
+            if computed and order_of(before.form) != order_of(after.form):
                 self.sites.moves.append((name, before.root))
 
     def _inside(self, graph: ir.Graph) -> None:
@@ -217,6 +224,7 @@ class _Builder:
         if isinstance(fact, Permuted | Regrouped) and inputs[0] is not None:
             if (view := self._as_view(fact, inputs[0])) is not None:
                 self._name(node.outputs[0], view)
+                self.sites.viewing.append((node, inputs[0], view))
                 if isinstance(fact, Permuted):
                     self.moves.append((node.outputs[0].name or "", inputs[0], view))
                 self._pin_inside(node.outputs[0])
@@ -336,9 +344,19 @@ class _Builder:
                     ports.append(Port(view, letters or axis_letters(len(view.dims)), output, slot, pinned))
         ports += [Port(view, axis_letters(len(view.dims)), False, -1, pinned=True) for view in implicit]
         site = Site(f"{node.op_type} {node.name or node.outputs[0].name}", node, signature, ports, reason=reason)
+        self._guess(site)
         self._carried(site)
         self._tiled(site)
         self._add(site)
+
+    def _guess(self, site: Site) -> None:
+        """Price dimensions that no inference could name as the operands beside them are."""
+        for letter in site.signature.letters:
+            dims = [port.view.extents[axis] for port in site.free_ports() for axis in port.dims(letter)]
+            static = {extent.number for extent in dims if extent.is_static and not extent.is_one}
+            for extent in dims:
+                if len(static) == 1 and extent.number == 1 and len(extent.symbols) == 1:
+                    self.sites.likely.setdefault(extent.symbols[0], *static)
 
     def _carried(self, site: Site) -> None:
         """Carry splits along the site's axes; an axis whose splits do not agree is held together."""
