@@ -14,11 +14,12 @@ from typing import Any, Literal
 import onnx
 import onnx_ir as ir
 
-from relayout.errors import LayoutError, ReadError
+from relayout.errors import LayoutError, ReadError, RelayoutError, nearest
 from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
-from relayout.reports import Report, operators, report
+from relayout.reports import Report, inspection, operators, report
+from relayout.reports.inspection import Inspection
 from relayout.rewrite import apply, inline_functions
 from relayout.rewrite import rename as rename_values
 from relayout.targets import LayoutFor, Target, Wishes
@@ -207,6 +208,37 @@ def explain(source: str | Path | onnx.ModelProto | ir.Model, **options: Any) -> 
     return convert(source, **options).report
 
 
+def inspect(path: str | Path) -> Inspection:
+    """What a file is, and what conversions of it would win. Where it cannot be converted, that is said.
+
+    Raises:
+        ReadError: it is not a model, or is damaged.
+    """
+    path = Path(path)
+    if _is_tflite(path):
+        found = inspection.tflite(path)
+    else:
+        from relayout.formats.onnx import read as read_onnx
+
+        found = inspection.onnx(path, read_onnx(path))
+    try:
+        return found.with_reports(explain(path), explain(path, io="convert"))
+    except RelayoutError as error:
+        return replace(found, problem=str(error))
+
+
+def _is_tflite(path: Path) -> bool:
+    """Whether a file is, or should be, a `.tflite`.
+
+    Raises:
+        ReadError: there is no such file.
+    """
+    if not path.is_file():
+        raise ReadError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
+    with path.open("rb") as file:
+        return file.read(8)[4:8] == b"TFL3" or path.suffix == ".tflite"
+
+
 def read(
     source: str | Path | onnx.ModelProto | ir.Model,
     *,
@@ -242,11 +274,7 @@ def _read(
 ) -> ir.Model:
     if isinstance(source, str | Path):
         path = Path(source)
-        if not path.is_file():
-            raise ReadError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
-        with path.open("rb") as file:
-            head = file.read(8)
-        if head[4:8] == b"TFL3" or path.suffix == ".tflite":
+        if _is_tflite(path):
             from relayout.formats import tflite
 
             model = tflite.read(path, inputs=inputs, outputs=outputs, **options)
@@ -281,8 +309,8 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
             value.shape = ir.Shape([dims.get(symbol or "", dim) for dim, symbol in pairs])
     for name, extent in dims.items():
         if name not in known:
-            listed = ", ".join(sorted(known)) or "none"
-            raise LayoutError(f"--dim {name}: the model has no dimension of that name (dynamic dimensions: {listed})")
+            listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'}){nearest(name, known)}"
+            raise LayoutError(f"--dim {name}: the model has no dimension of that name {listed}")
         if extent < 1:
             raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
 

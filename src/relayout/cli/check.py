@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 
 from relayout.cli import options
+from relayout.cli.group import Command
 from relayout.cli.running import FAILED
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("plan", type=options.MODEL)
 @click.argument("source", type=options.MODEL)
 @options.as_json

@@ -7,13 +7,15 @@ from typing import Any
 
 import click
 
-from relayout.cli import options
-from relayout.cli.running import write
+from relayout.cli import many, options
+from relayout.cli.group import Command
+from relayout.cli.running import run
 
 
-@click.command()
-@click.argument("source", type=options.MODEL)
-@click.argument("target", type=options.MODEL)
+@click.command(cls=Command)
+@many.paths
+@many.out_dir
+@many.jobs_option
 @options.io
 @options.layouts
 @options.dims
@@ -38,8 +40,18 @@ from relayout.cli.running import write
 @options.seed
 @options.as_json
 @options.quiet
-def convert(source: Path, target: Path, verify: bool, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Convert SOURCE (.tflite or .onnx) to the ONNX model TARGET."""
-    from relayout import pipeline
-
-    write("converting", pipeline.convert, source, target, verify, as_json, quiet, given)
+def convert(
+    paths: tuple[Path, ...],
+    out_dir: Path | None,
+    jobs: int,
+    verify: bool,
+    as_json: bool,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """Convert SOURCE (.tflite or .onnx) to the ONNX model TARGET, `-` for standard output; or many, with --out-dir."""
+    made = many.jobs_of("convert", paths, out_dir, verify, given)
+    if out_dir is None:
+        run("converting", made[0], as_json, quiet)
+    else:
+        many.run_all(made, jobs, as_json, quiet)

@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from relayout.cli import options
+from relayout.cli.group import Command
 from relayout.cli.running import print_report, stage
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("source", type=options.MODEL)
 @options.io
 @options.layouts

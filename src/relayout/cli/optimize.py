@@ -7,13 +7,15 @@ from typing import Any
 
 import click
 
-from relayout.cli import options
-from relayout.cli.running import write
+from relayout.cli import many, options
+from relayout.cli.group import Command
+from relayout.cli.running import run
 
 
-@click.command()
-@click.argument("source", type=options.MODEL)
-@click.argument("target", type=options.MODEL)
+@click.command(cls=Command)
+@many.paths
+@many.out_dir
+@many.jobs_option
 @options.dims
 @options.inputs
 @options.outputs
@@ -27,8 +29,18 @@ from relayout.cli.running import write
 @options.seed
 @options.as_json
 @options.quiet
-def optimize(source: Path, target: Path, verify: bool, as_json: bool, quiet: bool, **given: Any) -> None:
-    """The fewest transposed bytes for the ONNX model SOURCE, interface and meaning kept."""
-    from relayout import pipeline
-
-    write("optimizing", pipeline.optimize, source, target, verify, as_json, quiet, given)
+def optimize(
+    paths: tuple[Path, ...],
+    out_dir: Path | None,
+    jobs: int,
+    verify: bool,
+    as_json: bool,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """The fewest transposed bytes for the ONNX model SOURCE, interface and meaning kept; many with --out-dir."""
+    made = many.jobs_of("optimize", paths, out_dir, verify, given)
+    if out_dir is None:
+        run("optimizing", made[0], as_json, quiet)
+    else:
+        many.run_all(made, jobs, as_json, quiet)

@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 
 from relayout.cli import options
-from relayout.cli.running import FAILED, print_verification, verified
+from relayout.cli.group import Command
+from relayout.cli.running import FAILED, print_verification, stage, verified
 
 
-@click.command("verify")
+@click.command("verify", cls=Command)
 @click.argument("first", type=options.MODEL)
 @click.argument("second", type=options.MODEL)
 @options.feeds
@@ -24,7 +25,8 @@ def verify_command(
     first: Path, second: Path, feeds: dict[str, str], seed: int, runs: int, as_json: bool, quiet: bool
 ) -> None:
     """Run FIRST and SECOND on the same inputs and compare value by value, layouts undone."""
-    found = verified(first, second, feeds, seed, quiet or as_json, runs)
+    with stage("verifying", quiet or as_json):
+        found = verified(first, second, feeds, seed, runs)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     elif not quiet:

@@ -56,7 +56,7 @@ def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Exte
     dims: list[tuple[str, tuple[int, ...]]] = []
     for letter, run in _runs(site, label, port):
         held = [port.factors.get(factor, ()) for factor in run]
-        axes = port.dims(letter)
+        axes = port.dims(letter.rstrip("%"))
         if letter in site.whole and len(axes) > 1:
             dims += [(letter, port.view.form[axis]) for axis in axes]
         elif axes or (letter in site.signature.stretched and not port.output):
@@ -76,10 +76,21 @@ def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]
         stored = (variant.outputs if port.output else variant.inputs)[0 if site.node is None else port.slot]
         for part in map(part_of, dict.fromkeys(stored or ())):
             held = [factor for factor in label.order if site.factors[factor][0] == part.letter]
+            if part.letter in site.whole:
+                held.sort()
             yield part.letter, _tiled(held, part, port) if part.tile else held
         return
     for letter, run in groupby(label.order, key=lambda factor: site.factors[factor][0]):
-        yield letter, list(run)
+        factors = list(run)
+        if letter not in site.grain:
+            yield letter, factors
+            continue
+        # The axis itself begins with what stays together; what a grain holds before it lies in a dimension of its own.
+        first = next((place for place, factor in enumerate(factors) if site.factors[factor][1] == 0), len(factors))
+        if first:
+            yield f"{letter}%", factors[:first]
+        if first < len(factors):
+            yield letter, factors[first:]
 
 
 def _tiled(held: list[int], part: Part, port: Port) -> list[int]:

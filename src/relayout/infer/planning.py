@@ -129,9 +129,16 @@ class Plan:
         return self.bound == self.size and not self.formulation.capped
 
 
-def size_of(root: Root, dims: Mapping[str, int]) -> int:
-    """Bytes that one Transpose of a value moves in an inference; a dynamic dimension counts as `dims[name]`, or 1."""
-    count = math.prod(extent.value(dims) for extent in root.extents) * root.runs
+def size_of(root: Root, dims: Mapping[str, int], likely: Mapping[str, int] | None = None) -> int:
+    """Bytes that one Transpose of a value moves in an inference.
+
+    Args:
+        root: the value.
+        dims: extents that dynamic dimensions count with.
+        likely: the same for those that are not in `dims`; any other counts as 1.
+    """
+    known = dims if not likely else {**likely, **dims}
+    count = math.prod(extent.value(known) for extent in root.extents) * root.runs
     return math.ceil(count * _bits(root.value.dtype) / 8)
 
 
@@ -157,10 +164,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     found = candidates(sites) if among is None else among
     labels = found.labels
     ends = _ends(sites)
-    most = 1 + sum(len(site.ports) for site in sites.sites) * (1 + max(map(len, labels), default=0))
-    weights = Weights(per_byte=most * (len(labels) + 1), per_transpose=len(labels) + 1)
-    costs = tuple(_costs(site, choice, weights) for site, choice in zip(sites.sites, labels, strict=True))
-    values, roots, orders, sizes = [], [], [], []
+    parts: list[tuple[Root, list[NumberPort], list[Order]]] = []
     for root in sites.roots:
         producer, readers = ends[root]
         if producer is None or not readers or root.constant:
@@ -168,12 +172,26 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         number: dict[Order, int] = {}
         ports = [_number(sites, labels, index, port, number) for index, port in (producer, *readers)]
         if len(number) > 1:
-            size = size_of(root, dims or {})
-            values.append(Value(weights.of(size), ports[0], tuple(ports[1:])))
-            roots.append(root)
-            orders.append(list(number))
-            sizes.append(size)
+            parts.append((root, ports, list(number)))
+    weights = _weights(labels, parts)
+    costs = tuple(_costs(site, choice, weights) for site, choice in zip(sites.sites, labels, strict=True))
+    sizes = [size_of(root, dims or {}, sites.likely) for root, _, _ in parts]
+    # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
+    moved_roots = {root for _, root in sites.moves}
+    values = [
+        Value(weights.of(size) + (root not in moved_roots), ports[0], tuple(ports[1:]))
+        for (root, ports, _), size in zip(parts, sizes, strict=True)
+    ]
+    roots, orders = [root for root, _, _ in parts], [order for _, _, order in parts]
     return Formulation(sites, labels, Problem(costs, tuple(values)), roots, orders, sizes, weights, found.capped)
+
+
+def _weights(labels: Sequence[Sequence[Label]], parts: Sequence[tuple[Root, list[NumberPort], list[Order]]]) -> Weights:
+    """Weights under which no sum of a lesser aim reaches one of a greater."""
+    most = sum(min(len(ports) - 1, len(orders) - 1) for _, ports, orders in parts)
+    closeness = sum(1 for choice in labels if len(choice) > 1) + most
+    per_transpose = closeness + 1
+    return Weights(per_byte=most * per_transpose + closeness + 1, per_transpose=per_transpose)
 
 
 def plan(
@@ -195,7 +213,7 @@ def plan(
     solution = solve(formulation.problem, time_limit=time_limit)
     crossings = tuple(_crossings(formulation, solution.choice))
     size = sum(crossing.size for crossing in crossings)
-    source_size = sum(size_of(root, dims or {}) for _, root in sites.moves)
+    source_size = sum(size_of(root, dims or {}, sites.likely) for _, root in sites.moves)
     if size > source_size and among is None and not sites.chosen:
         wider = _with_source(sites, formulation)
         return plan(sites, dims=dims, time_limit=time_limit, among=wider)

@@ -107,7 +107,7 @@ def report(plan: Plan, *, image_axes: bool = False, relaxed: Sequence[Relaxed] =
         image_axes: call the axes of tensors of rank 3 to 5 `n h w c` (TensorFlow Lite); else `a b c d`.
         relaxed: what single constraints cost.
     """
-    namer = _Axes(image_axes)
+    namer, demands = _Axes(image_axes), _Demands(plan)
     remaining = tuple(
         Transposed(
             crossing.root.value.name or "",
@@ -116,7 +116,7 @@ def report(plan: Plan, *, image_axes: bool = False, relaxed: Sequence[Relaxed] =
             crossing.size,
             crossing.producer.name,
             tuple(site.name for site in crossing.readers),
-            _reason(plan, crossing),
+            demands.reason(crossing),
         )
         for crossing in plan.crossings
     )
@@ -203,14 +203,40 @@ def _numbered(form: Form) -> list[object]:
     return [dim or f"one {next(ones)}" for dim in form]
 
 
-def _reason(plan: Plan, crossing: Crossing) -> str:
-    """The two demands that meet in this value: the nearest fixed site on either side of it."""
-    index = {id(site): number for number, site in enumerate(plan.sites.sites)}
-    start = index[id(crossing.producer)]
-    ends = [index[id(site)] for site in crossing.readers]
-    above = plan.sites.sites[_demand(plan, [start], set(ends))]
-    below = plan.sites.sites[_demand(plan, ends, {start})]
-    return f"{_demanded(above)}; {_demanded(below)}: {crossing.size:,} bytes must cross between them"
+class _Demands:
+    """Which fixed sites meet in a value that is transposed."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.sites = plan.sites.sites
+        self.index = {id(site): number for number, site in enumerate(self.sites)}
+        problem = plan.formulation.problem
+        self.fixed = [len(labels) == 1 for labels in problem.costs]
+        self.neighbours: dict[int, list[int]] = {}
+        for value in problem.values:
+            for reader in value.readers:
+                self.neighbours.setdefault(value.producer.node, []).append(reader.node)
+                self.neighbours.setdefault(reader.node, []).append(value.producer.node)
+
+    def reason(self, crossing: Crossing) -> str:
+        """The two demands that meet in this value: the nearest fixed site on either side of it."""
+        start = self.index[id(crossing.producer)]
+        ends = [self.index[id(site)] for site in crossing.readers]
+        above = self.sites[self.nearest([start], set(ends))]
+        below = self.sites[self.nearest(ends, {start})]
+        return f"{_demanded(above)}; {_demanded(below)}: {crossing.size:,} bytes must cross between them"
+
+    def nearest(self, start: Sequence[int], avoid: set[int]) -> int:
+        """The nearest site with one label only, from `start`, not through `avoid`."""
+        seen, queue = set(start) | avoid, deque(start)
+        while queue:
+            site = queue.popleft()
+            if self.fixed[site]:
+                return site
+            for other in self.neighbours.get(site, []):
+                if other not in seen:
+                    seen.add(other)
+                    queue.append(other)
+        return start[0]
 
 
 def _demanded(site: Site) -> str:
@@ -221,22 +247,3 @@ def _demanded(site: Site) -> str:
     if site.reason:
         return f"{site.name} keeps the source's order ({site.reason})"
     return f"{site.name} runs in one order only" if site.signature.variants else f"{site.name} needs axes last"
-
-
-def _demand(plan: Plan, start: Sequence[int], avoid: set[int]) -> int:
-    """The nearest site with one label only, from `start`, not through `avoid`."""
-    neighbours: dict[int, list[int]] = {}
-    for value in plan.formulation.problem.values:
-        for reader in value.readers:
-            neighbours.setdefault(value.producer.node, []).append(reader.node)
-            neighbours.setdefault(reader.node, []).append(value.producer.node)
-    seen, queue = set(start) | avoid, deque(start)
-    while queue:
-        site = queue.popleft()
-        if len(plan.formulation.problem.costs[site]) == 1:
-            return site
-        for other in neighbours.get(site, []):
-            if other not in seen:
-                seen.add(other)
-                queue.append(other)
-    return start[0]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from relayout.reports.report import Report
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
 MOST = 20
@@ -17,11 +17,11 @@ LONG = 48
 """A longer name is cut."""
 
 
-def show(report: Report) -> None:
-    """Print a report."""
+def show(report: Report, console: Console | None = None) -> None:
+    """Print a report, by default on standard output."""
     from rich.console import Console, Group
 
-    Console().print(Group(*_parts(report)))
+    (console or Console()).print(Group(*_parts(report)))
 
 
 def _parts(report: Report) -> list[RenderableType]:

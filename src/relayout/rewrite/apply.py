@@ -275,6 +275,7 @@ class _Rewrite:
     def _restored(self, graph: ir.Graph, output: ir.Value, axis: int, indices: tuple[int, ...]) -> ir.Value:
         """An output with its items back in the source's order: it takes the source's name."""
         restored = ir.Value(name=output.name, type=output.type, shape=output.shape)
+        output.shape = None
         output.name = self.storage.names.unique(f"{output.name}__stored")
         self._gather(graph, output, restored, axis, indices)
         return restored

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.infer import Form, Order, Root, Sites, order_of
+from relayout.infer import Form, Order, Root, Sites, View, order_of
 from relayout.layout import Extent, product
 from relayout.layout.holds import Holds
 from relayout.layout.perm import between
@@ -26,6 +26,10 @@ TAGS = {
     (0, 4, 1, 2, 3): "ncdhw",
     (0, 2, 3, 4, 1): "ndhwc",
 }
+
+
+SHAPE_IS_INPUT = 5
+"""Opset from which a Reshape's shape is an input."""
 
 
 @dataclass
@@ -67,6 +71,10 @@ class Storage:
 
     def __post_init__(self) -> None:
         # The source's names, before its values are given others.
+        self.viewing: dict[Root, list[tuple[ir.Node, View, View]]] = {}
+        for node, before, after in self.sites.viewing:
+            if node.graph is before.root.graph:
+                self.viewing.setdefault(before.root, []).append((node, before, after))
         self.sources = {root: origins(self.sites, root) for root in self.sites.originals}
 
     def put(self, root: Root, form: Form, value: ir.Value) -> None:
@@ -147,16 +155,47 @@ class Storage:
         self._transpose(root, before, after)
         self.get(root, form)
 
+    def _original(self, root: Root, source: Form, target: Form) -> bool:
+        """Use the source's own node for a conversion, where it has one and what that reads is there."""
+        for node, before, after in self.viewing.get(root, ()):
+            value = node.outputs[0]
+            if before.form != source or after.form != target or value.name in self.names.taken:
+                continue
+            others = [self.sites.views.get(other) for other in node.inputs[1:] if other is not None]
+            if not all(view and (view.root.constant or view.root in self.given) for view in others):
+                continue
+            shape, name = value.shape, value.name
+            node.replace_input_with(0, self.stored[root, source])
+            for slot, other in enumerate(node.inputs):
+                view = self.sites.views.get(other) if slot and other is not None else None
+                if view is not None:
+                    node.replace_input_with(slot, self.get(view.root, view.form))
+            self.names.taken.update(taken for taken in (name, node.name) if taken)
+            self.describe(value, root, target)
+            value.shape = shape
+            self.nodes[root.graph].append(node)
+            self.put(root, target, value)
+            return True
+        return False
+
     def _transpose(self, root: Root, source: Form, target: Form) -> None:
+        if self._original(root, source, target):
+            return
         filled = _distinct(source), _distinct(target)
         perm = between(*filled)
         attributes = [ir.AttrInt64s("perm", perm)]
         self._emit("Transpose", [self.stored[root, source]], root, target, attributes)
 
     def _reshape(self, root: Root, source: Form, target: Form) -> None:
+        if self._original(root, source, target):
+            return
         shape = _constant_shape(root, source, target)
         if shape is None:
             self._emit("Reshape", [self.stored[root, source], self._computed_shape(root, source, target)], root, target)
+            return
+        if self.sites.graph.opset_imports.get("", 1) < SHAPE_IS_INPUT:
+            attributes = [ir.AttrInt64s("shape", shape)]
+            self._emit("Reshape", [self.stored[root, source]], root, target, attributes)
             return
         if shape not in self.shapes:
             label = "x".join(map(str, shape)) or "scalar"

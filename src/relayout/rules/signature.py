@@ -51,6 +51,9 @@ class Changes:
 class Placement:
     """Where the axes of a node's operands lie in the order that was chosen.
 
+    A dimension that holds only what a grain of an axis `c` leaves free is named `c%`: the axis itself lies in the one
+    that is named `c`.
+
     Args:
         inputs: per input the (letter, extent) of each stored dimension; None for an absent input or a parameter.
         outputs: the same per output.
@@ -68,6 +71,10 @@ class Placement:
         """The one dimension that holds `letter`."""
         (axis,) = self.axes((letter,), index, output=output)
         return axis
+
+    def extent(self, letter: str, index: int = 0, *, output: bool = False) -> Extent:
+        """The extent of the one dimension that holds `letter`."""
+        return self.extents(index, output=output)[self.axis(letter, index, output=output)]
 
     def letters(self, index: int = 0, *, output: bool = False) -> Letters:
         """The letter of each stored dimension of one operand."""
@@ -179,6 +186,8 @@ class Signature:
             dimensions in the same order, the Reshape goes before both.
         changes: attributes and parameters in the chosen order.
         price: what running the operator in an order costs beside its best one, in bytes that might be moved instead.
+        grain: (axis in `whole`, elements): what cuts or joins the axis does so at multiples of this many, so that runs
+            of that many may lie apart from one another: `c/16` is one dimension in order, `c%16` is free.
     """
 
     inputs: tuple[Letters | None, ...]
@@ -191,6 +200,7 @@ class Signature:
     with_reader: bool = False
     changes: Callable[[Placement], Changes] = field(default=unchanged, compare=False)
     price: Callable[[Placement], int] | None = field(default=None, compare=False)
+    grain: tuple[tuple[str, int], ...] = ()
 
     @cached_property
     def letters(self) -> Letters:

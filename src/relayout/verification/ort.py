@@ -71,10 +71,10 @@ class OrtSide:
     def part(self) -> Part | None:
         """What the model declares to be cut from, as `relayout.cut`."""
         try:
-            ends = json.loads(self.model.metadata_props.get(CUT, "null"))
-            return None if ends is None else Part(tuple(map(str, ends["inputs"])), tuple(map(str, ends["outputs"])))
-        except (ValueError, TypeError, KeyError):
+            outputs = [str(name) for name in json.loads(self.model.metadata_props[CUT])["outputs"]]
+        except (ValueError, TypeError, KeyError):  # not there, or not as we write it
             return None
+        return Part(tuple(outputs))
 
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner:
         """A session; with `interiors`, of a copy of the model with more outputs; as a reference, without fusions."""

@@ -77,9 +77,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Part:
-    """What a model that is a part of its source declares: the source's names of its inputs and outputs."""
+    """What a model that is a part of its source declares: the source's names of its outputs."""
 
-    inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
 

@@ -134,7 +134,8 @@ class _Comparison:
         """One input through both models."""
         feeds, first = self._fed(given, rng, signed)
         if self._ends:
-            first = {**first, **self._seen.run(feeds, self._ends)}
+            # All of one run: what the part is fed, and what the source made of it.
+            first = {**first, **self._seen.run(feeds, [*self._ends, *first])}
         carried = {pair.right.name: pair.carried(feeds[pair.left.name]) for pair in self.inputs}
         for pair in self.begun:
             if pair.left.name not in first:

@@ -41,7 +41,7 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
             raise NamesError(f"--inputs {name}: none of the outputs is computed from it, or only through other inputs")
     starts += [value for value in graph.inputs if value in read and value not in starts and not value.is_initializer()]
     part = ir.convenience.extract(graph, [_entry(graph, value) for value in starts], ends)
-    return ir.Model(
+    result = ir.Model(
         part,
         ir_version=model.ir_version,
         producer_name=model.producer_name,
@@ -52,6 +52,8 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
         functions=tuple(model.functions.values()),
         metadata_props=dict(model.metadata_props),
     )
+    result.meta.update(model.meta)
+    return result
 
 
 def _once(side: str, names: Sequence[str]) -> Sequence[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from relayout.errors import ReadError, RelayoutError, UnsupportedError
+from relayout.errors import ReadError, RelayoutError, UnsupportedError, nearest
 from relayout.formats.tflite.builder import Builder
 from relayout.formats.tflite.contents import without_unread
 from relayout.formats.tflite.cutting import cut
@@ -93,7 +93,8 @@ def _signature(model: Model, key: str | None) -> Signature | None:
         if signature.key == key:
             return signature
     there = ", ".join(signature.key for signature in model.signatures[:40]) or "none"
-    raise ReadError(f"there is no signature {key!r}", where="signature_defs", hint=f"the file has: {there}")
+    near = nearest(key, (signature.key for signature in model.signatures))
+    raise ReadError(f"there is no signature {key!r}{near}", where="signature_defs", hint=f"the file has: {there}")
 
 
 def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
