@@ -65,8 +65,6 @@ def not_yet(name: str) -> str:
     """Why an entry is not met yet; empty if it is."""
     if name.endswith("unknown rank") and "across the boundary" not in name:
         return "a Transpose of a value of unknown rank is a barrier"
-    if name in ("shape slice to a negative end", "shape slice of one", "shape slice of none"):
-        return "the value before the Gather is given the window's shape"
     return ""
 
 
