@@ -38,7 +38,7 @@ import onnx
 import onnxruntime
 from judge import count_transposes
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, version_converter
 
 import relayout
 from relayout.rules import Operator
@@ -56,6 +56,8 @@ FOLLOWING = (
     " GroupNormalization Resize"
 )
 """What TVM's ConvertLayout runs in the order that it finds."""
+RESIZE_TO_SIZES = 13
+"""The opset that older models are brought to, so that ONNX Runtime's stand-in exists."""
 SIDES = ("relayout", "onnxruntime", "following", "tvm")
 Array = NDArray[Any]
 Shapes = dict[str, tuple[int, list[int]]]
@@ -261,6 +263,8 @@ def attempt(what: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
 def measured(path: Path, python: str | None, seed: int) -> list[dict[str, Any]]:
     """One row a claim."""
     model = onnx.load(path)
+    if next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx")) < RESIZE_TO_SIZES:
+        model = version_converter.convert_version(model, RESIZE_TO_SIZES)
     rows = []
     for claim, claimed in claims(model, seed).items():
         row: dict[str, Any] = {"model": path.stem, "claim": claim, "claimed": len(claimed)}
