@@ -26,7 +26,7 @@ LEVELS = (
     ("rewrite",),
     ("reports", "verification"),
     ("pipeline",),
-    ("passes",),
+    ("passes", "reduction"),
     ("__init__",),
     ("cli",),
     ("__main__",),

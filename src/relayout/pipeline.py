@@ -18,7 +18,7 @@ from relayout.errors import LayoutError, ReadError, RelayoutError, nearest
 from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
-from relayout.reports import Report, inspection, operators, report
+from relayout.reports import Axes, Naming, Report, inspection, operators, report
 from relayout.reports.inspection import Inspection
 from relayout.rewrite import apply, inline_functions
 from relayout.rewrite import rename as rename_values
@@ -41,12 +41,33 @@ class Result:
         report: Transposes and bytes before, after and at least, layouts, reasons.
         plan: the choice and its certificate for `relayout check`, as JSON types.
         untouched: the source itself, where nothing was to be won: it is given back as it was.
+        naming: what the values of the source are; see `layouts`.
     """
 
     model: ir.Model
     report: Report
     plan: dict[str, Any]
     untouched: Path | onnx.ModelProto | None = None
+    naming: Naming | None = None
+
+    @property
+    def layouts(self) -> dict[str, str]:
+        """Value of the result -> its layout in einops' notation."""
+        return {} if self.naming is None else self.naming.of(self.model)
+
+    def html(self, title: str = "model") -> str:
+        """The graph before and after, with every remaining Transpose and its reason, as one page without requests."""
+        from relayout.reports.page import page
+
+        return page(self.report, title)
+
+    def node_data(self) -> dict[str, Any]:
+        """The layouts of all values as Model Explorer's node data, JSON types: for the source and for the result."""
+        from relayout.reports.explorer import node_data
+
+        stored = {value.tensor: value.stored for value in self.report.chart.values}
+        source = {} if self.naming is None else self.naming.of_source(stored)
+        return node_data(self.report, source | self.layouts)
 
     @property
     def proto(self) -> onnx.ModelProto:
@@ -100,6 +121,7 @@ def convert(
     rename: Mapping[str, str] | None = None,
     time_limit: float | None = None,
     what_if: bool = False,
+    annotate: bool = False,
 ) -> Result:
     """Convert a model to ONNX, or its operators to other layouts, with the fewest transposed bytes.
 
@@ -130,6 +152,7 @@ def convert(
             speak of the source's names.
         time_limit: seconds for the solver; then the best plan is used and its gap reported.
         what_if: also find what each single constraint costs (`report.what_if`).
+        annotate: put every value's layout into its metadata (`relayout.layout`), where viewers show it.
 
     Raises:
         ReadError: the file is not a model, or is damaged.
@@ -151,15 +174,16 @@ def convert(
     model = read(source, **reading)
     if dims:
         fix_dims(model, dims)
+    wishes.against(model.graph)
     read_in = perf_counter() - began
     options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "read": reading}
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
-    asked = io == "convert" or layouts or dims or wishes or inputs or outputs or rename
+    asked = io == "convert" or layouts or dims or wishes or inputs or outputs or rename or annotate
     if asked or not own_format or (isinstance(source, str | Path) and model.meta.get("relayout.external_data")):
         original = None
     else:
         original = Path(source) if isinstance(source, str | Path) else source
-    result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original)
+    result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original, annotate)
     if inline:
         inline_functions(result.model)
     return _renamed(result, rename) if rename else result
@@ -174,16 +198,24 @@ def optimize(
     rename: Mapping[str, str] | None = None,
     time_limit: float | None = None,
     what_if: bool = False,
+    annotate: bool = False,
 ) -> Result:
     """The same model, interface and meaning kept, with the fewest transposed bytes.
 
-    `inputs`, `outputs` and `rename` are those of `convert`.
+    `inputs`, `outputs`, `rename` and `annotate` are those of `convert`.
 
     Raises:
         ReadError: the file is not a model, or is damaged.
     """
     return convert(
-        source, dims=dims, inputs=inputs, outputs=outputs, rename=rename, time_limit=time_limit, what_if=what_if
+        source,
+        dims=dims,
+        inputs=inputs,
+        outputs=outputs,
+        rename=rename,
+        time_limit=time_limit,
+        what_if=what_if,
+        annotate=annotate,
     )
 
 
@@ -346,14 +378,17 @@ def _relayout(
     what_if: bool,
     seconds: dict[str, float],
     original: Any = None,
+    annotate: bool = False,
 ) -> Result:
     with _collector_paused():
         began = perf_counter()
         choose = wishes if wishes else None
         sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"], choose=choose)
         decided = plan(sites, time_limit=time_limit)
-        found = report(decided, image_axes=TFLITE in model.meta, relaxed=relax(decided) if what_if else [])
-        found = replace(found, notes=(*found.notes, *model.meta.get("relayout.notes", ())))
+        axes = Axes(sites, TFLITE in model.meta)
+        naming = Naming(sites, axes)
+        found = report(decided, axes, relaxed=relax(decided) if what_if else [])
+        found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
         written = planfile.to_json(decided, options | {"wishes": wishes.to_json()})
         seconds["plan"] = perf_counter() - began
         if original is not None and (decided.size, len(decided.crossings)) == (
@@ -361,12 +396,14 @@ def _relayout(
             decided.source_count,
         ):
             found = replace(found, operators=operators(model), seconds=seconds)
-            return Result(model, found, written, original)
+            return Result(model, found, written, original, naming)
         began = perf_counter()
         result = apply(model, decided)
         seconds["rewrite"] = perf_counter() - began
     _say_interface(result, found)
-    return Result(result, replace(found, operators=operators(result), seconds=seconds), written)
+    if annotate:
+        naming.annotate(result)
+    return Result(result, replace(found, operators=operators(result), seconds=seconds), written, naming=naming)
 
 
 def _say_interface(model: ir.Model, found: Report) -> None:

@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 
 import relayout
 import small
-from relayout.targets import FLOAT, Kernel, Target
+from relayout.targets import FLOAT, Condition, Kernel, Target
 from running import run
 from small import build
 from transposes import left
@@ -978,11 +978,12 @@ def test_a_callback_decides_by_node() -> None:
     assert size == bytes_of([X4, Y4, (2, 5, 8, 5), (2, 4, 6, 4)])
 
 
+ONE_GROUP = Condition("one group", lambda operator: operator.int("group", 1) == 1)
 ARM = Target(
     "arm",
     "a library with kernels for one in three convolutions",
     (
-        Kernel("Conv", ("NHWC OHWI",), FLOAT, (4,), lambda o: "" if o.int("group", 1) == 1 else "groups"),
+        Kernel("Conv", ("NHWC OHWI",), FLOAT, (4,), (ONE_GROUP,)),
         Kernel("Relu Add Concat"),
     ),
 )

@@ -33,6 +33,9 @@ from relayout.cli.running import run
 @options.inline
 @options.time_limit
 @options.what_if
+@options.html
+@options.model_explorer
+@options.annotate
 @options.plan_file
 @options.external_data
 @click.option("--verify", is_flag=True, help="Run both in their runtimes and compare value by value.")

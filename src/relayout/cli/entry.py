@@ -14,7 +14,9 @@ from relayout.cli.group import EXIT_CODES, Group
 from relayout.cli.info import info
 from relayout.cli.ops import ops
 from relayout.cli.optimize import optimize
+from relayout.cli.reduce import reduce
 from relayout.cli.running import INTERRUPTED, REFUSED
+from relayout.cli.targets import targets_command
 from relayout.cli.verify import verify_command
 from relayout.errors import RelayoutError
 
@@ -42,7 +44,7 @@ def cli() -> None:
     """The data-layout compiler for neural-network graphs. A FILE alone is shown: what it is, and what could be won."""
 
 
-for verb in (convert, optimize, explain, info, verify_command, check, ops):
+for verb in (convert, optimize, explain, info, verify_command, check, reduce, ops, targets_command):
     cli.add_command(verb)
 
 

@@ -60,8 +60,9 @@ def jobs_of(verb: str, paths: Sequence[Path], out_dir: Path | None, verify: bool
                 f"{paths[1]} would be replaced by an ONNX model; for several sources give --out-dir DIR"
             )
         return [Job.of(verb, paths[0], paths[1], verify, given)]
-    if given.get("plan_file"):
-        raise click.UsageError("--plan is for one model")
+    for option, name in (("--plan", "plan_file"), ("--html", "html"), ("--model-explorer", "model_explorer")):
+        if given.get(name):
+            raise click.UsageError(f"{option} is for one model")
     named: dict[str, Path] = {}
     for path in paths:
         other = named.setdefault(f"{path.stem}.onnx", path)

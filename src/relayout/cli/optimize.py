@@ -22,6 +22,9 @@ from relayout.cli.running import run
 @options.rename
 @options.time_limit
 @options.what_if
+@options.html
+@options.model_explorer
+@options.annotate
 @options.plan_file
 @options.external_data
 @click.option("--verify", is_flag=True, help="Run both in ONNX Runtime and compare value by value.")

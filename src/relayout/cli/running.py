@@ -19,6 +19,7 @@ from relayout.cli import options
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from relayout.pipeline import Result
     from relayout.reports import Report
     from relayout.verification import VerifyReport
 
@@ -43,6 +44,8 @@ class Job:
         seed: of random inputs.
         external_data: weights in a file of their own; None where their size decides.
         plan_file: where the plan goes, if anywhere.
+        html: where the page goes, if anywhere.
+        model_explorer: where the node data goes, if anywhere.
     """
 
     verb: str
@@ -54,6 +57,8 @@ class Job:
     seed: int = 0
     external_data: bool | None = None
     plan_file: Path | None = None
+    html: Path | None = None
+    model_explorer: Path | None = None
 
     @staticmethod
     def of(verb: str, source: Path, target: Path, verify: bool, given: dict[str, Any]) -> Job:
@@ -63,7 +68,8 @@ class Job:
             click.UsageError: options that exclude each other.
         """
         rest = dict(given)
-        own = {name: rest.pop(name) for name in ("feeds", "seed", "external_data", "plan_file")}
+        names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer")
+        own = {name: rest.pop(name) for name in names}
         if STDOUT in (target, own["plan_file"]):
             if target == own["plan_file"]:
                 raise click.UsageError("the model and the plan cannot both go to standard output")
@@ -95,6 +101,7 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
             click.echo(text)
         else:
             job.plan_file.write_text(text, encoding="utf-8")
+    write_views(result, job.source.name, job.html, job.model_explorer)
     if job.target == STDOUT:
         with tempfile.TemporaryDirectory(prefix="relayout-") as directory:
             path = Path(directory) / "model.onnx"
@@ -105,6 +112,14 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
         result.save(job.target, external_data=job.external_data)
     found = verified(job.source, job.target, job.feeds, job.seed) if job.verify else None
     return result.report, found
+
+
+def write_views(result: Result, title: str, html: Path | None, model_explorer: Path | None) -> None:
+    """Write what was asked for to look at: the page, the node data."""
+    if html is not None:
+        html.write_text(result.html(title), encoding="utf-8")
+    if model_explorer is not None:
+        model_explorer.write_text(json.dumps(result.node_data(), indent=1), encoding="utf-8")
 
 
 def run(doing: str, job: Job, as_json: bool, quiet: bool) -> None:

@@ -4,19 +4,56 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import onnx_ir as ir
+
 from relayout.errors import LayoutError
 from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
 from relayout.rules.operator import Operator
-from relayout.rules.registry import Rule, registry
+from relayout.rules.registry import LayoutVariant, Rule, registry, variant_keys
 from relayout.rules.signature import Fact, Permuted, Signature
 
 
 def rule_of(operator: Operator) -> Rule | None:
-    """The rule of a node, or of the operator in the body of a function that is named for its layouts."""
+    """The rule of a node, or of the operator that it runs in other layouts."""
     domain = "" if operator.node.domain == "ai.onnx" else operator.node.domain
     if is_function(operator):
         return next((rule for (_, op_type), rule in registry().items() if op_type == operator.name), None)
-    return registry().get((domain, operator.name))
+    found = registry().get((domain, operator.name))
+    if found is None:
+        found = next((registry().get(key) for key, variant in _written_as(operator)), None)
+    return found
+
+
+def layouts_of(operator: Operator) -> Laid | None:
+    """The layouts in which a node runs the operator of its rule; None: the standard's, or its own.
+
+    Raises:
+        LayoutError: it is a function whose domain names no layouts.
+    """
+    if is_function(operator):
+        return Laid.of_domain(operator.node.domain)
+    return next((Laid.parse(variant.layouts) for _, variant in _written_as(operator)), None)
+
+
+def is_laid(operator: Operator) -> bool:
+    """Whether a node runs the operator of its rule in layouts of its own: a function, or a registered variant."""
+    return is_function(operator) or bool(_written_as(operator))
+
+
+def _written_as(operator: Operator) -> list[tuple[tuple[str, str], LayoutVariant]]:
+    """The registered variants that a node is."""
+    node = operator.node
+    return [
+        (key, variant)
+        for key, variant in variant_keys().get((node.domain, node.op_type), ())
+        if all(_value(node, name) == value for name, value in variant.attributes.items())
+    ]
+
+
+def _value(node: ir.Node, name: str) -> object:
+    found = node.attributes.get(name)
+    value = None if found is None else found.value
+    return tuple(value) if isinstance(value, list | tuple) else value
 
 
 def facts(operator: Operator) -> Fact:
@@ -25,32 +62,34 @@ def facts(operator: Operator) -> Fact:
     if rule is None:
         return None
     try:
-        fact = _of_function(operator, rule) if is_function(operator) else rule.facts(operator)
+        layouts = layouts_of(operator)
+        fact = rule.facts(operator) if layouts is None else _in_layouts(operator, rule, layouts)
     except (IndexError, TypeError, ValueError, LayoutError):
         return None  # an input, output or attribute that the operator must have is missing or of another type
     return _fitted(fact, operator)
 
 
 def in_standard(operator: Operator) -> tuple[Operator, Signature] | None:
-    """A node, or the one in a function's body, with its signature in the standard's order; None: not known."""
+    """A node as the standard has it (of a function the one in its body) and its signature; None: not known."""
     rule = rule_of(operator)
     if rule is None:
         return None
     try:
-        inner = unlaid(operator, rule) if is_function(operator) else operator
+        layouts = layouts_of(operator)
+        inner = operator if layouts is None else unlaid(operator, rule, layouts)
         fact = _fitted(rule.facts(inner), inner)
     except (IndexError, TypeError, ValueError, LayoutError):
         return None
     return (inner, fact) if isinstance(fact, Signature) else None
 
 
-def _of_function(operator: Operator, rule: Rule) -> Fact:
-    """A function's call: the standard's signature, in the function's layouts only."""
-    inner = unlaid(operator, rule)
+def _in_layouts(operator: Operator, rule: Rule, layouts: Laid) -> Fact:
+    """A node that runs its rule's operator in other layouts: the standard's signature, in these layouts only."""
+    inner = unlaid(operator, rule, layouts)
     fact = _fitted(rule.facts(inner), inner)
     if not isinstance(fact, Signature):
         return None
-    return stored(fact, laid(rule, inner, fact, Laid.of_domain(operator.node.domain)))
+    return stored(fact, laid(rule, inner, fact, layouts))
 
 
 def _fitted(fact: Fact, operator: Operator) -> Fact:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from relayout.errors import LayoutError
 from relayout.layout import Dim, Extent, Factor, Layout, product
 from relayout.rules.operator import Operator, Shape
-from relayout.rules.registry import Rule
+from relayout.rules.registry import Rule, variants_of
 from relayout.rules.signature import Letters, Signature, Variant, Written, part_of
 
 DOMAIN = "relayout."
@@ -53,6 +53,20 @@ class Laid:
         return Laid(
             Layout.parse(data), Layout.parse(kernel) if kernel else None, Layout.parse(result) if result else None
         )
+
+    @staticmethod
+    def parse(text: str) -> Laid:
+        """Read `NHWC`, `NHWC OHWI` or `NCHW->NCHW16c OIHW`.
+
+        Raises:
+            LayoutError: it is not so written.
+        """
+        words = text.split()
+        if not 1 <= len(words) <= 2:
+            raise LayoutError(f"{text!r}: a layout of images, and that of the kernel where there is one")
+        data, _, result = words[0].partition("->")
+        kernel = Layout.parse(words[1]) if len(words) == 2 else None
+        return Laid(Layout.parse(data), kernel, Layout.parse(result) if result else None)
 
     @property
     def domain(self) -> str:
@@ -142,13 +156,38 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
         else:
             outputs[~slot] = tokens(letters, named, fitted(layouts.given, len(letters)), extents)
             rank = len(letters)
-    own = Written(rule.domain, rule.op_type)
+    own = Written(rule.domain, rule.op_type, dict.fromkeys(_told(rule)))
     body = Variant(signature.inputs, signature.outputs, written=own)
     if (tuple(inputs), tuple(outputs)) == (body.inputs, body.outputs):
         return body
     found = Laid(fitted(layouts.data, rank), kernel, None if layouts.result is None else fitted(layouts.result, rank))
-    written = Written(found.domain, rule.op_type, body=body)
+    written = _registered(rule, found, rank) or Written(found.domain, rule.op_type, dict.fromkeys(_told(rule)), body)
     return Variant(tuple(inputs), tuple(outputs), str(found), written)
+
+
+def _registered(rule: Rule, layouts: Laid, rank: int) -> Written | None:
+    """The node that was registered to run an operator in layouts of a rank, before a function does."""
+    for variant in variants_of(rule):
+        if str(layouts) == str(_at_rank(Laid.parse(variant.layouts), rank, kernels=rule)):
+            others = dict.fromkeys(_told(rule) - variant.attributes.keys())
+            return Written(variant.domain, variant.op_type, others | dict(variant.attributes))
+    return None
+
+
+def _told(rule: Rule) -> set[str]:
+    """The attributes by which the registered variants of an operator say their layouts."""
+    return {name for variant in variants_of(rule) for name in variant.attributes}
+
+
+def _at_rank(layouts: Laid, rank: int, kernels: Rule) -> Laid:
+    """Layouts as `laid` calls them for operands of a rank; those of another rank stay as they are."""
+    named = next((axes for axes in kernels.layouts.values() if axes != "NC"), "OI")
+    try:
+        data, result = fitted(layouts.data, rank), None if layouts.result is None else fitted(layouts.result, rank)
+        kernel = None if layouts.kernel is None else fitted(layouts.kernel, rank)
+        return Laid(data, None if kernel == standard(named, rank) else kernel, result)
+    except LayoutError:
+        return layouts
 
 
 def images(rule: Rule, operator: Operator, signature: Signature) -> Iterator[tuple[int, str, Letters, Shape]]:
@@ -174,13 +213,12 @@ def is_function(operator: Operator) -> bool:
     return operator.node.domain.startswith(DOMAIN)
 
 
-def unlaid(operator: Operator, rule: Rule) -> Operator:
-    """A function's call as the node in its body: the same node, with shapes in the standard's order.
+def unlaid(operator: Operator, rule: Rule, layouts: Laid) -> Operator:
+    """A node in some layouts as the standard's: the same node, with shapes in the standard's order.
 
     Raises:
-        LayoutError: its domain names no layouts, or its operands do not lie in them.
+        LayoutError: its operands do not lie in them.
     """
-    layouts = Laid.of_domain(operator.node.domain)
     inputs = list(operator.inputs)
     for slot, named in rule.layouts.items():
         layout = layouts.data if named == "NC" else layouts.kernel

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
 from relayout.rules.operator import Operator
-from relayout.rules.signature import Fact
+from relayout.rules.signature import Attribute, Fact
 
 KINDS = ("layout-sensitive", "layout-agnostic", "axis attributes", "regrouping", "opaque")
 
@@ -36,7 +37,29 @@ class Rule:
     layouts: Mapping[int, str] = field(default_factory=dict)
 
 
-_registered: dict[tuple[str, str], Rule] = {}
+@dataclass(frozen=True)
+class LayoutVariant:
+    """An operator of its own, or an attribute, that runs an operator on images in other layouts.
+
+    Args:
+        layouts: of the images and, after a space, of the kernel: `NHWC OHWI`.
+        domain: the domain of the node that runs it.
+        op_type: its operator.
+        attributes: what it says besides: name -> value.
+    """
+
+    layouts: str
+    domain: str
+    op_type: str
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+
+
+Key = tuple[str, str]
+"""(domain, operator)"""
+
+_rules: dict[Key, Rule] = {}
+_variants: dict[Key, tuple[LayoutVariant, ...]] = {}
+"""Operator -> what runs it in other layouts."""
 
 
 def rule(
@@ -56,18 +79,61 @@ def rule(
             raise ValueError(f"{kind!r} is none of {KINDS}")
         line = (facts.__doc__ or "").strip().partition("\n")[0]
         for op_type in " ".join(op_types).split():
-            if (domain, op_type) in _registered:
+            if (domain, op_type) in _rules:
                 raise ValueError(f"two rules for {domain}:{op_type}")
-            _registered[domain, op_type] = Rule(domain, op_type, kind, line, facts, layouts or {})
+            _rules[domain, op_type] = Rule(domain, op_type, kind, line, facts, layouts or {})
         return facts
 
     return register
 
 
+def add(rule: Rule) -> None:
+    """Put a rule into the registry."""
+    registry()[rule.domain, rule.op_type] = rule
+
+
+def add_variant(key: Key, variant: LayoutVariant) -> None:
+    """Put what runs an operator in other layouts into the registry."""
+    _variants[key] = (*_variants.get(key, ()), variant)
+
+
+def registry() -> dict[Key, Rule]:
+    """(domain, operator) -> rule: the room's own in alphabetical order, then those that were registered."""
+    _discover()
+    return _rules
+
+
+def variants_of(rule: Rule) -> tuple[LayoutVariant, ...]:
+    """What runs an operator in other layouts, beside the functions."""
+    return _variants.get((rule.domain, rule.op_type), ())
+
+
+def variant_keys() -> dict[Key, list[tuple[Key, LayoutVariant]]]:
+    """Written operator -> (the operator that it runs, the variant)."""
+    found: dict[Key, list[tuple[Key, LayoutVariant]]] = {}
+    for key, variants in _variants.items():
+        for variant in variants:
+            found.setdefault((variant.domain, variant.op_type), []).append((key, variant))
+    return found
+
+
+@contextmanager
+def restored() -> Iterator[None]:
+    """Afterwards the registry is as it was before, whatever happens in between."""
+    rules, variants = dict(registry()), dict(_variants)
+    try:
+        yield
+    finally:
+        for held, before in ((_rules, rules), (_variants, variants)):
+            held.clear()
+            held.update(before)  # type: ignore[arg-type]
+
+
 @cache
-def registry() -> dict[tuple[str, str], Rule]:
-    """(domain, operator) -> rule, in alphabetical order."""
+def _discover() -> None:
     package = importlib.import_module("relayout.rules")
     for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
         importlib.import_module(f"relayout.rules.{module}")
-    return dict(sorted(_registered.items()))
+    ordered = dict(sorted(_rules.items()))
+    _rules.clear()
+    _rules.update(ordered)

@@ -28,7 +28,10 @@ def targets() -> dict[str, Target]:
     for target in (module.TARGET for module in own if hasattr(module, "TARGET")):
         _add(found, target)
     for point in entry_points(group=GROUP):
-        target = point.load()
+        try:
+            target = point.load()
+        except Exception as error:  # whatever a module of another package raises
+            raise LayoutError(f"entry point {point.name!r} of {GROUP} cannot be loaded ({error})") from error
         if not isinstance(target, Target):
             raise LayoutError(f"entry point {point.name!r} of {GROUP} names {type(target).__name__}, not a Target")
         _add(found, target)

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import onnx_ir as ir
-
-from relayout.errors import LayoutError
-from relayout.layout import Layout
-from relayout.rules import Laid, Operator, Placement, is_function
+from relayout.rules import Laid, Operator, Placement, in_standard, is_laid, rule_of
+from relayout.targets.conditions import Condition
 
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
 INT8 = ("INT8", "UINT8")
-
-
-def anything(_: Operator) -> str:
-    """No limit."""
-    return ""
 
 
 @dataclass(frozen=True)
@@ -30,7 +22,8 @@ class Kernel:
             after a space, that of the kernel (`NHWC OHWI`). Empty: any order of axes.
         types: element types of input 0 (ONNX's names); empty: any.
         ranks: ranks of input 0; empty: any.
-        limit: why the target cannot run a node, or an empty string.
+        limits: what must hold of a node besides; one that does not names the reason why the target cannot run it.
+        when: the nodes that the row is about; None: all of its operators.
         domain: the operators' domain.
     """
 
@@ -38,8 +31,23 @@ class Kernel:
     layouts: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
-    limit: Callable[[Operator], str] = anything
+    limits: tuple[Condition, ...] = ()
+    when: Condition | None = None
     domain: str = ""
+
+    def __post_init__(self) -> None:
+        """Read the layouts.
+
+        Raises:
+            LayoutError: one is none.
+        """
+        for text in self.layouts:
+            Laid.parse(text)
+
+    def concerns(self, operator: Operator, domain: str, name: str) -> bool:
+        """Whether the row is about a node that runs an operator, in the standard's order."""
+        named = self.domain == domain and name in self.op_types.split()
+        return named and (self.when is None or self.when.holds(operator))
 
     def lacks(self, operator: Operator) -> str:
         """Why this row does not run a node of its operators; empty if it does."""
@@ -50,7 +58,18 @@ class Kernel:
         rank = operator.rank() if operator.inputs else None
         if self.ranks and rank not in self.ranks:
             return f"rank {'unknown' if rank is None else rank}"
-        return self.limit(operator)
+        return next((f"it wants {limit}" for limit in self.limits if not limit.holds(operator)), "")
+
+    def to_dict(self) -> dict[str, object]:
+        """The row for machines, and for the tables that people read: JSON types only."""
+        return {
+            "operators": [f"{self.domain}:{name}" if self.domain else name for name in self.op_types.split()],
+            "when": "" if self.when is None else str(self.when),
+            "layouts": list(self.layouts),
+            "types": list(self.types),
+            "ranks": list(self.ranks),
+            "limits": [str(limit) for limit in self.limits],
+        }
 
 
 @dataclass(frozen=True)
@@ -73,17 +92,25 @@ class Target:
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""
-        domain = "" if operator.node.domain == "ai.onnx" or is_function(operator) else operator.node.domain
-        yield from (row for row in self.kernels if row.domain == domain and operator.name in row.op_types.split())
+        node, domain, name = _standard(operator)
+        yield from (row for row in self.kernels if row.concerns(node, domain, name))
 
     def lacks(self, operator: Operator) -> str:
         """Why the target cannot run a node; empty if it can."""
         if not self.kernels:
             return ""
-        reasons = [row.lacks(operator) for row in self.rows(operator)]
+        node, *_ = _standard(operator)
+        reasons = [row.lacks(node) for row in self.rows(operator)]
         if not reasons:
-            return f"{operator.name} is not in its table"
+            return self._not_there(operator)
         return "" if not all(reasons) else reasons[0]
+
+    def _not_there(self, operator: Operator) -> str:
+        """Why no row is about a node: its operator is not there, or only under conditions that it does not meet."""
+        _, domain, name = _standard(operator)
+        rows = [row for row in self.kernels if row.domain == domain and name in row.op_types.split()]
+        whens = dict.fromkeys(str(row.when) for row in rows)
+        return f"it runs {name} only with: {', '.join(whens)}" if rows else f"{name} is not in its table"
 
     def claims(self, operator: Operator) -> bool:
         """Whether the target runs a node, in one of its layouts."""
@@ -91,23 +118,14 @@ class Target:
 
     def layouts(self, operator: Operator) -> list[Laid]:
         """The ways in which the target runs a node that it claims, best first; none: any order of axes."""
-        return [laid_of(text) for row in self.rows(operator) if not row.lacks(operator) for text in row.layouts]
+        node, *_ = _standard(operator)
+        return [Laid.parse(text) for row in self.rows(operator) if not row.lacks(node) for text in row.layouts]
 
 
-def laid_of(text: str) -> Laid:
-    """Read `NHWC`, `NHWC OHWI` or `NCHW->NCHW16c OIHW`.
-
-    Raises:
-        LayoutError: it is not so written.
-    """
-    words = text.split()
-    if not 1 <= len(words) <= 2:
-        raise LayoutError(f"{text!r}: a layout of images, and that of the kernel where there is one")
-    data, _, result = words[0].partition("->")
-    kernel = Layout.parse(words[1]) if len(words) == 2 else None
-    return Laid(Layout.parse(data), kernel, Layout.parse(result) if result else None)
-
-
-def element_types(values: Sequence[ir.Value | None]) -> tuple[str, ...]:
-    """The names of the element types of values; `unknown` where there is none."""
-    return tuple("unknown" if value is None or value.dtype is None else value.dtype.name for value in values)
+def _standard(operator: Operator) -> tuple[Operator, str, str]:
+    """A node as tables speak of it, and the operator that it runs: domain and name, of the standard's layout."""
+    rule = rule_of(operator) if is_laid(operator) else None
+    known = None if rule is None else in_standard(operator)
+    if rule is None or known is None:
+        return operator, "" if operator.node.domain == "ai.onnx" else operator.node.domain, operator.name
+    return known[0], rule.domain, rule.op_type

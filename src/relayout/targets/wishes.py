@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import onnx_ir as ir
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, nearest
 from relayout.layout import Layout
-from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, laid, rule_of
-from relayout.rules.layouts import STANDARD
+from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, laid, registry, rule_of
+from relayout.rules.layouts import SPATIAL, STANDARD
 from relayout.targets.registry import target as find
 from relayout.targets.target import Target
 
@@ -21,19 +21,31 @@ Layouts = tuple[str, str | None]
 LayoutFor = Callable[[ir.Node], Sequence[str] | str | None]
 
 
-def layouts_of(given: Sequence[str] | str) -> Layouts:
+IMAGES, KERNELS = frozenset("NC"), frozenset("OI")
+
+
+def layouts_of(given: Any) -> Layouts:
     """Read a wish: `"NHWC"`, `["NHWC"]`, `["NHWC", "OHWI"]`, `["default"]`.
 
     Raises:
         LayoutError: it is none.
     """
-    words = [given] if isinstance(given, str) else list(given)
+    words = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else []
     if not 1 <= len(words) <= 2 or not all(isinstance(word, str) for word in words):
         raise LayoutError(f"{given!r} is no wish: one layout for images, and one for kernels (`NHWC`, `OHWI`)")
-    for word in words:
+    for word, outer, what in zip(words, (IMAGES, KERNELS), ("images", "kernels"), strict=False):
         if word != DEFAULT:
-            Layout.parse(word)
+            _parsed_as(word, outer, what)
     return words[0], words[1] if len(words) == 2 and words[1] != DEFAULT else None
+
+
+def _parsed_as(text: str, outer: frozenset[str], what: str) -> Layout:
+    """Read a layout of images (N, C and 1 to 3 spatial axes) or of kernels (O, I and these)."""
+    layout = Layout.parse(text)
+    spatial = set(layout.axes) - outer
+    if not outer < set(layout.axes) or not spatial <= set(SPATIAL):
+        raise LayoutError(f"{text} is no layout of {what}: it names {', '.join(sorted(outer))}, and some of D, H and W")
+    return layout
 
 
 @dataclass
@@ -48,6 +60,7 @@ class Wishes:
         layout_for: node -> layouts, or None for no wish.
         declined: node -> why what was asked for it cannot be.
         asked: node -> what `layout_for` answered.
+        left: node -> why the target does not claim it, of operators that have layouts.
     """
 
     target: Target | None = None
@@ -57,6 +70,7 @@ class Wishes:
     layout_for: LayoutFor | None = None
     declined: dict[str, str] = field(default_factory=dict)
     asked: dict[str, Layouts] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Whether anything is asked for."""
@@ -81,12 +95,37 @@ class Wishes:
             layout_for: the same by a function of the node; None for no wish.
 
         Raises:
-            LayoutError: a layout that is none, or a target that is not known.
+            LayoutError: a layout that is none, an operator that has none of its own, or a target that is not known.
         """
         if to is not None:
-            Layout.parse(to)
+            _parsed_as(to, IMAGES, "images")
+        images = {rule.op_type for rule in registry().values() if rule.layouts}
+        for name in desired_layouts or {}:
+            if name not in images:
+                raise LayoutError(f"{name!r} is no operator with layouts of its own{nearest(name, images)}")
         found = find(target) if isinstance(target, str) else target
         return Wishes(found, to, _parsed(desired_layouts or {}), _parsed(node_layouts or {}), layout_for)
+
+    def notes(self) -> tuple[str, ...]:
+        """What was asked for and could not be, once a graph has been built with it: for a report."""
+        name = "" if self.target is None else self.target.name
+        return (
+            *_grouped(self.declined, "does not run as asked: {}", "do not run as asked: {}"),
+            *_grouped(
+                self.left, f"is left in ONNX's layout by {name}: {{}}", f"are left in ONNX's layout by {name}: {{}}"
+            ),
+        )
+
+    def against(self, graph: ir.Graph) -> None:
+        """Hold the names in these wishes to a model.
+
+        Raises:
+            LayoutError: a node that the model does not have.
+        """
+        names = dict.fromkeys(name for node in graph.all_nodes() for name in (node.name, node.outputs[0].name) if name)
+        for name in self.nodes:
+            if name not in names:
+                raise LayoutError(f"the model has no node {name!r}{nearest(name, names)}")
 
     def to_json(self) -> dict[str, Any]:
         """For a plan file: what was asked, answers of `layout_for` included, once a graph has been built with it."""
@@ -140,13 +179,25 @@ class Wishes:
 
     def _ways(self, operator: Operator, wish: Layouts | None) -> list[Laid]:
         """The layouts to choose from, best first; none: as the rule says."""
-        has = self.target.layouts(operator) if self.target is not None and self.target.claims(operator) else []
+        lacks = "" if self.target is None else self.target.lacks(operator)
+        has = self.target.layouts(operator) if self.target is not None and not lacks else []
+        if lacks and wish is None:
+            self.left[label(operator.node)] = lacks
         if wish is None or wish[0] == DEFAULT:
             return has
-        data = Layout.parse(wish[0])
-        if wish[1] is not None:
-            return [Laid(data, Layout.parse(wish[1]))]
-        return [Laid(data, next((way.kernel for way in has if way.data == data), None))]
+        data, kernel = Layout.parse(wish[0]), None if wish[1] is None else Layout.parse(wish[1])
+        if not has:
+            return [Laid(data, kernel)]
+        found = [way for way in has if _same(way, data, kernel)]
+        if not found and self.target is not None:
+            ways = ", ".join(map(str, has))
+            self.declined[label(operator.node)] = f"{self.target.name} runs {operator.name} in {ways}"
+        return found or has
+
+
+def _same(way: Laid, data: Layout, kernel: Layout | None) -> bool:
+    """Whether a way is what a wish asks for; layouts of other ranks follow."""
+    return way.data == data and (kernel is None or way.kernel == kernel)
 
 
 def _first(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> tuple[Variant | None, str]:
@@ -176,6 +227,16 @@ def without(layout: Layout, axis: str) -> Layout:
 def label(node: ir.Node) -> str:
     """How wishes and reports call a node."""
     return node.name or node.outputs[0].name or node.op_type
+
+
+def _grouped(reasons: Mapping[str, str], one: str, several: str) -> Iterator[str]:
+    """A line a reason, with the first node that it is about and how many more."""
+    nodes: dict[str, list[str]] = {}
+    for node, reason in reasons.items():
+        nodes.setdefault(reason, []).append(node)
+    for reason, named in nodes.items():
+        more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+        yield f"{named[0]}{more} {(several if more else one).format(reason)}"
 
 
 def _written(wish: Layouts) -> list[str]:

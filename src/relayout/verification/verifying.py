@@ -57,7 +57,7 @@ def verify(
     """
     with ExitStack() as stack:
         left, right = stack.enter_context(opened(a)), stack.enter_context(opened(b))
-        comparison = _Comparison(left, right, Tolerance(rtol, atol), tensors)
+        comparison = Comparison(left, right, Tolerance(rtol, atol), tensors)
         given = given_feeds(inputs, left.inputs)
         fed: tuple[Fed, ...] = ()
         for run in range(max(1, runs)):
@@ -79,7 +79,7 @@ def verify(
 
 
 @dataclass
-class _Comparison:
+class Comparison:
     """Both sides, their counterparts, their runners, and the rows so far."""
 
     left: Side
@@ -153,6 +153,13 @@ class _Comparison:
             Fed(v.name, str(feeds[v.name].dtype), feeds[v.name].shape, "given" if v.name in given else "random")
             for v in self.left.inputs
         )
+
+    def values(self, given: Feeds, seed: int, run: int) -> dict[str, Array]:
+        """The source's inputs, outputs and interior values in one run, by name."""
+        feeds, first = self._fed(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
+        ends = self._seen.run(feeds, self._ends) if self._ends else {}
+        inner = self._inner[0].run(feeds, [pair.left.name for pair in self.interiors]) if self.interiors else {}
+        return {**feeds, **first, **ends, **inner}
 
     def _fed(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
         """The source's inputs, and its outputs. Dynamic sizes that it cannot run are given up for its own."""
