@@ -41,8 +41,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, version_converter
 
 import relayout
-from relayout.rules import Operator
-from relayout.targets import Kernel, Target
+from relayout.targets import Condition, Kernel, Target
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 _NAMES = """
@@ -90,15 +89,11 @@ def claims(model: onnx.ModelProto, seed: int) -> dict[str, list[str]]:
 def target_of(claimed: Iterable[str], *, following: bool) -> Target:
     """A target that runs certain nodes in NHWC, and, where asked for, those that TVM lets follow in either order."""
     names = set(claimed)
-
-    def unclaimed(operator: Operator) -> str:
-        return "" if operator.node.outputs[0].name in names else "unclaimed"
-
-    rows = [Kernel(" ".join(SENSITIVE), ("NHWC",), limit=unclaimed)]
+    mine = Condition("a node that is claimed", lambda operator: operator.node.outputs[0].name in names)
+    other = Condition("a node that is not claimed", lambda operator: not mine.holds(operator))
+    rows = [Kernel(" ".join(SENSITIVE), ("NHWC",), when=mine)]
     if following:
-        rows.append(
-            Kernel(FOLLOWING, ("NHWC", "NCHW"), limit=lambda operator: "" if unclaimed(operator) else "claimed")
-        )
+        rows.append(Kernel(FOLLOWING, ("NHWC", "NCHW"), when=other))
     return Target("bench", "a backend that claims some nodes", tuple(rows))
 
 

@@ -178,7 +178,8 @@ PLAIN = {
     ),
     "dynamic_strided_slice": Case(
         f"{A} y = Slice(a, start, end)",
-        [X, Y],
+        [X, (1, 3, 7, 7)],
+        tvm=[X, Y],
         inputs="float[2,3,11,9] x, int64[4] start, int64[4] end",
     ),
     "flip": Case(f"{A} y = Slice(a, s, e, k, t)", [X, Y], constants={"s": [-1], "e": [-9], "k": [1], "t": [-1]}),
