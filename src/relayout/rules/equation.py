@@ -13,7 +13,7 @@ from relayout.rules.signature import Changes, Fact, Letters, Permuted, Placement
 
 @rule("Einsum", kind="axis attributes")
 def einsum(operator: Operator) -> Fact:
-    """`[*b *m], [*b *n] -> [*b *k]`: batch axes free before the others in order; else its own order (diagonals: a barrier)."""
+    """`x[*b *m], y[*b *n] -> [*b *k]`: b free, before the others; else its own order (diagonals: a barrier)."""
     equation = operator.string("equation", "").replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
