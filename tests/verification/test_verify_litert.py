@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from onnx import parser
 
+from conftest import KERAS
 from formats.tflite.tflite_writing import Net, Scale, options
 from relayout.errors import ReadError, RelayoutError
 from relayout.verification import Verdict, verify
@@ -105,16 +106,17 @@ def test_indices_that_differ_are_shares() -> None:
     assert report.rows[0].spread.share == 0
 
 
-def test_hybrid_operators_are_recognized() -> None:
-    assert LiteRTSide(MODELS / "tinynet_dynamic.tflite").hybrid
+def test_operators_that_round_alike_in_all_kernels_are_recognized() -> None:
+    assert LiteRTSide(MODELS / "tinynet_dynamic.tflite").levels == 255
     for precision in ("float", "float16", "int8"):
-        assert not LiteRTSide(MODELS / f"tinynet_{precision}.tflite").hybrid
+        assert LiteRTSide(MODELS / f"tinynet_{precision}.tflite").levels == 0
+    assert LiteRTSide(KERAS / "keywords.int16x8.tflite").levels == 65535
     assert not LiteRTSide(MODELS / "tinynet_float16.tflite").rounds
 
 
 def test_disturbances_are_small_and_stay_in_range() -> None:
     feeds = {"x": np.linspace(-1, 1, 99, dtype=np.float32), "i": np.arange(5), "e": np.zeros((0,), np.float32)}
-    moved = disturbed(feeds, 1)
+    moved = disturbed(feeds, 1, 255)
     assert moved["i"] is feeds["i"]
     assert moved["x"].dtype == np.float32
     assert 0 < np.abs(moved["x"] - feeds["x"]).max() <= 1 / 255

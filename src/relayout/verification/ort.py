@@ -59,9 +59,9 @@ class OrtSide:
         return self._quantized
 
     @property
-    def hybrid(self) -> bool:
-        """ONNX Runtime quantizes nothing that the graph does not say."""
-        return False
+    def levels(self) -> int:
+        """ONNX Runtime rounds nothing that the graph does not say, and its integers in more than one way."""
+        return 0
 
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner:
         """A session; with `interiors`, of a copy of the model with more outputs; as a reference, without fusions."""
