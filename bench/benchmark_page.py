@@ -66,8 +66,8 @@ def summary(records: list[Record]) -> str:
         peak = median((max(row["peak_mb"]) for row in done), ".0f")
         proved = str(sum(bool(row["proved"]) for row in rows)) if any(row["proved"] is not None for row in rows) else ""
         counts = [str(found.count(known)) for known in RESULTS]
-        lines.append([name, str(len(rows)), *counts, proved, seconds, peak])
-    return table(["converter", "models", *RESULTS, "proved minimal", "s", "peak MB"], lines)
+        lines.append([name, str(len(rows)), *counts, proved, f"{seconds} ({len(done)})", peak])
+    return table(["converter", "models", *RESULTS, "proved minimal", "s (of how many)", "peak MB"], lines)
 
 
 def by_kind(records: list[Record]) -> str:
@@ -217,7 +217,8 @@ Made by `bench/conversion.py` on {len(records)} models: Keras networks with rand
 (`bench/make_keras.py`), Coral's quantized networks, tflite2onnx's own test models, and models of one operator each.
 {", ".join(f"{group} {number}" for group, number in count.items())}.
 {", ".join(f"{name} {number}" for name, number in versions.items())}.
-A conversion is one process, its start and imports included. The machine was busy with other work: take ratios of times.
+Seconds and peak memory are those of a whole command, its start and imports included, where it was measured so. The
+machine was busy with other work: take ratios of times.
 
 The reference is LiteRT's default interpreter on one random, image-like input. *Right*: within one step of a quantized
 output, within 1e-4 of the largest value of a float one, or within twice what LiteRT's two kinds of kernels differ by.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -195,7 +196,8 @@ def main() -> None:
         for old in (*options.out.glob("*.tflite"), Path(options.out, "refused.json")):
             old.unlink(missing_ok=True)
     # The converter kills its process on some models: a child each, until one comes to the end.
-    while (code := subprocess.run([sys.executable, __file__, "--child", *sys.argv[1:]]).returncode) < 0:
+    crashes = (-signal.SIGSEGV, -signal.SIGABRT)
+    while (code := subprocess.run([sys.executable, __file__, "--child", *sys.argv[1:]]).returncode) in crashes:
         print(f"the converter died of signal {-code}", flush=True)
     sys.exit(code)
 

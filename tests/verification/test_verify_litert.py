@@ -13,6 +13,7 @@ from onnx import parser
 
 from conftest import KERAS
 from formats.tflite.tflite_writing import Net, Scale, options
+from relayout import convert
 from relayout.errors import ReadError, RelayoutError
 from relayout.verification import Verdict, verify
 from relayout.verification.litert import LiteRTSide, quiet
@@ -112,6 +113,27 @@ def test_operators_that_round_alike_in_all_kernels_are_recognized() -> None:
         assert LiteRTSide(MODELS / f"tinynet_{precision}.tflite").levels == 0
     assert LiteRTSide(KERAS / "keywords.int16x8.tflite").levels == 65535
     assert not LiteRTSide(MODELS / "tinynet_float16.tflite").rounds
+
+
+def test_a_hybrid_operator_in_a_loop_is_allowed_what_it_rounds_off(tmp_path: Path) -> None:
+    net, weights = Net(), np.random.default_rng(3).integers(-127, 128, (40, 40))
+    operands = [net.const(np.array(0), "int32"), net.input((2, 40))]
+    with net.subgraph() as test:
+        count, _ = net.input((), "int32"), net.input((2, 40))
+        net.op("LESS", [count, net.const(np.array(3), "int32")], [net.output((), "bool")], options("LessOptions"))
+    with net.subgraph() as body:
+        count, x = net.input((), "int32"), net.input((2, 40))
+        after, y = net.output((), "int32"), net.output((2, 40))
+        net.op("ADD", [count, net.const(np.array(1), "int32")], [after], options("AddOptions"))
+        kernel = net.const(weights, "int8", q=Scale(0.002))
+        net.op("FULLY_CONNECTED", [x, kernel, -1], [y], options("FullyConnectedOptions"), version=9)
+    both = options("WhileOptions", condSubgraphIndex=test, bodySubgraphIndex=body)
+    net.op("WHILE", operands, [net.tensor((), "int32"), net.output((2, 40))], both)
+    assert LiteRTSide(net.bytes()).levels == 255
+    (tmp_path / "loop.tflite").write_bytes(net.bytes())
+    report = verify(tmp_path / "loop.tflite", convert(tmp_path / "loop.tflite").model)
+    assert report.outputs[0].verdict is Verdict.SPREAD, report.verdict
+    assert report.outputs[0].spread.max_rel < 0.05
 
 
 def test_disturbances_are_small_and_stay_in_range() -> None:

@@ -40,8 +40,8 @@ class LiteRTSide:
         self.outputs = [self._value(index, made) for index in outputs]
         hidden = {*outputs, *self._folded(made)}
         self.interiors = [self._value(index, made) for index in made if index not in hidden and index in self._details]
-        self.rounds = any(_is_quantized(d) for d in self._details.values())
-        self.levels = self._levels(made)
+        self.levels = self._levels(made, interpreter)
+        self.rounds = self.levels > 0 or any(_is_quantized(d) for d in self._details.values())
 
     @property
     def runtime(self) -> tuple[str, str]:
@@ -135,9 +135,13 @@ class LiteRTSide:
             return 0.0
         return float(self._details[int(operator["inputs"][0])]["quantization"][0])
 
-    def _levels(self, made: Iterable[int]) -> int:
-        """A hybrid operator rounds its operand to 8 bits at run time; 16-bit ones round by multipliers of 15 bits."""
-        if any(self._is_hybrid(operator) for operator in self._operators):
+    def _levels(self, made: Iterable[int], interpreter: Any) -> int:
+        """A hybrid operator rounds its operand to 8 bits at run time; 16-bit ones round by multipliers of 15 bits.
+
+        The interpreter does not tell the operators of a body: there, quantized weights count as those of a hybrid one.
+        """
+        bodies = (d for k in range(1, interpreter.num_subgraphs()) for d in interpreter.get_tensor_details(k))
+        if any(self._is_hybrid(operator) for operator in self._operators) or any(map(_is_quantized, bodies)):
             return 255
         results = (self._details[index] for index in made if index in self._details)
         return 65535 if any(d["dtype"] is np.int16 and _is_quantized(d) for d in results) else 0
