@@ -130,11 +130,15 @@ def compare(
         want = real(reference, detail)
         have = real(array, detail) if array.dtype == reference.dtype else array.astype(np.float64)
         scale = detail["quantization"][0]
-        largest = float(np.abs(want[np.isfinite(want)]).max(initial=0))
-        allowed = 1.01 * scale if scale else 1e-4 * largest + 1e-6
-        error = distance(want, have)
+        if reference.dtype.kind in "iub" and not scale:
+            # Indices, counts: the share that is not the same.
+            error, noise = float(np.mean(want != have)), float(np.mean(want != real(other, detail)))
+            allowed, largest = 0.0, 1.0
+        else:
+            largest = float(np.abs(want[np.isfinite(want)]).max(initial=0))
+            allowed = 1.01 * scale if scale else 1e-4 * largest + 1e-6
+            error, noise = distance(want, have), distance(want, real(other, detail))
         largest_error = max(largest_error, error / (largest or 1.0))
-        noise = distance(want, real(other, detail))
         limits = (allowed, 2 * noise, 0.02 * largest)
         worst = max(worst, next((place for place, limit in enumerate(limits) if error <= limit), 3))
     return verdicts[worst], largest_error if np.isfinite(largest_error) else None
