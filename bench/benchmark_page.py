@@ -142,6 +142,18 @@ def latencies(records: list[Record]) -> str:
     return table([*head, *(f"relayout : {name}" for name in others)], lines)
 
 
+def slower(record: Record, peer: str) -> float | None:
+    """How many times a peer's latency relayout's is, where that is a loss."""
+    mine, other = timed(record, ALIKE[peer]), timed(record, peer)
+    return mine / other if mine and other and mine > SLOWER * other else None
+
+
+def suspect(record: Record) -> bool:
+    """Whether a result is not right, or relayout's latency is a loss."""
+    found = [result(row) for row in record["rows"].values()]
+    return "nearly" in found or "wrong" in found or any(slower(record, peer) for peer in ALIKE)
+
+
 def losses(records: list[Record]) -> str:
     """Every model on which a peer does better: converted or right where relayout is not, fewer bytes, faster."""
     found: dict[str, list[str]] = {"Result": [], "Bytes": [], "Latency": []}
@@ -150,12 +162,11 @@ def losses(records: list[Record]) -> str:
             theirs, ours = record["rows"].get(peer), record["rows"].get(ALIKE[peer])
             if theirs and ours and result(theirs) in RESULTS[:2] and better(theirs, ours, result):
                 found["Result"].append(f"{record['model']}: {peer} {result(theirs)}, {ALIKE[peer]} {result(ours)}")
+            if ratio := slower(record, peer):
+                found["Latency"].append(f"{record['model']}: {ratio:.2f} times {peer}")
         for record, theirs, ours in pairs(records, peer):
             if ours["verdict"]["bytes"] > theirs["verdict"]["bytes"]:
                 found["Bytes"].append(f"{record['model']}: {peer} {left(theirs)}, {ALIKE[peer]} {left(ours)}")
-            mine, other = timed(record, ALIKE[peer]), timed(record, peer)
-            if mine and other and mine > SLOWER * other:
-                found["Latency"].append(f"{record['model']}: {mine / other:.2f} times {peer}")
     for record in records:
         for name in ("relayout", "relayout --io convert"):
             row = record["rows"].get(name)
@@ -218,12 +229,14 @@ Made by `bench/conversion.py` on {len(records)} models: Keras networks with rand
 {", ".join(f"{group} {number}" for group, number in count.items())}.
 {", ".join(f"{name} {number}" for name, number in versions.items())}.
 Seconds and peak memory are those of a whole command, its start and imports included, where it was measured so. The
-machine was busy with other work: take ratios of times.
+machine was busy with other work: take ratios of times. Rows of several runs are put together (`--keep`), and
+{sum(bool(record.get("rejudged")) for record in records)} models, with a result that is not right or a latency above a
+peer's, were judged twice (`--twice`): their latencies are means of two.
 
 The reference is LiteRT's default interpreter on one random, image-like input. *Right*: within one step of a quantized
 output, within 1e-4 of the largest value of a float one, or within twice what LiteRT's two kinds of kernels differ by.
-*Nearly*: within 2 % of the largest value; dynamic-range models are expected to be, for LiteRT rounds their activations
-while it runs. Bytes are those of run-time Transposes that move data, in one inference.
+*Nearly*: within 2 % of the largest value (of indices: 2 % of them); dynamic-range models are expected to be, for LiteRT
+rounds their activations while it runs. Bytes are those of run-time Transposes that move data, in one inference.
 
 ## What is converted
 

@@ -38,9 +38,9 @@ INPUT, OUTPUT, FORGET, CELL = range(4)
 
 _LAYER_NORM_FLOOR = 1e-8
 _STAGES = (0, 3, 1, 2)
-"""The file lists the scales of intermediate results in the order input, forget, cell, output, and then the"""
+"""The file lists the scales of intermediate results in the order input, forget, cell, output."""
 _HIDDEN = 4
-"""output before its projection."""
+"""The intermediate result after these: the output before its projection."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class Lstm:
         if state is None:
             return h
         given = None if self.projected else self._intermediate(_HIDDEN)
-        given = given or state
+        given = state if given is None else given
         h = grid(op, h, float(given.scale[0]), int(given.zero_point[0]), 8)
         if given.equals(state):
             return h
