@@ -112,10 +112,21 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
         source, result = site.free_ports()
         wanted = {chosen[reader] for reader in readers.get(result.view.root, [])}
         if len(wanted) == 1 and order_of(form := wanted.pop()) == order_of(chosen[result]):
-            tokens = _tokens(result)
-            leaves = {token: leaf for leaf, token in _tokens(source).items()}
-            chosen[result] = form
-            chosen[source] = tuple(tuple(leaves[tokens[leaf]] for leaf in dim) for dim in form)
+            mirrored = _mirrored(form, result, source)
+            if mirrored is not None:
+                chosen[result], chosen[source] = form, mirrored
+
+
+def _mirrored(form: Form, port: Port, other: Port) -> Form | None:
+    """The same dimensions of another operand, whose factors of an axis may be others; None where one would be cut."""
+    owner = {leaf: factor for factor, held in port.factors.items() for leaf in held}
+    dims = []
+    for dim in form:
+        factors = list(dict.fromkeys(owner[leaf] for leaf in dim))
+        if tuple(leaf for factor in factors for leaf in port.factors[factor]) != dim:
+            return None
+        dims.append(tuple(leaf for factor in factors for leaf in other.factors[factor]))
+    return tuple(dims)
 
 
 def _readers(ports: Iterable[Port]) -> dict[Root, list[Port]]:
