@@ -389,6 +389,7 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
         if any(symbol in dims for symbol in symbols):
             pairs = zip(value.shape, symbols, strict=True)
             value.shape = ir.Shape([dims.get(symbol or "", dim) for dim, symbol in pairs])
+            value.meta.pop("relayout.stated", None)
     for name, extent in dims.items():
         if name not in known:
             listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'}){nearest(name, known)}"
