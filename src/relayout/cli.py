@@ -93,7 +93,13 @@ _io = click.option(
     help="Inputs and outputs as in the source, or in the order that costs nothing.",
 )
 _opset = click.option("--opset", type=click.IntRange(18, 23), help="For a .tflite source: 20 or 21 unless given.")
-_dequantize = click.option("--dequantize", is_flag=True, help="Make a quantized .tflite a float model.")
+_quant = click.option(
+    "--quant",
+    type=click.Choice(["qdq", "float"]),
+    default="qdq",
+    show_default=True,
+    help="A quantized .tflite as integers in Quantize-Dequantize units, or as a float model.",
+)
 _signature = click.option("--signature", metavar="NAME", help="Which signature of a .tflite (default: the first).")
 _state = click.option(
     "--state",
@@ -137,7 +143,7 @@ _model = click.Path(dir_okay=False, path_type=Path)
 @_layouts
 @_dims
 @_opset
-@_dequantize
+@_quant
 @_signature
 @_state
 @_custom_ops
@@ -183,7 +189,7 @@ def optimize(source: Path, target: Path, verify: bool, as_json: bool, quiet: boo
 @_layouts
 @_dims
 @_opset
-@_dequantize
+@_quant
 @_signature
 @_state
 @_custom_ops

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,8 @@ class Pair:
     def same_way(self, left: Array, right: Array) -> tuple[Array, Array]:
         """Both arrays in the layout and type of the source.
 
-        A float that stands for a quantized integer, in a model that was dequantized, becomes that integer.
+        1. A float that stands for a quantized integer, in a model that was dequantized, becomes that integer.
+        2. A uint8 that stands for an int8 is 128 higher, as its zero point is.
 
         Raises:
             LayoutError: what a model declares does not fit the array.
@@ -43,6 +45,8 @@ class Pair:
             left = _restored(left, self.left_held)
         if self.right_held:
             right = _restored(right, self.right_held)
+        if self.left.scale and _is_shifted(left.dtype, right.dtype):
+            right = (right ^ np.uint8(128)).view(np.int8)
         if left.dtype != right.dtype and self.left.scale and right.dtype.kind == "f":
             limits = np.iinfo(left.dtype)
             steps = np.rint(right.astype(np.float64) / self.left.scale) + self.left.zero
@@ -150,13 +154,24 @@ def _plausible(pair: Pair) -> bool:
     """A value of the same name is only then the same value if type and shape can be the same."""
     left, right = pair.left, pair.right
     same_type = left.dtype is None or right.dtype is None or left.dtype == right.dtype
-    if not (same_type or (left.scale and right.dtype is not None and right.dtype.kind == "f")):
+    if not (same_type or _stands_for(left, right)):
         return False
     if pair.left_held or pair.right_held or left.shape is None or right.shape is None:
         return True
     return len(left.shape) == len(right.shape) and all(
         None in (a, b) or a == b for a, b in zip(left.shape, right.shape, strict=True)
     )
+
+
+def _stands_for(left: Value, right: Value) -> bool:
+    """Whether one value can mean what the quantized integers of the other mean."""
+    if not left.scale or left.dtype is None or right.dtype is None:
+        return False
+    return right.dtype.kind == "f" or _is_shifted(left.dtype, right.dtype)
+
+
+def _is_shifted(left: np.dtype[Any], right: np.dtype[Any]) -> bool:
+    return left == np.int8 and right == np.uint8
 
 
 def _restored(array: Array, held: Holds) -> Array:
