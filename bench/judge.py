@@ -21,6 +21,7 @@ import numpy as np
 import onnx
 import onnx.inliner
 import onnxruntime
+from counting import count_transposes, first_line, session_of
 from numpy.typing import NDArray
 
 warnings.filterwarnings("ignore")
@@ -103,47 +104,6 @@ def compare(details: list[dict[str, Any]], expected: list[Array], spread: list[A
     return verdicts[worst]
 
 
-def run_time_transposes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The Transposes of values that depend on an input of the graph."""
-    constants = {tensor.name for tensor in graph.initializer} | {""}
-    found = []
-    for node in graph.node:
-        if all(name in constants for name in node.input) and not any(a.HasField("g") for a in node.attribute):
-            constants.update(node.output)
-        elif node.op_type == "Transpose":
-            found.append(node)
-    return found
-
-
-def moves(node: onnx.NodeProto, stored: Array) -> bool:
-    """Whether a Transpose moves more than axes of size 1; `stored` is what it gave."""
-    perms = [list(attribute.ints) for attribute in node.attribute if attribute.name == "perm"]
-    perm = perms[0] if perms else list(reversed(range(stored.ndim)))
-    large = [axis for axis, extent in zip(perm, stored.shape, strict=True) if extent != 1]
-    return large != sorted(large)
-
-
-def session_of(model: onnx.ModelProto | str) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 4, 1
-    if not isinstance(model, str):
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        model = model.SerializeToString()
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
-def count_transposes(model: onnx.ModelProto, fed: dict[str, Array]) -> tuple[int, int]:
-    """How many Transposes move data in one run, and how many bytes they give."""
-    nodes = run_time_transposes(model.graph)
-    known = {output.name for output in model.graph.output}
-    for node in nodes:
-        if node.output[0] not in known:
-            model.graph.output.append(onnx.ValueInfoProto(name=node.output[0]))
-    given = session_of(model).run([node.output[0] for node in nodes], fed) if nodes else []
-    moving = [array.nbytes for node, array in zip(nodes, given, strict=True) if moves(node, array)]
-    return len(moving), sum(moving)
-
-
 def judge(tflite: str, path: str) -> dict[str, Any]:
     verdict: dict[str, Any] = {"checker": False, "runs": False, "numerics": "", "transposes": None, "bytes": None}
     model = onnx.load(path)
@@ -174,10 +134,6 @@ def ordered(session: onnxruntime.InferenceSession, details: Iterable[dict[str, A
     """The ONNX outputs in the order of the .tflite file's, by name where the names were kept."""
     names, wanted = [put.name for put in session.get_outputs()], [detail["name"] for detail in details]
     return wanted if sorted(names) == sorted(wanted) else names
-
-
-def first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from relayout import cli
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 SHARED = Path(__file__).parents[2] / "shared" / "models" / "tflite"
@@ -37,3 +39,26 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         if OLDER and from_it and any(word in str(error) for word in LACKS):
             pytest.skip(f"ONNX Runtime {version('onnxruntime')} lacks it: {str(error).splitlines()[0][:120]}")
         raise
+
+
+class Ran:
+    """Exit code and what was printed."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def relayout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> object:
+    def call(*arguments: object) -> Ran:
+        monkeypatch.setattr("sys.argv", ["relayout", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "200")
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stopped:
+            code = int(stopped.code or 0)
+        printed = capsys.readouterr()
+        return Ran(code, printed.out, printed.err)
+
+    return call

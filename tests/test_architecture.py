@@ -26,7 +26,7 @@ LEVELS = (
     ("rewrite",),
     ("reports", "verification"),
     ("pipeline",),
-    ("passes",),
+    ("passes", "reduction"),
     ("__init__",),
     ("cli",),
     ("__main__",),
@@ -170,7 +170,7 @@ def test_planted_fault_is_found(path: str, source: str, expected: str) -> None:
     [
         ("rules/conv.py", "from relayout.layout import Layout\nfrom . import registry\nfrom .pool import rule"),
         ("rules/nn/conv.py", "from ..registry import rule\nfrom ...layout import Layout"),
-        ("cli.py", "from relayout import __version__, pipeline"),
+        ("cli/convert.py", "from relayout import __version__, pipeline"),
         ("verification/run.py", "def f():\n    import onnxruntime"),
         ("reports/table.py", "if TYPE_CHECKING:\n    from rich.table import Table"),
         ("rules/conv.py", "if node.op_type == 'Conv': pass"),

@@ -10,33 +10,9 @@ import onnx
 import pytest
 
 from conftest import SHARED
-from relayout import cli
 
 MODELS = Path(__file__).parents[1] / "models"
 FLOAT, INT8 = MODELS / "tinynet_float.tflite", MODELS / "tinynet_int8.tflite"
-
-
-class Ran:
-    """Exit code and what was printed."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-@pytest.fixture
-def relayout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> object:
-    def call(*arguments: object) -> Ran:
-        monkeypatch.setattr("sys.argv", ["relayout", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-        printed = capsys.readouterr()
-        return Ran(code, printed.out, printed.err)
-
-    return call
 
 
 def test_convert_writes_a_valid_model_and_reports_the_proof(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

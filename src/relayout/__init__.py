@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from relayout.errors import (
     LayoutError,
     MissingRuntimeError,
+    NamesError,
     ReadError,
     RelayoutError,
     UnsupportedError,
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 __all__ = [
     "LayoutError",
     "MissingRuntimeError",
+    "NamesError",
     "ReadError",
     "RelayoutError",
     "Report",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class RelayoutError(Exception):
     """Anything a user can cause. The command line prints it as one line and exits with 2."""
@@ -46,3 +48,19 @@ class LayoutError(RelayoutError):
 
 class MissingRuntimeError(RelayoutError):
     """A runtime that verification needs is not installed."""
+
+
+class NamesError(RelayoutError):
+    """A name that is given for a value of the model is not there, is there twice, or is taken."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """What a message adds to an unknown name: `; did you mean 'x'?`, or nothing where no name is near."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, list(dict.fromkeys(names))[:MOST_NEAR], n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+MOST_NEAR = 20_000
+"""Names that a suggestion is looked for among."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,18 +14,23 @@ from typing import Any, Literal
 import onnx
 import onnx_ir as ir
 
-from relayout.errors import LayoutError, ReadError
+from relayout.errors import LayoutError, ReadError, RelayoutError, nearest
 from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
-from relayout.reports import Report, operators, report
-from relayout.rewrite import apply
+from relayout.reports import Axes, Naming, Report, inspection, operators, report
+from relayout.reports.inspection import Inspection
+from relayout.rewrite import apply, inline_functions
+from relayout.rewrite import rename as rename_values
+from relayout.targets import LayoutFor, Target, Wishes
 
 Io = Literal["keep", "convert"]
 State = Literal["zero", "io"]
 Quant = Literal["qdq", "float"]
 TFLITE = "relayout.tflite"
 """Set in `ir.Model.meta` of a model that was imported literally: its tensors are NHWC and never say so."""
+CUT = "relayout.cut"
+"""Metadata of a model that is a part of its source: the source's names of its inputs and outputs, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +42,33 @@ class Result:
         report: Transposes and bytes before, after and at least, layouts, reasons.
         plan: the choice and its certificate for `relayout check`, as JSON types.
         untouched: the source itself, where nothing was to be won: it is given back as it was.
+        naming: what the values of the source are; see `layouts`.
     """
 
     model: ir.Model
     report: Report
     plan: dict[str, Any]
     untouched: Path | onnx.ModelProto | None = None
+    naming: Naming | None = None
+
+    @property
+    def layouts(self) -> dict[str, str]:
+        """Value of the result -> its layout in einops' notation."""
+        return {} if self.naming is None else self.naming.of(self.model)
+
+    def html(self, title: str = "model") -> str:
+        """The graph before and after, with every remaining Transpose and its reason, as one page without requests."""
+        from relayout.reports.page import page
+
+        return page(self.report, title)
+
+    def node_data(self) -> dict[str, Any]:
+        """The layouts of all values as Model Explorer's node data, JSON types: for the source and for the result."""
+        from relayout.reports.explorer import node_data
+
+        stored = {value.tensor: value.stored for value in self.report.chart.values}
+        source = {} if self.naming is None else self.naming.of_source(stored)
+        return node_data(self.report, source | self.layouts)
 
     @property
     def proto(self) -> onnx.ModelProto:
@@ -85,10 +111,20 @@ def convert(
     signature: str | None = None,
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
+    to: str | None = None,
+    target: str | Target | None = None,
+    desired_layouts: Mapping[str, Sequence[str] | str] | None = None,
+    node_layouts: Mapping[str, Sequence[str] | str] | None = None,
+    layout_for: LayoutFor | None = None,
+    inline: bool = False,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    rename: Mapping[str, str] | None = None,
     time_limit: float | None = None,
     what_if: bool = False,
+    annotate: bool = False,
 ) -> Result:
-    """Convert a model to ONNX with the fewest transposed bytes.
+    """Convert a model to ONNX, or its operators to other layouts, with the fewest transposed bytes.
 
     Args:
         source: a path to a `.tflite` or `.onnx` file, or an ONNX model in memory (which is not changed): protobuf,
@@ -103,49 +139,85 @@ def convert(
         state: what becomes of a `.tflite`'s variables: `zero` starts every run from their initial values, `io` makes
             each an input and an output.
         custom_ops: custom operator of a `.tflite` -> domain in which it is carried over as a node.
+        to: the layout of all layout-sensitive operators: `NHWC`, `NCHW`, `NCHW16c`; other ranks follow.
+        target: a backend (`relayout targets`): what it claims runs in layouts that it has.
+        desired_layouts: operator -> layout of its images, or of images and kernel: `{"Conv": ["NHWC", "OHWI"]}`;
+            `default` lets the target choose.
+        node_layouts: the same by a node's name, or that of its first output.
+        layout_for: the same by a function of the node, which answers None for no wish.
+        inline: write operators in other layouts as standard operators between Transposes, not as functions.
+        inputs: only the part of the graph that these values begin: inputs of the source or interior values, by name.
+            An input that the part needs besides stays an input, after these.
+        outputs: only the part of the graph that ends in these values; by default all outputs.
+        rename: name of the source -> name in the result, for inputs, outputs and interior values. All other options
+            speak of the source's names.
         time_limit: seconds for the solver; then the best plan is used and its gap reported.
         what_if: also find what each single constraint costs (`report.what_if`).
+        annotate: put every value's layout into its metadata (`relayout.layout`), where viewers show it.
 
     Raises:
         ReadError: the file is not a model, or is damaged.
         UnsupportedError: operators that cannot be converted, all of them.
-        LayoutError: a layout does not fit its tensor.
+        LayoutError: a layout does not fit its tensor, or a target is not known.
+        NamesError: `inputs`, `outputs` or `rename` name what is not there or cannot be so.
     """
     began = perf_counter()
-    reading = {
+    wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
+    reading: dict[str, Any] = {
         "opset": opset,
         "quant": quant,
         "signature": signature,
         "state": state,
         "custom_ops": dict(custom_ops or {}),
+        "inputs": list(inputs or ()),
+        "outputs": list(outputs or ()),
     }
     model = read(source, **reading)
     if dims:
         fix_dims(model, dims)
+    wishes.against(model.graph)
     read_in = perf_counter() - began
     options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "read": reading}
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
-    asked = io == "convert" or layouts or dims
+    asked = io == "convert" or layouts or dims or wishes or inputs or outputs or rename or annotate
     if asked or not own_format or (isinstance(source, str | Path) and model.meta.get("relayout.external_data")):
         original = None
     else:
         original = Path(source) if isinstance(source, str | Path) else source
-    return _relayout(model, options, time_limit, what_if, {"read": read_in}, original)
+    result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original, annotate)
+    if inline:
+        inline_functions(result.model)
+    return _renamed(result, rename) if rename else result
 
 
 def optimize(
     source: str | Path | onnx.ModelProto | ir.Model,
     *,
     dims: Mapping[str, int] | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    rename: Mapping[str, str] | None = None,
     time_limit: float | None = None,
     what_if: bool = False,
+    annotate: bool = False,
 ) -> Result:
     """The same model, interface and meaning kept, with the fewest transposed bytes.
+
+    `inputs`, `outputs`, `rename` and `annotate` are those of `convert`.
 
     Raises:
         ReadError: the file is not a model, or is damaged.
     """
-    return convert(source, io="keep", dims=dims, time_limit=time_limit, what_if=what_if)
+    return convert(
+        source,
+        dims=dims,
+        inputs=inputs,
+        outputs=outputs,
+        rename=rename,
+        time_limit=time_limit,
+        what_if=what_if,
+        annotate=annotate,
+    )
 
 
 def relayout_in_place(model: ir.Model) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -168,38 +240,87 @@ def explain(source: str | Path | onnx.ModelProto | ir.Model, **options: Any) -> 
     return convert(source, **options).report
 
 
-def read(source: str | Path | onnx.ModelProto | ir.Model, **options: Any) -> ir.Model:
-    """Read a model: a `.tflite` literally, NHWC and all; an `.onnx` as it is.
+def inspect(path: str | Path) -> Inspection:
+    """What a file is, and what conversions of it would win. Where it cannot be converted, that is said.
+
+    Raises:
+        ReadError: it is not a model, or is damaged.
+    """
+    path = Path(path)
+    if _is_tflite(path):
+        found = inspection.tflite(path)
+    else:
+        from relayout.formats.onnx import read as read_onnx
+
+        found = inspection.onnx(path, read_onnx(path))
+    try:
+        return found.with_reports(explain(path), explain(path, io="convert"))
+    except RelayoutError as error:
+        return replace(found, problem=str(error))
+
+
+def _is_tflite(path: Path) -> bool:
+    """Whether a file is, or should be, a `.tflite`.
+
+    Raises:
+        ReadError: there is no such file.
+    """
+    if not path.is_file():
+        raise ReadError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
+    with path.open("rb") as file:
+        return file.read(8)[4:8] == b"TFL3" or path.suffix == ".tflite"
+
+
+def read(
+    source: str | Path | onnx.ModelProto | ir.Model,
+    *,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    **options: Any,
+) -> ir.Model:
+    """Read a model, or the part of it between named values: a `.tflite` literally, NHWC and all; an `.onnx` as it is.
 
     Args:
         source: a path, or a model in memory.
+        inputs: what the part begins with; see `relayout.formats.onnx.cut`.
+        outputs: what it ends in.
         options: of `relayout.formats.tflite.read`, where the source is a `.tflite`.
 
     Raises:
         ReadError: not a model, or damaged.
         UnsupportedError: operators that cannot be converted.
+        NamesError: `inputs` or `outputs` name what cannot be an end of a part.
     """
+    model = _read(source, inputs, outputs, options)
+    if inputs or outputs:
+        ends = {"inputs": [v.name for v in model.graph.inputs], "outputs": [v.name for v in model.graph.outputs]}
+        model.metadata_props[CUT] = json.dumps(ends, ensure_ascii=False)
+    return model
+
+
+def _read(
+    source: str | Path | onnx.ModelProto | ir.Model,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+    options: Mapping[str, Any],
+) -> ir.Model:
     if isinstance(source, str | Path):
         path = Path(source)
-        if not path.is_file():
-            raise ReadError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
-        with path.open("rb") as file:
-            head = file.read(8)
-        if head[4:8] == b"TFL3" or path.suffix == ".tflite":
+        if _is_tflite(path):
             from relayout.formats import tflite
 
-            model = tflite.read(path, **options)
+            model = tflite.read(path, inputs=inputs, outputs=outputs, **options)
             model.meta[TFLITE] = True
             return model
     exported = getattr(source, "model", None)
     if isinstance(exported, ir.Model):  # what torch.onnx.export(…, dynamo=True) returns
         source = exported
-    from relayout.formats.onnx import complete
+    from relayout.formats.onnx import complete, cut
     from relayout.formats.onnx import read as read_onnx
 
     model = read_onnx(source)
     complete(model)
-    return model
+    return cut(model, inputs, outputs) if inputs or outputs else model
 
 
 def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
@@ -220,8 +341,8 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
             value.shape = ir.Shape([dims.get(symbol or "", dim) for dim, symbol in pairs])
     for name, extent in dims.items():
         if name not in known:
-            listed = ", ".join(sorted(known)) or "none"
-            raise LayoutError(f"--dim {name}: the model has no dimension of that name (dynamic dimensions: {listed})")
+            listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'}){nearest(name, known)}"
+            raise LayoutError(f"--dim {name}: the model has no dimension of that name {listed}")
         if extent < 1:
             raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
 
@@ -241,41 +362,69 @@ def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.
         model = read(source, **options["read"])
         layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
         keep, dims = options["io"] == "keep", dict(options["dims"])
+        wishes = Wishes.of(**options["wishes"])
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
     if dims:
         fix_dims(model, dims)
-    return planfile.check(data, build(model, keep_interface=keep, layouts=layouts))
+    choose = wishes if wishes else None
+    return planfile.check(data, build(model, keep_interface=keep, layouts=layouts, choose=choose))
 
 
 def _relayout(
     model: ir.Model,
     options: dict[str, Any],
+    wishes: Wishes,
     time_limit: float | None,
     what_if: bool,
     seconds: dict[str, float],
     original: Any = None,
+    annotate: bool = False,
 ) -> Result:
     with _collector_paused():
         began = perf_counter()
-        sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"])
+        choose = wishes if wishes else None
+        sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"], choose=choose)
         decided = plan(sites, time_limit=time_limit)
-        found = report(decided, image_axes=TFLITE in model.meta, relaxed=relax(decided) if what_if else [])
-        written = planfile.to_json(decided, options)
+        axes = Axes(sites, TFLITE in model.meta)
+        naming = Naming(sites, axes)
+        found = report(decided, axes, relaxed=relax(decided) if what_if else [])
+        found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
+        written = planfile.to_json(decided, options | {"wishes": wishes.to_json()})
         seconds["plan"] = perf_counter() - began
         if original is not None and (decided.size, len(decided.crossings)) == (
             decided.source_size,
             decided.source_count,
         ):
             found = replace(found, operators=operators(model), seconds=seconds)
-            return Result(model, found, written, original)
+            return Result(model, found, written, original, naming)
         began = perf_counter()
         result = apply(model, decided)
         seconds["rewrite"] = perf_counter() - began
+    _say_interface(result, found)
+    if annotate:
+        naming.annotate(result)
+    return Result(result, replace(found, operators=operators(result), seconds=seconds), written, naming=naming)
+
+
+def _say_interface(model: ir.Model, found: Report) -> None:
+    """Put into the model's metadata which of its inputs and outputs are stored in another order."""
     changed = {end.name: end.layout for end in found.interface if "->" in end.layout}
     if changed:
-        result.metadata_props["relayout.interface"] = json.dumps(changed)
-    return Result(result, replace(found, operators=operators(result), seconds=seconds), written)
+        model.metadata_props["relayout.interface"] = json.dumps(changed)
+
+
+def _renamed(result: Result, names: Mapping[str, str]) -> Result:
+    """A result under other names. The plan and the reasons speak of the source's."""
+    ends = (*result.model.graph.inputs, *result.model.graph.outputs)
+    before = [value.name for value in ends]
+    rename_values(result.model, names)
+    now = dict(zip(before, (value.name or "" for value in ends), strict=True))
+    interface = tuple(replace(end, name=now.get(end.name, end.name)) for end in result.report.interface)
+    notes = (*result.report.notes, *(f"renamed: {old} is {new} in the result" for old, new in names.items()))
+    report = replace(result.report, interface=interface, notes=notes)
+    _say_interface(result.model, report)
+    return replace(result, report=report)
 
 
 @contextmanager

@@ -6,21 +6,18 @@ Same values, same interface, never more bytes than before, and never more than O
 from __future__ import annotations
 
 import random
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import helper, shape_inference
 
 import relayout
-from running import run
+from running import by_the_runtime, moved_bytes, run
 
 Feed = dict[str, NDArray[np.generic]]
 RANDOM = ("bernoulli", "random", "dropout", "multinomial", "training")
@@ -70,37 +67,6 @@ def wrapped(model: onnx.ModelProto, feed: Feed, rng: random.Random) -> tuple[onn
     del graph.node[:]
     graph.node.extend(nodes)
     return shape_inference.infer_shapes(result, data_prop=True), fed
-
-
-def moved_bytes(model: onnx.ModelProto, feed: Feed) -> int:
-    """Bytes that Transposes move in one run: those of the values that they give, as the run gives them."""
-    constants = {tensor.name for tensor in model.graph.initializer}
-    constants |= {node.output[0] for node in model.graph.node if node.op_type == "Constant"}
-    nodes = [node for node in model.graph.node if node.op_type == "Transpose" and node.input[0] not in constants]
-    shown = onnx.ModelProto()
-    shown.CopyFrom(model)
-    del shown.graph.output[:]
-    shown.graph.output.extend(helper.make_empty_tensor_value_info(node.output[0]) for node in nodes)
-    total = 0
-    for node, array in zip(nodes, run(shown, feed) if nodes else [], strict=True):
-        perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), list(range(array.ndim))[::-1])
-        moved = [axis for axis, extent in zip(perm, array.shape, strict=True) if extent != 1]
-        total += array.nbytes if moved != sorted(moved) else 0
-    return total
-
-
-def by_the_runtime(model: onnx.ModelProto, feed: Feed) -> int | None:
-    """Bytes that ONNX Runtime's first level of optimization leaves transposed."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.log_severity_level = 4
-    with tempfile.TemporaryDirectory() as folder:
-        options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
-        try:
-            onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-            return moved_bytes(onnx.load(options.optimized_model_filepath), feed)
-        except Exception:
-            return None
 
 
 def tolerance(array: NDArray[np.generic]) -> tuple[float, float]:

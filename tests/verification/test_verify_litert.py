@@ -14,7 +14,7 @@ from onnx import parser
 from formats.tflite.tflite_writing import Net, Scale, options
 from relayout.errors import ReadError, RelayoutError
 from relayout.verification import Verdict, verify
-from relayout.verification.litert import LiteRTSide, quiet
+from relayout.verification.litert import OPTIMIZED, LiteRTSide, quiet
 from relayout.verification.side import opened
 from relayout.verification.spread import Spread, disturbed
 
@@ -142,6 +142,47 @@ def test_operators_without_reference_kernels_have_a_spread() -> None:
     with opened(net.bytes()) as side:
         feeds = {"x": np.ones((2, 3), np.float32)}
         assert side.runner(reference=True).run(feeds, ["y"]).keys() == {"y"}
+
+
+def softmax_of_many() -> Net:
+    """LiteRT 2.3 aborts in its reference kernel for a row of 1000 bytes that are alike."""
+    net = Net()
+    x, y = (
+        net.input((1, 1000), "int8", q=Scale(0.0034, -12), name="x"),
+        net.output((1, 1000), "int8", q=Scale(1 / 256, -128), name="y"),
+    )
+    return net.op("SOFTMAX", [x], [y], options("SoftmaxOptions", beta=1.0), version=2)
+
+
+def test_kernels_that_abort_do_not_end_the_process() -> None:
+    content = softmax_of_many().bytes()
+    feeds = {"x": np.zeros((1, 1000), np.int8)}
+    with opened(content) as side:
+        (wanted,) = side.runner().run(feeds, ["y"]).values()
+        np.testing.assert_allclose(side.runner(reference=True).run(feeds, ["y"])["y"], wanted, atol=1)
+
+
+@pytest.mark.parametrize(("status", "notes", "kernels"), [(0, 0, "BUILTIN_REF"), (-6, 1, OPTIMIZED), (1, 0, OPTIMIZED)])
+def test_reference_kernels_are_tried_in_another_process(
+    monkeypatch: pytest.MonkeyPatch, status: int, notes: int, kernels: str
+) -> None:
+    asked: list[str] = []
+    plain = LiteRTSide.interpreter
+
+    def interpreter(side: LiteRTSide, name: str, preserve: bool = False) -> object:
+        asked.append(name)
+        return plain(side, name, preserve)
+
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess((), status))
+    monkeypatch.setattr(LiteRTSide, "interpreter", interpreter)
+    with opened(MODELS / "tinynet_int8.tflite") as side:
+        assert side.notes == []
+        feeds = {side.inputs[0].name: np.zeros((2, 24, 40, 3), np.int8)}
+        asked.clear()
+        runner = side.runner(reference=True)
+        runner.run(feeds, [side.outputs[0].name])
+        runner.run(feeds, [side.outputs[0].name])
+        assert (asked, len(side.notes)) == ([kernels], notes)
 
 
 def test_custom_operators_and_damage_are_one_line(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Graph -> problem -> plan: roots and views, candidate orders, what each order costs."""
 
 from relayout.infer.build import Sites, build
-from relayout.infer.candidates import Label, identity, placed
+from relayout.infer.candidates import Label, identity, placed, placement
 from relayout.infer.planning import Crossing, Formulation, Plan, formulate, plan, size_of
 from relayout.infer.relaxing import Relaxed, what_if
 from relayout.infer.sites import Form, Order, Port, Root, Site, View, order_of
@@ -24,6 +24,7 @@ __all__ = [
     "identity",
     "order_of",
     "placed",
+    "placement",
     "plan",
     "size_of",
     "what_if",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from relayout.infer.pins import Pins
 from relayout.infer.sites import Placed, Port, Root, Site, View, order_of
 from relayout.layout import Dim, Extent, product, segments
 from relayout.rules import (
+    FUNCTIONS,
     Changes,
     Letters,
     Nested,
@@ -27,6 +28,8 @@ from relayout.rules import (
     facts,
 )
 
+Choose = Callable[[Operator, Signature], Signature]
+
 
 @dataclass(eq=False)
 class Sites:
@@ -38,6 +41,10 @@ class Sites:
         sites: interface, nodes and pins, in the order of the graph.
         views: every value of the graph as a view of its root.
         moves: the source's own Transposes that move data: (name of the value, root).
+        originals: root -> the values that are views of it.
+        viewing: the source's nodes that are views: (node, what it reads, what it gives).
+        likely: dynamic dimension that nobody named -> the extent that an operand beside it has there: a price only.
+        chosen: a target has given some node other variants: the source itself is none of the choices.
     """
 
     graph: ir.Graph
@@ -46,10 +53,17 @@ class Sites:
     views: dict[ir.Value, View] = field(default_factory=dict)
     moves: list[tuple[str, Root]] = field(default_factory=list)
     originals: dict[Root, list[ir.Value]] = field(default_factory=dict)
+    viewing: list[tuple[ir.Node, View, View]] = field(default_factory=list)
+    likely: dict[str, int] = field(default_factory=dict)
+    chosen: bool = False
 
 
 def build(
-    model: ir.Model, *, keep_interface: bool = True, layouts: Mapping[str, tuple[str, str]] | None = None
+    model: ir.Model,
+    *,
+    keep_interface: bool = True,
+    layouts: Mapping[str, tuple[str, str]] | None = None,
+    choose: Choose | None = None,
 ) -> Sites:
     """The sites of a model's main graph.
 
@@ -57,23 +71,28 @@ def build(
         model: every value should have type and shape; one without is a barrier.
         keep_interface: whether inputs and outputs keep their stored order.
         layouts: tensor name -> (source layout, stored layout): a pin on that value.
+        choose: what a target makes of a node's signature: other variants.
 
     Raises:
         LayoutError: a pinned tensor does not exist, is constant, or does not fit its layout.
     """
-    builder = _Builder(model, keep_interface, dict(layouts or {}))
+    builder = _Builder(model, keep_interface, dict(layouts or {}), choose)
     builder.run()
     return builder.sites
 
 
 class _Builder:
-    def __init__(self, model: ir.Model, keep_interface: bool, layouts: dict[str, tuple[str, str]]) -> None:
+    def __init__(
+        self, model: ir.Model, keep_interface: bool, layouts: dict[str, tuple[str, str]], choose: Choose | None
+    ) -> None:
+        self.choose = choose
         self.graph = model.graph
         self.keep = keep_interface
         self.pins = Pins(model.graph, layouts)
         self.sites = Sites(model.graph)
         self.scope = model.graph
         self.runs = 1
+        self.grained: list[tuple[Site, str, int]] = []
         self.moves: list[tuple[str, View, View]] = []
         self.unknown = 0
         self.unnamed: dict[tuple[ir.Value, int], str] = {}
@@ -85,13 +104,18 @@ class _Builder:
         self._inside(self.graph)
         for slot, value in enumerate(self.graph.outputs):
             self._interface(value, self._view(value), output=False, slot=slot)
+        while any(self._refined(*grained) for grained in self.grained):
+            pass  # a run that is split by one may be split by another
+        declared = {str(dim) for value in self.graph.inputs for dim in self._shape(value) or ()}
+        self.sites.likely = {name: extent for name, extent in self.sites.likely.items() if name not in declared}
         for root in self.sites.roots:
             root.number()
         kinds: dict[object, dict[tuple[object, int], Placed]] = {}
         for site in self.sites.sites:
             site.number(kinds)
         for name, before, after in self.moves:
-            if not before.root.constant and order_of(before.form) != order_of(after.form):
+            computed = not before.root.constant or before.root.value.producer() is not None
+            if computed and order_of(before.form) != order_of(after.form):
                 self.sites.moves.append((name, before.root))
 
     def _inside(self, graph: ir.Graph) -> None:
@@ -107,6 +131,8 @@ class _Builder:
     # Values
 
     def _shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
+        if value.const_value is not None:
+            return tuple(value.const_value.shape.numpy())
         if value.shape is None:
             return None
         dims: list[Dim] = []
@@ -182,11 +208,15 @@ class _Builder:
         inputs = [None if value is None else self._view(value) for value in node.inputs]
         operator = Operator(
             node,
-            self.graph.opset_imports.get(node.domain, 1),
+            self.graph.opset_imports.get("" if node.domain.startswith(FUNCTIONS) else node.domain, 1),
             tuple(None if value is None else self._shape(value) for value in node.inputs),
             tuple(self._shape(value) for value in node.outputs),
         )
         fact = facts(operator)
+        if isinstance(fact, Signature) and self.choose is not None:
+            given = fact.variants
+            fact = self.choose(operator, fact)
+            self.sites.chosen |= fact.variants != given
         if isinstance(fact, Nested):
             self._nested(node, fact, inputs)
             return
@@ -194,12 +224,13 @@ class _Builder:
         if isinstance(fact, Permuted | Regrouped) and inputs[0] is not None:
             if (view := self._as_view(fact, inputs[0])) is not None:
                 self._name(node.outputs[0], view)
+                self.sites.viewing.append((node, inputs[0], view))
                 if isinstance(fact, Permuted):
                     self.moves.append((node.outputs[0].name or "", inputs[0], view))
                 self._pin_inside(node.outputs[0])
                 return
             fact = self._barrier_signature(fact, inputs[0])
-        outputs = [self._root(value, constant=False) for value in node.outputs]
+        outputs = [self._root(value, constant=value.const_value is not None) for value in node.outputs]
         reason = "" if isinstance(fact, Signature) else f"{node.op_type} has no axis signature here"
         signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
         self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
@@ -313,8 +344,19 @@ class _Builder:
                     ports.append(Port(view, letters or axis_letters(len(view.dims)), output, slot, pinned))
         ports += [Port(view, axis_letters(len(view.dims)), False, -1, pinned=True) for view in implicit]
         site = Site(f"{node.op_type} {node.name or node.outputs[0].name}", node, signature, ports, reason=reason)
+        self._guess(site)
         self._carried(site)
+        self._tiled(site)
         self._add(site)
+
+    def _guess(self, site: Site) -> None:
+        """Price dimensions that no inference could name as the operands beside them are."""
+        for letter in (letter for letter in site.signature.letters if letter not in site.signature.whole):
+            dims = [port.view.extents[axis] for port in site.free_ports() for axis in port.dims(letter)]
+            static = {extent.number for extent in dims if extent.is_static and not extent.is_one}
+            for extent in dims:
+                if len(static) == 1 and extent.number == 1 and len(extent.symbols) == 1:
+                    self.sites.likely.setdefault(extent.symbols[0], *static)
 
     def _carried(self, site: Site) -> None:
         """Carry splits along the site's axes; an axis whose splits do not agree is held together."""
@@ -322,12 +364,76 @@ class _Builder:
         for letter in site.signature.letters:
             if letter not in site.whole and not self._carry(site, letter):
                 site.whole.add(letter)
+        self.grained += [(site, *grain) for grain in site.signature.grain]
+
+    def _tiled(self, site: Site) -> None:
+        """Split the axes that a variant holds in tiles; a variant whose tiles do not fit is none."""
+        variants = site.signature.variants
+        fitting = tuple(variant for variant in variants if all(self._tile(site, *tile) for tile in variant.tiles))
+        if fitting != variants:
+            signature = site.signature
+            site.signature = replace(signature, variants=fitting) if fitting else signature.positional()
+
+    def _tile(self, site: Site, letter: str, size: int) -> bool:
+        if letter in site.whole:
+            return self._grain(site, letter, size)
+        held = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
+        for pieces in held:
+            extent = product(leaf.extent for leaf in leaves(pieces))
+            if extent.is_one:
+                continue
+            outer = extent.divide(Extent(size))
+            if outer is None or not align(pieces, [Piece(outer), Piece(Extent(size))]):
+                return False
+        return True
+
+    def _refined(self, site: Site, letter: str, most: int) -> bool:
+        """Let the runs of a whole axis lie apart where some operand's factors are such runs; whether any came to it.
+
+        Args:
+            site: the site.
+            letter: the axis.
+            most: elements in the longest run that no cut divides: a run's length divides it.
+        """
+        held = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
+        sizes = [size for pieces in held for size in _suffixes(pieces) if most % size == 0]
+        size, known = max(sizes, default=1), site.grain.pop(letter, 1)
+        return self._grain(site, letter, max(size, known)) and size > known
+
+    def _grain(self, site: Site, letter: str, size: int) -> bool:
+        """Split a whole axis into runs of `size` elements, and carry what splits a run."""
+        if size == 1 or site.grain.setdefault(letter, size) != size:
+            return False
+        inner: list[Piece] = []
+        for port in site.ports:
+            if port.pinned or letter not in port.axes:
+                continue
+            pieces = port.pieces(letter)
+            outer = product(leaf.extent for leaf in leaves(pieces)).divide(Extent(size))
+            grain = Piece(Extent(size))
+            if len(port.dims(letter)) > 1 or outer is None or not align(pieces, [Piece(outer), grain]):
+                del site.grain[letter]
+                return False
+            inner.append(grain)
+        if not all(align([inner[0]], [other]) for other in inner[1:]):
+            del site.grain[letter]
+        return letter in site.grain
 
     def _carry(self, site: Site, letter: str) -> bool:
         """Link a letter's factors on all operands that hold more than one element of it."""
         held = [port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes]
         full = [pieces for pieces in held if leaves(pieces)]
         return all(align(full[0], pieces) for pieces in full[1:])
+
+
+def _suffixes(pieces: Sequence[Piece]) -> Iterator[int]:
+    """How many elements the last factor of an axis has, the last two, and so on, but for the axis as a whole."""
+    size = 1
+    for leaf in reversed(leaves(pieces)[1:]):
+        if not leaf.extent.is_static:
+            return
+        size *= leaf.extent.number
+        yield size
 
 
 def _reshape(placement: Placement) -> Changes:

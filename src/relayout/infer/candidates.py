@@ -14,8 +14,10 @@ from itertools import groupby
 from relayout.infer.build import Sites
 from relayout.infer.sites import Form, Order, Placed, Port, Root, Site, order_of
 from relayout.layout import Extent, product
+from relayout.rules import Placement
+from relayout.rules.signature import Part, part_of
 
-CAP = 24
+CAP = 1024
 """The most labels a site may have; what is dropped is said in the report."""
 
 
@@ -54,7 +56,7 @@ def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Exte
     dims: list[tuple[str, tuple[int, ...]]] = []
     for letter, run in _runs(site, label, port):
         held = [port.factors.get(factor, ()) for factor in run]
-        axes = port.dims(letter)
+        axes = port.dims(letter.rstrip("%"))
         if letter in site.whole and len(axes) > 1:
             dims += [(letter, port.view.form[axis]) for axis in axes]
         elif axes or (letter in site.signature.stretched and not port.output):
@@ -72,17 +74,41 @@ def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]
     if label.variant >= 0:
         variant = signature.variants[label.variant]
         stored = (variant.outputs if port.output else variant.inputs)[0 if site.node is None else port.slot]
-        for letter in dict.fromkeys(stored or ()):
-            yield letter, [factor for factor in label.order if site.factors[factor][0] == letter]
+        for part in map(part_of, dict.fromkeys(stored or ())):
+            held = [factor for factor in label.order if site.factors[factor][0] == part.letter]
+            if part.letter in site.whole:
+                held.sort()
+            yield part.letter, _tiled(held, part, port) if part.tile else held
         return
     for letter, run in groupby(label.order, key=lambda factor: site.factors[factor][0]):
-        yield letter, list(run)
+        factors = list(run)
+        if letter not in site.grain:
+            yield letter, factors
+            continue
+        # The axis itself begins with what stays together; what a grain holds before it lies in a dimension of its own.
+        first = next((place for place, factor in enumerate(factors) if site.factors[factor][1] == 0), len(factors))
+        if first:
+            yield f"{letter}%", factors[:first]
+        if first < len(factors):
+            yield letter, factors[first:]
+
+
+def _tiled(held: list[int], part: Part, port: Port) -> list[int]:
+    """Of the factors of an axis in tiles, those of the tile, or the others; they keep the source's order."""
+    held = sorted(held)
+    size, first = 1, len(held)
+    while size < part.tile and first:
+        first -= 1
+        for leaf in port.factors.get(held[first], ()):
+            size *= port.view.root.factors[leaf].extent.number
+    return held[first:] if part.inner else held[:first]
 
 
 class _Search:
     def __init__(self, sites: Sites) -> None:
         self.sites = sites
         self.labels: list[dict[tuple[Order, ...], Label]] = [{} for _ in sites.sites]
+        self.held: list[list[set[Order]]] = [[set() for _ in site.ports] for site in sites.sites]
         self.ports: dict[Root, list[tuple[int, Port]]] = {}
         for index, site in enumerate(sites.sites):
             for port in site.ports:
@@ -119,6 +145,8 @@ class _Search:
             self.capped = True
             return
         self.labels[index][key] = label
+        for held, order in zip(self.held[index], key, strict=True):
+            held.add(order)
         for port, order in zip(site.ports, key, strict=True):
             orders = self.orders[port.view.root]
             if not port.view.root.constant and order not in orders:
@@ -128,8 +156,8 @@ class _Search:
     def extended(self, index: int, port: Port, order: Order) -> list[Label]:
         """Labels of a site that store one operand in `order`, as far as its signature allows."""
         site = self.sites.sites[index]
-        position = site.ports.index(port)
-        if any(key[position] == order for key in self.labels[index]):
+        position = port.position
+        if order in self.held[index][position]:
             return []
         owner = {leaf: factor for factor, held in port.factors.items() for leaf in held}
         factors = [owner[leaf] for leaf in order]
@@ -143,12 +171,27 @@ class _Search:
         bases = [identity(site).order]
         if moving - set(wanted):
             bases += [label.order for label in self.labels[index].values()]
+            # Bases that hold the other factors alike give the same labels.
+            inside = set(wanted)
+            alike = {tuple(-1 if factor in inside else factor for factor in base): base for base in reversed(bases)}
+            bases = list(reversed(alike.values()))
         # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
         # the two suits the other readers is not known here.
         late = list(reversed(dict.fromkeys(reversed(factors))))
         found = [repaired(site, _slotted(base, wanted)) for base in bases]
         found += [repaired(site, _slotted(base, late), late=True) for base in bases]
         return [Label(order) for order in dict.fromkeys(found)]
+
+
+def placement(site: Site, label: Label) -> Placement:
+    """Where the axes of a node's operands lie under a label."""
+    assert site.node is not None
+    inputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(site.node.inputs)
+    outputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(site.node.outputs)
+    for port in site.ports:
+        if not port.pinned and port.slot >= 0:
+            (outputs if port.output else inputs)[port.slot] = placed(site, label, port).dims
+    return Placement(tuple(inputs), tuple(outputs))
 
 
 def candidates(sites: Sites) -> Candidates:

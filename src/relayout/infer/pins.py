@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, nearest
 from relayout.layout import Layout, perm_of
 
 TENSOR = "relayout.tensor"
@@ -29,7 +29,9 @@ class Pins:
         values = [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
         known = {name: value for value in reversed(values) for name in _names(value)} if layouts else {}
         for name, (source, target) in layouts.items():
-            _check(name, source, target, known.get(name))
+            if name not in known:
+                raise LayoutError(f"--layout {name}: the model has no tensor of that name{nearest(name, known)}")
+            _check(name, source, target, known[name])
 
     def perm(self, value: ir.Value) -> tuple[int, ...] | None:
         """The perm from the source's order of a value to the one that is asked for, if one is."""
@@ -40,9 +42,7 @@ def _names(value: ir.Value) -> list[str]:
     return [name for name in (value.name, value.metadata_props.get(TENSOR)) if name]
 
 
-def _check(name: str, source: str, target: str, value: ir.Value | None) -> None:
-    if value is None:
-        raise LayoutError(f"--layout {name}: the model has no tensor of that name; `relayout explain` lists its ends")
+def _check(name: str, source: str, target: str, value: ir.Value) -> None:
     if value.const_value is not None:
         raise LayoutError(f"--layout {name}: a constant is stored as its readers want it, and cannot be pinned")
     rank = None if value.shape is None else len(value.shape)

@@ -96,9 +96,9 @@ def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Che
 
 
 def _checked(formulation: Formulation, choice: list[int], certificate: Certificate) -> Checked:
-    orders = [len(moved(value, choice)) for value in formulation.problem.values]
-    size = sum(size * count for size, count in zip(formulation.sizes, orders, strict=True))
-    return Checked(sum(orders), size, min(size, formulation.proved_bytes(certificate)), formulation.capped)
+    count = sum(len(moved(value, choice)) for value in formulation.problem.values)
+    size, price = formulation.moved_bytes(choice), formulation.price(choice)
+    return Checked(count, size, min(size, formulation.proved_bytes(certificate) - price), formulation.capped)
 
 
 def _write(certificate: Certificate) -> Any:

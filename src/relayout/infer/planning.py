@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from relayout.infer.build import Sites
-from relayout.infer.candidates import Candidates, Label, candidates, identity, placed
+from relayout.infer.candidates import Candidates, Label, candidates, identity, placed, placement
 from relayout.infer.sites import Order, Port, Root, Site, order_of
-from relayout.solve import Certificate, Problem, Solution, Value, bound, solve
+from relayout.solve import Certificate, Problem, Solution, Value, bound, moved, solve
 from relayout.solve import Port as NumberPort
 
 
@@ -56,12 +56,21 @@ class Formulation:
     capped: bool
 
     def proved_bytes(self, certificate: Certificate) -> int:
-        """The bytes below which no choice can go, as the checker finds from a certificate.
+        """The bytes, with all prices of operators, below which no choice can go, as the checker finds.
 
         Raises:
             CertificateError: it is no certificate for this problem.
         """
         return max(0, self.weights.bytes_in(bound(self.problem, certificate)))
+
+    def moved_bytes(self, choice: Sequence[int]) -> int:
+        """The bytes that a choice transposes."""
+        orders = (len(moved(value, choice)) for value in self.problem.values)
+        return sum(size * count for size, count in zip(self.sizes, orders, strict=True))
+
+    def price(self, choice: Sequence[int]) -> int:
+        """What the operators of a choice cost beside their best orders, in bytes."""
+        return self.weights.bytes_in(self.problem.evaluate(choice)) - self.moved_bytes(choice)
 
 
 @dataclass(frozen=True)
@@ -120,9 +129,16 @@ class Plan:
         return self.bound == self.size and not self.formulation.capped
 
 
-def size_of(root: Root, dims: Mapping[str, int]) -> int:
-    """Bytes that one Transpose of a value moves in an inference; a dynamic dimension counts as `dims[name]`, or 1."""
-    count = math.prod(extent.value(dims) for extent in root.extents) * root.runs
+def size_of(root: Root, dims: Mapping[str, int], likely: Mapping[str, int] | None = None) -> int:
+    """Bytes that one Transpose of a value moves in an inference.
+
+    Args:
+        root: the value.
+        dims: extents that dynamic dimensions count with.
+        likely: the same for those that are not in `dims`; any other counts as 1.
+    """
+    known = dims if not likely else {**likely, **dims}
+    count = math.prod(extent.value(known) for extent in root.extents) * root.runs
     return math.ceil(count * _bits(root.value.dtype) / 8)
 
 
@@ -148,13 +164,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     found = candidates(sites) if among is None else among
     labels = found.labels
     ends = _ends(sites)
-    most = 1 + sum(len(site.ports) for site in sites.sites) * (1 + max(map(len, labels), default=0))
-    weights = Weights(per_byte=most * (len(labels) + 1), per_transpose=len(labels) + 1)
-    costs = tuple(
-        tuple(0 if len(choice) == 1 or _as_source(site, label) else 1 for label in choice)
-        for site, choice in zip(sites.sites, labels, strict=True)
-    )
-    values, roots, orders, sizes = [], [], [], []
+    parts: list[tuple[Root, list[NumberPort], list[Order]]] = []
     for root in sites.roots:
         producer, readers = ends[root]
         if producer is None or not readers or root.constant:
@@ -162,12 +172,26 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         number: dict[Order, int] = {}
         ports = [_number(sites, labels, index, port, number) for index, port in (producer, *readers)]
         if len(number) > 1:
-            size = size_of(root, dims or {})
-            values.append(Value(weights.of(size), ports[0], tuple(ports[1:])))
-            roots.append(root)
-            orders.append(list(number))
-            sizes.append(size)
+            parts.append((root, ports, list(number)))
+    weights = _weights(labels, parts)
+    costs = tuple(_costs(site, choice, weights) for site, choice in zip(sites.sites, labels, strict=True))
+    sizes = [size_of(root, dims or {}, sites.likely) for root, _, _ in parts]
+    # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
+    moved_roots = {root for _, root in sites.moves}
+    values = [
+        Value(weights.of(size) + (root not in moved_roots), ports[0], tuple(ports[1:]))
+        for (root, ports, _), size in zip(parts, sizes, strict=True)
+    ]
+    roots, orders = [root for root, _, _ in parts], [order for _, _, order in parts]
     return Formulation(sites, labels, Problem(costs, tuple(values)), roots, orders, sizes, weights, found.capped)
+
+
+def _weights(labels: Sequence[Sequence[Label]], parts: Sequence[tuple[Root, list[NumberPort], list[Order]]]) -> Weights:
+    """Weights under which no sum of a lesser aim reaches one of a greater."""
+    most = sum(min(len(ports) - 1, len(orders) - 1) for _, ports, orders in parts)
+    closeness = sum(1 for choice in labels if len(choice) > 1) + most
+    per_transpose = closeness + 1
+    return Weights(per_byte=most * per_transpose + closeness + 1, per_transpose=per_transpose)
 
 
 def plan(
@@ -189,8 +213,8 @@ def plan(
     solution = solve(formulation.problem, time_limit=time_limit)
     crossings = tuple(_crossings(formulation, solution.choice))
     size = sum(crossing.size for crossing in crossings)
-    source_size = sum(size_of(root, dims or {}) for _, root in sites.moves)
-    if size > source_size and among is None:
+    source_size = sum(size_of(root, dims or {}, sites.likely) for _, root in sites.moves)
+    if size > source_size and among is None and not sites.chosen:
         wider = _with_source(sites, formulation)
         return plan(sites, dims=dims, time_limit=time_limit, among=wider)
     return Plan(
@@ -199,7 +223,7 @@ def plan(
         tuple(choice[label] for choice, label in zip(formulation.labels, solution.choice, strict=True)),
         crossings,
         size,
-        min(size, formulation.proved_bytes(solution.certificate)),
+        min(size, formulation.proved_bytes(solution.certificate) - formulation.price(solution.choice)),
         len(sites.moves),
         source_size,
     )
@@ -254,6 +278,17 @@ def _number(sites: Sites, labels: list[list[Label]], index: int, port: Port, num
     site = sites.sites[index]
     orders = (placed(site, label, port).order for label in labels[index])
     return NumberPort(index, tuple(number.setdefault(order, len(number)) for order in orders))
+
+
+def _costs(site: Site, choice: Sequence[Label], weights: Weights) -> tuple[int, ...]:
+    """What each label costs by itself: its price in bytes, and a little if it is not the source's order."""
+    price = site.signature.price
+    prices = [0] * len(choice) if price is None else [price(placement(site, label)) for label in choice]
+    if len(choice) == 1:
+        return (prices[0] * weights.per_byte,)
+    return tuple(
+        cost * weights.per_byte + (not _as_source(site, label)) for cost, label in zip(prices, choice, strict=True)
+    )
 
 
 def _as_source(site: Site, label: Label) -> bool:

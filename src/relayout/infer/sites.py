@@ -151,6 +151,8 @@ class Site:
         ports: the operands that are laid out.
         kind: `node`, `input`, `output`, `pin`, `enter` or `border`.
         graph: the graph that it belongs to.
+        whole: axes that lie in one dimension, in order.
+        grain: axis in `whole` -> elements in a run that may lie apart from the others.
         reason: why it is a barrier, if it is one.
         placed: what `candidates.placed` found, by label and port; shared among sites of a kind.
     """
@@ -165,6 +167,7 @@ class Site:
     bodies: tuple[ir.Graph, ...] = ()
     carried: tuple[Port, ...] = ()
     whole: set[str] = field(default_factory=set)
+    grain: dict[str, int] = field(default_factory=dict)
     factors: list[tuple[str, int]] = field(default_factory=list)
     placed: dict[tuple[object, int], Placed] = field(default_factory=dict, repr=False)
 
@@ -182,14 +185,17 @@ class Site:
                 if letter in axes
             ]
             if letter in self.whole:
-                self._add(letter, 0, held)
+                cut = [(port, *self._cut(port, letter, indices)) for port, indices in held]
+                self._add(letter, 0, [(port, outer) for port, outer, _ in cut])
+                for k in range(max((len(free) for _, _, free in cut), default=0)):
+                    self._add(letter, k + 1, [(port, free[k : k + 1]) for port, _, free in cut])
                 continue
             count = max((len(indices) for _, indices in held), default=0)
             if not count:
                 self._add(letter, 0, [])
             for k in range(count):
                 self._add(letter, k, [(port, indices[k : k + 1]) for port, indices in held if indices])
-        described: list[object] = [self.signature, *sorted(self.whole), *self.factors]
+        described: list[object] = [self.signature, *sorted(self.whole), *self.grain.items(), *self.factors]
         for position, port in enumerate(self.ports):
             port.position = position
             described += [
@@ -202,6 +208,14 @@ class Site:
             ]
             described += port.view.root.extents
         self.placed = kinds.setdefault(tuple(described), {})
+
+    def _cut(self, port: Port, letter: str, indices: list[int]) -> tuple[list[int], list[int]]:
+        """The factors of a whole axis in one operand: those that stay together, and those inside of its grain."""
+        size, first = self.grain.get(letter, 1), len(indices)
+        while size > 1:
+            first -= 1
+            size //= port.view.root.factors[indices[first]].extent.number
+        return indices[:first], indices[first:]
 
     def _add(self, letter: str, k: int, lies: Sequence[tuple[Port, list[int]]]) -> None:
         index = len(self.factors)

@@ -1,5 +1,7 @@
-"""What was decided and why: the report as a value, as a table, as JSON."""
+"""What was decided and why: the report as a value, as a table, as JSON, as a page."""
 
+from relayout.reports.axes import Axes
+from relayout.reports.layouts import Naming
 from relayout.reports.report import Interface, Report, Transposed, operators, report
 
-__all__ = ["Interface", "Report", "Transposed", "operators", "report"]
+__all__ = ["Axes", "Interface", "Naming", "Report", "Transposed", "operators", "report"]

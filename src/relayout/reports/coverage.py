@@ -1,12 +1,19 @@
-"""What is covered, from the registries."""
+"""What is covered, from the registries and from what the tests' cases exercised."""
 
 from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
 
 from relayout.formats.tflite.impossible import untranslated
 from relayout.formats.tflite.registry import entries
 from relayout.rules import registry
 
-Tables = dict[str, list[dict[str, str]]]
+Row = dict[str, Any]
+"""Column -> a text, or a list of texts or numbers."""
+
+Tables = dict[str, list[Row]]
 """Table -> rows; every row of a table has the same columns."""
 
 TITLES = {
@@ -15,28 +22,95 @@ TITLES = {
     "tflite_refused": "TensorFlow Lite operators that are not",
 }
 
+PAGES = {"onnx": "ONNX operators", "tflite": "TensorFlow Lite operators"}
 
-def tables() -> Tables:
-    """ONNX operators with class and signature; TensorFlow Lite operators with what they become, or why they do not."""
-    return {
+PARTS = {"onnx": ("onnx",), "tflite": ("tflite", "tflite_refused")}
+"""What can be asked for -> the tables it consists of."""
+
+LEGENDS = {
+    "onnx": """\
+A *layout-sensitive* operator lists the orders that it runs in; a *layout-agnostic* one follows its operands; the
+signature says which axes of its operands are the same axis ([design](design.md)). An operator that is not listed is a
+barrier: its operands keep the source's order. Every rule is held to its law by running the operator in another order.
+""",
+    "tflite": """\
+- **numbers**: element types of the data in which a case ran and agreed with LiteRT's interpreter. `q` has a scale;
+  `float32 × int8 q` is float data with quantized weights.
+- **numpy**: the same, held against numpy, because LiteRT has no kernel for it.
+- **versions**: those of the cases. The importer goes by options and types, not by the version.
+- **ONNX**: what it is written as, without the Transposes, Reshapes, Casts and quantization around it.
+- **refused**: the reasons that its translation may give for not taking a use of it. Element types that ONNX lacks, and
+  texts, are refused everywhere but where they are named.
+""",
+}
+"""What stands above a table."""
+
+LONG = ("numpy", "versions", "ONNX", "refused")
+"""Columns that are shown only where one table is asked for."""
+
+
+def tables(part: str | None = None) -> Tables:
+    """ONNX operators with class and signature; TensorFlow Lite operators with what they become, or why they do not.
+
+    Args:
+        part: `onnx` or `tflite`; by default all.
+    """
+    shown: dict[str, Row] = json.loads((files("relayout.formats.tflite") / "exercised.json").read_text("utf-8"))
+    nothing: Row = {"litert": [], "numpy": [], "versions": [], "onnx": [], "refused": []}
+    made: Tables = {
         "onnx": [
             {"operator": f"{rule.domain}:{name}" if rule.domain else name, "class": rule.kind, "signature": rule.line}
             for (_, name), rule in registry().items()
         ],
-        "tflite": [{"operator": entry.name, "becomes": entry.summary} for entry in entries().values()],
+        "tflite": [
+            {
+                "operator": entry.name,
+                "numbers": (row := shown.get(entry.name, nothing))["litert"],
+                "numpy": row["numpy"],
+                "versions": row["versions"],
+                "ONNX": row["onnx"],
+                "becomes": entry.summary,
+                "refused": row["refused"],
+            }
+            for entry in entries().values()
+        ],
         "tflite_refused": [{"operator": name, "reason": reason} for name, reason in untranslated().items()],
     }
+    return made if part is None else {name: made[name] for name in PARTS[part]}
 
 
-def show(found: Tables) -> None:
-    """Print the tables."""
+def show(part: str | None = None) -> None:
+    """Print the tables: of one part whole, of all in short."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console()
-    for name, rows in found.items():
+    for name, rows in tables(part).items():
+        columns = [column for column in (rows[0] if rows else ()) if part is not None or column not in LONG]
         title = f"{TITLES[name]}: {len(rows)}"
-        table = Table(*(rows[0] if rows else ()), title=title, box=None, title_justify="left", pad_edge=False)
+        table = Table(*columns, title=title, box=None, title_justify="left", pad_edge=False)
         for row in rows:
-            table.add_row(*row.values())
+            table.add_row(*(Text(_text(row[column])) for column in columns))
         console.print(table)
+
+
+def markdown(part: str) -> str:
+    """The page of documentation for `onnx` or `tflite`."""
+    found = tables(part)
+    lines = [
+        f"# {TITLES[part]}",
+        "",
+        f"`relayout ops --{part}` prints this table; it is generated.",
+        "",
+        LEGENDS[part].rstrip(),
+    ]
+    for name, rows in found.items():
+        lines += ["", f"## {TITLES[name]}: {len(rows)}", ""]
+        lines += ["| " + " | ".join(rows[0]) + " |", "|---" * len(rows[0]) + "|"]
+        lines += ["| " + " | ".join(_text(cell).replace("|", "\\|") for cell in row.values()) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _text(cell: Any) -> str:
+    return ", ".join(map(str, cell)) if isinstance(cell, list) else str(cell)

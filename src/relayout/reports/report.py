@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import onnx_ir as ir
 
-from relayout.infer import Crossing, Form, Plan, Relaxed, Root, Site, placed
-from relayout.layout import product
+from relayout.infer import Form, Plan, Relaxed, Root, placed
 from relayout.layout.perm import between, is_identity
-
-AXES = {3: "n w c", 4: "n h w c", 5: "n d h w c"}
-"""The axes of a TensorFlow Lite image tensor by rank, in its own order."""
+from relayout.reports.axes import Axes
+from relayout.reports.chart import NOTHING, Chart, chart
+from relayout.reports.reasons import Cause, causes, sentence
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,9 @@ class Transposed:
         bytes: what it moves in one inference.
         producer: the operator that gives the value in the first order.
         readers: the operators that want the second.
-        reason: which operators must be in which order, so that these bytes must cross.
+        causes: pairs of demands that these bytes separate: which operator must be in which order, and which other in
+            another; read off the certificate, heaviest first, their bytes sum to these.
+        reason: the causes for people.
     """
 
     tensor: str
@@ -37,6 +38,7 @@ class Transposed:
     bytes: int
     producer: str
     readers: tuple[str, ...]
+    causes: tuple[Cause, ...]
     reason: str
 
 
@@ -68,6 +70,7 @@ class Report:
         barriers: operators that keep the source's order, with the reason -> how many.
         what_if: operators and ends of the interface that are fixed, with the bytes that each costs alone.
         notes: what else a reader should know (a cap that was reached, a time limit).
+        chart: operators, the layout of every value, Transposes and regions, before and after.
         seconds: stage -> wall time.
     """
 
@@ -83,6 +86,7 @@ class Report:
     barriers: dict[str, int]
     what_if: tuple[Relaxed, ...] = ()
     notes: tuple[str, ...] = ()
+    chart: Chart = NOTHING
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -99,26 +103,28 @@ class Report:
         return {**asdict(self), "verdict": self.verdict}
 
 
-def report(plan: Plan, *, image_axes: bool = False, relaxed: Sequence[Relaxed] = ()) -> Report:
+def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report:
     """The report of a plan, before it is applied.
 
     Args:
         plan: the plan.
-        image_axes: call the axes of tensors of rank 3 to 5 `n h w c` (TensorFlow Lite); else `a b c d`.
+        axes: names of the graph's axes.
         relaxed: what single constraints cost.
     """
-    namer = _Axes(image_axes)
+    found = causes(plan, axes)
+    reasons = [sentence(each) for each in found]
     remaining = tuple(
         Transposed(
             crossing.root.value.name or "",
             tuple(_dims(crossing.root)),
-            namer.orders(crossing),
+            f"{axes.order(crossing.root, crossing.given)} -> {axes.order(crossing.root, crossing.order)}",
             crossing.size,
             crossing.producer.name,
             tuple(site.name for site in crossing.readers),
-            _reason(plan, crossing),
+            each,
+            reason,
         )
-        for crossing in plan.crossings
+        for crossing, each, reason in zip(plan.crossings, found, reasons, strict=True)
     )
     notes = []
     if plan.formulation.capped:
@@ -135,10 +141,11 @@ def report(plan: Plan, *, image_axes: bool = False, relaxed: Sequence[Relaxed] =
         plan.bound,
         plan.proved,
         remaining,
-        tuple(_interface(plan, namer)),
+        tuple(_interface(plan, axes)),
         dict(sorted(barriers.items())),
         tuple(relaxed),
         tuple(notes),
+        chart(plan, axes, reasons),
     )
 
 
@@ -148,95 +155,26 @@ def operators(model: ir.Model) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-@dataclass(frozen=True)
-class _Axes:
-    image: bool
-
-    def letters(self, rank: int) -> list[str]:
-        if self.image and rank in AXES:
-            return AXES[rank].split()
-        return [chr(ord("a") + axis) if rank <= 26 else f"a{axis}" for axis in range(rank)]
-
-    def words(self, root: Root, form: Form | tuple[tuple[int, ...], ...]) -> str:
-        """A form in einops' notation: factors of a split axis are numbered, grouped ones stand in brackets."""
-        names: dict[int, str] = {}
-        for letter, dim in zip(self.letters(len(root.dims)), root.logical, strict=True):
-            names.update({index: letter if len(dim) == 1 else f"{letter}{k}" for k, index in enumerate(dim, 1)})
-        parts = []
-        for dim in form:
-            word = " ".join(names[index] for index in dim)
-            parts.append(word if len(dim) == 1 else f"({word})" if dim else "1")
-        return " ".join(parts)
-
-    def orders(self, crossing: Crossing) -> str:
-        root = crossing.root
-        target = tuple((index,) for index in crossing.order)
-        source = tuple((index,) for index in crossing.given)
-        return f"{self.words(root, source)} -> {self.words(root, target)}"
-
-
 def _dims(root: Root) -> Iterator[int | str]:
     for piece in root.dims:
         yield piece.extent.number if piece.extent.is_static else str(piece.extent)
 
 
-def _interface(plan: Plan, namer: _Axes) -> Iterator[Interface]:
+def _interface(plan: Plan, axes: Axes) -> Iterator[Interface]:
     for site, label in zip(plan.sites.sites, plan.labels, strict=True):
         if site.kind not in ("input", "output"):
             continue
         (port,) = site.ports
         root = port.view.root
         form = placed(site, label, port).form
-        extents = [product(root.factors[index].extent for index in dim) for dim in form]
         value = root.value if site.kind == "input" else plan.sites.graph.outputs[port.slot]
-        letters = namer.letters(len(port.view.dims))
-        layout = " ".join(letters)
-        if form != port.view.form:
-            perm = between(_numbered(port.view.form), _numbered(form))
-            layout = f"{layout} -> {' '.join(letters[axis] for axis in perm)}" if not is_identity(perm) else layout
-        shape = tuple(extent.number if extent.is_static else str(extent) for extent in extents)
+        layout = axes.form(root, port.view.form)
+        if form != port.view.form and not is_identity(between(_numbered(port.view.form), _numbered(form))):
+            layout = f"{layout} -> {axes.form(root, form)}"
+        shape = tuple(extent.number if extent.is_static else str(extent) for extent in root.shape(form))
         yield Interface(site.kind, value.name or "", str(value.dtype).lower(), shape, layout)
 
 
 def _numbered(form: Form) -> list[object]:
     ones = iter(range(len(form)))
     return [dim or f"one {next(ones)}" for dim in form]
-
-
-def _reason(plan: Plan, crossing: Crossing) -> str:
-    """The two demands that meet in this value: the nearest fixed site on either side of it."""
-    index = {id(site): number for number, site in enumerate(plan.sites.sites)}
-    start = index[id(crossing.producer)]
-    ends = [index[id(site)] for site in crossing.readers]
-    above = plan.sites.sites[_demand(plan, [start], set(ends))]
-    below = plan.sites.sites[_demand(plan, ends, {start})]
-    return f"{_demanded(above)}; {_demanded(below)}: {crossing.size:,} bytes must cross between them"
-
-
-def _demanded(site: Site) -> str:
-    if site.kind == "pin" or (site.kind != "node" and not site.signature.variants):
-        return f"{site.name} is stored as asked"
-    if site.kind != "node":
-        return f"{site.name} keeps its order"
-    if site.reason:
-        return f"{site.name} keeps the source's order ({site.reason})"
-    return f"{site.name} runs in one order only" if site.signature.variants else f"{site.name} needs axes last"
-
-
-def _demand(plan: Plan, start: Sequence[int], avoid: set[int]) -> int:
-    """The nearest site with one label only, from `start`, not through `avoid`."""
-    neighbours: dict[int, list[int]] = {}
-    for value in plan.formulation.problem.values:
-        for reader in value.readers:
-            neighbours.setdefault(value.producer.node, []).append(reader.node)
-            neighbours.setdefault(reader.node, []).append(value.producer.node)
-    seen, queue = set(start) | avoid, deque(start)
-    while queue:
-        site = queue.popleft()
-        if len(plan.formulation.problem.costs[site]) == 1:
-            return site
-        for other in neighbours.get(site, []):
-            if other not in seen:
-                seen.add(other)
-                queue.append(other)
-    return start[0]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from relayout.reports.report import Report
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
 MOST = 20
@@ -17,11 +17,11 @@ LONG = 48
 """A longer name is cut."""
 
 
-def show(report: Report) -> None:
-    """Print a report."""
+def show(report: Report, console: Console | None = None) -> None:
+    """Print a report, by default on standard output."""
     from rich.console import Console, Group
 
-    Console().print(Group(*_parts(report)))
+    (console or Console()).print(Group(*_parts(report)))
 
 
 def _parts(report: Report) -> list[RenderableType]:
@@ -29,7 +29,7 @@ def _parts(report: Report) -> list[RenderableType]:
 
     parts: list[RenderableType] = [_interface(report), _transposes(report)]
     parts += _remaining(report)
-    parts += [Text(f"without {_short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
+    parts += [Text(f"without {short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
     for reason, count in report.barriers.items():
         parts.append(Text(f"barrier ×{count}: {reason}, so its operands keep the source's order"))
     parts += [Text(f"note: {note}") for note in report.notes]
@@ -40,7 +40,7 @@ def _parts(report: Report) -> list[RenderableType]:
     return parts
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """Names for people: of several joined by `;`, as TensorFlow names what it fuses, the first; its end where long."""
     words = (word.partition(";")[0] if word.count("/") else word for word in text.split(" "))
     return " ".join(word if len(word) <= LONG else f"…{word[1 - LONG :]}" for word in words)
@@ -74,9 +74,9 @@ def _remaining(report: Report) -> list[RenderableType]:
     lines: list[RenderableType] = [
         Text.assemble(
             "remains: ",
-            (_short(item.tensor), "bold"),
+            (short(item.tensor), "bold"),
             f"  {item.layout}, {item.bytes:,} bytes\n",
-            (f"  {_short(item.reason)}", "dim"),
+            (f"  {short(item.reason)}", "dim"),
         )
         for item in ordered[:MOST]
     ]

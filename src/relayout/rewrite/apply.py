@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
-from relayout.infer import Form, Label, Plan, Port, Root, Site, order_of, placed
+from relayout.infer import Plan, Port, Site, placement
 from relayout.infer.captures import nested
-from relayout.layout import Extent
+from relayout.rewrite.forms import forms
+from relayout.rewrite.functions import add_function, drop_unused_functions
 from relayout.rewrite.storage import Names, Storage
-from relayout.rules import Changes, Placement
+from relayout.rules import Attribute, Changes
 
 
 def apply(model: ir.Model, plan: Plan) -> ir.Model:
@@ -56,6 +58,7 @@ class _Rewrite:
         for site in self.plan.sites.sites:
             getattr(self, f"_{site.kind}")(site)
         self._put_together()
+        drop_unused_functions(self.model)
         return self.model
 
     def _claim_names(self) -> None:
@@ -90,13 +93,16 @@ class _Rewrite:
 
     def _put_together(self) -> None:
         results = {value for _, value in self.results[self.graph]}
+        self.given = {value for pairs in self.results.values() for _, value in pairs}
+        relaid = any(root.constant and root.value.producer() is not None for root, _ in self.storage.stored)
+        self.known = {site.node for site in self.plan.sites.sites if _is_known(site)} if relaid else set()
         reserved = {value.name for value in results}
         for graph in self.graphs:
             nodes = self.storage.nodes[graph]
             for value in (value for node in nodes for value in node.outputs):
                 if value.name in reserved and value not in results:
                     value.name = self.storage.names.unique(f"{value.name}__stored")
-            graph.extend(nodes)
+            graph.extend(self._alive(nodes))
             for _, value in sorted(self.results[graph], key=lambda item: item[0]):
                 graph.outputs.append(value)
         used = {value for node in self.graph.all_nodes() for value in node.inputs}
@@ -105,6 +111,17 @@ class _Rewrite:
             self._keep_initializers(graph, used)
         # Before version 4 of the IR every initializer had to be an input, too: new ones would change the interface.
         self.model.ir_version = max(self.model.ir_version, 4)
+
+    def _alive(self, nodes: list[ir.Node]) -> list[ir.Node]:
+        """The nodes without those that computed what has become a constant in another order."""
+        alive = []
+        for node in reversed(nodes):
+            if node in self.known and not any(value.uses() or value in self.given for value in node.outputs):
+                for slot in range(len(node.inputs)):
+                    node.replace_input_with(slot, None)
+            else:
+                alive.append(node)
+        return alive[::-1]
 
     def _keep_initializers(self, graph: ir.Graph, used: set[ir.Value | None]) -> None:
         wanted = self.storage.initializers[graph]
@@ -161,8 +178,9 @@ class _Rewrite:
                 self._read(site, port)
         changes = Changes()
         if not site.carried and any(self.forms[port] != port.view.form for port in site.ports):
-            changes = site.signature.changes(_placement(site, self.labels[site], node))
+            changes = site.signature.changes(placement(site, self.labels[site]))
         self._change(site.graph, node, changes)
+        self._write_as(site, node)
         self.storage.nodes[site.graph].append(node)
         for port in site.carried or site.ports:
             if port.output and port.body < 0:
@@ -171,6 +189,19 @@ class _Rewrite:
                     self.storage.put(port.view.root, self.forms[port], value)
                 else:
                     self._give(port)
+
+    def _write_as(self, site: Site, node: ir.Node) -> None:
+        """Write a node as the variant that was chosen asks for: another operator, or a call of a function."""
+        label = self.labels[site]
+        written = site.signature.variants[label.variant].written if label.variant >= 0 else None
+        if written is None:
+            return
+        node.domain, node.op_type = written.domain, written.op_type
+        self._set(node, written.attributes)
+        if written.body is not None:
+            add_function(self.model, node, site.signature.variants[label.variant])
+        elif written.domain:
+            self.model.opset_imports.setdefault(written.domain, 1)
 
     def _result(self, graph: ir.Graph, port: Port, original: Ended) -> ir.Value:
         """The value that a graph gives as an output: its own, and given once."""
@@ -208,11 +239,15 @@ class _Rewrite:
             self.storage.describe(value, root, form)
         self.storage.put(root, form, value)
 
-    def _change(self, graph: ir.Graph, node: ir.Node, changes: Changes) -> None:
-        for name, attribute in changes.attributes.items():
+    @staticmethod
+    def _set(node: ir.Node, attributes: Mapping[str, Attribute | None]) -> None:
+        for name, attribute in attributes.items():
             node.attributes.pop(name, None)
             if attribute is not None:
                 node.attributes.add(ir.convenience.convert_attribute(name, attribute))
+
+    def _change(self, graph: ir.Graph, node: ir.Node, changes: Changes) -> None:
+        self._set(node, changes.attributes)
         if changes.op_type is not None:
             node.op_type = changes.op_type
         for slot, array in changes.inputs.items():
@@ -240,6 +275,7 @@ class _Rewrite:
     def _restored(self, graph: ir.Graph, output: ir.Value, axis: int, indices: tuple[int, ...]) -> ir.Value:
         """An output with its items back in the source's order: it takes the source's name."""
         restored = ir.Value(name=output.name, type=output.type, shape=output.shape)
+        output.shape = None
         output.name = self.storage.names.unique(f"{output.name}__stored")
         self._gather(graph, output, restored, axis, indices)
         return restored
@@ -251,36 +287,10 @@ class _Rewrite:
         self.storage.nodes[graph].append(ir.Node("", "Gather", [value, items], attributes, outputs=[output], name=name))
 
 
-def forms(plan: Plan) -> dict[Port, Form]:
-    """The form of every operand. An operator that belongs to its reader takes the dimensions that the reader wants."""
-    chosen = {
-        port: placed(site, label, port).form
-        for site, label in zip(plan.sites.sites, plan.labels, strict=True)
-        for port in site.ports
-    }
-    readers: dict[Root, list[Port]] = {}
-    for site in plan.sites.sites:
-        for port in site.ports:
-            if not port.output:
-                readers.setdefault(port.view.root, []).append(port)
-    for site in reversed(plan.sites.sites):
-        if site.signature.with_reader:
-            source, result = site.free_ports()
-            wanted = {chosen[reader] for reader in readers.get(result.view.root, [])}
-            if len(wanted) == 1 and order_of(form := wanted.pop()) == order_of(chosen[result]):
-                owner = {held[0]: factor for factor, held in result.factors.items() if held}
-                chosen[result] = form
-                chosen[source] = tuple(tuple(source.factors[owner[leaf]][0] for leaf in dim) for dim in form)
-    return chosen
-
-
-def _placement(site: Site, label: Label, node: ir.Node) -> Placement:
-    inputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(node.inputs)
-    outputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(node.outputs)
-    for port in site.ports:
-        if not port.pinned and port.slot >= 0:
-            (outputs if port.output else inputs)[port.slot] = placed(site, label, port).dims
-    return Placement(tuple(inputs), tuple(outputs))
+def _is_known(site: Site) -> bool:
+    """Whether all that a node gives is known when the model is converted."""
+    outputs = [port for port in site.ports if port.output]
+    return bool(outputs) and all(port.view.root.constant for port in outputs)
 
 
 def _nested_uses(node: ir.Node | None) -> list[tuple[ir.Node, int, ir.Value]]:

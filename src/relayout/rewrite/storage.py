@@ -13,10 +13,11 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.infer import Form, Order, Root, Sites, order_of
+from relayout.infer import Form, Order, Root, Sites, View, order_of
 from relayout.layout import Extent, product
 from relayout.layout.holds import Holds
 from relayout.layout.perm import between
+from relayout.rewrite.origins import origins
 
 TAGS = {
     (0, 3, 1, 2): "nchw",
@@ -25,6 +26,10 @@ TAGS = {
     (0, 4, 1, 2, 3): "ncdhw",
     (0, 2, 3, 4, 1): "ndhwc",
 }
+
+
+SHAPE_IS_INPUT = 5
+"""Opset from which a Reshape's shape is an input."""
 
 
 @dataclass
@@ -66,10 +71,11 @@ class Storage:
 
     def __post_init__(self) -> None:
         # The source's names, before its values are given others.
-        self.sources = {
-            root: [(value.name, self.sites.views[value].form) for value in values if value.name]
-            for root, values in self.sites.originals.items()
-        }
+        self.viewing: dict[Root, list[tuple[ir.Node, View, View]]] = {}
+        for node, before, after in self.sites.viewing:
+            if node.graph is before.root.graph:
+                self.viewing.setdefault(before.root, []).append((node, before, after))
+        self.sources = {root: origins(self.sites, root) for root in self.sites.originals}
 
     def put(self, root: Root, form: Form, value: ir.Value) -> None:
         """Say that `value` holds `root` in `form`; the first form of a root is its producer's."""
@@ -93,7 +99,7 @@ class Storage:
     # Constants: re-laid at compile time, straight from the source to the target order.
 
     def _constant(self, root: Root, form: Form) -> ir.Value:
-        if form == root.logical:
+        if form == root.logical and root.value.producer() is None:
             assert root.value.name is not None
             self.initializers[root.graph][root.value.name] = root.value
             return root.value
@@ -108,7 +114,9 @@ class Storage:
             return ir.Tensor(np.ascontiguousarray(array), dtype=tensor.dtype, shape=ir.Shape(shape))
 
         lazy = ir.LazyTensor(relaid, tensor.dtype, ir.Shape(shape))
-        return self._register(root.graph, self.name(root, form), lazy, shape)
+        value = self._register(root.graph, self.name(root, form), lazy, shape)
+        self.describe(value, root, form)
+        return value
 
     def _register(self, graph: ir.Graph, name: str, tensor: ir.TensorProtocol, shape: Sequence[int]) -> ir.Value:
         name = self.names.unique(name)
@@ -147,16 +155,47 @@ class Storage:
         self._transpose(root, before, after)
         self.get(root, form)
 
+    def _original(self, root: Root, source: Form, target: Form) -> bool:
+        """Use the source's own node for a conversion, where it has one and what that reads is there."""
+        for node, before, after in self.viewing.get(root, ()):
+            value = node.outputs[0]
+            if before.form != source or after.form != target or value.name in self.names.taken:
+                continue
+            others = [self.sites.views.get(other) for other in node.inputs[1:] if other is not None]
+            if not all(view and (view.root.constant or view.root in self.given) for view in others):
+                continue
+            shape, name = value.shape, value.name
+            node.replace_input_with(0, self.stored[root, source])
+            for slot, other in enumerate(node.inputs):
+                view = self.sites.views.get(other) if slot and other is not None else None
+                if view is not None:
+                    node.replace_input_with(slot, self.get(view.root, view.form))
+            self.names.taken.update(taken for taken in (name, node.name) if taken)
+            self.describe(value, root, target)
+            value.shape = shape
+            self.nodes[root.graph].append(node)
+            self.put(root, target, value)
+            return True
+        return False
+
     def _transpose(self, root: Root, source: Form, target: Form) -> None:
+        if self._original(root, source, target):
+            return
         filled = _distinct(source), _distinct(target)
         perm = between(*filled)
         attributes = [ir.AttrInt64s("perm", perm)]
         self._emit("Transpose", [self.stored[root, source]], root, target, attributes)
 
     def _reshape(self, root: Root, source: Form, target: Form) -> None:
+        if self._original(root, source, target):
+            return
         shape = _constant_shape(root, source, target)
         if shape is None:
             self._emit("Reshape", [self.stored[root, source], self._computed_shape(root, source, target)], root, target)
+            return
+        if self.sites.graph.opset_imports.get("", 1) < SHAPE_IS_INPUT:
+            attributes = [ir.AttrInt64s("shape", shape)]
+            self._emit("Reshape", [self.stored[root, source]], root, target, attributes)
             return
         if shape not in self.shapes:
             label = "x".join(map(str, shape)) or "scalar"

@@ -1,8 +1,14 @@
 """Axis signatures: one entry per ONNX operator. Facts as rows; what is chosen is the solver's business."""
 
+from relayout.rules.elementwise import aligned
+from relayout.rules.extending import register, register_variant, scope
+from relayout.rules.facts import facts, in_standard, is_laid, rule_of
+from relayout.rules.layouts import DOMAIN as FUNCTIONS
+from relayout.rules.layouts import Laid, is_function, laid
 from relayout.rules.operator import Operator, axis_letters, normalized
-from relayout.rules.registry import KINDS, Rule, facts, registry, rule
+from relayout.rules.registry import KINDS, LayoutVariant, Rule, registry, rule
 from relayout.rules.signature import (
+    Attribute,
     Body,
     Changes,
     Fact,
@@ -13,13 +19,18 @@ from relayout.rules.signature import (
     Regrouped,
     Signature,
     Variant,
+    Written,
 )
 
 __all__ = [
+    "FUNCTIONS",
     "KINDS",
+    "Attribute",
     "Body",
     "Changes",
     "Fact",
+    "Laid",
+    "LayoutVariant",
     "Letters",
     "Nested",
     "Operator",
@@ -29,9 +40,19 @@ __all__ = [
     "Rule",
     "Signature",
     "Variant",
+    "Written",
+    "aligned",
     "axis_letters",
     "facts",
+    "in_standard",
+    "is_function",
+    "is_laid",
+    "laid",
     "normalized",
+    "register",
+    "register_variant",
     "registry",
     "rule",
+    "rule_of",
+    "scope",
 ]

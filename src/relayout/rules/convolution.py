@@ -50,25 +50,25 @@ def convolved(operator: Operator, kernel: int, channels: Sequence[int], alike: S
     return Signature(operands, (output,), whole | ordered, frozenset(("n", c, o)) - ordered).positional()
 
 
-@rule("Conv", kind="layout-sensitive")
+@rule("Conv", kind="layout-sensitive", layouts={0: "NC", 1: "OI"})
 def conv(operator: Operator) -> Fact:
     """`x[n c *s], w[o c *k], b[o] -> y[n o *s]`: positions fixed; a constant kernel follows within c and o."""
     return convolved(operator, 1, (2,))
 
 
-@rule("FusedConv", kind="layout-sensitive", domain="com.microsoft")
+@rule("FusedConv", kind="layout-sensitive", domain="com.microsoft", layouts={0: "NC", 1: "OI", 3: "NC"})
 def fused_conv(operator: Operator) -> Fact:
     """`x[n c *s], w[o c *k], b[o], z[n o *s] -> y[n o *s]`: positions fixed."""
     return convolved(operator, 1, (2,), (3,))
 
 
-@rule("ConvInteger", kind="layout-sensitive")
+@rule("ConvInteger", kind="layout-sensitive", layouts={0: "NC", 1: "OI"})
 def conv_integer(operator: Operator) -> Fact:
     """`x[n c *s], w[o c *k] -> y[n o *s]`, the zero points scalars or per o: positions fixed."""
     return convolved(operator, 1, (3,))
 
 
-@rule("QLinearConv", kind="layout-sensitive")
+@rule("QLinearConv", kind="layout-sensitive", layouts={0: "NC", 3: "OI"})
 def qlinear_conv(operator: Operator) -> Fact:
     """`x[n c *s], w[o c *k], b[o] -> y[n o *s]`, the scales of w scalars or per o: positions fixed."""
     return convolved(operator, 3, (4, 5, 8))
@@ -126,19 +126,19 @@ def transposed(operator: Operator, channels: Mapping[int, Letters]) -> Signature
     return Signature(operands, (("n", "o", *y),), whole | ordered, frozenset("nco") - ordered).positional()
 
 
-@rule("ConvTranspose", kind="layout-sensitive")
+@rule("ConvTranspose", kind="layout-sensitive", layouts={0: "NC", 1: "IO"})
 def conv_transpose(operator: Operator) -> Fact:
     """`x[n c *s], w[c o *k], b[o] -> y[n o *s]`: positions fixed; a constant kernel follows within c and o."""
     return transposed(operator, {2: ("o",)})
 
 
-@rule("ConvTransposeWithDynamicPads", kind="layout-sensitive", domain="com.microsoft")
+@rule("ConvTransposeWithDynamicPads", kind="layout-sensitive", domain="com.microsoft", layouts={0: "NC", 1: "IO"})
 def conv_transpose_with_dynamic_pads(operator: Operator) -> Fact:
     """`x[n c *s], w[c o *k], b[o] -> y[n o *s]`: positions fixed."""
     return transposed(operator, {3: ("o",)})
 
 
-@rule("DeformConv", kind="layout-sensitive")
+@rule("DeformConv", kind="layout-sensitive", layouts={0: "NC", 1: "OI", 2: "NC", 4: "NC"})
 def deform_conv(operator: Operator) -> Fact:
     """`x[n c *s], w[o c *k], offset[n p *t], b[o], mask[n q *t] -> y[n o *t]`: positions fixed."""
     rank = operator.rank()

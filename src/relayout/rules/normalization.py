@@ -8,7 +8,7 @@ from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Placement, Signature
 
 
-@rule("BatchNormalization", kind="layout-sensitive")
+@rule("BatchNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def batch_normalization(operator: Operator) -> Fact:
     """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed; all axes in any order of their factors."""
     rank = operator.rank()
@@ -20,7 +20,7 @@ def batch_normalization(operator: Operator) -> Fact:
     return Signature(inputs, outputs, block=frozenset(letters)).positional()
 
 
-@rule("InstanceNormalization", kind="layout-sensitive")
+@rule("InstanceNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def instance_normalization(operator: Operator) -> Fact:
     """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed; all axes in any order of their factors."""
     rank = operator.rank()
@@ -31,7 +31,7 @@ def instance_normalization(operator: Operator) -> Fact:
     return Signature(inputs, (letters,), block=frozenset(letters)).positional()
 
 
-@rule("GroupNormalization", kind="layout-sensitive")
+@rule("GroupNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def group_normalization(operator: Operator) -> Fact:
     """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed; a group is a run of channels, so c keeps its order."""
     rank = operator.rank()
@@ -43,7 +43,7 @@ def group_normalization(operator: Operator) -> Fact:
     return Signature(inputs, (letters,), frozenset("cg"), frozenset(letters) - {"c"}).positional()
 
 
-@rule("MeanVarianceNormalization", kind="layout-sensitive")
+@rule("MeanVarianceNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def mean_variance_normalization(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *s]`: positions fixed; all axes in any order of their factors."""
     # Any axes would do by the standard; runtimes know those of an n c h w tensor only.

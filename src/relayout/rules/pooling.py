@@ -26,13 +26,13 @@ def pooled_at_once(operator: Operator) -> Signature | None:
     return None if signature is None else replace(signature, block=signature.block | signature.whole, whole=frozenset())
 
 
-@rule("AveragePool", "LpPool", kind="layout-sensitive")
+@rule("AveragePool", "LpPool", kind="layout-sensitive", layouts={0: "NC"})
 def pool(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *s]`: positions fixed."""
     return pooled(operator)
 
 
-@rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", kind="layout-sensitive")
+@rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", kind="layout-sensitive", layouts={0: "NC"})
 def global_pool(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *1]`: positions fixed."""
     return pooled_at_once(operator)
@@ -66,7 +66,7 @@ def nhwc_max_pool(operator: Operator) -> Fact:
     return Signature((("n", *x, "c"),), (("n", *y, "c"),), frozenset((*x, *y)), frozenset("nc")).positional()
 
 
-@rule("MaxPool", kind="layout-sensitive")
+@rule("MaxPool", kind="layout-sensitive", layouts={0: "NC"})
 def max_pool(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *s]`: positions fixed; indices count into the flattened input and keep their order."""
     signature = pooled(operator)
@@ -77,7 +77,7 @@ def max_pool(operator: Operator) -> Fact:
     return replace(signature, outputs=outputs, whole=whole).positional()
 
 
-@rule("MaxUnpool", kind="layout-sensitive")
+@rule("MaxUnpool", kind="layout-sensitive", layouts={0: "NC", 1: "NC"})
 def max_unpool(operator: Operator) -> Fact:
     """`x[n c *s], i[n c *s] -> y[n c *s]`: positions fixed; indices count into the flattened output."""
     rank = operator.rank()
@@ -87,7 +87,7 @@ def max_unpool(operator: Operator) -> Fact:
     return Signature(operator.operands({0: x, 1: x}), (y,), frozenset((*x, *y))).positional()
 
 
-@rule("LRN", kind="layout-sensitive")
+@rule("LRN", kind="layout-sensitive", layouts={0: "NC"})
 def lrn(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *s]`: neighbours in c are summed, so c keeps its place and its order."""
     rank = operator.rank()
@@ -97,7 +97,7 @@ def lrn(operator: Operator) -> Fact:
     return Signature((letters,), (letters,), frozenset("c"), frozenset(letters)).positional()
 
 
-@rule("RoiAlign", kind="layout-sensitive")
+@rule("RoiAlign", kind="layout-sensitive", layouts={0: "NC"})
 def roi_align(operator: Operator) -> Fact:
     """`x[n c h w], rois[r q], i[r] -> y[r c *t]`: positions fixed; r and c in any order of their factors."""
     x, y = ("n", "c", "s0", "s1"), ("r", "c", "t0", "t1")
@@ -105,7 +105,7 @@ def roi_align(operator: Operator) -> Fact:
     return Signature((x, ("r", "q"), ("r",)), (y,), whole, frozenset("cr")).positional()
 
 
-@rule("MaxRoiPool", kind="layout-sensitive")
+@rule("MaxRoiPool", kind="layout-sensitive", layouts={0: "NC"})
 def max_roi_pool(operator: Operator) -> Fact:
     """`x[n c h w], rois[r q] -> y[r c *t]`: positions fixed; r and c in any order of their factors."""
     x, y = ("n", "c", "s0", "s1"), ("r", "c", "t0", "t1")
@@ -113,7 +113,7 @@ def max_roi_pool(operator: Operator) -> Fact:
     return Signature((x, ("r", "q")), (y,), whole, frozenset("cr")).positional()
 
 
-@rule("CropAndResize", kind="layout-sensitive", domain="com.microsoft")
+@rule("CropAndResize", kind="layout-sensitive", domain="com.microsoft", layouts={0: "NC"})
 def crop_and_resize(operator: Operator) -> Fact:
     """`x[n c h w], rois[r q], i[r] -> y[r c *t]`: positions fixed; r and c in any order of their factors."""
     x, y = ("n", "c", "s0", "s1"), ("r", "c", "t0", "t1")

@@ -7,13 +7,18 @@ from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
 
+PER_AXIS_SINCE = 13
+"""Opset from which scales may lie along an axis."""
+
 
 def quantized_along(operator: Operator, axis: int) -> Signature | None:
     """The signature of x, scale and zero point, with scales per tensor, along one axis, or in blocks of one axis."""
     shape, scale = operator.shape(), operator.shape(1)
-    if shape is None or scale is None:
+    if shape is None:
         return None
     letters = axis_letters(len(shape))
+    if scale is None:
+        return _by_unknown_scales(operator, letters, axis)
     per_tensor = not scale or (len(scale) == 1 and Extent.of(scale[0]).is_one and shape != scale)
     if per_tensor:
         dequantizes = operator.name == "DequantizeLinear"
@@ -30,6 +35,19 @@ def quantized_along(operator: Operator, axis: int) -> Signature | None:
         return Signature(inputs, (letters,), block=frozenset({along}), changes=changes)
     inputs = operator.operands({0: letters, 1: letters, 2: letters})
     return Signature(inputs, (letters,), whole=frozenset({along}), changes=changes)
+
+
+def _by_unknown_scales(operator: Operator, letters: Letters, axis: int) -> Signature | None:
+    """Scales of unknown rank, per tensor or along an axis: it keeps its order, and is renumbered in case it counts."""
+    if operator.int("block_size", 0):
+        return None
+    inputs = operator.operands({0: letters})
+    if not operator.node.domain and operator.version < PER_AXIS_SINCE:
+        return Signature(inputs, (letters,))
+    if not -len(letters) <= axis < len(letters):
+        return None
+    along = letters[axis]
+    return Signature(inputs, (letters,), whole=frozenset({along}), changes=lambda p: Changes({"axis": p.axis(along)}))
 
 
 @rule("QuantizeLinear", "DequantizeLinear", kind="axis attributes")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import permutations, product
+from math import factorial
+
 import numpy as np
 
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
-from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
 
 AXES_AS_INPUT = 18
 """Opset from which reductions (13 for ReduceSum) take axes as an input."""
 FLATTENS_BEFORE = 13
 """Opset before which Softmax flattens its input to two dimensions at `axis`."""
+MOST_ORDERS = 24
+"""Of an operator whose orders are listed; beyond, the flattened axes stay as they are."""
 
 
 def reduced(letters: Letters, axes: Letters, keep: int) -> Letters:
@@ -85,21 +90,30 @@ def along(operator: Operator, axis: int, *, ordered: bool) -> Signature | None:
 
 
 def flattened_from(operator: Operator, axis: int, *, ordered: bool) -> Signature | None:
-    """Everything happens along all axes from one on, as if they were one: they stay last, as they are."""
+    """Everything happens along all axes from one on, as if they were one: they stay last, in order or in any order."""
     rank = operator.rank()
     if not rank:
         return None
     letters = axis_letters(rank)
-    tail = letters[axis % rank :]  # `axis` may equal the rank only where nothing is left to normalise
-    if axis >= rank:
+    if axis >= rank:  # nothing is left to normalise
         return None
+    head, tail = letters[: axis % rank], letters[axis % rank :]
+    inputs = operator.operands({0: letters})
 
     def changes(placement: Placement) -> Changes:
         return Changes({"axis": placement.axes(tail)[0]})
 
-    whole = frozenset(tail) if ordered else frozenset()
-    inputs = operator.operands({0: letters})
-    return Signature(inputs, (letters,), whole, frozenset(tail), tail, changes=changes)
+    if not ordered and not head:
+        return Signature(inputs, (letters,), changes=lambda _: Changes({"axis": 0}))
+    orders = factorial(len(head)) * factorial(len(tail))
+    if ordered or len(tail) == 1 or orders > MOST_ORDERS:
+        whole = frozenset(tail) if ordered else frozenset()
+        return Signature(inputs, (letters,), whole, frozenset(tail), tail, changes=changes)
+    variants = tuple(
+        Variant(operator.operands({0: (*first, *last)}), ((*first, *last),))
+        for first, last in product(permutations(head), permutations(tail))
+    )
+    return Signature(inputs, (letters,), block=frozenset(letters), variants=variants, changes=changes)
 
 
 @rule("LpNormalization", kind="axis attributes")

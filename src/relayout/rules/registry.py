@@ -4,32 +4,66 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache
 
 from relayout.rules.operator import Operator
-from relayout.rules.signature import Fact, Permuted, Signature
+from relayout.rules.signature import Attribute, Fact
 
 KINDS = ("layout-sensitive", "layout-agnostic", "axis attributes", "regrouping", "opaque")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of one operator: its class, what it says in a line, and the facts for a node."""
+    """The rule of one operator.
+
+    Args:
+        domain: the operator's domain.
+        op_type: its name.
+        kind: its class, one of `KINDS`.
+        line: what it says, in a line.
+        facts: the facts for a node.
+        layouts: input -> the standard names of its first two axes, for an operator on images: `NC` for an image, `OI`
+            or `IO` for a kernel. Outputs of rank 3 and more are images, too. Empty: no layout has a name here.
+    """
 
     domain: str
     op_type: str
     kind: str
     line: str
     facts: Callable[[Operator], Fact]
+    layouts: Mapping[int, str] = field(default_factory=dict)
 
 
-_registered: dict[tuple[str, str], Rule] = {}
+@dataclass(frozen=True)
+class LayoutVariant:
+    """An operator of its own, or an attribute, that runs an operator on images in other layouts.
+
+    Args:
+        layouts: of the images and, after a space, of the kernel: `NHWC OHWI`.
+        domain: the domain of the node that runs it.
+        op_type: its operator.
+        attributes: what it says besides: name -> value.
+    """
+
+    layouts: str
+    domain: str
+    op_type: str
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+
+
+Key = tuple[str, str]
+"""(domain, operator)"""
+
+_rules: dict[Key, Rule] = {}
+_variants: dict[Key, tuple[LayoutVariant, ...]] = {}
+"""Operator -> what runs it in other layouts."""
 
 
 def rule(
-    *op_types: str, kind: str, domain: str = ""
+    *op_types: str, kind: str, domain: str = "", layouts: Mapping[int, str] | None = None
 ) -> Callable[[Callable[[Operator], Fact]], Callable[[Operator], Fact]]:
     """Register a function as the rule of operators; its docstring's first line is the row of `relayout ops`.
 
@@ -37,6 +71,7 @@ def rule(
         op_types: names of operators; one string may hold several.
         kind: the class of the operators, one of `KINDS`.
         domain: the operators' domain.
+        layouts: input -> the standard names of its first two axes (`Rule.layouts`).
     """
 
     def register(facts: Callable[[Operator], Fact]) -> Callable[[Operator], Fact]:
@@ -44,45 +79,61 @@ def rule(
             raise ValueError(f"{kind!r} is none of {KINDS}")
         line = (facts.__doc__ or "").strip().partition("\n")[0]
         for op_type in " ".join(op_types).split():
-            if (domain, op_type) in _registered:
+            if (domain, op_type) in _rules:
                 raise ValueError(f"two rules for {domain}:{op_type}")
-            _registered[domain, op_type] = Rule(domain, op_type, kind, line, facts)
+            _rules[domain, op_type] = Rule(domain, op_type, kind, line, facts, layouts or {})
         return facts
 
     return register
 
 
+def add(rule: Rule) -> None:
+    """Put a rule into the registry."""
+    registry()[rule.domain, rule.op_type] = rule
+
+
+def add_variant(key: Key, variant: LayoutVariant) -> None:
+    """Put what runs an operator in other layouts into the registry."""
+    _variants[key] = (*_variants.get(key, ()), variant)
+
+
+def registry() -> dict[Key, Rule]:
+    """(domain, operator) -> rule: the room's own in alphabetical order, then those that were registered."""
+    _discover()
+    return _rules
+
+
+def variants_of(rule: Rule) -> tuple[LayoutVariant, ...]:
+    """What runs an operator in other layouts, beside the functions."""
+    return _variants.get((rule.domain, rule.op_type), ())
+
+
+def variant_keys() -> dict[Key, list[tuple[Key, LayoutVariant]]]:
+    """Written operator -> (the operator that it runs, the variant)."""
+    found: dict[Key, list[tuple[Key, LayoutVariant]]] = {}
+    for key, variants in _variants.items():
+        for variant in variants:
+            found.setdefault((variant.domain, variant.op_type), []).append((key, variant))
+    return found
+
+
+@contextmanager
+def restored() -> Iterator[None]:
+    """Afterwards the registry is as it was before, whatever happens in between."""
+    rules, variants = dict(registry()), dict(_variants)
+    try:
+        yield
+    finally:
+        for held, before in ((_rules, rules), (_variants, variants)):
+            held.clear()
+            held.update(before)  # type: ignore[arg-type]
+
+
 @cache
-def registry() -> dict[tuple[str, str], Rule]:
-    """(domain, operator) -> rule, in alphabetical order."""
+def _discover() -> None:
     package = importlib.import_module("relayout.rules")
     for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
         importlib.import_module(f"relayout.rules.{module}")
-    return dict(sorted(_registered.items()))
-
-
-def facts(operator: Operator) -> Fact:
-    """What is known of a node; None where there is no rule for it, or the node is not as its operator is defined."""
-    domain = "" if operator.node.domain == "ai.onnx" else operator.node.domain
-    found = registry().get((domain, operator.name))
-    if found is None:
-        return None
-    try:
-        fact = found.facts(operator)
-    except (IndexError, TypeError, ValueError):
-        return None  # an input, output or attribute that the operator must have is missing or of another type
-    return _fitted(fact, operator)
-
-
-def _fitted(fact: Fact, operator: Operator) -> Fact:
-    """The fact, if it names as many axes as the operands have; outputs that nobody asked for have none."""
-    if isinstance(fact, Permuted):
-        return fact if sorted(fact.perm) == list(range(operator.rank() or 0)) else None
-    if not isinstance(fact, Signature):
-        return fact
-    if len(fact.inputs) != len(operator.inputs) or len(fact.outputs) != len(operator.outputs):
-        return None
-    outputs = tuple(letters if operator.gives(slot) else None for slot, letters in enumerate(fact.outputs))
-    pairs = [*zip(fact.inputs, operator.inputs, strict=True), *zip(outputs, operator.outputs, strict=True)]
-    fits = all(letters is None or (shape is not None and len(shape) == len(letters)) for letters, shape in pairs)
-    return replace(fact, outputs=outputs) if fits else None
+    ordered = dict(sorted(_rules.items()))
+    _rules.clear()
+    _rules.update(ordered)

@@ -11,7 +11,7 @@ SHIFTING = ("tf_crop_and_resize", "tf_half_pixel_for_nn")
 """Coordinate transformations that may move an axis even where its extent stays."""
 
 
-@rule("Resize", "Upsample", kind="layout-sensitive")
+@rule("Resize", "Upsample", kind="layout-sensitive", layouts={0: "NC"})
 def resize(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *t]`: positions fixed; the axes that are resized are dimensions in order."""
     # Any order would do by the standard, with sizes, scales, roi and `axes` following; runtimes resize the last axes of
@@ -41,13 +41,13 @@ def _resized(operator: Operator, rank: int) -> tuple[int, ...]:
     return axes
 
 
-@rule("GridSample", kind="layout-sensitive")
+@rule("GridSample", kind="layout-sensitive", layouts={0: "NC"})
 def grid_sample(operator: Operator) -> Fact:
     """`x[n c *s], grid[n *t q] -> y[n c *t]`: positions fixed; n and c in any order of their factors."""
     return _sampled(operator)
 
 
-@rule("GridSample", kind="layout-sensitive", domain="com.microsoft")
+@rule("GridSample", kind="layout-sensitive", domain="com.microsoft", layouts={0: "NC"})
 def contributed_grid_sample(operator: Operator) -> Fact:
     """`x[n c *s], grid[n *t q] -> y[n c *t]`: positions fixed; n and c in any order of their factors."""
     return _sampled(operator)
@@ -74,7 +74,7 @@ def affine_grid(operator: Operator) -> Fact:
     ).positional()
 
 
-@rule("DepthToSpace", "SpaceToDepth", kind="layout-sensitive")
+@rule("DepthToSpace", "SpaceToDepth", kind="layout-sensitive", layouts={0: "NC"})
 def depth_and_space(operator: Operator) -> Fact:
     """`x[n c h w] -> y[n c h w]`: positions fixed."""
     x, y = ("n", "c", "s0", "s1"), ("n", "o", "t0", "t1")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,9 @@ class Changes:
 class Placement:
     """Where the axes of a node's operands lie in the order that was chosen.
 
+    A dimension that holds only what a grain of an axis `c` leaves free is named `c%`: the axis itself lies in the one
+    that is named `c`.
+
     Args:
         inputs: per input the (letter, extent) of each stored dimension; None for an absent input or a parameter.
         outputs: the same per output.
@@ -68,6 +72,10 @@ class Placement:
         (axis,) = self.axes((letter,), index, output=output)
         return axis
 
+    def extent(self, letter: str, index: int = 0, *, output: bool = False) -> Extent:
+        """The extent of the one dimension that holds `letter`."""
+        return self.extents(index, output=output)[self.axis(letter, index, output=output)]
+
     def letters(self, index: int = 0, *, output: bool = False) -> Letters:
         """The letter of each stored dimension of one operand."""
         return tuple(letter for letter, _ in (self.outputs if output else self.inputs)[index] or ())
@@ -83,18 +91,64 @@ def unchanged(_: Placement) -> Changes:
 
 
 @dataclass(frozen=True)
+class Written:
+    """How a variant is written as a node.
+
+    Args:
+        domain: the node's domain.
+        op_type: its operator.
+        attributes: name -> value, where it differs; None removes the attribute.
+        body: the variant that the standard operator has, where the node calls a model-local function: that operator
+            between the Transposes that lead there and back.
+    """
+
+    domain: str
+    op_type: str
+    attributes: Mapping[str, Attribute | None] = field(default_factory=dict)
+    body: Variant | None = None
+
+
+@dataclass(frozen=True)
 class Variant:
     """One way a layout-sensitive operator exists: the order of axes of every operand.
+
+    A letter may lie in two dimensions: `c/16` is the outer part of an axis `c` in tiles of 16, `c%16` the tile.
 
     Args:
         inputs: the stored order of each input's letters; None where the signature has None.
         outputs: the same for the outputs.
         name: how reports call it.
+        written: the node that runs it; None: the node as it is.
     """
 
     inputs: tuple[Letters | None, ...]
     outputs: tuple[Letters | None, ...]
     name: str = "standard"
+    written: Written | None = field(default=None, compare=False)
+
+    @property
+    def tiles(self) -> frozenset[tuple[str, int]]:
+        """(letter, extent of its tile) of the axes that lie in two dimensions."""
+        tokens = (token for letters in (*self.inputs, *self.outputs) for token in letters or ())
+        return frozenset((part.letter, part.tile) for part in map(part_of, tokens) if part.tile)
+
+
+class Part(NamedTuple):
+    """One dimension of a variant: a whole axis, or the outer part or the tile of one."""
+
+    letter: str
+    tile: int = 0
+    inner: bool = False
+
+
+@cache
+def part_of(token: str) -> Part:
+    """Read `c`, `c/16` (outer part) or `c%16` (tile)."""
+    for sign in "/%":
+        letter, found, tile = token.partition(sign)
+        if found:
+            return Part(letter, int(tile), sign == "%")
+    return Part(token)
 
 
 @cache
@@ -131,6 +185,9 @@ class Signature:
         with_reader: the operator belongs to the one that reads it (a DequantizeLinear): where that wants other
             dimensions in the same order, the Reshape goes before both.
         changes: attributes and parameters in the chosen order.
+        price: what running the operator in an order costs beside its best one, in bytes that might be moved instead.
+        grain: (axis in `whole`, elements): what cuts or joins the axis does so at multiples of this many, so that runs
+            of that many may lie apart from one another: `c/16` is one dimension in order, `c%16` is free.
     """
 
     inputs: tuple[Letters | None, ...]
@@ -142,6 +199,8 @@ class Signature:
     broadcast: bool = False
     with_reader: bool = False
     changes: Callable[[Placement], Changes] = field(default=unchanged, compare=False)
+    price: Callable[[Placement], int] | None = field(default=None, compare=False)
+    grain: tuple[tuple[str, int], ...] = ()
 
     @cached_property
     def letters(self) -> Letters:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from math import gcd
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.layout import Dim, Extent
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
@@ -22,7 +27,25 @@ def concat(operator: Operator) -> Fact:
     letters = axis_letters(rank)
     axis = letters[operator.int("axis", 1 if operator.version < AXIS_REQUIRED else 0) % rank]
     inputs = tuple(letters for _ in operator.inputs)
-    return Signature(inputs, (letters,), frozenset({axis}), changes=lambda p: Changes({"axis": p.axis(axis)}))
+    parts = [(shape[letters.index(axis)] if shape and len(shape) == rank else 0) or "?" for shape in operator.inputs]
+    return Signature(
+        inputs,
+        (letters,),
+        frozenset({axis}),
+        grain=grain({axis: parts}),
+        changes=lambda p: Changes({"axis": p.axis(axis)}),
+    )
+
+
+def grain(cuts: Mapping[str, Sequence[Dim]]) -> tuple[tuple[str, int], ...]:
+    """The longest runs of elements that no cut divides.
+
+    Args:
+        cuts: axis -> where it is cut and how long the parts are; no integer where that is not known.
+    """
+    known = {axis: [place for place in places if isinstance(place, int)] for axis, places in cuts.items()}
+    sizes = {axis: gcd(*places) for axis, places in known.items() if len(places) == len(cuts[axis])}
+    return tuple((axis, size) for axis, size in sizes.items() if size > 1)
 
 
 @rule("Split", kind="axis attributes")
@@ -32,11 +55,22 @@ def split(operator: Operator) -> Fact:
     if not rank:
         return None
     letters = axis_letters(rank)
-    axis = letters[operator.int("axis", 0) % rank]
+    where = operator.int("axis", 0) % rank
+    axis = letters[where]
     inputs = operator.operands({0: letters})
-    return Signature(
-        inputs, operator.results(letters), frozenset({axis}), changes=lambda p: Changes({"axis": p.axis(axis)})
-    )
+    parts = [(shape[where] if shape and len(shape) == rank else 0) or "?" for shape in operator.outputs]
+    sizes, whole = operator.integers(1) or operator.ints("split"), operator.extent(0, where)
+
+    def changes(placement: Placement) -> Changes:
+        extent = placement.extent(axis)
+        if sizes is None or extent == whole or whole is None:
+            return Changes({"axis": placement.axis(axis)})
+        fewer = tuple(size * extent.number // whole.number for size in sizes)
+        if operator.has(1):
+            return Changes({"axis": placement.axis(axis)}, inputs={1: np.array(fewer, np.int64)})
+        return Changes({"axis": placement.axis(axis), "split": fewer})
+
+    return Signature(inputs, operator.results(letters), frozenset({axis}), grain=grain({axis: parts}), changes=changes)
 
 
 @rule("Slice", kind="axis attributes")
@@ -58,13 +92,62 @@ def slice_(operator: Operator) -> Fact:
     if rank is None or axes is None or len(axes) > rank:
         return None
     letters = axis_letters(rank)
-    sliced = tuple(letters[axis] for axis in normalized(axes, rank))
+    where = normalized(axes, rank)
+    sliced = tuple(letters[axis] for axis in where)
+    bounds = _bounds(operator, where, as_input=as_input)
+    shape = operator.shape() or ()
 
     def changes(placement: Placement) -> Changes:
-        where = tuple(placement.axis(letter) for letter in sliced)
-        return Changes(inputs={3: np.array(where, operator.dtype(1))}) if as_input else Changes({"axes": where})
+        places = tuple(placement.axis(letter) for letter in sliced)
+        found = Changes(inputs={3: np.array(places, operator.dtype(1))}) if as_input else Changes({"axes": places})
+        extents = [placement.extent(letter) for letter in sliced]
+        if bounds is None or extents == [Extent.of(shape[axis]) for axis in where]:
+            return found
+        starts, ends = _scaled(bounds, [Extent.of(shape[axis]) for axis in where], extents)
+        if not as_input:
+            return Changes({"axes": places, "starts": tuple(starts), "ends": tuple(ends)})
+        dtype = operator.dtype(1)
+        return Changes(inputs={1: np.array(starts, dtype), 2: np.array(ends, dtype), **found.inputs})
 
-    return Signature(operator.operands({0: letters}), (letters,), frozenset(sliced), changes=changes)
+    cuts: dict[str, list[Dim]] = {}
+    for letter, axis, bound in zip(sliced, where, bounds or (), strict=False):
+        cuts[letter] = [shape[axis], bound.first, bound.last] if bound.plain else ["?"]
+    return Signature(operator.operands({0: letters}), (letters,), frozenset(sliced), grain=grain(cuts), changes=changes)
+
+
+class Bound(NamedTuple):
+    """First and last element (exclusive) of a slice; `plain` if they are those, in steps of one, and not as written."""
+
+    first: int
+    last: int
+    plain: bool
+
+
+def _bounds(operator: Operator, axes: Sequence[int], *, as_input: bool) -> list[Bound] | None:
+    """The bounds of each sliced axis; None where they are computed."""
+    starts = operator.integers(1) if as_input else operator.ints("starts")
+    ends = operator.integers(2) if as_input else operator.ints("ends")
+    steps = operator.integers(4) if as_input and operator.has(4) else (1,) * len(axes)
+    shape = operator.shape() or ()
+    if starts is None or ends is None or steps is None or not len(starts) == len(ends) == len(steps) == len(axes):
+        return None
+    found: list[Bound] = []
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        extent = shape[axis]
+        first, last, _ = slice(start, end).indices(extent) if isinstance(extent, int) else (0, 0, 0)
+        plain = step == 1 and first < last
+        found.append(Bound(first, last, plain) if plain else Bound(start, end, plain))
+    return found
+
+
+def _scaled(bounds: Sequence[Bound], old: Sequence[Extent], new: Sequence[Extent]) -> tuple[list[int], list[int]]:
+    """Starts and ends in axes that have become shorter, since what their grains hold lies elsewhere."""
+    starts, ends = [], []
+    for bound, before, after in zip(bounds, old, new, strict=True):
+        over, under = (after.number, before.number) if before != after else (1, 1)
+        starts.append(bound.first * over // under)
+        ends.append(bound.last * over // under)
+    return starts, ends
 
 
 @rule("Pad", kind="axis attributes")
@@ -97,7 +180,8 @@ def padding(operator: Operator, *, as_input: bool) -> Signature | None:
     padded = {axis: (pads[i], pads[i + count]) for i, axis in enumerate(axes) if pads[i] or pads[i + count]}
 
     def changes(placement: Placement) -> Changes:
-        each = [padded.get(letter, (0, 0)) for letter in placement.letters()]
+        dims = zip(placement.letters(), placement.extents(), strict=True)
+        each = [_shorter(padded[letter], shape[letter], new) if letter in padded else (0, 0) for letter, new in dims]
         new = (*(before for before, _ in each), *(after for _, after in each))
         if not as_input:
             return Changes({"pads": new})
@@ -105,7 +189,18 @@ def padding(operator: Operator, *, as_input: bool) -> Signature | None:
         parameters: dict[int, NDArray[np.generic] | None] = {3: None} if operator.has(3) else {}
         return Changes(inputs={1: np.array(new, np.int64), **parameters})
 
-    return Signature(inputs, (letters,), frozenset(padded), changes=changes)
+    shape = dict(zip(letters, map(Extent.of, operator.shape() or ()), strict=True))
+    zeros = operator.string("mode", "constant") == "constant"
+    cuts: dict[str, list[Dim]] = {}
+    for letter, pair in padded.items():
+        cuts[letter] = [shape[letter].number, *pair] if zeros and shape[letter].is_static else ["?"]
+    return Signature(inputs, (letters,), frozenset(padded), grain=grain(cuts), changes=changes)
+
+
+def _shorter(pair: tuple[int, int], old: Extent, new: Extent) -> tuple[int, int]:
+    """Pads of an axis that has become shorter, since what its grain holds lies elsewhere."""
+    before, after = pair
+    return pair if old == new else (before * new.number // old.number, after * new.number // old.number)
 
 
 def _renumbered(operator: Operator, axes: Letters, placement: Placement) -> Changes:

@@ -1,6 +1,7 @@
 """The layout problem, its exact solvers, and the certificate with its independent checker. Knows no ONNX."""
 
 from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, bound
+from relayout.solve.decomposition import End, Path, paths
 from relayout.solve.problem import Port, Problem, Value, moved
 from relayout.solve.solver import Solution, components, solve
 
@@ -8,7 +9,9 @@ __all__ = [
     "Branch",
     "Certificate",
     "CertificateError",
+    "End",
     "Leaf",
+    "Path",
     "Port",
     "Problem",
     "Solution",
@@ -16,5 +19,6 @@ __all__ = [
     "bound",
     "components",
     "moved",
+    "paths",
     "solve",
 ]

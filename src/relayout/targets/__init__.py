@@ -1,1 +1,20 @@
-"""What a backend has: operators, layouts, kernel layouts. Empty until layout conversion for targets."""
+"""What backends have: operators, layouts, element types, limits, prices; and what is asked of a graph for them."""
+
+from relayout.targets.conditions import Condition
+from relayout.targets.registry import target, targets
+from relayout.targets.target import FLOAT, INT8, Kernel, Target
+from relayout.targets.wishes import LayoutFor, Wishes
+from relayout.targets.wishfile import read_wishes
+
+__all__ = [
+    "FLOAT",
+    "INT8",
+    "Condition",
+    "Kernel",
+    "LayoutFor",
+    "Target",
+    "Wishes",
+    "read_wishes",
+    "target",
+    "targets",
+]

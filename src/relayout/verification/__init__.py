@@ -2,6 +2,7 @@
 
 from relayout.verification.compare import Difference, Kind, Verdict
 from relayout.verification.report import Fed, Row, VerifyReport
+from relayout.verification.reproducing import Reproduction, reproduce
 from relayout.verification.verifying import verify
 
-__all__ = ["Difference", "Fed", "Kind", "Row", "Verdict", "VerifyReport", "verify"]
+__all__ = ["Difference", "Fed", "Kind", "Reproduction", "Row", "Verdict", "VerifyReport", "reproduce", "verify"]

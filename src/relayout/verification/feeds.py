@@ -60,16 +60,16 @@ def random_feed(value: Value, shape: tuple[int, ...], rng: np.random.Generator, 
             unit = 2 * unit - 1
         return unit.astype(dtype)
     if dtype.kind == "b":
-        return rng.random(shape) < 0.5
+        return np.asarray(rng.random(shape) < 0.5)
     if dtype.kind == "c":
-        return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype)
+        return np.asarray(rng.normal(size=shape) + 1j * rng.normal(size=shape), dtype)
     if dtype.kind == "f":
-        return rng.normal(size=shape).astype(dtype)
+        return np.asarray(rng.normal(size=shape), dtype)
     if value.quantized or byte:
         limits = np.iinfo(dtype)
         middle, spread = (limits.max + limits.min + 1) / 2, (limits.max - limits.min) / 5
         return np.clip(np.rint(rng.normal(middle, spread, shape)), limits.min, limits.max).astype(dtype)
-    return rng.integers(0, min(value.bound or SMALL, np.iinfo(dtype).max), shape).astype(dtype)
+    return np.asarray(rng.integers(0, min(value.bound or SMALL, np.iinfo(dtype).max), shape), dtype)
 
 
 def channel_axis(shape: Sequence[int]) -> int | None:

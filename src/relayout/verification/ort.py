@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,10 +16,13 @@ import onnx_ir as ir
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import read, write
 from relayout.layout.holds import Holds
-from relayout.verification.side import Array, Feeds, Source, Value, one_line
+from relayout.verification.side import Array, Feeds, Part, Source, Value, one_line
 
 TENSOR_NAME = "relayout.tensor"
 """Metadata of a value whose name is not that of its tensor in the source: that name."""
+
+CUT = "relayout.cut"
+"""Metadata of a model that is a part of its source."""
 
 COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
@@ -54,6 +58,11 @@ class OrtSide:
         return "ONNX Runtime", str(_onnxruntime().__version__)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Nothing happens here that needs a note."""
+        return ()
+
+    @property
     def rounds(self) -> bool:
         """Whether it has quantized values."""
         return self._quantized
@@ -62,6 +71,15 @@ class OrtSide:
     def hybrid(self) -> bool:
         """ONNX Runtime quantizes nothing that the graph does not say."""
         return False
+
+    @property
+    def part(self) -> Part | None:
+        """What the model declares to be cut from, as `relayout.cut`."""
+        try:
+            outputs = [str(name) for name in json.loads(self.model.metadata_props[CUT])["outputs"]]
+        except (ValueError, TypeError, KeyError):  # not there, or not as we write it
+            return None
+        return Part(tuple(outputs))
 
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner:
         """A session; with `interiors`, of a copy of the model with more outputs; as a reference, without fusions."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,7 +36,7 @@ class Pair:
         """Both arrays in the layout and type of the source.
 
         1. A float that stands for a quantized integer, in a model that was dequantized, becomes that integer.
-        2. A uint8 that stands for an int8 is 128 higher, as its zero point is.
+        2. A quantized uint8 that stands for an int8 is 128 higher, as its zero point is; both become int8.
 
         Raises:
             LayoutError: what a model declares does not fit the array.
@@ -45,8 +45,8 @@ class Pair:
             left = _restored(left, self.left_held)
         if self.right_held:
             right = _restored(right, self.right_held)
-        if self.left.scale and _is_shifted(left.dtype, right.dtype):
-            right = (right ^ np.uint8(128)).view(np.int8)
+        if self.left.quantized and _are_shifted(left.dtype, right.dtype):
+            left, right = (array if array.dtype == np.int8 else _shifted(array) for array in (left, right))
         if left.dtype != right.dtype and self.left.scale and right.dtype.kind == "f":
             limits = np.iinfo(left.dtype)
             steps = np.rint(right.astype(np.float64) / self.left.scale) + self.left.zero
@@ -62,6 +62,8 @@ class Pair:
         array = _restored(left, self.left_held) if self.left_held else left
         if self.right_held:
             array = _relaid(array, self.right_held, self.right.shape)
+        if self.right.dtype is not None and self.left.quantized and _are_shifted(array.dtype, self.right.dtype):
+            array = _shifted(array)
         if self.right.dtype is not None and array.dtype != self.right.dtype:
             if not self.left.scale or self.right.dtype.kind != "f":
                 raise RelayoutError(
@@ -88,19 +90,29 @@ class Pair:
         return None
 
 
-def match_interface(lefts: Sequence[Value], rights: Sequence[Value]) -> tuple[list[Pair], list[Value], list[Value]]:
+def match_interface(
+    lefts: Sequence[Value], rights: Sequence[Value], *, by_name_only: bool = False
+) -> tuple[list[Pair], list[Value], list[Value]]:
     """Inputs with inputs, or outputs with outputs: by name, then what is left over by position.
+
+    A name that the right model says its value had in the source goes before the name that it has now: names may have
+    been exchanged.
 
     Returns:
         pairs in the order of `lefts`, and what has no counterpart on either side.
     """
     found: dict[int, Pair] = {}
     taken: set[int] = set()
-    for by_position in (False, True):
+    alike: list[Callable[[int, int], bool]] = [
+        lambda i, j: _called(lefts[i]) == _called(rights[j]),
+        lambda i, j: not set(lefts[i].all_names).isdisjoint(rights[j].source_names),
+        lambda i, j: _share_name(lefts[i], rights[j]),
+    ]
+    if not by_name_only and len(lefts) == len(rights):
+        alike.append(lambda i, j: i == j)
+    for same in alike:
         for i, left in enumerate(lefts):
-            free = [j for j in range(len(rights)) if j not in taken]
-            place = i if by_position and len(lefts) == len(rights) else -1
-            j = next((j for j in free if j == place or (not by_position and _share_name(left, rights[j]))), None)
+            j = next((j for j in range(len(rights)) if j not in taken and same(i, j)), None)
             if i not in found and j is not None:
                 found[i] = Pair(left, rights[j], *_layouts(left, rights[j]))
                 taken.add(j)
@@ -108,10 +120,22 @@ def match_interface(lefts: Sequence[Value], rights: Sequence[Value]) -> tuple[li
     return [found[i] for i in sorted(found)], lost, [right for j, right in enumerate(rights) if j not in taken]
 
 
+def match_ends(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pair]:
+    """Values of the left model that a part of it begins or ends with: one pair for each of those."""
+    found: dict[int, Pair] = {}
+    for pair in match_interiors(lefts, rights):
+        found.setdefault(id(pair.right), pair)
+    return [found[id(right)] for right in rights if id(right) in found]
+
+
 def match_interiors(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pair]:
     """Values that both models have: by name where the layout is the source's, else by what is declared."""
+    same = {_called(right): right for right in reversed(rights) if right.names}
     direct: dict[str, Value] = {}
     held: dict[str, tuple[Value, Holds]] = {}
+    for right in rights:  # what a value was called in the source goes before what it is called
+        for name in right.aliases if right.names else ():
+            direct.setdefault(name, right)
     for right in rights:
         for name in right.names:
             direct.setdefault(name, right)
@@ -121,7 +145,9 @@ def match_interiors(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pai
     for left in lefts:
         for name, mine in [(n, None) for n in left.names] + [(item.name, item) for item in left.held]:
             pair = None
-            if name in direct:
+            if mine is None and _called(left) in same:
+                pair = Pair(left, same[_called(left)])
+            elif name in direct:
                 pair = Pair(left, direct[name], mine)
             elif name in held:
                 pair = Pair(left, held[name][0], mine, held[name][1])
@@ -129,6 +155,10 @@ def match_interiors(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pai
                 pairs.append(pair)
                 break
     return pairs
+
+
+def _called(value: Value) -> tuple[str, ...]:
+    return (value.name, *value.aliases)
 
 
 def _share_name(left: Value, right: Value) -> bool:
@@ -165,13 +195,19 @@ def _plausible(pair: Pair) -> bool:
 
 def _stands_for(left: Value, right: Value) -> bool:
     """Whether one value can mean what the quantized integers of the other mean."""
-    if not left.scale or left.dtype is None or right.dtype is None:
+    if left.dtype is None or right.dtype is None:
         return False
-    return right.dtype.kind == "f" or _is_shifted(left.dtype, right.dtype)
+    return bool(left.scale and right.dtype.kind == "f") or (left.quantized and _are_shifted(left.dtype, right.dtype))
 
 
-def _is_shifted(left: np.dtype[Any], right: np.dtype[Any]) -> bool:
-    return left == np.int8 and right == np.uint8
+def _are_shifted(*types: np.dtype[Any]) -> bool:
+    return set(types) == {np.dtype(np.int8), np.dtype(np.uint8)}
+
+
+def _shifted(array: Array) -> Array:
+    """int8 as uint8, 128 higher, or back."""
+    other = np.uint8 if array.dtype == np.int8 else np.int8
+    return (array.view(np.uint8) ^ np.uint8(128)).view(other)
 
 
 def _restored(array: Array, held: Holds) -> Array:

@@ -65,9 +65,21 @@ class Value:
         return () if any(item.name in own for item in self.held) else own
 
     @property
+    def source_names(self) -> tuple[str, ...]:
+        """What it declares that it was called in its source; its own name where it declares nothing."""
+        return (*self.aliases, *(item.name for item in self.held)) or (self.name,)
+
+    @property
     def all_names(self) -> tuple[str, ...]:
         """All names that it may be called by, whatever the layout."""
         return (self.name, *self.aliases, *(item.name for item in self.held))
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a model that is a part of its source declares: the source's names of its outputs."""
+
+    outputs: tuple[str, ...]
 
 
 class Runner(Protocol):
@@ -107,6 +119,14 @@ class Side(Protocol):
     @property
     def hybrid(self) -> bool:
         """Whether an operator quantizes its float operand at run time."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What happened that a reader of the report should know."""
+
+    @property
+    def part(self) -> Part | None:
+        """What it is a part of its source between, if it declares that."""
 
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """The model, ready to run.

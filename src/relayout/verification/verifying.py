@@ -12,9 +12,9 @@ import numpy as np
 from relayout.errors import LayoutError, RelayoutError
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of
 from relayout.verification.feeds import dynamic_shape, given_feeds, random_feed
-from relayout.verification.pairs import Pair, match_interface, match_interiors
+from relayout.verification.pairs import Pair, match_ends, match_interface, match_interiors
 from relayout.verification.report import Fed, Row, VerifyReport
-from relayout.verification.side import Array, Feeds, Side, Source, Value, opened
+from relayout.verification.side import Array, Feeds, Part, Side, Source, Value, opened
 from relayout.verification.spread import Spread
 
 AT_ONCE = 1 << 28
@@ -57,7 +57,7 @@ def verify(
     """
     with ExitStack() as stack:
         left, right = stack.enter_context(opened(a)), stack.enter_context(opened(b))
-        comparison = _Comparison(left, right, Tolerance(rtol, atol), tensors)
+        comparison = Comparison(left, right, Tolerance(rtol, atol), tensors)
         given = given_feeds(inputs, left.inputs)
         fed: tuple[Fed, ...] = ()
         for run in range(max(1, runs)):
@@ -74,12 +74,12 @@ def verify(
             rtol,
             atol,
             tuple(dict([left.runtime, right.runtime]).items()),
-            tuple(dict.fromkeys(comparison.notes)),
+            tuple(dict.fromkeys((*comparison.notes, *left.notes))),
         )
 
 
 @dataclass
-class _Comparison:
+class Comparison:
     """Both sides, their counterparts, their runners, and the rows so far."""
 
     left: Side
@@ -90,18 +90,25 @@ class _Comparison:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.inputs, _, extra = match_interface(self.left.inputs, self.right.inputs)
+        part = self.right.part
+        self.inputs, _, extra = match_interface(self.left.inputs, self.right.inputs, by_name_only=part is not None)
+        self.begun = match_ends((*self.left.interiors, *self.left.outputs), extra) if part is not None else []
+        extra = [value for value in extra if not any(value is pair.right for pair in self.begun)]
         if extra:
             listed = ", ".join(f"'{value.name}'" for value in extra)
             raise RelayoutError(f"the second model has inputs that the first has not: {listed}")
-        self.outputs, self.missing, more = match_interface(self.left.outputs, self.right.outputs)
-        if more:
-            self.notes.append("outputs that only the second model has: " + ", ".join(v.name for v in more))
+        self._match_outputs(part)
         everything = (*self.right.interiors, *self.right.outputs)
-        self.interiors = match_interiors(self.left.interiors, everything) if self.tensors else []
-        self.unmatched = len(self.left.interiors) - len(self.interiors)
-        self._spread = Spread(self.left, [pair.left.name for pair in self.interiors])
+        inner = {pair.left.name for pair in self.outputs}
+        lefts = [value for value in self.left.interiors if value.name not in inner]
+        self.interiors = match_interiors(lefts, everything) if self.tensors else []
+        self.unmatched = len(lefts) - len(self.interiors)
+        outputs = {value.name for value in self.left.outputs}
+        ends = (pair.left.name for pair in (*self.begun, *self.outputs) if pair.left.name not in outputs)
+        self._ends = list(dict.fromkeys(ends))
+        self._spread = Spread(self.left, [*self._ends, *(pair.left.name for pair in self.interiors)])
         self._plain = self.left.runner(), self.right.runner()
+        self._seen = self.left.runner(self._ends) if self._ends else self._plain[0]
         self._inner = self._plain
         if self.interiors:
             asked = [pair.left.name for pair in self.interiors], [pair.right.name for pair in self.interiors]
@@ -109,10 +116,31 @@ class _Comparison:
             added = [name for name in dict.fromkeys(asked[1]) if name not in shown]
             self._inner = self.left.runner(asked[0]), self.right.runner(added) if added else self._plain[1]
 
+    def _match_outputs(self, part: Part | None) -> None:
+        """Outputs with outputs; those of a part also with interior values, and what it left out is not missing."""
+        found = match_interface(self.left.outputs, self.right.outputs, by_name_only=part is not None)
+        self.outputs, self.missing, more = found
+        if part is not None:
+            self.outputs += match_ends(self.left.interiors, more)
+            more = [value for value in more if not any(value is pair.right for pair in self.outputs)]
+            left_out = [v for v in self.missing if not set(v.all_names) & set(part.outputs)]
+            self.missing = [value for value in self.missing if value not in left_out]
+            if left_out:
+                self.notes.append("outputs that the part leaves out: " + ", ".join(v.name for v in left_out))
+        if more:
+            self.notes.append("outputs that only the second model has: " + ", ".join(v.name for v in more))
+
     def run(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Fed, ...]:
         """One input through both models."""
         feeds, first = self._fed(given, rng, signed)
+        if self._ends:
+            # All of one run: what the part is fed, and what the source made of it.
+            first = {**first, **self._seen.run(feeds, [*self._ends, *first])}
         carried = {pair.right.name: pair.carried(feeds[pair.left.name]) for pair in self.inputs}
+        for pair in self.begun:
+            if pair.left.name not in first:
+                raise RelayoutError(f"{self.left.label} does not show '{pair.left.name}', which the part begins with")
+            carried[pair.right.name] = pair.carried(first[pair.left.name])
         second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
         for value in self.missing:
             self._add(_row(Pair(value, Value("", None, None)), True, first.get(value.name), Verdict.MISSING))
@@ -125,6 +153,13 @@ class _Comparison:
             Fed(v.name, str(feeds[v.name].dtype), feeds[v.name].shape, "given" if v.name in given else "random")
             for v in self.left.inputs
         )
+
+    def values(self, given: Feeds, seed: int, run: int) -> dict[str, Array]:
+        """The source's inputs, outputs and interior values in one run, by name."""
+        feeds, first = self._fed(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
+        ends = self._seen.run(feeds, self._ends) if self._ends else {}
+        inner = self._inner[0].run(feeds, [pair.left.name for pair in self.interiors]) if self.interiors else {}
+        return {**feeds, **first, **ends, **inner}
 
     def _fed(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
         """The source's inputs, and its outputs. Dynamic sizes that it cannot run are given up for its own."""

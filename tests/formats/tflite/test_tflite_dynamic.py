@@ -12,13 +12,14 @@ from tflite_dynamic import (
     branches,
     counted_boxes,
     data_dependent,
-    dilated,
     filled,
     flatten,
     heads,
+    image,
     left_over,
     pyramid,
     upward,
+    upward_to,
 )
 from tflite_running import Comparison, check_model, compare, interpreter, run_interpreter, session
 from tflite_writing import Net, options
@@ -110,9 +111,19 @@ def test_no_padding_comes_from_a_placeholder() -> None:
     assert all(a["auto_pad"].as_string() == "SAME_UPPER" and "pads" not in a for a in pads)
 
 
-def test_strides_and_dilations_of_unknown_dimensions_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="strides and dilations"):
-        read(dilated(2).bytes())
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("target", [(8, 20), (9, 21), (11, 24), (7, 19)])
+def test_a_target_of_its_own(padding: int, target: tuple[int, int]) -> None:
+    h, w = (-(-t // s) if padding == 0 else (t + s - k) // s for t, s, k in zip(target, (2, 3), (3, 4), strict=True))
+    check(compare(upward_to(padding).bytes(), resize={0: (2, h, w, 4), 1: (2, *target, 5)}), False)
+
+
+def test_a_block_that_is_computed_is_refused() -> None:
+    net = Net()
+    x, block, none = image(net), net.input((2,), "int32"), net.const([[0, 0], [0, 0]], "int32")
+    net.op("SPACE_TO_BATCH_ND", [x, block, none], [net.output((4, 1, 1, 3), signature=(-1, -1, -1, 3))])
+    with pytest.raises(UnsupportedError, match="a block size that is computed"):
+        read(net.bytes())
 
 
 def test_a_shape_that_nobody_reads_is_not_computed() -> None:

@@ -15,8 +15,9 @@ from tflite_running import check_model, compare, interpreter, run_interpreter, s
 from tflite_writing import Net, Scale, options
 
 import relayout
-from relayout.errors import RelayoutError
+from relayout.errors import RelayoutError, UnsupportedError
 from relayout.formats.tflite import read
+from relayout.formats.tflite.enums import ActivationFunctionType
 from relayout.formats.tflite.loading import load
 from relayout.formats.tflite.model import Model
 from relayout.formats.tflite.unsigned import unsigned
@@ -105,6 +106,51 @@ def test_operators_that_are_not_known_read_int8() -> None:
     compare(net.bytes())
 
 
+def test_kernels_that_take_no_notice_of_scales_read_int8() -> None:
+    net = Net()
+    x, y = net.input((2, 3), "int8", q=IN, name="x"), net.tensor((2, 3), "int8", q=MIDDLE, name="y")
+    net.op("TANH", [x], [y]).op("NEG", [y], [net.output((2, 3), "int8", q=OUT)], options("NegOptions"))
+    sums = options("BatchMatMulOptions", adjY=True)
+    net.op("BATCH_MATMUL", [y, y], [net.output((2, 2), "int32")], sums, version=3)
+    (graph,) = changed(net).subgraphs
+    neg, product = (o for o in graph.operators if o.name in ("NEG", "BATCH_MATMUL"))
+    assert {graph.tensors[i].type.name for i in (*neg.inputs, *neg.outputs, *product.inputs)} == {"INT8"}
+    compare(net.bytes())
+
+
+def test_where_some_bytes_are_no_quantized_int8_none_is_changed() -> None:
+    for other in ({"dtype": "uint8", "q": OUT}, {"dtype": "int8"}):
+        net = Net()
+        a, b = net.input((2, 3), "int8", q=IN), net.input((2, 3), **other)  # type: ignore[arg-type]
+        c = net.tensor((2, 3), "int8", q=IN)
+        net.op("TANH", [a], [c]).op("MAXIMUM", [c, b], [net.output((2, 3), "int8", q=IN)])
+        (graph,) = changed(net).subgraphs
+        maximum = next(o for o in graph.operators if o.name == "MAXIMUM")
+        assert maximum.inputs == (c, b)
+        assert graph.tensors[c].type.name == "INT8"
+
+
+@pytest.mark.parametrize(("data", "weights"), [("int8", "uint8"), ("uint8", "int8")])
+def test_what_is_refused_is_judged_by_the_types_in_the_file(data: str, weights: str) -> None:
+    net = Net()
+    x, y = net.input((2, 3), data, q=Scale(0.04, 3)), net.output((2, 2), data, q=Scale(0.1, 7))
+    kernel = net.const(np.arange(6).reshape(2, 3), weights, q=Scale(0.02, 0))
+    net.op("FULLY_CONNECTED", [x, kernel, -1], [y], options("FullyConnectedOptions"), version=4)
+    with pytest.raises(UnsupportedError, match=f"{data.upper()} data beside {weights.upper()} weights"):
+        read(net.bytes())
+
+
+def test_a_part_has_the_types_of_the_file() -> None:
+    content = residual().bytes()
+    part = read(content, inputs=["first"], outputs=["second"])
+    assert [v.dtype for v in (*part.graph.inputs, *part.graph.outputs)] == [ir.DataType.INT8] * 2
+    with_part = relayout.convert(part).model
+    x = np.random.default_rng(2).integers(-128, 128, (1, 8, 9, 4)).astype(np.int8)
+    whole = session(check_model(read(content, outputs=["first", "second"])))
+    first, second = whole.run(None, {"x": x})
+    np.testing.assert_array_equal(session(check_model(with_part)).run(None, {"first": first})[0], second)
+
+
 def test_constants_are_changed_where_they_are_data() -> None:
     net = Net()
     x, y = net.input((2, 3), "int8", q=IN), net.output((2, 3), "int8", q=OUT)
@@ -132,6 +178,33 @@ def test_what_does_not_compute_is_left_alone() -> None:
     for kind in ("float32", "uint8", "int16"):
         model = load(conv(kind).bytes())
         assert all(a is b for a, b in zip(model.subgraphs, unsigned(model).subgraphs, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
+@pytest.mark.parametrize("name", ["ADD", "MAX_POOL_2D", "CONV_2D"])
+def test_a_clamp_ends_at_the_same_integer_as_the_kernels(name: str, activation: str, kind: str) -> None:
+    """Far beyond the ends nothing is rounded: there the results are equal, not only close."""
+    net, base = Net(), 128 if kind == "uint8" else 0
+    far = Scale(0.11, base + 3)
+    x, number = net.input((1, 4, 4, 2), kind, q=far, name="x"), getattr(ActivationFunctionType, activation)
+    y = net.output((1, 4, 4, 2), kind, q=far, name="y")
+    fused = {"fusedActivationFunction": number}
+    if name == "ADD":
+        net.op("ADD", [x, x], [y], options("AddOptions", **fused), version=2)
+    elif name == "MAX_POOL_2D":
+        table = options("Pool2DOptions", filterHeight=1, filterWidth=1, strideH=1, strideW=1, **fused)
+        net.op("MAX_POOL_2D", [x], [y], table, version=2)
+    else:
+        zero, steps = (0, 2) if kind == "int8" else (128, 130)
+        kernel = net.const(np.full((2, 1, 1, 2), steps), kind, q=Scale(0.5, zero))
+        bias = net.const(np.zeros(2), "int32", q=Scale(0.055, 0))
+        net.op("CONV_2D", [x, kernel, bias], [y], options("Conv2DOptions", strideH=1, strideW=1, **fused), version=3)
+    low, high = (0, 255) if kind == "uint8" else (-128, 127)
+    fed = np.where(np.arange(32).reshape(1, 4, 4, 2) // 2 % 2, low, high).astype(kind)
+    (wanted,) = run_interpreter(interpreter(net.bytes()), [fed])
+    assert wanted.min() > low
+    np.testing.assert_array_equal(session(check_model(read(net.bytes()))).run(None, {"x": fed})[0], wanted)
 
 
 # Real operands, integer weights.

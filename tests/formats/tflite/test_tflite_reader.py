@@ -241,7 +241,7 @@ def test_unknown_operators_are_all_reported() -> None:
     assert caught.value.found == {
         "CUSTOM Mystery": (2, "subgraphs[0].operators[0]"),
         "SKIP_GRAM": (1, "subgraphs[0].operators[1]"),
-        "MUL (fused activation SIGN_BIT)": (1, "subgraphs[0].operators[4]"),
+        "MUL (fused activation SIGN_BIT, which the kernels ignore or refuse)": (1, "subgraphs[0].operators[4]"),
     }
 
 

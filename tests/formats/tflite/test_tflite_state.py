@@ -225,7 +225,6 @@ def test_recurrent_kinds_without_a_sound_kernel_are_refused() -> None:
 
     wrong = [
         (lstm(activation=0), "a cell without activation"),
-        (changed(lstm(hybrid=True), 2, "UINT8"), "without a sign"),
         (changed(next(rnns()), 0, "INT32"), "an operand of INT32"),
         (changed(bidirectional_lstm(), 0, "INT32"), "an operand of INT32"),
         (changed(quantized_lstm(), 19, "INT8"), "a cell state of 8 bits"),

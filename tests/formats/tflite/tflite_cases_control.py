@@ -108,9 +108,11 @@ def counting(net: Net, body: Body, kinds: list[tuple[tuple[int, ...], str]], rou
     return test, subgraph(net, kinds, step)
 
 
-def loop(net: Net, operands: list[int], results: list[int], both: tuple[int, int]) -> Net:
-    table = options("WhileOptions", condSubgraphIndex=both[0], bodySubgraphIndex=both[1])
-    return net.op("WHILE", operands, results, table)
+def loop(
+    net: Net, operands: list[int], results: list[int], both: tuple[int, int], name: str = "WHILE", kind: str = "While"
+) -> Net:
+    table = options(f"{kind}Options", condSubgraphIndex=both[0], bodySubgraphIndex=both[1])
+    return net.op(name, operands, results, table)
 
 
 @cases("WHILE")
@@ -135,6 +137,51 @@ def swaps() -> Iterator[Net]:
             both = counting(net, lambda n, t, order=order: [*(t[i] for i in order), n.const([7, 8, 9])], kinds, rounds)
             results = [net.output((), "int32"), *[net.output((3,)) for _ in kinds[1:]]]
             yield loop(net, operands, results, both)
+
+
+@cases("STABLEHLO_WHILE")
+def stablehlo_loops() -> Iterator[Net]:
+    """One that adds up, in floats and integers, and one whose states trade places."""
+    for dtype in ("float32", "int32"):
+        net = Net()
+        start, x, step = net.const(np.array(0), "int32"), net.input((2, 3), dtype), net.input((2, 3), dtype)
+        kinds = [((), "int32"), ((2, 3), dtype), ((2, 3), dtype)]
+        both = counting(net, lambda n, t, d=dtype: [binary(n, "ADD", t[1], t[2], (2, 3), d), t[2]], kinds, 4)
+        results = [net.output((), "int32"), net.output((2, 3), dtype), net.output((2, 3), dtype)]
+        net.expected = lambda x, step: (np.array(4), x + step + step + step + step, step)
+        yield loop(net, [start, x, step], results, both, "STABLEHLO_WHILE", "StablehloWhile")
+    net = Net()
+    operands = [net.const(np.array(0), "int32"), net.input((3,)), net.input((3,))]
+    kinds = [((), "int32"), *[((3,), "float32")] * 2]
+    both = counting(net, lambda n, t: [t[2], t[1]], kinds, 3)
+    results = [net.output((), "int32"), *[net.output((3,)) for _ in kinds[1:]]]
+    net.expected = lambda a, b: (np.array(3), b, a)
+    yield loop(net, operands, results, both, "STABLEHLO_WHILE", "StablehloWhile")
+
+
+@cases("STABLEHLO_CASE")
+def stablehlo_cases() -> Iterator[Net]:
+    """One, two and four branches, chosen at run time; an index outside means the last."""
+    for count, chosen in ((1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3), (4, -1), (4, 9)):
+        for dtype in ("float32", "int32") if count == 4 else ("float32",):
+            net, shape = Net(), (2, 3)
+            index = net.input((), "int32", chosen, chosen)
+            operands = [net.input(shape, dtype), net.input(shape, dtype)]
+            indices = []
+            for k in range(count):
+                indices.append(
+                    subgraph(
+                        net,
+                        [(shape, dtype)] * 2,
+                        lambda n, t, k=k, d=dtype: [
+                            binary(n, "ADD" if k % 2 else "MUL", t[0], constant(n, k + 2, d), (2, 3), d),
+                            t[k % 2],
+                        ],
+                    )
+                )
+            table = options("StablehloCaseOptions", branchSubgraphIndices=indices)
+            results = [net.output(shape, dtype), net.output(shape, dtype)]
+            yield net.op("STABLEHLO_CASE", [index, *operands], results, table)
 
 
 @cases("WHILE")

@@ -52,6 +52,32 @@ def fully_connected() -> Iterator[Net]:
     yield dense((3, 6), "int8", per_channel=True)
 
 
+@cases("FULLY_CONNECTED", "DEQUANTIZE", "EMBEDDING_LOOKUP")
+def two_bits() -> Iterator[Net]:
+    """Four weights in a byte, the lowest bits first; their number is none of four's multiples."""
+
+    def weights(net: Net, q: Scale, columns: int = 5) -> int:
+        values = np.append(rng().integers(-2, 2, 3 * columns), np.zeros(-3 * columns % 4, np.int64))
+        packed = sum((values[i::4] & 3) << 2 * i for i in range(4)).astype(np.uint8)
+        return net.tensor((3, columns), data=packed, type_name="INT2", q=q)
+
+    each = Scale([0.05, 0.1, 0.07])
+    net = Net()
+    net.slack = 4 / 255 * 5 * 2 * 0.1  # the runtime rounds the data to 8 bits
+    operands = [net.input((4, 5)), weights(net, each), -1]
+    yield net.op("FULLY_CONNECTED", operands, [net.output((4, 3))], options("FullyConnectedOptions"), version=14)
+    net = Net()
+    operands = [net.input((4, 5), "int8", q=I8), weights(net, each), -1]
+    table = options("FullyConnectedOptions")
+    yield net.op("FULLY_CONNECTED", operands, [net.output((4, 3), "int8", q=Scale(0.02, 3))], table, version=14)
+    net = Net()
+    net.op("DEQUANTIZE", [weights(net, Scale(0.05))], [net.output((3, 5))], version=9)
+    yield net.op("EXP", [net.input((2, 3))], [net.output((2, 3))])
+    net = Net()
+    operands = [net.input((4,), "int32", 0, 2), weights(net, Scale(0.05), 8)]  # whole bytes
+    yield net.op("EMBEDDING_LOOKUP", operands, [net.output((4, 8))], version=5)
+
+
 @cases("FULLY_CONNECTED")
 def four_bits() -> Iterator[Net]:
     """Weights of four bits, two in a byte, the low half first; an odd number of them."""

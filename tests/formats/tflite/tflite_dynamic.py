@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from tflite_cases import rng
 from tflite_writing import Net, Scale, options
 
@@ -155,6 +156,57 @@ def blocks() -> Net:
     return net.op("BATCH_TO_SPACE_ND", [b, block, none], [net.output((1, 2, 4, 2), signature=(-1, 2, 4, 2))])
 
 
+def open_blocks(computed: bool = False) -> Net:
+    """The same over an image of any size that the blocks divide; the margins as constants, or computed."""
+    net = Net()
+    x = image(net)
+    block = net.const([2, 3], "int32")
+    margins = [net.const(v, "int32") for v in ([[1, 1], [0, 3]], [[2, 0], [1, 2]])]
+    if computed:
+        zeros = net.const(np.zeros((2, 2)), "int32")
+        for i, margin in enumerate(margins):
+            margins[i] = net.tensor((2, 2), "int32")
+            net.op("ADD", [margin, zeros], [margins[i]], options("AddOptions"))
+    a, y = net.tensor((6, 1, 1, 3), signature=(-1, -1, -1, 3)), net.output((1, 1, 1, 3), signature=(-1, -1, -1, 3))
+    net.op("SPACE_TO_BATCH_ND", [x, block, margins[0]], [a])
+    return net.op("BATCH_TO_SPACE_ND", [a, block, margins[1]], [y])
+
+
+def parts(place: int) -> Net:
+    """An open axis in three, one of which takes what the others leave."""
+    net = Net()
+    x, sizes = net.input((1, 1, 3), signature=(-1, -1, 3)), [2, 1, 3]
+    sizes[place] = -1
+    ys = [net.output((1, 1, 3), signature=(-1, -1, 3)) for _ in sizes]
+    operands = [x, net.const(sizes, "int32"), net.const(1, "int32")]
+    return net.op("SPLIT_V", operands, ys, options("SplitVOptions", numSplits=3))
+
+
+def replaced() -> Net:
+    """The whole of an open tensor, overwritten: the only start from which it fits is the first."""
+    net = Net()
+    x, update = net.input((1, 5), signature=(-1, 5)), net.tensor((1, 5), signature=(-1, 5))
+    net.op("EXP", [x], [update])
+    operands = [x, update, net.const([2, 1], "int32")]
+    return net.op("DYNAMIC_UPDATE_SLICE", operands, [net.output((1, 5), signature=(-1, 5))])
+
+
+def diagonal() -> Net:
+    net = Net()
+    return net.op("MATRIX_DIAG", [net.input((2, 1), signature=(2, -1))], [net.output((2, 1, 1), signature=(2, -1, -1))])
+
+
+def upward_to(padding: int) -> Net:
+    """A transposed convolution to a size that is handed in by a shape of its own: more than there is, or less."""
+    net = Net()
+    x = image(net, 4)
+    target = net.input((1, 1, 1, 5), signature=(-1, -1, -1, 5), name="like")
+    shape = shape_of(net, target, 4)
+    y = net.output((1, 1, 1, 5), signature=(-1, -1, -1, 5))
+    table = options("TransposeConvOptions", strideH=2, strideW=3, padding=padding, fusedActivationFunction=1)
+    return net.op("TRANSPOSE_CONV", [shape, kernel(net, 5, 3, 4, 4), x, kernel(net, 5)], [y], table, version=4)
+
+
 def tokens() -> Net:
     """A dense layer over batch and length, both open."""
     net = Net()
@@ -211,6 +263,14 @@ MODELS: dict[str, tuple[Callable[[], Net], list[tuple[int, ...]]]] = {
     "pools, valid": (lambda: pools(1), [(*i, 3) for i in IMAGES]),
     "depthwise, int8": (depthwise_int8, [(*i, 3) for i in IMAGES]),
     "blocks": (blocks, [(2, 6, 8, 3), (3, 6, 8, 3)]),
+    "open blocks": (open_blocks, [(2, 4, 9, 3), (1, 8, 6, 3)]),
+    "open blocks, computed margins": (lambda: open_blocks(True), [(2, 4, 9, 3), (1, 8, 6, 3)]),
+    "dilated, strides": (lambda: dilated(2), [(*i, 3) for i in IMAGES]),
+    "parts, the first": (lambda: parts(0), [(2, 7, 3), (1, 9, 3)]),
+    "parts, the second": (lambda: parts(1), [(2, 7, 3), (1, 9, 3)]),
+    "parts, the last": (lambda: parts(2), [(2, 7, 3), (1, 9, 3)]),
+    "replaced": (replaced, [(3, 5), (4, 5)]),
+    "diagonal": (diagonal, [(2, 3), (2, 6)]),
     "tokens": (tokens, [(2, 5, 6), (3, 4, 6)]),
     "from the end": (from_the_end, [(1, 4, 5), (1, 9, 5)]),
     "filled": (filled, [(2, 3), (7, 3)]),

@@ -32,6 +32,8 @@ class Comparison:
     unequal: float
 
     def tolerance(self, quantized: bool) -> float:
+        if self.dtype == np.float16:
+            return 2**-9 * max(self.largest, 1.0) + self.spread  # two units in the last place
         if self.dtype.kind == "f":
             return 1e-5 * max(self.largest, 1.0) + self.spread
         return self.spread + (1 if quantized else 0)
@@ -154,8 +156,15 @@ def _compare(got: Any, wanted: Any, reference: Any) -> Comparison:
     assert got.dtype == wanted.dtype, (got.dtype, wanted.dtype)
     if not got.size:
         return Comparison(got.dtype, 0.0, 0.0, 0.0, 0.0)
-    a, b, c = (np.asarray(v, np.float64) for v in (got, wanted, reference))
+    with np.errstate(invalid="ignore"):  # bits that are no number
+        a, b, c = (np.asarray(v, np.float64) for v in (got, wanted, reference))
     spread = float(np.nanmax(np.abs(b - c))) if b.shape == c.shape else 0.0
     assert np.array_equal(np.isnan(a), np.isnan(b))
-    difference = np.where((a == b) | np.isnan(a), 0.0, np.abs(a - b))
-    return Comparison(got.dtype, float(difference.max()), spread, float(np.nanmax(np.abs(b))), float((a != b).mean()))
+    if got.dtype.kind in "iu":  # exact, also beyond 53 bits
+        high, low = (f(got, wanted).astype(np.uint64) for f in (np.maximum, np.minimum))
+        difference = (high - low).astype(np.float64)
+    else:
+        difference = np.where((a == b) | np.isnan(a), 0.0, np.abs(a - b))
+    return Comparison(
+        got.dtype, float(difference.max()), spread, float(np.nanmax(np.abs(b))), float((got != wanted).mean())
+    )

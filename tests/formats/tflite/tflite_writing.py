@@ -12,12 +12,15 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 TYPES = {
+    np.dtype("float64"): "FLOAT64",
     np.dtype("float32"): "FLOAT32",
     np.dtype("float16"): "FLOAT16",
     np.dtype("int64"): "INT64",
+    np.dtype("uint64"): "UINT64",
     np.dtype("int32"): "INT32",
     np.dtype("uint32"): "UINT32",
     np.dtype("int16"): "INT16",
+    np.dtype("uint16"): "UINT16",
     np.dtype("int8"): "INT8",
     np.dtype("uint8"): "UINT8",
     np.dtype("bool"): "BOOL",

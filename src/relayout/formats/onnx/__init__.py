@@ -2,8 +2,9 @@
 
 from relayout.formats.onnx.checking import check
 from relayout.formats.onnx.completing import complete, lift_constants
+from relayout.formats.onnx.cutting import cut
 from relayout.formats.onnx.parts import to_proto
 from relayout.formats.onnx.reading import EXTERNAL_DATA, read
 from relayout.formats.onnx.writing import copy, write
 
-__all__ = ["EXTERNAL_DATA", "check", "complete", "copy", "lift_constants", "read", "to_proto", "write"]
+__all__ = ["EXTERNAL_DATA", "check", "complete", "copy", "cut", "lift_constants", "read", "to_proto", "write"]

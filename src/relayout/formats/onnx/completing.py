@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,27 @@ from relayout.formats.onnx.checking import without_weights
 
 Array = NDArray[Any]
 
+_MOVING = "Cast Concat Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze"
+MOVING = frozenset(_MOVING.split())
+"""Operators whose results hold elements of their first operand (Concat: of all), by no more than where they stand."""
 _NAMES = """
-    Add And Cast Ceil Concat ConstantOfShape Div Equal Expand Floor Gather Greater Identity Less Max Min Mod Mul Neg
-    Not Or Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape ScatterND Slice Split Squeeze Sub Transpose Unsqueeze
-    Where
+    Add And Ceil ConstantOfShape Div Equal Expand Floor Greater Less Max Min Mod Mul Neg Not Or Range ReduceMax
+    ReduceMin ReduceProd ReduceSum ScatterND Split Sub Where
 """
-SHAPE_ARITHMETIC = frozenset(_NAMES.split())
-"""Operators that exporters compute shapes and axes with; others are not evaluated, constant or not."""
+SHAPE_ARITHMETIC = MOVING | frozenset(_NAMES.split())
+"""Operators that exporters compute shapes and axes with; others are not evaluated from constants alone."""
+_NAMES = """
+    Abs ArgMax ArgMin Clip Cos CumSum Exp EyeLike GatherElements GatherND GreaterOrEqual IsNaN LessOrEqual Log OneHot
+    Pad Pow Reciprocal ReduceMean Round ScatterElements Sign Sin Sqrt Tile Trilu Xor
+"""
+FROM_EXTENTS = SHAPE_ARITHMETIC | frozenset(_NAMES.split())
+"""Operators that are evaluated where extents, and not constants alone, are what they start from."""
+STARTS = frozenset(("ConstantOfShape", "Range", "Shape", "Size"))
+"""Where values begin that follow from extents: masks, positions. Weights are not folded here."""
 MOST_ELEMENTS = 64
-"""Of a value that is evaluated: shapes and axes are short."""
+"""Of a value that is evaluated from constants: shapes and axes are short."""
+MOST_BYTES = 1 << 18
+"""Of a value that follows from extents."""
 ROUNDS = 8
 """Each round knows the shapes that the values of the last one give."""
 
@@ -48,6 +60,7 @@ def complete(model: ir.Model) -> None:
     for value in (value for node in model.graph for value in node.outputs):
         if value.name in known:
             value.const_value = ir.Tensor(known[value.name])
+            value.shape = ir.Shape(known[value.name].shape)
 
 
 def lift_constants(model: ir.Model) -> None:
@@ -93,65 +106,120 @@ def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]
 
 def _evaluated(model: onnx.ModelProto, known: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
     """Values of the main graph that follow from what is known, and were not known before."""
-    graph = model.graph
-    shapes = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.input, *graph.output)}
-    values = dict(known)
-    inputs = {value.name for value in graph.input}
-    for tensor in graph.initializer:
-        if tensor.name not in values and tensor.name not in inputs and int(np.prod(tensor.dims)) <= MOST_ELEMENTS:
-            values[tensor.name] = numpy_helper.to_array(tensor)
-    for node in graph.node:
-        if node.output[0] in known or node.domain not in ("", "ai.onnx"):
-            continue
-        for name, array in zip(node.output, _run(model, node, values, shapes), strict=False):
-            values[name] = array
-            yield name, array
+    evaluation = _Evaluation(model, known)
+    for node in model.graph.node:
+        if node.output[0] not in known and node.domain in ("", "ai.onnx"):
+            yield from evaluation.run(node)
 
 
-def _run(
-    model: onnx.ModelProto,
-    node: onnx.NodeProto,
-    values: Mapping[str, Array],
-    shapes: Mapping[str, onnx.TypeProto.Tensor],
-) -> list[Array]:
-    """What a node gives, or nothing."""
-    if node.op_type in ("Shape", "Size"):
-        return _shape(node, shapes.get(node.input[0]))
-    if node.op_type not in SHAPE_ARITHMETIC or not all(name in values for name in node.input if name):
-        return []
-    given = {name: values[name] for name in node.input if name}
-    if any(array.dtype.kind not in "iubf" for array in given.values()):
-        return []
-    if node.op_type == "Div" and any((array < 0).any() for array in given.values()):
-        return []  # integers are truncated by the standard, and floored by its reference
-    if node.op_type in ("ConstantOfShape", "Expand") and int(np.prod(values[node.input[-1]])) > MOST_ELEMENTS:
-        return []
-    from onnx.reference import ReferenceEvaluator
+class _Evaluation:
+    """Values that are known in advance. An array of objects is known in part: None stands for a dynamic extent."""
 
-    inputs = [
-        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for n, a in given.items()
-    ]
-    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    graph = onnx.helper.make_graph([node], "one", inputs, outputs)
-    single = onnx.helper.make_model(graph, opset_imports=model.opset_import)
-    try:
-        results = [np.asarray(array) for array in ReferenceEvaluator(single).run(None, given)]
-    except Exception:  # the node is wrong, or the reference lacks it: it is simply not known in advance
-        return []
-    return results if all(array.size <= MOST_ELEMENTS for array in results) else []
+    def __init__(self, model: onnx.ModelProto, known: Mapping[str, Array]) -> None:
+        graph = model.graph
+        self.opsets = model.opset_import
+        self.shapes = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.input, *graph.output)}
+        self.values = dict(known)
+        self.extents = {name for name, array in known.items() if array.size > MOST_ELEMENTS}
+        self.weights: dict[str, onnx.TensorProto] = {}
+        inputs = {value.name for value in graph.input}
+        for tensor in graph.initializer:
+            if tensor.name in inputs or tensor.name in self.values:
+                continue
+            if int(np.prod(tensor.dims)) <= MOST_ELEMENTS:
+                self.values[tensor.name] = numpy_helper.to_array(tensor)
+            else:
+                self.weights[tensor.name] = tensor
+
+    def run(self, node: onnx.NodeProto) -> Iterator[tuple[str, Array]]:
+        """What a node gives, as far as it is known as a whole; what is known in part is kept."""
+        names = [name for name in node.input if name]
+        follows = node.op_type in STARTS or any(name in self.extents for name in names)
+        if not follows and not all(name in self.values for name in names):
+            return
+        for name, array in zip(node.output, self._results(node, names, follows), strict=False):
+            if array.size > MOST_ELEMENTS and not (follows and array.nbytes <= MOST_BYTES):
+                continue
+            self.values[name] = array
+            if follows:
+                self.extents.add(name)
+            if array.dtype != object:
+                yield name, array
+
+    def _results(self, node: onnx.NodeProto, names: Sequence[str], follows: bool) -> list[Array]:
+        if node.op_type in ("Shape", "Size"):
+            return _shape(node, self.shapes.get(names[0]))
+        if node.op_type not in (FROM_EXTENTS if follows else SHAPE_ARITHMETIC):
+            return []
+        given = {}
+        for name in names:
+            array = self.values.get(name)
+            if array is None and name in self.weights:
+                array = self.values[name] = numpy_helper.to_array(self.weights[name])
+            if array is None:
+                return []
+            given[name] = array
+        if any(array.dtype == object for array in given.values()):
+            return self._moved(node, given)
+        return self._computed(node, given)
+
+    def _moved(self, node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
+        """An operator that only moves elements, run on their numbers in a list of all."""
+        moved = set(node.input if node.op_type == "Concat" else node.input[:1])
+        to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), None)
+        if node.op_type not in MOVING or to not in (None, onnx.TensorProto.INT64, onnx.TensorProto.INT32):
+            return []
+        if any(array.dtype == object for name, array in given.items() if name not in moved):
+            return []
+        items: list[int | None] = []
+        numbered = dict(given)
+        for name in moved:
+            flat = given[name].ravel().tolist()
+            numbered[name] = np.arange(len(items), len(items) + len(flat)).reshape(given[name].shape)
+            items += flat
+        return [
+            _whole(np.array([items[i] for i in a.ravel()], object).reshape(a.shape), to)
+            for a in self._computed(node, numbered)
+        ]
+
+    def _computed(self, node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
+        if any(array.dtype.kind not in "iubf" for array in given.values()):
+            return []
+        if node.op_type == "Div" and any((array < 0).any() for array in given.values() if array.dtype.kind == "i"):
+            return []  # integers are truncated by the standard, and floored by its reference
+        if node.op_type in ("ConstantOfShape", "Expand") and np.prod(given[node.input[-1]], dtype=float) > MOST_BYTES:
+            return []
+        from onnx.reference import ReferenceEvaluator
+
+        inputs = [
+            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in given.items()
+        ]
+        outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        graph = onnx.helper.make_graph([node], "one", inputs, outputs)
+        single = onnx.helper.make_model(graph, opset_imports=self.opsets)
+        try:
+            with np.errstate(all="ignore"):
+                return [np.asarray(array) for array in ReferenceEvaluator(single).run(None, dict(given))]
+        except Exception:  # the node is wrong, or the reference lacks it: it is simply not known in advance
+            return []
 
 
 def _shape(node: onnx.NodeProto, tensor: onnx.TypeProto.Tensor | None) -> list[Array]:
     if tensor is None or not tensor.HasField("shape"):
         return []
     dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
+    if node.op_type == "Size":
+        return [] if None in dims else [np.asarray(np.prod(dims, dtype=np.int64))]  # type: ignore[arg-type]
     bounds = {attribute.name: attribute.i for attribute in node.attribute}
-    taken = dims[bounds.get("start", 0) : bounds.get("end", len(dims))]
-    if any(dim is None for dim in (dims if node.op_type == "Size" else taken)):
-        return []
-    result = np.prod(dims, dtype=np.int64) if node.op_type == "Size" else np.array(taken)  # type: ignore[arg-type]
-    return [np.asarray(result, np.int64)]
+    return [_whole(np.array(dims[bounds.get("start", 0) : bounds.get("end", len(dims))], object))]
+
+
+def _whole(array: Array, kind: int | None = None) -> Array:
+    """The array as integers where every element is known."""
+    if any(item is None for item in array.ravel()):
+        return array
+    return array.astype(np.int32 if kind == onnx.TensorProto.INT32 else np.int64)
 
 
 def _complete(graph: ir.Graph, inferred: onnx.GraphProto) -> None:

@@ -6,7 +6,7 @@
 each operator), `importer` (all of it in order).
 """
 
-from relayout.formats.tflite.importer import read
+from relayout.formats.tflite.importer import NOTES, read
 from relayout.formats.tflite.registry import coverage
 
-__all__ = ["coverage", "read"]
+__all__ = ["NOTES", "coverage", "read"]

@@ -32,7 +32,7 @@ def clamp(fused: int) -> tuple[float, float]:
     except (KeyError, ValueError):
         # The kernels ignore TANH and SIGN_BIT, or refuse them: nobody means what they would do.
         name = ActivationFunctionType(fused).name if fused in list(ActivationFunctionType) else str(fused)
-        raise Unsupported(f"fused activation {name}") from None
+        raise Unsupported(f"fused activation {name}, which the kernels ignore or refuse") from None
 
 
 def needed(fused: int, tensor: Tensor, quantization: Quantization | None) -> tuple[float, float]:
@@ -76,7 +76,7 @@ def apply(
     if (low, high) == (-math.inf, math.inf):
         return value
     if value.dtype in (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16):
-        raise Unsupported("an activation on integers without quantization parameters")
+        raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
     if (low, high) == (0.0, math.inf) and value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT32):
         return operation.emit("Relu", [value], dims(value))
     return clip(operation, value, low, high)

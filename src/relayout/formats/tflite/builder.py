@@ -72,6 +72,7 @@ class Builder:
         self.node_names = Names()
         self.nodes: list[ir.Node] = []
         self.initializers: list[ir.Value] = []
+        self._shared: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
 
     def value(self, name: str, dtype: ir.DataType, shape: Dims) -> ir.Value:
         """A value without a producer, under exactly this name."""
@@ -92,6 +93,13 @@ class Builder:
     def array(self, name: str, array: npt.NDArray[Any]) -> ir.Value:
         """A small constant from a numpy array."""
         return self.initializer(name, ir.Tensor(np.asarray(array)))
+
+    def shared(self, name: str, array: npt.NDArray[Any]) -> ir.Value:
+        """A constant that is written once, however often it is asked for."""
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._shared:
+            self._shared[key] = self.array(name, array)
+        return self._shared[key]
 
     @contextmanager
     def body(self) -> Iterator[list[ir.Node]]:

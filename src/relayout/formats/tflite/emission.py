@@ -11,6 +11,7 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Builder, Dim, Dims, dims, permuted
 from relayout.formats.tflite.flatbuffer import Table, empty_table
+from relayout.formats.tflite.kernels import IN_PLACE_OF
 from relayout.formats.tflite.model import MAX_NAME, Operator, Tensor
 from relayout.formats.tflite.registry import Entry, Unsupported
 from relayout.formats.tflite.schema import SCHEMA
@@ -82,14 +83,23 @@ class Emission:
         name: str = "",
         **attributes: Any,
     ) -> tuple[ir.Value, ...]:
-        """Append a node with one output for each shape."""
+        """Append a node with one output for each shape, between Casts where the runtime lacks the type."""
         if dtype is None:
             dtype = inputs[0].dtype if inputs and inputs[0] is not None else None
         if dtype is None:
             raise ValueError(f"{op_type} has no input to take its type from")
         name = name or self.hint(op_type.lower())
-        outputs = [(name, dtype, shape) for shape in shapes]
-        return self.builder.emit(op_type, inputs, outputs, source=self.source, **attributes)
+        others = IN_PLACE_OF.get(op_type, {})
+        # The condition of a Where is boolean whatever is chosen among.
+        skipped = 1 if op_type == "Where" else 0
+        found = {v.dtype: others[v.dtype] for v in inputs[skipped:] if v is not None and v.dtype in others}
+        given = [
+            self.cast(v, found[v.dtype]) if v is not None and v.dtype in found and i >= skipped else v
+            for i, v in enumerate(inputs)
+        ]
+        outputs = [(name, found.get(dtype, dtype), shape) for shape in shapes]
+        results = self.builder.emit(op_type, given, outputs, source=self.source, **attributes)
+        return tuple(self.cast(value, dtype) for value in results)
 
     def hint(self, suffix: str) -> str:
         """The name wanted for a value of this operator's own."""

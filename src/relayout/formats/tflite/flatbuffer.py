@@ -28,6 +28,8 @@ MAX_DEPTH = 32
 OVERLAP = 4
 """How often a file's bytes may be described: writers may share equal names and shapes, so once would be too strict."""
 
+DAMAGED = "the file is damaged or cut short"
+
 _SCALARS = {
     "bool": struct.Struct("<?"),
     "int8": struct.Struct("<b"),
@@ -85,16 +87,17 @@ def empty_table(schema: Schema, kind: str) -> Table:
     return Table(kind, 0, {row.name: _absent(row, schema) for row in schema.tables[kind]})
 
 
-def read_root(data: memoryview, schema: Schema, kind: str, identifier: bytes) -> Table:
-    """Decode the root table of a file.
+def read_root(data: memoryview, schema: Schema, kind: str, identifier: bytes, base: int = 0) -> Table:
+    """Decode the root table of a file, or of a flatbuffer inside one.
 
     Args:
         data: the whole file.
         schema: the rows.
         kind: the root table's name.
         identifier: the four bytes at position 4 by which a file shows what it is.
+        base: where in the file `data` begins, for messages.
     """
-    return _Reader(data, schema).root(kind, identifier)
+    return _Reader(data, schema, base).root(kind, identifier)
 
 
 def _absent(row: Row, schema: Schema) -> Any:
@@ -113,20 +116,20 @@ def _dtype(scalar: str) -> np.dtype[Any]:
 
 
 class _Reader:
-    def __init__(self, data: memoryview, schema: Schema) -> None:
-        self.data, self.schema, self.size = data, schema, len(data)
+    def __init__(self, data: memoryview, schema: Schema, base: int = 0) -> None:
+        self.data, self.schema, self.size, self.base = data, schema, len(data), base
         self.budget = OVERLAP * self.size
         self.done: dict[tuple[str, int], tuple[Any, int]] = {}
 
     def root(self, kind: str, identifier: bytes) -> Table:
         if self.size < 8:
-            raise ReadError(f"the file has {self.size} bytes, too few for a model", where="byte 0")
+            raise ReadError(f"the file has {self.size} bytes, too few for a model", where=f"byte {self.base}")
         found = bytes(self.data[4:8])
         if found != identifier:
             raise ReadError(
                 f"the file is no {identifier.decode()} flatbuffer (its identifier is {found!r})",
-                where="byte 4",
-                hint="give a .tflite model",
+                where=f"byte {self.base + 4}",
+                hint="give a .tflite model" if not self.base else "",
             )
         return self.table(kind, self.indirect(0, "the root"), "", 0)
 
@@ -137,7 +140,7 @@ class _Reader:
             raise self.error(f"points {length} bytes past the end of the file ({self.size} bytes)", path, position)
 
     def error(self, what: str, path: str, byte: int) -> ReadError:
-        return ReadError(f"{path or 'the model'} {what}", where=f"byte {byte}", hint="the file is damaged or cut short")
+        return ReadError(f"{path or 'the model'} {what}", where=f"byte {self.base + byte}", hint=DAMAGED)
 
     def spend(self, amount: int, path: str, byte: int) -> None:
         self.budget -= amount
@@ -251,8 +254,13 @@ class _Reader:
         before = self.budget
         self.spend(4 + 4 * length, path, position)
         items = tuple(
-            self.table(element, self.indirect(start + 4 * i, f"{path}[{i}]"), f"{path}[{i}]", depth + 1)
+            self.element(element, self.indirect(start + 4 * i, f"{path}[{i}]"), f"{path}[{i}]", depth)
             for i in range(length)
         )
         self.keep(f"[{element}]", position, items, before)
         return items
+
+    def element(self, kind: str, position: int, path: str, depth: int) -> Any:
+        if kind == "string":
+            return self.string(position, path)
+        return self.table(kind, position, path, depth + 1)

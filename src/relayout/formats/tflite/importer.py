@@ -6,22 +6,28 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
 
-from relayout.errors import ReadError, RelayoutError, UnsupportedError
+from relayout.errors import ReadError, RelayoutError, UnsupportedError, nearest
 from relayout.formats.tflite.builder import Builder
 from relayout.formats.tflite.contents import without_unread
+from relayout.formats.tflite.cutting import cut
 from relayout.formats.tflite.loading import load, opened, release
+from relayout.formats.tflite.metadata import Metadata, metadata
 from relayout.formats.tflite.model import Model, Signature, Subgraph
 from relayout.formats.tflite.operators.custom import CARRIED
 from relayout.formats.tflite.program import Choices, Program, State
 from relayout.formats.tflite.registry import Entry, Unsupported, entries
 from relayout.formats.tflite.tensors import Quant, sufficient_opset
 from relayout.formats.tflite.unsigned import unsigned
+
+NOTES = "relayout.notes"
+"""Set in `ir.Model.meta`: what of the file was left out, in sentences."""
 
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
 """Opsets that can be written -> the IR version that came with them."""
@@ -35,6 +41,8 @@ def read(
     signature: str | None = None,
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> ir.Model:
     """Read a TFLite model as an ONNX model that computes the same.
 
@@ -56,10 +64,13 @@ def read(
             more output, `NAME_next`. Feed first what the input's metadata `relayout.initial` says (JSON: one number,
             or all), and zeros where it says nothing.
         custom_ops: custom operators to carry over as they are: their name in the file -> the domain to put them in.
+        inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
+        outputs: read only what these tensors are computed from; what lies outside is not translated at all.
 
     Raises:
         ReadError: the file is no TFLite model, or is damaged.
         UnsupportedError: operators without a translation: all of them, counted.
+        NamesError: `inputs` or `outputs` name what cannot be an end of a part.
     """
     if opset is not None and opset not in IR_VERSIONS:
         raise RelayoutError(f"opset {opset} cannot be written; choose {min(IR_VERSIONS)} to {max(IR_VERSIONS)}")
@@ -70,13 +81,19 @@ def read(
     if quant not in ("qdq", "float"):
         raise RelayoutError(f"there is no quant {quant!r}; choose 'qdq' or 'float'")
     opset = sufficient_opset(model, quant=quant) if opset is None else opset
-    if quant == "qdq":
-        model = unsigned(model)
     chosen = _signature(model, signature)
-    subgraph = model.subgraphs[chosen.subgraph if chosen else 0]
+    index = chosen.subgraph if chosen else 0
+    whole, found = model.subgraphs[index], metadata(model, index, data)
+    if inputs or outputs:
+        part = cut(model, index, chosen, inputs, outputs)
+        model = replace(model, subgraphs=(*model.subgraphs[:index], part, *model.subgraphs[index + 1 :]))
+    if quant == "qdq":
+        model = unsigned(model)  # after the cut: the interface, wherever it is, keeps its types
+    subgraph = model.subgraphs[index]
     stem = "main" if isinstance(source, bytes) else Path(source).stem
     program = Program(model, Builder(opset), Choices(quant, state, custom_ops or {}), _entry)
     result = _Import(program, subgraph, chosen).run(subgraph.name or stem)
+    _describe(result, found, whole)
     result.meta["relayout.release"] = partial(release, data)
     return result
 
@@ -88,7 +105,20 @@ def _signature(model: Model, key: str | None) -> Signature | None:
         if signature.key == key:
             return signature
     there = ", ".join(signature.key for signature in model.signatures[:40]) or "none"
-    raise ReadError(f"there is no signature {key!r}", where="signature_defs", hint=f"the file has: {there}")
+    near = nearest(key, (signature.key for signature in model.signatures))
+    raise ReadError(f"there is no signature {key!r}{near}", where="signature_defs", hint=f"the file has: {there}")
+
+
+def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
+    """What the file says of itself, into the model."""
+    result.doc_string = found.description or None
+    result.metadata_props.update(found.properties)
+    result.meta[NOTES] = tuple(found.notes)
+    own = {subgraph.tensors[i].name: text for i, text in found.texts.items()}
+    for value in (*result.graph.inputs, *result.graph.outputs):
+        text = own.get(value.metadata_props.get("relayout.tensor", value.name or ""))
+        if text:
+            value.doc_string = text
 
 
 def _entry(name: str) -> Entry | None:
@@ -123,7 +153,6 @@ class _Import:
             graph,
             ir_version=IR_VERSIONS[self.builder.opset],
             producer_name="relayout",
-            doc_string=self.program.model.description or None,
             metadata_props={"relayout.source_format": "tflite"},
         )
 

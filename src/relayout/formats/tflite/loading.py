@@ -85,7 +85,11 @@ class _Checker:
         signatures = tuple(
             self.signature(table, subgraphs, f"signature_defs[{i}]") for i, table in enumerate(self.root.signature_defs)
         )
-        return Model(self.root.description, subgraphs, signatures)
+        metadata = tuple(
+            (table.name, self.buffers[table.buffer] if table.buffer < len(self.buffers) else None)
+            for table in self.root.metadata
+        )
+        return Model(self.root.description, subgraphs, signatures, metadata)
 
     def buffer(self, table: Table, place: str) -> npt.NDArray[np.uint8]:
         # Offsets 0 and 1 are what writers leave when the data lies in the table itself.

@@ -6,7 +6,7 @@ Two views of an operand: `stored` is what lies in memory (integers if the tensor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,14 +30,6 @@ BYTES_ONLY = (TensorType.INT8, TensorType.UINT8)
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 """Of what a quantized constant may be, those that ONNX Runtime casts to float when it loads a model."""
-
-WIDER = {
-    ir.DataType.INT16: ir.DataType.INT32,
-    ir.DataType.UINT16: ir.DataType.INT32,
-    ir.DataType.UINT32: ir.DataType.INT64,
-}
-"""Plain integers of which ONNX Runtime's Pad, MaxPool and Where know nothing -> integers that hold them."""
-
 
 NARROW = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
 """Plain integers that are computed with as wider ones."""
@@ -65,7 +57,7 @@ class Operation(Emission):
     def constant(self, i: int) -> npt.NDArray[Any]:
         """The elements of operand i as stored, which must be in the file."""
         if not self.is_constant(i):
-            raise Unsupported(f"operand {i} is computed, not constant")
+            raise Unsupported(f"operand {i} is computed, and ONNX has to know it")
         value = self.stored(i).const_value if self.tensors.has_value(self.input(i)) else None
         # In a subgraph a constant may have been handed in from outside.
         return array(self.input(i)) if value is None or self.input(i).data is not None else value.numpy()
@@ -114,7 +106,7 @@ class Operation(Emission):
         quantization = self.tensors.quantization(tensor)
         if quantization is None:
             if tensor.type in MOVABLE and tensor.quantization is None:
-                raise Unsupported(f"arithmetic on {tensor.type.name} without quantization parameters")
+                raise Unsupported(f"arithmetic on {tensor.type.name} without a scale, for which the kernel takes 0")
             return value
         if quantization.per_channel and axis is None:
             axis = quantization.axis
@@ -166,6 +158,14 @@ class Operation(Emission):
             return self.cast(value, ir.DataType.INT32)
         return self.real(i)
 
+    def whole(self, i: int) -> ir.Value:
+        """Operand i as the integers that it is stored as, of a width that ONNX computes with; floats as they are.
+
+        For kernels that take no notice of scales. `result_whole` takes the result.
+        """
+        value = self.raw(i)
+        return self.cast(value, ir.DataType.INT32) if value.dtype in NARROW else value
+
     def bias(self, i: int, weights: int | None = None) -> ir.Value | None:
         """An optional bias: float as it is, int32 through DequantizeLinear, int64 as float (ONNX has no other way).
 
@@ -216,25 +216,26 @@ class Operation(Emission):
         types: Sequence[TensorType] = MOVABLE,
         fused: int = 0,
         results: int = 1,
-        narrow: Mapping[ir.DataType, ir.DataType] | None = None,
         requantized: bool = False,
     ) -> tuple[list[ir.Value], Callable[..., None]]:
         """Operands of an operator that only moves elements, and the function that takes its results.
 
         The kernels move integers, whatever the parameters of operand and result say. So does this; where ONNX Runtime
-        has no kernel for them, real numbers are moved, if an integer means the same on both sides.
+        has no kernel for them, real numbers are moved if an integer means the same on both sides, else wider integers.
 
         Args:
             operands: which operands are moved.
             types: the quantized types that ONNX Runtime's kernel takes.
             fused: the activation fused into the operator.
             results: how many results there are.
-            narrow: plain types that ONNX Runtime's kernel does not take -> wider ones that hold them.
             requantized: whether the kernel does convert between parameters that differ.
         """
         tensors = [*(self.output(k) for k in range(results)), *map(self.input, operands)]
         meanings = [t.quantization if t.type in QUANTIZED_TYPES else None for t in tensors]
         first, plain = meanings[0], not any(meanings)
+        kinds = {t.type for t in tensors}
+        if not plain and len(kinds) > 1:
+            raise Unsupported(f"{' and '.join(sorted(kind.name for kind in kinds))} together, where elements are moved")
         alike = plain or (first is not None and all(first.equals(m) for m in meanings))
         per_channel = any(m is not None and m.per_channel for m in meanings)
 
@@ -247,22 +248,18 @@ class Operation(Emission):
             self.result_stored(value, k)
 
         if plain:
-            wider = WIDER if narrow is None and types is BYTES_ONLY else narrow or {}
-            values = [self.stored(i) for i in operands]
-            return [self.cast(v, wider.get(v.dtype, v.dtype)) if v.dtype else v for v in values], finish
+            return [self.stored(i) for i in operands], finish
         if requantized and not alike:
             return [self.real(i) for i in operands], finish
         if self.tensors.dequantize:
             values = [self.stored(i) for i in operands]
             if alike or per_channel:
                 return values, finish
-            if any(m is None or not m.equals(meanings[-1]) for m in meanings[results:]):
-                raise Unsupported("operands that are quantized differently")
+            if results == 1:
+                return [self.reread(v, m, first) for v, m in zip(values, meanings[1:], strict=True)], finish
             return values, lambda value, k=0: finish(self.reread(value, meanings[-1], meanings[k]), k)
-        if self.output().type in types:
+        if self.output().type in types or not alike:
             return [self.stored(i) for i in operands], finish_stored
-        if not alike:
-            raise Unsupported("operands and result that are quantized differently")
         return [self.real(i) for i in operands], finish
 
     # Results.
@@ -289,10 +286,30 @@ class Operation(Emission):
         value = self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype, axis=axis)
         return activation.apply_stored(self, value, fused, tensor, quantization) if on_integers else value
 
+    def result_whole(self, value: ir.Value, i: int = 0) -> None:
+        """Hand over result i as integers of any width: of those that do not fit, the lowest bits."""
+        self.result_stored(self.cast(value, self.tensors.plain_dtype(self.output(i))), i)
+
+    def result_alike(self, value: ir.Value, operand: int, *, perm: Sequence[int] | None = None, fused: int = 0) -> None:
+        """Hand over real numbers as the integers that they are in an operand's terms, whatever the result's are."""
+        before, after = self.tensors.quantization(self.input(operand)), self.output().quantization
+        if self.alike(operand):
+            self.result(value, perm=perm, fused=fused)
+            return
+        if before is None or after is None:  # a float graph
+            self.result(self.reread(value, self.input(operand).quantization, after), perm=perm, fused=fused)
+            return
+        scale, zero_point = self.tensors.parameters(self.input(operand))
+        value = self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype)
+        value = activation.apply_stored(self, value, fused, self.output(), after)
+        self.result_stored(value if perm is None else self.transpose(value, perm))
+
     def result_stored(self, value: ir.Value, i: int = 0) -> None:
         """Hand over result i as it lies in memory."""
         tensor = self.output(i)
         dtype = self.tensors.dtype(tensor)
+        if tensor.type == TensorType.INT2:
+            raise Unsupported("a result of INT2, whose range no type of ONNX has before opset 25")
         if dtype == ir.DataType.FLOAT and tensor.type in QUANTIZED_TYPES and value.dtype != dtype:
             # A float graph, and an operator that yields integers: a Cast, for one.
             scale, zero_point = self.tensors.parameters(tensor)

@@ -17,7 +17,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Builder
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Model, Operator, Subgraph
-from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.registry import Entry, Unsupported
 from relayout.formats.tflite.tensors import Quant, Tensors
 from relayout.formats.tflite.variables import Handle, Variables
@@ -69,7 +69,7 @@ class Program:
 
     @cached_property
     def multiplies_alone(self) -> bool:
-        """Whether no operators but matrix products have real operands and int8 weights."""
+        """Whether no operators but matrix products have real operands and weights of 8 bits."""
         return not any(
             _is_hybrid(operator, subgraph)
             for subgraph in self.model.subgraphs
@@ -157,7 +157,7 @@ class Program:
 
 def _is_hybrid(operator: Operator, subgraph: Subgraph) -> bool:
     operands = [subgraph.tensors[i] for i in operator.inputs if i >= 0]
-    weights = any(t.type == TensorType.INT8 and t.data is not None for t in operands)
+    weights = any(t.type in BYTES_ONLY and t.data is not None for t in operands)
     return weights and any(t.type == TensorType.FLOAT32 and t.data is None for t in operands)
 
 

@@ -254,19 +254,20 @@ ReduceWindowOptions StableHLOCompositeOptions StablehloShiftLeftOptions Stablehl
 """Options of the operators that came after the first union was full."""
 
 
-def _rows(text: str) -> tuple[Row, ...]:
-    rows = []
+def rows(text: str) -> tuple[Row, ...]:
+    """The rows of a table from the words that describe it."""
+    found = []
     for slot, word in enumerate(text.split()):
         if word == "_":
             continue
         name, _, kind = word.partition(":")
         kind, _, default = kind.partition("=")
-        rows.append(Row(slot, name, kind, default == "True" if kind == "bool" else int(default or 0)))
-    return tuple(rows)
+        found.append(Row(slot, name, kind, default == "True" if kind == "bool" else int(default or 0)))
+    return tuple(found)
 
 
 SCHEMA = Schema(
-    tables={name: _rows(text) for name, text in (_MODEL | _OPTIONS | dict.fromkeys(_EMPTY.split(), "")).items()},
+    tables={name: rows(text) for name, text in (_MODEL | _OPTIONS | dict.fromkeys(_EMPTY.split(), "")).items()},
     unions={
         "BuiltinOptions": tuple(_OPTIONS_UNION.split()),
         "BuiltinOptions2": tuple(_OPTIONS_2_UNION.split()),

@@ -36,18 +36,20 @@ DTYPES = {
     TensorType.INT8: ir.DataType.INT8,
     TensorType.UINT8: ir.DataType.UINT8,
     TensorType.INT4: ir.DataType.INT4,
+    TensorType.INT2: ir.DataType.INT4,
     TensorType.UINT4: ir.DataType.UINT4,
     TensorType.BOOL: ir.DataType.BOOL,
 }
-"""The element types that ONNX Runtime can store."""
+"""The element types that ONNX Runtime can store, and what it stores them as: numbers of 2 bits as those of 4."""
 
-QUANTIZED_TYPES = (TensorType.INT8, TensorType.UINT8, TensorType.INT16, TensorType.INT4, TensorType.UINT4)
+_FEW_BITS = (TensorType.INT4, TensorType.UINT4, TensorType.INT2)
+QUANTIZED_TYPES = (TensorType.INT8, TensorType.UINT8, TensorType.INT16, *_FEW_BITS)
 """Element types whose scale, if there is one, is part of their meaning. Wider integers with a scale are biases."""
 
 _AXES = {4: {1: "height", 2: "width", 3: "channels"}, 5: {1: "depth", 2: "height", 3: "width", 4: "channels"}}
 """Rank of an input -> what its axes are called where their extents are open."""
 
-_FIRST_OPSET = {TensorType.INT16: 21, TensorType.INT4: 21, TensorType.UINT4: 21}
+_FIRST_OPSET = dict.fromkeys((TensorType.INT16, *_FEW_BITS), 21)
 """From which opset on QuantizeLinear and DequantizeLinear take a type."""
 
 DEFAULT_OPSET = 20
@@ -57,13 +59,12 @@ DEFAULT_OPSET = 20
 def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
     """The lowest of the opsets 20 and 21 that can hold a model's tensors."""
     tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
-    four = (TensorType.INT4, TensorType.UINT4)
     return max(
         DEFAULT_OPSET,
         *(
             _FIRST_OPSET.get(tensor.type, 0)
             for tensor in tensors
-            if (quant == "qdq" if tensor.quantization is not None else tensor.type in four)
+            if (quant == "qdq" if tensor.quantization is not None else tensor.type in _FEW_BITS)
         ),
         0,
     )
@@ -81,6 +82,10 @@ def array(tensor: Tensor) -> npt.NDArray[Any]:
         dtype = ml_dtypes.int4 if tensor.type == TensorType.INT4 else ml_dtypes.uint4
         halves = np.stack([tensor.data & 15, tensor.data >> 4], axis=-1).reshape(-1)
         return halves[: int(np.prod(tensor.shape))].astype(np.int8).astype(dtype).reshape(tensor.shape)
+    if tensor.type == TensorType.INT2:
+        quarters = np.stack([tensor.data >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1).reshape(-1)
+        signed = (quarters[: int(np.prod(tensor.shape))] ^ 2).astype(np.int8) - 2
+        return signed.astype(ml_dtypes.int4).reshape(tensor.shape)
     dtype = np.dtype(DTYPES[tensor.type].numpy()).newbyteorder("<")
     return tensor.data.view(dtype).reshape(tensor.shape)
 
@@ -252,6 +257,8 @@ class Tensors:
             content = ir.StringTensor([text.encode() for text in texts(tensor)], shape=shape)
         elif dtype != DTYPES.get(tensor.type) and quantization is not None:
             content = ir.LazyTensor(lambda: ir.Tensor(dequantized(tensor, quantization)), dtype, shape)
+        elif tensor.type == TensorType.INT2:
+            content = ir.LazyTensor(lambda: ir.Tensor(array(tensor), dtype=dtype), dtype, shape)
         elif tensor.sparsity is not None:
             array(tensor)  # now, so that damage shows before anything is written
             content = ir.LazyTensor(lambda: ir.Tensor(array(tensor), dtype=dtype), dtype, shape)

@@ -20,14 +20,15 @@ from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Model, Operator, Subgraph, Tensor
 
 SHIFT = 128
+BYTES = (TensorType.INT8, TensorType.UINT8)
 
 COMPUTING = (
     "ABS ADD ADD_N AVERAGE_POOL_2D BATCH_MATMUL CONV_2D CONV_3D CONV_3D_TRANSPOSE COS CUMSUM DEPTHWISE_CONV_2D DIV ELU "
-    "EXP FULLY_CONNECTED GELU HARD_SWISH L2_NORMALIZATION LEAKY_RELU LOG LOGISTIC LOG_SOFTMAX MEAN MUL NEG PRELU "
+    "EXP FULLY_CONNECTED GELU HARD_SWISH L2_NORMALIZATION LEAKY_RELU LOG LOGISTIC LOG_SOFTMAX MEAN MUL PRELU "
     "REDUCE_PROD RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 RESIZE_BILINEAR RSQRT SIN SOFTMAX SQRT SQUARE SQUARED_DIFFERENCE "
     "SUB SUM TANH TRANSPOSE_CONV"
 )
-"""Operators that compute with what integers mean."""
+"""Operators that compute with what integers mean, and yield integers that mean the result."""
 
 MOVING = (
     "ARG_MAX ARG_MIN BATCH_TO_SPACE_ND BROADCAST_TO CONCATENATION DEPTH_TO_SPACE EXPAND_DIMS GATHER GATHER_ND MAXIMUM "
@@ -71,7 +72,7 @@ def shifted(tensor: Tensor) -> Tensor:
         raise ValueError(f"{tensor.name} is not quantized")
     quantization = replace(tensor.quantization, zero_point=tensor.quantization.zero_point + SHIFT)
     data = None if tensor.data is None else tensor.data ^ np.uint8(SHIFT)
-    return replace(tensor, type=TensorType.UINT8, quantization=quantization, data=data)
+    return replace(tensor, type=TensorType.UINT8, quantization=quantization, data=data, shifted=True)
 
 
 @dataclass
@@ -110,16 +111,20 @@ class _Shifting:
         return {i for slot, i in slots if i >= 0 and (slot not in weights or self.tensors[i].data is None)}
 
     def _changed(self, operator: Operator) -> set[int]:
-        """The tensors that an operator would have unsigned; none where all of its operands are constants.
+        """The tensors that an operator would have unsigned; none where some of its bytes cannot be.
 
-        (So a table of constants, of which a few are picked, is not copied.)
+        Nor where all of its operands are constants: a table, of which a few are picked, is not copied. Nor where it
+        computes and yields something else than bytes: sums of products, for one, are those of the integers themselves.
         """
         if operator.name not in KNOWN:
             return set()
-        data = self._data(operator)
+        data, results = self._data(operator), {i for i in operator.outputs if i >= 0}
         if all(self.tensors[i].data is not None for i in data):
             return set()
-        return {i for i in data | set(operator.outputs) if _is_signed(self.tensors[i])}
+        narrow = {i for i in data | results if self.tensors[i].type in BYTES}
+        if operator.name in COMPUTING.split() and not results <= narrow:
+            return set()
+        return narrow if all(_is_signed(self.tensors[i]) for i in narrow) else set()
 
     def _kept(self, operator: Operator) -> set[int]:
         """The tensors that an operator would have as they are, unless it can do with both."""

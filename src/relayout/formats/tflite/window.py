@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from relayout.formats.tflite.builder import Dim
 from relayout.formats.tflite.extents import MAX_EXPRESSION, shifted, shrunk
-from relayout.formats.tflite.registry import Unsupported
 
 TO_FIRST = (0, 3, 1, 2)
 """`n h w c -> n c h w`; the same permutation takes a kernel from `o h w i` to `o i h w`."""
@@ -42,9 +41,12 @@ def auto_pad(extents: Sequence[Dim], strides: Sequence[int], dilations: Sequence
     """
     if not same or all(isinstance(e, int) or s == 1 for e, s in zip(extents, strides, strict=True)):
         return None
-    if any(d > 1 for d in dilations):
-        raise Unsupported("SAME padding of unknown dimensions with strides and dilations")  # ONNX Runtime's limit
     return "SAME_UPPER"
+
+
+def left_to_the_runtime(extents: Sequence[Dim], strides: Sequence[int], dilations: Sequence[int]) -> bool:
+    """Whether `auto_pad` may stand for SAME: ONNX Runtime knows it without dilations only."""
+    return auto_pad(extents, strides, dilations, True) is None or all(d == 1 for d in dilations)
 
 
 def pads(

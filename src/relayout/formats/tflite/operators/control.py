@@ -16,6 +16,9 @@ from relayout.formats.tflite.program import Given
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.variables import Handle
 
+MAX_BRANCHES = 64
+"""Of one operator; each is an If inside the last."""
+
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
 
@@ -71,17 +74,46 @@ def if_(op: Operation) -> None:
     if op.stored(0).dtype != _BOOL:
         raise ReadError(f"the condition is {op.stored(0).dtype}", where=op.place)
     indices = (op.options.then_subgraph_index, op.options.else_subgraph_index)
-    branches(op, scalar(op, op.stored(0)), operands(op, 1), indices)
+    branches(op, [scalar(op, op.stored(0))], operands(op, 1), indices)
 
 
-def branches(op: Operation, condition: ir.Value, given: Sequence[Given], indices: Sequence[int]) -> None:
-    """An If of two subgraphs. What either assigns to a variable becomes a result of both."""
+@operator("STABLEHLO_CASE", options="StablehloCaseOptions")
+def case(op: Operation) -> None:
+    """An If inside the other branch of the one before; an index that names no branch means the last."""
+    index, indices = op.stored(0), [int(i) for i in op.options.branch_subgraph_indices[:MAX_BRANCHES]]
+    if index.dtype != ir.DataType.INT32 or not indices:
+        raise ReadError(f"{len(indices)} branches, chosen by {index.dtype}", where=op.place)
+    if len(op.options.branch_subgraph_indices) > MAX_BRANCHES:
+        raise Unsupported(f"more than {MAX_BRANCHES} branches")
+    place = scalar(op, index)
+    conditions = [op.emit("Equal", [place, op.number(k, place)], (), _BOOL) for k in range(len(indices) - 1)]
+    branches(op, conditions, operands(op, 1), indices)
+
+
+def branches(op: Operation, conditions: Sequence[ir.Value], given: Sequence[Given], indices: Sequence[int]) -> None:
+    """An If of two subgraphs, or of several, one inside the other.
+
+    Args:
+        op: the operator.
+        conditions: for every subgraph but the last, whether it is taken if none before it is.
+        given: their operands.
+        indices: the subgraphs.
+    """
+    hand_over(op, _chosen(op, conditions, given, indices))
+
+
+def _chosen(
+    op: Operation, conditions: Sequence[ir.Value], given: Sequence[Given], indices: Sequence[int]
+) -> list[Given]:
+    """The results of the subgraph that is taken. What any assigns to a variable becomes a result of all."""
+    if not conditions:
+        return op.program.inline(indices[0], given, op.place)
     variables = op.program.variables
     bodies, results, kept = [], [], []
-    for index in indices:
+    for chain in ((conditions[:0], indices[:1]), (conditions[1:], indices[1:])):
         body = _Body(op)
         with variables.apart() as before, op.builder.body() as body.nodes:
-            results.append(op.program.inline(index, given, op.place))
+            results.append(_chosen(op, chain[0], given, chain[1]))
             kept.append({key: variables.current[key] for key in variables.assigned(before)})
         bodies.append(body)
     yielded = _aligned(op, *results)
@@ -95,13 +127,14 @@ def branches(op: Operation, condition: ir.Value, given: Sequence[Given], indices
     ]
     outputs = [(op.hint("if"), a.dtype or _BOOL, _either(op, dims(a), dims(b))) for a, b in yielded]
     values = iter(
-        op.builder.emit("If", [condition], outputs, source=op.source, then_branch=graphs[0], else_branch=graphs[1])
+        op.builder.emit("If", [conditions[0]], outputs, source=op.source, then_branch=graphs[0], else_branch=graphs[1])
         if outputs
         else ()
     )
-    hand_over(op, [result if isinstance(result, Handle) else next(values) for result in results[0]])
+    taken = [result if isinstance(result, Handle) else next(values) for result in results[0]]
     for key, value in zip(keys, values, strict=True):
         variables.store(key, key, value)
+    return taken
 
 
 def _aligned(op: Operation, ours: Sequence[Given], theirs: Sequence[Given]) -> list[tuple[ir.Value, ir.Value]]:
@@ -130,18 +163,24 @@ def _either(op: Operation, a: Dims, b: Dims) -> Dims:
     return tuple(m if m == n and m is not None else _fresh(op) for m, n in zip(a, b, strict=True))
 
 
+@operator("STABLEHLO_WHILE", options="StablehloWhileOptions")
+def stablehlo_while(op: Operation) -> None:
+    """As WHILE, but all states take their new values at once, as StableHLO says; LiteRT has no kernel for it."""
+    loop(op, op.options.cond_subgraph_index, op.options.body_subgraph_index, at_once=True)
+
+
 @operator("WHILE", options="WhileOptions")
 def while_(op: Operation) -> None:
     """Loop of the body's subgraph and, after it, the condition's; what a round does not change is read from outside."""
     loop(op, op.options.cond_subgraph_index, op.options.body_subgraph_index)
 
 
-def loop(op: Operation, condition: int, body: int) -> None:
+def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> None:
     """A Loop of two subgraphs.
 
     1. An operand that the body passes on untouched is the same in every round: no state of the loop.
     2. Variables to which the body assigns are states of the loop.
-    3. The runtime copies results to operands one after the other: see `_copied`.
+    3. The runtime copies results to operands one after the other (see `_copied`), unless all are taken `at_once`.
     4. Where a round gives a state another extent than it had, that extent is unknown, and the body is written again.
     """
     given, variables = operands(op), op.program.variables
@@ -161,7 +200,8 @@ def loop(op: Operation, condition: int, body: int) -> None:
         with variables.apart(), op.builder.body() as made.nodes:
             variables.current.update(zip(keys, states[len(carried) :], strict=True))
             before = dict(variables.current)
-            after = _copied(inner, op.program.inline(body, now, op.place))
+            results = op.program.inline(body, now, op.place)
+            after = results if at_once else _copied(inner, results)
             lasts = [*_values(after, carried), *(variables.current[key] for key in keys)]
             again = _test(op, condition, after)
             more = {k: variables.current[k] for k in variables.assigned(before) if k not in keys}
@@ -175,7 +215,7 @@ def loop(op: Operation, condition: int, body: int) -> None:
         raise Unsupported("a loop without a state")
     count = op.builder.value(op.builder.names.unique(op.hint("round")), _INT64, ())
     going = op.builder.value(op.builder.names.unique(op.hint("going")), _BOOL, ())
-    results = op.builder.emit(
+    values = op.builder.emit(
         "Loop",
         [None, proceed, *firsts],
         [(op.hint("loop"), s.dtype or _BOOL, tuple(_closed(op, s))) for s in states],
@@ -183,10 +223,10 @@ def loop(op: Operation, condition: int, body: int) -> None:
         body=made.graph([count, going, *states], [again, *lasts], "body"),
     )
     final = list(given)
-    for i, value in zip(carried, results, strict=False):
+    for i, value in zip(carried, values, strict=False):
         final[i] = value
     hand_over(op, final)
-    for key, value in zip(keys, results[len(carried) :], strict=True):
+    for key, value in zip(keys, values[len(carried) :], strict=True):
         variables.store(key, key, value)
 
 

@@ -8,10 +8,21 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, dims, permuted
-from relayout.formats.tflite.enums import Padding
+from relayout.formats.tflite.enums import Padding, TensorType
 from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.elementwise import two
+from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
-from relayout.formats.tflite.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D, auto_pad, pads, slid
+from relayout.formats.tflite.window import (
+    TO_FIRST,
+    TO_FIRST_3D,
+    TO_LAST,
+    TO_LAST_3D,
+    auto_pad,
+    left_to_the_runtime,
+    pads,
+    slid,
+)
 
 
 def convolved(
@@ -30,7 +41,12 @@ def convolved(
     if not all(isinstance(k, int) for k in window):
         raise Unsupported("a kernel of unknown size")
     same = options.padding == Padding.SAME
-    known: list[Dim] = [slid(e, k, s, d, same) for e, k, s, d in zip(spatial, window, strides, dilations, strict=True)]
+    wanted = same
+    if same and not left_to_the_runtime(spatial, strides, dilations):
+        x, same = _bordered(op, x, window, strides, dilations), False
+    known: list[Dim] = [
+        slid(e, k, s, d, wanted) for e, k, s, d in zip(spatial, window, strides, dilations, strict=True)
+    ]
     y = op.emit(
         "Conv",
         [x, kernel, op.bias(2)],
@@ -45,12 +61,48 @@ def convolved(
     op.result(y, perm=last, fused=options.fused_activation_function)
 
 
+def _bordered(
+    op: Operation, x: ir.Value, window: Sequence[Dim], strides: Sequence[int], dilations: Sequence[int]
+) -> ir.Value:
+    """The border of zeros that SAME means, computed from extents known only at run time."""
+    many, shape = len(strides), dims(x)
+    extents = op.emit("Shape", [x], (many,), ir.DataType.INT64, start=2, end=2 + many)
+    step, none = op.ints(strides, "strides"), op.ints([0] * many, "none")
+    size = op.ints([(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True) if isinstance(k, int)], "windows")
+    places = two(op, "Div", two(op, "Sub", extents, op.ints([1] * many, "one")), step)
+    total = two(op, "Sub", two(op, "Add", two(op, "Mul", places, step), size), extents)
+    total = two(op, "Max", total, none)
+    begin = two(op, "Div", total, op.ints([2] * many, "two"))
+    outer = op.ints([0, 0], "outer")
+    amounts = op.emit("Concat", [outer, begin, outer, two(op, "Sub", total, begin)], (2 * many + 4,), axis=0)
+    return op.emit("Pad", [x, amounts], (*shape[:2], *[None] * many), mode="constant")
+
+
 def groups(op: Operation, depth: Dim) -> int:
     """How many groups a kernel of so many input channels divides the data into."""
     channels = dims(op.stored(0))[-1]
+    if not isinstance(channels, int) and isinstance(depth, int):
+        raise Unsupported("an unknown number of channels, of which ONNX wants the number of groups")
     if not isinstance(channels, int) or not isinstance(depth, int) or depth == 0 or channels % depth:
         raise ReadError(f"{channels} channels do not fit a kernel of {depth}", where=op.place)
     return channels // depth
+
+
+def _integers(op: Operation, bias: int) -> None:
+    """Refuse weights or a bias that the kernel takes for others."""
+    quantization = op.input(1).quantization
+    if op.input(1).type == TensorType.INT2:
+        raise Unsupported("INT2 weights, which the kernel does not unpack")
+    if (op.input(0).type, op.input(1).type) == (TensorType.FLOAT32, TensorType.FLOAT16):
+        raise Unsupported("FLOAT32 data beside FLOAT16 weights, which the kernel reads as FLOAT32")
+    if op.input(1).type == TensorType.UINT8 and quantization is not None and quantization.per_channel:
+        raise Unsupported("UINT8 weights with a scale for each channel, of which the kernel takes one")
+    if op.input(0).type != TensorType.INT16:
+        return
+    if op.input(1).type == TensorType.INT16:
+        raise Unsupported("INT16 data beside INT16 weights, which the kernel reads as bytes")
+    if op.has(bias) and op.input(bias).type == TensorType.INT32:
+        raise Unsupported("INT16 data beside an INT32 bias, which the kernel reads as INT64")
 
 
 @operator("CONV_2D", options="Conv2DOptions")
@@ -58,7 +110,8 @@ def conv_2d(op: Operation) -> None:
     """Conv; a kernel with fewer input channels than the data is a grouped one."""
     op.require_rank(0, 4)
     op.require_rank(1, 4)
-    options, kernel = op.options, op.real(1, TO_FIRST)
+    _integers(op, 2)
+    options, kernel = op.options, weights(op, 1, 0, TO_FIRST)
     group = groups(op, dims(kernel)[1])
     strides, dilations = [options.stride_h, options.stride_w], [options.dilation_h_factor, options.dilation_w_factor]
     convolved(op, kernel, group, strides, dilations, TO_FIRST, TO_LAST)
@@ -72,7 +125,9 @@ def depthwise_conv_2d(op: Operation) -> None:
     """
     op.require_rank(0, 4)
     op.require_rank(1, 4)
-    options, kernel = op.options, op.real(1, (3, 0, 1, 2))
+    if op.input(0).type == TensorType.INT16 and op.input(1).type == TensorType.INT4:
+        raise Unsupported("INT16 data beside INT4 weights, which the kernel does not unpack")
+    options, kernel = op.options, weights(op, 1, 0, (3, 0, 1, 2))
     if dims(kernel)[1] != 1:
         raise ReadError(f"a depthwise kernel of {dims(kernel)}", where=op.place)
     strides, dilations = [options.stride_h, options.stride_w], [options.dilation_h_factor, options.dilation_w_factor]
@@ -84,7 +139,7 @@ def conv_3d(op: Operation) -> None:
     """Conv over `n d h w c`; the kernel `d h w i o` becomes `o i d h w`."""
     op.require_rank(0, 5)
     op.require_rank(1, 5)
-    options, kernel = op.options, op.real(1, (4, 3, 0, 1, 2))
+    options, kernel = op.options, weights(op, 1, 0, (4, 3, 0, 1, 2))
     strides = [options.stride_d, options.stride_h, options.stride_w]
     dilations = [options.dilation_d_factor, options.dilation_h_factor, options.dilation_w_factor]
     convolved(op, kernel, groups(op, dims(kernel)[1]), strides, dilations, TO_FIRST_3D, TO_LAST_3D)

@@ -12,7 +12,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.activation import clip
 from relayout.formats.tflite.builder import broadcast, dims
 from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.operation import NARROW, Operation
+from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
 _UNARY = {
@@ -20,19 +20,15 @@ _UNARY = {
     "CEIL": "Ceil",
     "COS": "Cos",
     "ELU": "Elu",
-    "EXP": "Exp",
     "FLOOR": "Floor",
     "HARD_SWISH": "HardSwish",
-    "LOG": "Log",
     "LOGICAL_NOT": "Not",
     "LOGISTIC": "Sigmoid",
-    "NEG": "Neg",
     "RELU": "Relu",
     "ROUND": "Round",
     "SIGN": "Sign",
     "SIN": "Sin",
     "SQRT": "Sqrt",
-    "TANH": "Tanh",
 }
 """TFLite operators of one operand that ONNX has too."""
 
@@ -69,9 +65,16 @@ def one(op: Operation, op_type: str, x: ir.Value, dtype: ir.DataType | None = No
     return op.emit(op_type, [x], dims(x), dtype, **attributes)
 
 
+def rounded_away(op: Operation, x: ir.Value) -> ir.Value:
+    """Round to the nearest integer, halves away from zero (Round takes them to the even one)."""
+    up = one(op, "Floor", two(op, "Add", one(op, "Abs", x), op.number(0.5, x, "half")))
+    return two(op, "Mul", up, one(op, "Sign", x))
+
+
 def _unary(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
-        op.result(one(op, op_type, op.real(0)))
+        # Of integers without a scale the kernels know none but these.
+        op.result(one(op, op_type, op.plain(0) if op_type in ("Abs", "Sign") else op.real(0)))
 
     return described(translate, op_type.lower(), f"{op_type}.")
 
@@ -81,8 +84,9 @@ def _binary(op_type: str) -> Translation:
         if op_type == "BitwiseXor":
             op.result_stored(two(op, op_type, op.raw(0), op.raw(1)))
             return
-        if op_type in ("Max", "Min") and not op.alike(0, 1):
-            raise Unsupported("operands and result that are quantized differently")  # the kernel compares integers
+        if op_type in ("Max", "Min") and not op.alike(0, 1):  # the kernel compares integers, whatever they mean
+            op.result_whole(two(op, op_type, op.whole(0), op.whole(1)))
+            return
         op.result(two(op, op_type, op.plain(0), op.plain(1)))
 
     return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
@@ -121,10 +125,10 @@ def not_equal(op: Operation) -> None:
     op.result(one(op, "Not", two(op, "Equal", op.real(0), op.real(1), ir.DataType.BOOL)))
 
 
-@operator("RSQRT")
-def rsqrt(op: Operation) -> None:
-    """Reciprocal of Sqrt."""
-    op.result(one(op, "Reciprocal", one(op, "Sqrt", op.real(0))))
+@operator("NEG")
+def neg(op: Operation) -> None:
+    """Neg; of integers whatever they mean, since the kernel takes no notice of scales."""
+    op.result_whole(one(op, "Neg", op.whole(0)))
 
 
 @operator("SQUARE")
@@ -158,7 +162,7 @@ def _is_float(value: ir.Value) -> bool:
 def floor_div(op: Operation) -> None:
     """Floor of Div; for integers, Div less one where the floored and the truncated remainder differ."""
     # The kernel takes no notice of scales.
-    a, b = (op.cast(v, ir.DataType.INT32) if v.dtype in NARROW else v for v in (op.raw(0), op.raw(1)))
+    a, b = op.whole(0), op.whole(1)
     quotient = two(op, "Div", a, b)
     if _is_float(a):
         op.result(one(op, "Floor", quotient))
@@ -166,17 +170,16 @@ def floor_div(op: Operation) -> None:
     shape = dims(quotient)
     floored, truncated = op.emit("Mod", [a, b], shape), op.emit("Mod", [a, b], shape, fmod=1)
     inexact = one(op, "Not", two(op, "Equal", floored, truncated, ir.DataType.BOOL))
-    y = two(op, "Sub", quotient, op.cast(inexact, a.dtype or ir.DataType.INT32))
-    op.result_stored(op.cast(y, op.tensors.plain_dtype(op.output())))
+    op.result_whole(two(op, "Sub", quotient, op.cast(inexact, a.dtype or ir.DataType.INT32)))
 
 
 @operator("FLOOR_MOD")
 def floor_mod(op: Operation) -> None:
     """Mod; for real numbers the truncated remainder, plus the divisor where their signs differ."""
-    a, b = op.real(0), op.real(1)
+    a, b = op.whole(0), op.whole(1)  # the kernel takes no notice of scales
     shape = broadcast(dims(a), dims(b))
     if not _is_float(a):
-        op.result(op.emit("Mod", [a, b], shape))
+        op.result_whole(op.emit("Mod", [a, b], shape))
         return
     remainder, zero = op.emit("Mod", [a, b], shape, fmod=1), op.number(0, a, "zero")
     bool_ = ir.DataType.BOOL
@@ -233,6 +236,8 @@ def leaky_relu(op: Operation) -> None:
 @operator("PRELU")
 def prelu(op: Operation) -> None:
     """PRelu; the slopes broadcast from the right."""
+    if op.input(0).type == TensorType.INT16:
+        raise Unsupported("INT16, which the kernel takes for bytes")
     x = op.real(0)
     op.result(op.emit("PRelu", [x, op.real(1)], dims(x)))
 
@@ -261,6 +266,8 @@ def gelu(op: Operation) -> None:
 def fake_quant(op: Operation) -> None:
     """Clip, and rounding to steps; the ends are moved so that 0 is one of the steps."""
     x, options = op.real(0), op.options
+    if op.input(0).type != TensorType.FLOAT32:
+        raise Unsupported(f"{op.input(0).type.name}, which the kernel takes for FLOAT32")
     low, high = np.float32(options.min), np.float32(options.max)
     if options.narrow_range:
         raise Unsupported("a narrow range")  # the interpreter refuses it too: it is meant for weights

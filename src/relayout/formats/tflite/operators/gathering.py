@@ -57,12 +57,12 @@ def gather_nd(op: Operation) -> None:
 @operator("SCATTER_ND")
 def scatter_nd(op: Operation) -> None:
     """ScatterND that adds to zeros: updates of the same element sum up."""
-    updates = op.stored(1)
+    updates = op.raw(1)
     extents, known = extents_of(op, 2)
     shape = op.out_dims(known if known is not None else (None,) * len(op.tensors.declared(op.output())))
     zeros = op.emit("Expand", [op.number(0, updates, "zero"), extents], shape)
     indices = op.cast(op.stored(0), _INT64)
-    op.result_stored(op.emit("ScatterND", [zeros, indices, updates], shape, reduction="add"))
+    op.result_whole(op.emit("ScatterND", [zeros, indices, updates], shape, reduction="add"))
 
 
 def chosen(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -116,31 +116,49 @@ def one_hot(op: Operation) -> None:
     finish(chosen(op, hot, on, off))
 
 
-def _diagonal(op: Operation, rows: Dim, columns: Dim) -> ir.Value:
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        raise Unsupported("a matrix of unknown size")
-    like = op.ints([0], "zero")
-    down = unsqueeze(op, counted(op, op.number(rows, like, "rows"), rows), [1])
-    return two(op, "Equal", down, counted(op, op.number(columns, like, "columns"), columns), _BOOL)
+def _diagonal(op: Operation, x: ir.Value, row: int, column: int) -> ir.Value:
+    """Where row equals column in a matrix as large as two axes of a value."""
+
+    def positions(axis: int) -> ir.Value:
+        extent = dims(x)[axis]
+        if isinstance(extent, int):
+            return counted(op, op.number(extent, op.ints([0], "zero"), "extent"), extent)
+        shape = op.emit("Shape", [x], (1,), _INT64, start=axis, end=axis + 1)
+        return counted(op, scalar(op, shape), extent)
+
+    return two(op, "Equal", unsqueeze(op, positions(row), [1]), positions(column), _BOOL)
+
+
+_WITH_DIAGONALS = ("FLOAT32", "INT64", "INT32", "INT16", "INT8", "UINT8")
+
+
+def _has_kernel(op: Operation) -> None:
+    if op.input(0).type.name not in _WITH_DIAGONALS:
+        raise Unsupported(f"{op.input(0).type.name}, for which the kernel writes nothing")
 
 
 @operator("MATRIX_DIAG")
 def matrix_diag(op: Operation) -> None:
     """Where row equals column, the operand, else 0."""
-    (x,), finish = op.carried(0, types=BYTES_ONLY)
-    n = dims(x)[-1]
-    row = unsqueeze(op, x, [len(dims(x)) - 1])
-    finish(chosen(op, _diagonal(op, n, n), row, op.number(0, x, "zero")))
+    _has_kernel(op)
+    x = op.raw(0)
+    last = len(dims(x)) - 1
+    row = unsqueeze(op, x, [last])
+    # The rest is the integer 0, whatever that means.
+    op.result_whole(chosen(op, _diagonal(op, x, last, last), row, op.number(0, x, "zero")))
 
 
 @operator("MATRIX_SET_DIAG")
 def matrix_set_diag(op: Operation) -> None:
     """Where row equals column, operand 1, else operand 0."""
-    x, diagonal = op.stored(0), op.stored(1)
+    _has_kernel(op)
+    x, diagonal = op.raw(0), op.raw(1)
     *_, rows, columns = dims(x)
-    mask = _diagonal(op, rows, columns)
+    mask = _diagonal(op, x, len(dims(x)) - 2, len(dims(x)) - 1)
     rank = len(dims(diagonal))
     # Spread along the longer side, so that the diagonal's length fits the shorter.
-    down = isinstance(rows, int) and isinstance(columns, int) and rows <= columns
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise Unsupported("a matrix of unknown size, which decides along which side its diagonal is spread")
+    down = rows <= columns
     spread = unsqueeze(op, diagonal, [rank if down else rank - 1])
-    op.result_stored(chosen(op, mask, spread, x))
+    op.result_whole(chosen(op, mask, spread, x))

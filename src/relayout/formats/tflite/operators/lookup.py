@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, Dims, dims
+from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.gathering import chosen
@@ -21,10 +22,25 @@ SUM, MEAN, SQRTN = 0, 1, 2
 
 @operator("EMBEDDING_LOOKUP")
 def embedding_lookup(op: Operation) -> None:
-    """Gather of rows. The indices are operand 0, the table operand 1."""
-    (x,), finish = op.carried(1)
-    indices = op.stored(0)
-    finish(op.emit("Gather", [x, indices], (*dims(indices), *dims(x)[1:]), axis=0))
+    """Gather of rows, and of their scales where the result is of real numbers. Operands: indices, table."""
+    indices, quantization = op.stored(0), op.tensors.quantization(op.input(1))
+    shape = (*dims(indices), *dims(op.stored(1))[1:])
+    if op.output().type == op.input(1).type:
+        (x,), finish = op.carried(1)
+        finish(op.emit("Gather", [x, indices], shape, axis=0))
+    elif quantization is None:
+        op.result(op.emit("Gather", [op.stored(1), indices], shape, axis=0))
+    elif op.input(1).type in (TensorType.INT4, TensorType.INT2):  # ONNX Runtime has no Gather of them
+        op.result(op.emit("Gather", [op.real(1), indices], shape, axis=0))
+    elif not quantization.per_channel:
+        op.result(op.dequantize(1, op.emit("Gather", [op.stored(1), indices], shape, axis=0)))
+    elif quantization.axis == 0 and not quantization.zero_point.any():
+        rows = op.cast(op.emit("Gather", [op.stored(1), indices], shape, axis=0), ir.DataType.FLOAT)
+        scales = op.emit("Gather", [op.tensors.parameters(op.input(1))[0], indices], dims(indices), axis=0)
+        rank = len(dims(indices))
+        op.result(two(op, "Mul", rows, unsqueeze(op, scales, range(rank, len(shape)))))
+    else:
+        raise Unsupported("a table with a scale for each column, of which the kernel knows nothing")
 
 
 @operator("EMBEDDING_LOOKUP_SPARSE", options="EmbeddingLookupSparseOptions")
@@ -71,7 +87,7 @@ def embedding_lookup_sparse(op: Operation) -> None:
 @operator("HASHTABLE_LOOKUP")
 def hashtable_lookup(op: Operation) -> None:
     """Gather of the row whose key is equal, zeros where there is none; and whether there is one."""
-    wanted, keys, (x,) = op.stored(0), op.stored(1), op.carried(2)[0]
+    wanted, keys, x = op.stored(0), op.stored(1), op.raw(2)
     if op.input(2).type not in (op.output().type,) or x.dtype is None or len(dims(x)) < 1:
         raise Unsupported("values of another type")
     count = dims(wanted)[0]
@@ -82,9 +98,8 @@ def hashtable_lookup(op: Operation) -> None:
     rows = op.emit("Gather", [x, where], (count, *dims(x)[1:]), axis=0)
     hit = op.cast(hits, _BOOL)
     hit = unsqueeze(op, hit, range(1, len(dims(x)))) if len(dims(x)) > 1 else hit
-    quantization = op.tensors.quantization(op.input(2))
-    zero = int(quantization.zero_point[0]) if quantization is not None and x.dtype != ir.DataType.FLOAT else 0
-    op.result_stored(chosen(op, hit, rows, op.number(zero, x, "zero")))
+    # A row that is not there is all 0, whatever that means.
+    op.result_whole(chosen(op, hit, rows, op.number(0, x, "zero")))
     if len(op.operator.outputs) > 1:
         op.result_stored(hits, 1)
 
@@ -144,7 +159,7 @@ def sparse_to_dense(op: Operation) -> None:
     extents, known = extents_of(op, 1)
     rank = len(known) if known is not None else len(op.tensors.declared(op.output()))
     shape = op.out_dims(known if known is not None else (None,) * rank)
-    values, default = op.stored(2), op.stored(3)
+    values, default = op.raw(2), op.raw(3)
     if len(dims(indices)) < 2:  # one index, or a list of them
         count: Dim = dims(indices)[0] if dims(indices) else 1
         indices = op.emit("Reshape", [indices, op.ints([-1, rank], "shape")], (count if rank == 1 else 1, rank))
@@ -152,4 +167,4 @@ def sparse_to_dense(op: Operation) -> None:
         rows = op.emit("Shape", [indices], (1,), _INT64, start=0, end=1)
         values = op.emit("Expand", [values, rows], (dims(indices)[0],))
     whole = op.emit("Expand", [default, extents], shape)
-    op.result_stored(op.emit("ScatterND", [whole, indices, values], shape))
+    op.result_whole(op.emit("ScatterND", [whole, indices, values], shape))

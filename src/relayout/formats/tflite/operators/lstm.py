@@ -30,6 +30,7 @@ from relayout.formats.tflite.operators.recurrent import (
     zeros,
 )
 from relayout.formats.tflite.operators.slicing import divided, joined, squeeze, unsqueeze
+from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
 
 INPUT, OUTPUT, FORGET, CELL = range(4)
@@ -82,17 +83,18 @@ class Lstm:
         self.peeping = op.has(which.peepholes[OUTPUT])
         self.quantized = op.tensors.quantization(op.input(which.states[0])) is not None
         if self.quantized and op.input(which.states[1]).type != TensorType.INT16:
-            raise Unsupported("a cell state of 8 bits")
-        kernels = [None if self.coupled and g == INPUT else op.real(i) for g, i in enumerate(which.kernels)]
+            raise Unsupported("a cell state of 8 bits, for which there is no sound kernel")
+        kernels = [None if self.coupled and g == INPUT else weights(op, i, 0) for g, i in enumerate(which.kernels)]
         if auxiliary:
             kernels = [
-                None if k is None else joined(op, [k, op.real(which.auxiliary[g])], 1) for g, k in enumerate(kernels)
+                None if k is None else joined(op, [k, weights(op, which.auxiliary[g], 0)], 1)
+                for g, k in enumerate(kernels)
             ]
         self.kernels = kernels
-        self.recurrent = [None if k is None else op.real(which.recurrent[g]) for g, k in enumerate(kernels)]
+        self.recurrent = [None if k is None else weights(op, which.recurrent[g], 0) for g, k in enumerate(kernels)]
         self.biases = [None if k is None else op.bias(which.biases[g]) for g, k in enumerate(kernels)]
         self.peepholes = [
-            op.real(i) if self.peeping and not (self.coupled and g == INPUT) else None
+            weights(op, i, 0) if self.peeping and not (self.coupled and g == INPUT) else None
             for g, i in enumerate(which.peepholes)
         ]
 
@@ -172,9 +174,9 @@ class Lstm:
         h = two(op, "Mul", leave, activated(op, c, self.fused))
         if self.projected:
             h = self._rounded(h, 4, 8)
-            weights, offset = op.real(which.projection[0]), op.bias(which.projection[1])
+            kernel, offset = weights(op, which.projection[0], 0), op.bias(which.projection[1])
             limit = op.options.proj_clip
-            h = op.emit("Gemm", [h, weights, offset], (dims(h)[0], dims(weights)[0]), transB=1)
+            h = op.emit("Gemm", [h, kernel, offset], (dims(h)[0], dims(kernel)[0]), transB=1)
             h = clip(op, h, -limit, limit) if limit > 0 else h
         quantization = op.tensors.quantization(op.input(which.states[0]))
         if quantization is not None:
@@ -255,7 +257,7 @@ def lstm(op: Operation) -> None:
 def _basic(op: Operation) -> None:
     """Operands x, h, weights, bias, c; results h, c, and two of the kernel's own intermediates."""
     if any(op.tensors.quantization(op.input(i)) is not None for i in range(3)):
-        raise Unsupported("the basic kernel, quantized")
+        raise Unsupported("the basic kernel, quantized, whose rounding between the gates ONNX cannot follow")
     both = joined(op, [op.real(0), op.real(1)], 1)
     batch, _ = dims(both)
     rows = dims(op.stored(2))[0]

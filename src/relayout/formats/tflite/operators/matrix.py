@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.builder import Dim, broadcast, dims
-from relayout.formats.tflite.enums import FullyConnectedOptionsWeightsFormat
+from relayout.formats.tflite.builder import Dim, Dims, broadcast, dims
+from relayout.formats.tflite.enums import FullyConnectedOptionsWeightsFormat, TensorType
 from relayout.formats.tflite.extents import divided, product
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators import hybrid
 from relayout.formats.tflite.operators.elementwise import two
+from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
 
 
@@ -49,30 +50,46 @@ def fully_connected(op: Operation) -> None:
     y = hybrid.product(op, x) if hybrid.is_hybrid(op) else None
     bias = op.bias(2)
     if y is None:
-        y = op.emit("Gemm", [op.dequantize(0, x), op.real(1), bias], (rows, units), ir.DataType.FLOAT, transB=1)
+        y = op.emit("Gemm", [op.dequantize(0, x), weights(op, 1, 0), bias], (rows, units), transB=1)
     elif bias is not None:
         y = two(op, "Add", y, bias)
     y = op.quantize(y, fused=options.fused_activation_function)
     final = op.out_dims((*shape[:-1], units) if options.keep_num_dims else (rows, units))
+    if sum(not isinstance(d, int) for d in final) > 1:
+        op.result_stored(_unflattened(op, y, final))
+        return
     op.result_stored(y if final == dims(y) else op.reshape(y, final))
+
+
+def _unflattened(op: Operation, y: ir.Value, final: Dims) -> ir.Value:
+    """A Reshape to the operand's leading extents, several of which are known only at run time."""
+    leading = len(final) - 1
+    shape = op.emit("Shape", [op.stored(0)], (leading,), ir.DataType.INT64, start=0, end=leading)
+    target = op.emit(
+        "Concat", [shape, op.ints([d for d in final[-1:] if isinstance(d, int)], "units")], (leading + 1,), axis=0
+    )
+    return op.emit("Reshape", [y, target], final, allowzero=1)
 
 
 def _product(op: Operation, units: int) -> None:
     """MatMul with the weights transposed, where a Reshape would have to know several dimensions."""
-    x, weights, bias = op.real(0), op.real(1, (1, 0)), op.bias(2)
-    y = op.emit("MatMul", [x, weights], (*dims(x)[:-1], units))
+    x, kernel, bias = op.real(0), weights(op, 1, 0, (1, 0)), op.bias(2)
+    y = op.emit("MatMul", [x, kernel], (*dims(x)[:-1], units))
     op.result(y if bias is None else two(op, "Add", y, bias), fused=op.options.fused_activation_function)
 
 
 @operator("BATCH_MATMUL", options="BatchMatMulOptions")
 def batch_matmul(op: Operation) -> None:
     """MatMul; an adjoint operand is transposed first."""
+    plain = op.output().type == TensorType.INT32  # of bytes: the sums of products as they are
 
     def operand(i: int, adjoint: bool) -> ir.Value:
         rank = len(dims(op.stored(i)))
         if rank < 2:
             raise ReadError(f"operand {i} is no matrix", where=op.place)
         swapped = (*range(rank - 2), rank - 1, rank - 2)
+        if plain:
+            return op.transpose(op.whole(i), swapped) if adjoint else op.whole(i)
         return op.real(i, swapped if adjoint else None)
 
     a, b = operand(0, op.options.adj_x), operand(1, op.options.adj_y)

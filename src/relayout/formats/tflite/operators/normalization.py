@@ -5,16 +5,24 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dims, dims
+from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
+from relayout.formats.tflite.operators.tabulated import parameters
+from relayout.formats.tflite.operators.tabulated import softmax as tabulated_softmax
 from relayout.formats.tflite.registry import operator
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST
 
 
 @operator("SOFTMAX", options="SoftmaxOptions")
 def softmax(op: Operation) -> None:
-    """Softmax of beta times x, always over the last axis."""
-    x, beta = op.real(0), op.options.beta
+    """Softmax of beta times x, always over the last axis; of 16 bits by tables."""
+    beta = op.options.beta
+    quantization = op.tensors.quantization(op.input(0))
+    if op.input(0).type == TensorType.INT16 and quantization is not None:
+        tabulated_softmax(op, parameters(quantization)[0], beta)
+        return
+    x = op.real(0)
     if beta != 1:
         x = two(op, "Mul", x, op.number(beta, x, "beta"))
     op.result(one(op, "Softmax", x, axis=-1))

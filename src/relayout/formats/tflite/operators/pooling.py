@@ -7,8 +7,9 @@ from typing import Any
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dim, Dims, dims
-from relayout.formats.tflite.enums import Padding, TensorType
-from relayout.formats.tflite.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.enums import Padding
+from relayout.formats.tflite.operation import BYTES_ONLY, MOVABLE, Operation
+from relayout.formats.tflite.operators.elementwise import rounded_away
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST, auto_pad, pads, slid
 
@@ -18,7 +19,8 @@ def _emit(op: Operation, op_type: str, x: ir.Value, **attributes: Any) -> ir.Val
     options = op.options
     window, strides, ones = [options.filter_height, options.filter_width], [options.stride_h, options.stride_w], [1, 1]
     n, c, *spatial = dims(x)
-    same = options.padding == Padding.SAME
+    # A window of one element needs no border; ONNX Runtime's auto_pad would cut some off where strides are longer.
+    same = options.padding == Padding.SAME and max(window) > 1
     known: list[Dim] = [slid(e, k, s, 1, same) for e, k, s in zip(spatial, window, strides, strict=True)]
     last: Dims = op.out_dims([n, *known, c])
     return op.emit(
@@ -37,18 +39,30 @@ def _emit(op: Operation, op_type: str, x: ir.Value, **attributes: Any) -> ir.Val
 def average_pool_2d(op: Operation) -> None:
     """AveragePool over the elements that are there, not over the padding."""
     op.require_rank(0, 4)
-    if not op.alike(0):
-        raise Unsupported("operands and result that are quantized differently")
+    fused = op.options.fused_activation_function
+    if op.input(0).type in MOVABLE and op.input(0).quantization is None:
+        _without_scale(op)
+        return
     y = _emit(op, "AveragePool", op.real(0, TO_FIRST), count_include_pad=0)
-    op.result(y, perm=TO_LAST, fused=op.options.fused_activation_function)
+    op.result_alike(y, 0, perm=TO_LAST, fused=fused)
+
+
+def _without_scale(op: Operation) -> None:
+    """The average of plain integers, halves away from zero."""
+    if op.options.fused_activation_function:
+        raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
+    mean = _emit(
+        op, "AveragePool", op.transpose(op.cast(op.stored(0), ir.DataType.FLOAT), TO_FIRST), count_include_pad=0
+    )
+    op.result_whole(op.transpose(rounded_away(op, mean), TO_LAST))
 
 
 @operator("MAX_POOL_2D", options="Pool2DOptions")
 def max_pool_2d(op: Operation) -> None:
     """MaxPool, on the integers where the result is quantized as the operand is."""
     op.require_rank(0, 4)
-    if op.input(0).type == TensorType.INT16 and op.input(0).quantization is None:
-        raise Unsupported("INT16 without quantization parameters")
+    if op.input(0).type in MOVABLE and op.input(0).quantization is None and op.options.fused_activation_function:
+        raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
     (x,), finish = op.carried(0, types=BYTES_ONLY, fused=op.options.fused_activation_function)
     y = _emit(op, "MaxPool", op.transpose(x, TO_FIRST))
     finish(op.transpose(y, TO_LAST))

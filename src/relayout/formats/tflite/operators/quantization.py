@@ -18,6 +18,7 @@ def quantize(op: Operation) -> None:
     ONNX quantizes to no 32 bits, and dequantizes from them only around 0: these are divided and multiplied.
     """
     x, target = op.real(0), op.output()
+    x = op.cast(x, ir.DataType.FLOAT) if x.dtype == ir.DataType.FLOAT16 else x
     if op.input(0).type == TensorType.INT32:
         x = _scaled(op, op.cast(x, ir.DataType.FLOAT), 0)
     if target.type == TensorType.INT32:
@@ -49,6 +50,8 @@ def densify(op: Operation) -> None:
 @operator("DEQUANTIZE")
 def dequantize(op: Operation) -> None:
     """DequantizeLinear, or Cast where the operand is half precision; a long integer is cast and multiplied."""
+    if op.output().type != TensorType.FLOAT32:
+        raise Unsupported(f"a result of {op.output().type.name}, in place of which the kernel writes FLOAT32")
     wide = op.input(0).type in (TensorType.INT32, TensorType.INT64) and op.input(0).quantization is not None
     x = op.cast(op.real(0), ir.DataType.FLOAT)
     op.result(_scaled(op, x, 0) if wide else x)

@@ -15,6 +15,7 @@ from relayout.formats.tflite.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
 from relayout.formats.tflite.operators.slicing import joined, squeeze, unsqueeze
+from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
 
 FLOAT = ir.DataType.FLOAT
@@ -137,7 +138,7 @@ def one_step(op: Operation) -> ir.Value:
     return op.dequantize(0, unsqueeze(op, op.stored(0), [0]))
 
 
-def paired(op: Operation, auxiliary: int, weights: int, *, time_major: bool) -> tuple[ir.Value, ir.Value, bool]:
+def paired(op: Operation, auxiliary: int, kernel: int, *, time_major: bool) -> tuple[ir.Value, ir.Value, bool]:
     """What the forward and the backward half read, and whether both read the auxiliary operand too.
 
     Without weights for it the auxiliary operand is what the backward half reads instead of the first.
@@ -146,7 +147,7 @@ def paired(op: Operation, auxiliary: int, weights: int, *, time_major: bool) -> 
     if not op.has(auxiliary):
         return x, x, False
     other = sequence(op, auxiliary, time_major=time_major)
-    if op.has(weights):
+    if op.has(kernel):
         both = joined(op, [x, other], 2)
         return both, both, True
     return x, other, False
@@ -185,8 +186,6 @@ class _Operands:
 def units_of(op: Operation, i: int) -> int:
     """How many rows a matrix of weights has."""
     op.require_rank(i, 2)
-    if op.input(i).type == TensorType.UINT8:
-        raise Unsupported("weights of 8 bits without a sign")
     units = dims(op.stored(i))[0]
     if not isinstance(units, int):
         raise ReadError("the number of units is unknown", where=op.place)
@@ -198,9 +197,9 @@ def _rnn(op: Operation, which: _Operands, x: ir.Value, *, auxiliary: bool = Fals
     only_floats(op)
     fused, units = op.options.fused_activation_function, units_of(op, which.kernel)
     time, batch, _ = dims(x)
-    kernel, recurrent, bias = op.real(which.kernel), op.real(which.recurrent), op.real(which.bias)
+    kernel, recurrent, bias = weights(op, which.kernel, 0), weights(op, which.recurrent, 0), op.real(which.bias)
     if auxiliary and which.auxiliary is not None:
-        kernel = joined(op, [kernel, op.real(which.auxiliary)], 1)
+        kernel = joined(op, [kernel, weights(op, which.auxiliary, 0)], 1)
     shape: Dims = (batch, units)
     first = start(op, which.state, shape)
     if (name := named(fused)) is not None:

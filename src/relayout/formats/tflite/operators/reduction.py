@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dim, Dims, dims
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.registry import Translation, described, operator
+from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.tensors import QUANTIZED_TYPES
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST
 
 
@@ -31,6 +32,8 @@ def _reduce(op: Operation, op_type: str, x: ir.Value) -> ir.Value:
 
 def _computing(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
+        if op_type == "ReduceProd" and op.input(0).quantization is not None and op.input(0).type in QUANTIZED_TYPES:
+            raise Unsupported("a product of quantized numbers, which the kernel rounds after each factor")
         op.result(_reduce(op, op_type, op.real(0)))
 
     return described(translate, op_type.lower(), f"{op_type} of real numbers.")
@@ -83,7 +86,6 @@ for _name, _op_type, _kind in _ROWS:
 
 def _extreme(op: Operation, op_type: str) -> None:
     x = op.stored(0) if op.input(0).type in BYTES_ONLY else op.real(0)
-    x = op.cast(x, ir.DataType.UINT8) if x.dtype == ir.DataType.BOOL else x
     rank = len(dims(x))
     (axis,) = op.integers(1, 1)
     axis = op.axis(axis, rank)
@@ -169,7 +171,5 @@ def where(op: Operation) -> None:
     x = op.stored(0)
     # How many there are depends on the data: whatever extent the file states is a placeholder.
     rank_, count = len(dims(x)), op.tensors.symbol(op.output(), 0)
-    if x.dtype in (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.UINT32):
-        x = op.cast(x, ir.DataType.INT64)
     found = op.emit("NonZero", [x], (rank_, count), ir.DataType.INT64)
     op.result_stored(op.transpose(found, (1, 0)))

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.contents import contents
+from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.extents import divided, times
-from relayout.formats.tflite.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.operation import BYTES_ONLY, MOVABLE, Operation
+from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST
 
@@ -74,18 +77,67 @@ def _size(op: Operation) -> tuple[Dim, Dim]:
 
 @operator("RESIZE_BILINEAR", options="ResizeBilinearOptions")
 def resize_bilinear(op: Operation) -> None:
-    """Resize, linear."""
+    """Resize, linear; of 16 bits, and of integers without a scale, Gathers and integer weights."""
     op.require_rank(0, 4)
-    if not op.alike(0):
-        raise Unsupported("operands and result that are quantized differently")
-    op.result(_emit(op, op.real(0, TO_FIRST), mode="linear"), perm=TO_LAST)
+    tensor = op.input(0)
+    if tensor.type in MOVABLE and (tensor.quantization is None or tensor.type == TensorType.INT16):
+        (x,), finish = op.carried(0, types=MOVABLE)
+        finish(_interpolated(op, x) if x.dtype != ir.DataType.FLOAT else _between_transposes(op, x))
+        return
+    op.result_alike(_emit(op, op.real(0, TO_FIRST), mode="linear"), 0, perm=TO_LAST)
 
 
-_RESIZED_AS = {
-    ir.DataType.BOOL: ir.DataType.UINT8,
-    ir.DataType.INT16: ir.DataType.INT32,
-    ir.DataType.UINT32: ir.DataType.INT32,  # the same bits, there and back
-}
+def _between_transposes(op: Operation, x: ir.Value) -> ir.Value:
+    return op.transpose(_emit(op, op.transpose(x, TO_FIRST), mode="linear"), TO_LAST)
+
+
+_BITS = 10
+"""The kernel's coordinates are in 1024ths."""
+
+
+def _interpolated(op: Operation, x: ir.Value) -> ir.Value:
+    """Bilinear in integers: along each axis the two neighbours, weighted in 1024ths; halves away from zero."""
+    extents, sizes = dims(x)[1:3], _size(op)
+    narrow, x = x.dtype, op.cast(x, ir.DataType.INT64)
+    for axis, (extent, size) in enumerate(zip(extents, sizes, strict=True), 1):
+        if not isinstance(extent, int) or not isinstance(size, int):
+            raise Unsupported("integers without a float kernel, resized from or to unknown dimensions")
+        low, high, above = _neighbours(extent, size, op)
+        shape = (*dims(x)[:axis], size, *dims(x)[axis + 1 :])
+        behind = (1,) * (3 - axis)
+        before, after = (
+            two(
+                op,
+                "Mul",
+                op.emit("Gather", [x, op.ints(places, "places")], shape, axis=axis),
+                op.builder.array(op.hint("weights"), weights.reshape(size, *behind)),
+            )
+            for places, weights in ((low.tolist(), (1 << _BITS) - above), (high.tolist(), above))
+        )
+        x = two(op, "Add", before, after)
+    # Not a Sign: that of ONNX Runtime looks at 32 bits.
+    below = two(op, "Less", x, op.number(0, x, "zero"), ir.DataType.BOOL)
+    halves = [op.number(sign << 2 * _BITS - 1, x, "half") for sign in (-1, 1)]
+    half = op.emit("Where", [below, *halves], dims(x), x.dtype)
+    y = two(op, "Div", two(op, "Add", x, half), op.number(1 << 2 * _BITS, x, "whole"))
+    return op.cast(y, narrow or ir.DataType.INT16)
+
+
+def _neighbours(
+    extent: int, size: int, op: Operation
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """For each place of the result: the place before, the place after, and the latter's weight."""
+    one, options = 1 << _BITS, op.options
+    if options.align_corners and size > 1:
+        scale = (one * (extent - 1) + (size - 1) // 2) // (size - 1)
+    else:
+        scale = (one * extent + size // 2) // size
+    at = np.arange(size, dtype=np.int64) * scale
+    if options.half_pixel_centers:
+        at += scale // 2 - one // 2
+    low = np.maximum(np.fix(at / one).astype(np.int64), 0)
+    high = np.minimum(np.fix((at + one - 1) / one).astype(np.int64), extent - 1)
+    return low, high, at - low * one
 
 
 @operator("RESIZE_NEAREST_NEIGHBOR", options="ResizeNearestNeighborOptions")
@@ -93,7 +145,7 @@ def resize_nearest_neighbor(op: Operation) -> None:
     """Resize, nearest: halves are rounded up, except that plain scaling rounds everything down."""
     op.require_rank(0, 4)
     plain = not op.options.align_corners and not op.options.half_pixel_centers
-    (x,), finish = op.carried(0, types=BYTES_ONLY, narrow=_RESIZED_AS)
+    (x,), finish = op.carried(0, types=BYTES_ONLY)
     nearest = "floor" if plain else "round_prefer_ceil"
     finish(op.transpose(_emit(op, op.transpose(x, TO_FIRST), mode="nearest", nearest_mode=nearest), TO_LAST))
 

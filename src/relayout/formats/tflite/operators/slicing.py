@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
@@ -148,7 +148,7 @@ def bordered_to(op: Operation, x: ir.Value, axis: int, extent: int) -> ir.Value:
     if have == extent:
         return x
     if not isinstance(have, int):
-        raise Unsupported("unknown dimensions")
+        raise Unsupported("unknown dimensions, to be cut or filled to known ones")
     if have > extent:
         return cut(op, x, [0], [extent], [axis])
     amounts = [0] * (2 * len(dims(x)))
@@ -231,14 +231,33 @@ def split_v(op: Operation) -> None:
     (axis,) = op.integers(2, 1)
     axis = op.axis(axis, len(dims(x)))
     extent = dims(x)[axis]
-    if sizes.count(-1) == 1:
-        if not isinstance(extent, int):
-            raise Unsupported("split of an unknown dimension")
+    if sizes.count(-1) == 1 and not isinstance(extent, int):
+        _hand_over_parts(op, x, axis, sizes, finish)
+        return
+    if sizes.count(-1) == 1 and isinstance(extent, int):
         sizes[sizes.index(-1)] = extent - sum(sizes) - 1
     if len(sizes) != count or min(sizes) < 0:
         raise ReadError(f"{count} parts of sizes {sizes[:9]}", where=op.place)
     for i, part in enumerate(divided(op, x, axis, sizes)):
         finish(part, i)
+
+
+def _hand_over_parts(
+    op: Operation, x: ir.Value, axis: int, sizes: list[int], finish: Callable[[ir.Value, int], None]
+) -> None:
+    """Slices of an axis of unknown extent: from the front up to the part that takes the rest, then from the end."""
+    place = sizes.index(-1)
+    bounds = [0]
+    for size in sizes[:place]:
+        bounds.append(bounds[-1] + size)
+    ends = [0]
+    for size in reversed(sizes[place + 1 :]):
+        ends.insert(0, ends[0] - size)
+    starts, stops = [*bounds, *ends[:-1]], [*bounds[1:], *(end or LAST for end in ends)]
+    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        axes = [op.ints([v], name) for v, name in ((start, "start"), (stop, "end"), (axis, "axis"))]
+        part = (*dims(x)[:axis], None if i == place else sizes[i], *dims(x)[axis + 1 :])
+        finish(op.emit("Slice", [x, *axes], part), i)
 
 
 @operator("REVERSE_V2")

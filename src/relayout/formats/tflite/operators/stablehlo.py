@@ -22,15 +22,10 @@ _UNARY = {
     "TANH": "Tanh",
 }
 
-_BINARY = {
-    "ADD": "Add",
-    "DIVIDE": "Div",
-    "MAXIMUM": "Max",
-    "MINIMUM": "Min",
-    "MULTIPLY": "Mul",
-    "POWER": "Pow",
-    "SUBTRACT": "Sub",
-}
+_BINARY = {"DIVIDE": "Div", "POWER": "Pow", "SUBTRACT": "Sub"}
+
+_OF_INTEGERS = {"ADD": ("Add", "Or"), "MAXIMUM": ("Max", "Or"), "MINIMUM": ("Min", "And"), "MULTIPLY": ("Mul", "And")}
+"""Those that LiteRT has kernels for, which take no notice of scales; and what they are of booleans."""
 
 _COMPARISONS = ("Equal", "", "GreaterOrEqual", "Greater", "LessOrEqual", "Less")
 """What the numbers of `StablehloComparisonDirection` stand for; 1 is "not equal"."""
@@ -50,6 +45,14 @@ def _binary(op_type: str) -> Translation:
     return described(translate, op_type.lower(), f"{op_type}.")
 
 
+def _of_integers(op_type: str, logical: str) -> Translation:
+    def translate(op: Operation) -> None:
+        a, b = op.whole(0), op.whole(1)
+        op.result_whole(two(op, logical if a.dtype == ir.DataType.BOOL else op_type, a, b))
+
+    return described(translate, op_type.lower(), f"{op_type}, {logical} of booleans.")
+
+
 def _logical(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         a, b = op.raw(0), op.raw(1)
@@ -62,6 +65,8 @@ for _name, _op_type in _UNARY.items():
     operator(f"STABLEHLO_{_name}")(_unary(_op_type))
 for _name, _op_type in _BINARY.items():
     operator(f"STABLEHLO_{_name}")(_binary(_op_type))
+for _name, (_op_type, _of_booleans) in _OF_INTEGERS.items():
+    operator(f"STABLEHLO_{_name}")(_of_integers(_op_type, _of_booleans))
 for _op_type in ("And", "Or"):
     operator(f"STABLEHLO_{_op_type.upper()}")(_logical(_op_type))
 

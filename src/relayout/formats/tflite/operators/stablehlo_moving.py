@@ -39,7 +39,7 @@ def fixed(op: Operation, shape: Sequence[Dim]) -> list[int]:
     """A shape all of whose extents are known."""
     known = [d for d in shape if isinstance(d, int)]
     if len(known) != len(shape):
-        raise Unsupported("unknown dimensions")
+        raise Unsupported("unknown dimensions, where StableHLO has none")
     return known
 
 

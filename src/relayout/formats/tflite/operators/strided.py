@@ -136,7 +136,7 @@ def _computed(op: Operation, x: ir.Value, positions: list[_Position], steps: lis
         return op.emit("Where", [flags, yes, no], (many,), _INT64)
 
     if steps is None and any(p.open_begin or p.open_end for p in positions):
-        raise Unsupported("computed strides with open ends")
+        raise Unsupported("computed strides with open ends, whose places depend on their signs")
     forward = [steps is None or steps[p.index] > 0 for p in positions]
     low, high = bound(1), bound(2)
     if op.options.offset:

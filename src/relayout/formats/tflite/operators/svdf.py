@@ -11,6 +11,7 @@ from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.recurrent import activated, grid, keep, start, units_of, zeros
 from relayout.formats.tflite.operators.slicing import joined, unsqueeze
+from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
 
 
@@ -22,8 +23,8 @@ def svdf(op: Operation) -> None:
     """
     integers = op.input(0).type == TensorType.INT8
     if integers and TensorType.INT8 in (op.input(2).type, op.input(4).type):
-        raise Unsupported("weights over time or a state of 8 bits")
-    x, features, times = op.real(0), op.real(1), op.real(2)
+        raise Unsupported("weights over time or a state of 8 bits, for which there is no sound kernel")
+    x, features, times = op.real(0), weights(op, 1, 0), weights(op, 2, 0)
     op.require_rank(0, 2)
     filters, (_, memory), rank = units_of(op, 1), dims(times), op.options.rank
     if not isinstance(memory, int) or rank < 1 or filters % rank or dims(times)[0] != filters:

@@ -18,6 +18,8 @@ from relayout.formats.tflite.registry import Unsupported, operator
 REDUCERS = ("", "Add", "Mul", "Min", "Max", "And", "Or")
 """What the numbers of `ReduceWindowFunction` stand for."""
 
+_OF_BOOLEANS = {"Add": "Or", "Mul": "And", "Min": "And", "Max": "Or", "And": "And", "Or": "Or"}
+
 
 def parted(op: Operation, x: ir.Value, axis: int, step: int, value: ir.Value) -> ir.Value:
     """Every element along an axis `step` places from the next, a value between them: Pad behind each, then Slice."""
@@ -26,7 +28,7 @@ def parted(op: Operation, x: ir.Value, axis: int, step: int, value: ir.Value) ->
     if step == 1 or extent == 0:
         return x
     if not isinstance(extent, int):
-        raise Unsupported("unknown dimensions")
+        raise Unsupported("unknown dimensions, between whose elements others come")
     apart: list[Dim] = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
     amounts = [0] * len(apart)
     amounts[axis + 1] = step - 1
@@ -68,7 +70,7 @@ def reduced(
     for axis, (size, stride, dilation) in enumerate(zip(window, strides, dilations, strict=True)):
         extent = dims(x)[axis]
         if not isinstance(extent, int):
-            raise Unsupported("unknown dimensions")
+            raise Unsupported("unknown dimensions, of whose windows ONNX has to know how many there are")
         count = extent - (size - 1) * dilation
         if count < 1:
             raise Unsupported("a window larger than its axis")
@@ -97,21 +99,23 @@ def _from(op: Operation, x: ir.Value, axis: int, first: int, count: int) -> ir.V
 
 @operator("REDUCE_WINDOW", options="ReduceWindowOptions")
 def reduce_window(op: Operation) -> None:
-    """Slices of the operand, combined; then combined with the start value."""
+    """Slices of the operand, combined; then combined with the start value. Scales do not count."""
     number = op.options.reduce_function
     if not 0 < number < len(REDUCERS):
         raise Unsupported(f"reduce function {number}")
     window, strides, dilations = (op.integers(i) for i in (2, 3, 4))
-    y = reduced(op, REDUCERS[number], op.real(0), scalar(op, op.real(1)), window, strides, dilations)
-    op.result(y)
+    x, start, op_type = op.whole(0), scalar(op, op.whole(1)), REDUCERS[number]
+    if x.dtype == ir.DataType.BOOL:
+        op_type = _OF_BOOLEANS[op_type]
+    op.result_whole(reduced(op, op_type, x, start, window, strides, dilations))
 
 
 @operator("DILATE", options="DilateOptions")
 def dilate(op: Operation) -> None:
     """Pad behind every element, for each axis, and Slice what follows the last one."""
-    x, value, steps = op.real(0), op.real(2), op.integers(1)
+    x, value, steps = op.raw(0), op.raw(2), op.integers(1)
     if len(steps) != len(dims(x)) or min(steps, default=1) < 1:
         raise ReadError(f"dilations {steps} do not fit rank {len(dims(x))}", where=op.place)
     for axis, step in enumerate(steps):
         x = parted(op, x, axis, step, value)
-    op.result(x)
+    op.result_whole(x)

@@ -1,0 +1,69 @@
+"""Count what an ONNX model transposes in one run, from the values that the run gives: one counter for every tool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+REARRANGE = ("DepthToSpace", "SpaceToDepth")
+"""A Transpose between two Reshapes under another name."""
+
+
+def run_time_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes that depend on an input of the graph."""
+    constants = {tensor.name for tensor in graph.initializer} | {""}
+    for node in graph.node:
+        if all(name in constants for name in node.input) and not any(a.HasField("g") for a in node.attribute):
+            constants.update(node.output)
+        else:
+            yield node
+
+
+def run_time_transposes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The Transposes of values that depend on an input of the graph, and what is a Transpose by another name."""
+    return [node for node in run_time_nodes(graph) if node.op_type in ("Transpose", *REARRANGE)]
+
+
+def moves(node: onnx.NodeProto, stored: Array) -> bool:
+    """Whether a Transpose moves more than axes of size 1; `stored` is what it gave."""
+    if node.op_type in REARRANGE:
+        return stored.size > 0
+    perms = [list(attribute.ints) for attribute in node.attribute if attribute.name == "perm"]
+    perm = perms[0] if perms else list(reversed(range(stored.ndim)))
+    large = [axis for axis, extent in zip(perm, stored.shape, strict=True) if extent != 1]
+    return large != sorted(large)
+
+
+def session_of(model: onnx.ModelProto | str, *, optimized: bool | None = None) -> onnxruntime.InferenceSession:
+    """A session of one thread; a model in memory runs as it is written, a file fully optimized."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    if optimized is None:
+        optimized = isinstance(model, str)
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not isinstance(model, str):
+        model = model.SerializeToString()
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def count_transposes(model: onnx.ModelProto, fed: dict[str, Array]) -> tuple[int, int]:
+    """How many Transposes move data in one run, and how many bytes they give. The model gets further outputs."""
+    nodes = run_time_transposes(model.graph)
+    known = {output.name for output in model.graph.output}
+    for node in nodes:
+        if node.output[0] not in known:
+            model.graph.output.append(onnx.ValueInfoProto(name=node.output[0]))
+    given = session_of(model).run([node.output[0] for node in nodes], fed) if nodes else []
+    moving = [np.asarray(array).nbytes for node, array in zip(nodes, given, strict=True) if moves(node, array)]
+    return len(moving), sum(moving)
+
+
+def first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]

@@ -1,0 +1,330 @@
+"""Compare `relayout optimize` with its peers on ONNX models: validity, numerics, Transposes, time, memory, latency.
+
+    python bench/optimizing.py --peers PYTHON [--out DIRECTORY] [--page PAGE.md] DIRECTORY_OR_MODEL ...
+
+`bench/make_onnx.py` makes the models. `--peers` (or PEERS_PYTHON) is a Python that has onnxslim, onnxsim and
+onnxscript; `--python` one that has relayout and ONNX Runtime, by default this one. Each optimizer runs in a process of
+its own. All results are judged by one counter (`bench/counting.py`): the bytes of the Transposes that move data, as the
+model runs. `--again OPTIMIZING.json` writes the page of an earlier run.
+
+This file imports nothing heavy: a child's peak memory counts from what its parent held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+LIMIT_SECONDS = 300
+OURS, BASE = "relayout", "onnx_ir"
+PEERS = ("onnxruntime", "onnxslim", "onnxsim", "onnxscript")
+NAMES = {"onnxruntime": "ONNX Runtime 1", "onnx_ir": "read + write"}
+NOISE = 0.03
+"""What a median may differ by beyond its own interval: sessions of one file differ by as much."""
+
+Row = dict[str, Any]
+
+
+def pythons(python: str, peers: str | None) -> dict[str, str]:
+    """Tool -> the Python that runs it."""
+    known = {BASE: python, OURS: python, "onnxruntime": python}
+    return known | dict.fromkeys(PEERS[1:], peers) if peers else known
+
+
+def measure(arguments: list[str], log: Path) -> tuple[int, float, float]:
+    """Exit status, wall seconds and peak MB of one process."""
+    begun = time.perf_counter()
+    with log.open("wb") as out, log.with_suffix(".err").open("wb") as err:
+        process = subprocess.Popen(
+            ["timeout", str(LIMIT_SECONDS), *arguments],
+            stdout=out,
+            stderr=err,
+            stdin=subprocess.DEVNULL,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, time.perf_counter() - begun, usage.ru_maxrss / 1024
+
+
+def answer(python: str, script: str, *arguments: str) -> dict[str, Any]:
+    """What a script of this folder prints, as JSON; {"why": …} where it fails."""
+    done = subprocess.run(
+        ["timeout", str(LIMIT_SECONDS), python, str(HERE / script), *arguments], capture_output=True, text=True
+    )
+    if done.returncode:
+        return {"why": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:300]}
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def optimized(tool: str, python: str, source: Path, result: Path, log: Path, repeats: int) -> Row:
+    """One tool on one model. The time is the least of the repeats: what is above it is others' work."""
+    row: Row = {"tool": tool}
+    for _ in range(repeats):
+        result.unlink(missing_ok=True)
+        code, wall, peak = measure([python, str(HERE / "optimizers.py"), tool, str(source), str(result)], log)
+        if code or not result.exists():
+            lines = log.with_suffix(".err").read_text(errors="replace").strip().splitlines()
+            return row | {"why": lines[-1][:300] if lines else f"exit {code}", "wall": wall, "peak": peak}
+        said = json.loads(log.read_text().strip().splitlines()[-1])
+        row["wall"] = min(row.get("wall", wall), wall)
+        row["peak"] = max(row.get("peak", 0), peak)
+        row["seconds"] = min(row.get("seconds", said["seconds"]), said["seconds"])
+        row["report"] = said["report"]
+    return row
+
+
+def run(file: Path, known: dict[str, str], python: str, scratch: Path, seconds: float, repeats: int) -> dict[str, Any]:
+    rows = {}
+    results = {tool: scratch / f"{tool}.onnx" for tool in known}
+    for tool, its in known.items():
+        rows[tool] = optimized(tool, its, file, results[tool], scratch / "log", repeats)
+    made = [tool for tool, row in rows.items() if "why" not in row and tool != BASE]
+    source, verdicts = judged(python, file, {tool: str(results[tool]) for tool in made})
+    for tool, verdict in verdicts.items():
+        rows[tool] |= verdict
+    timed = [str(results[tool]) for tool, row in rows.items() if row.get("runs")]
+    latency = answer(python, "judge_optimized.py", "time", str(seconds), str(file), *timed)
+    return {
+        "model": file.stem,
+        "megabytes": file.stat().st_size / 1e6,
+        "source": source,
+        "tools": rows,
+        "latency": latency,
+        "faults": faults(source, rows, latency),
+    }
+
+
+def judged(python: str, file: Path, results: dict[str, str]) -> tuple[Row, dict[str, Row]]:
+    """The source's own verdict and each tool's. A result that brings the judge down is judged by itself."""
+
+    def asked(*paths: str) -> dict[str, Any]:
+        return answer(python, "judge_optimized.py", "judge", str(file), *paths)
+
+    paths = [str(file), *results.values()]
+    found = asked(*paths)
+    if "why" in found:
+        found = {path: verdict.get(path, verdict) for path in paths for verdict in [asked(path)]}
+    return found[str(file)], {tool: found[path] for tool, path in results.items()}
+
+
+def best_peer(rows: dict[str, Row], source: Row) -> tuple[int, str] | None:
+    """The fewest bytes of a peer's equal result, and whose; not of one that moved Transposes into a fused operator."""
+    fair = {tool: row for tool, row in rows.items() if tool in PEERS and row.get("equal")}
+    found = [(row["bytes"], tool) for tool, row in fair.items() if row["hidden"] == source["hidden"]]
+    return min(found, default=None)
+
+
+def faults(source: Row, rows: dict[str, Row], latency: dict[str, Any]) -> list[str]:
+    """Where relayout's result falls short; empty where it does not."""
+    ours = rows[OURS]
+    if "bytes" not in ours:
+        return [f"no result: {ours.get('why')}"]
+    found = [word for word, fine in (("not valid", ours["valid"]), ("values differ", ours["equal"])) if not fine]
+    if not ours["interface"]:
+        found.append("another interface")
+    if not ours["report"]["proved"]:
+        found.append("not proved")
+    best = best_peer(rows, source)
+    if best and ours["bytes"] > best[0]:
+        found.append(f"{ours['bytes'] - best[0]:,} bytes more than {best[1]}")
+    if slower(latency):
+        found.append(f"slower: {latency[OURS]['ratio']:.3f}")
+    return found
+
+
+def slower(latency: dict[str, Any]) -> bool:
+    """Whether relayout's result takes longer than its source beyond noise."""
+    noise = max(NOISE, latency["self"]["high"] - 1, 1 - latency["self"]["low"]) if "self" in latency else NOISE
+    return OURS in latency and latency[OURS]["low"] > 1 + noise
+
+
+def table(head: list[str], lines: Iterable[list[str]]) -> str:
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *lines])
+
+
+def moved(row: Row) -> str:
+    if "bytes" not in row:
+        return "fails" if "runs" not in row else "does not run"
+    marks = "" if row["equal"] else " ≠"
+    marks += "" if row["valid"] else " !"
+    marks += "".join(f" +{count} {name}" for name, count in row["hidden"].items())
+    return f"{row['transposes']} / {row['bytes'] / 1e3:,.1f}{marks}"
+
+
+def bytes_table(found: list[dict[str, Any]], tools: list[str]) -> str:
+    head = ["model", "source", *(NAMES.get(tool, tool) for tool in tools), "proved"]
+    lines = [
+        [
+            item["model"],
+            moved(item["source"]),
+            *(moved(item["tools"][tool]) for tool in tools),
+            "yes" if (item["tools"][OURS].get("report") or {}).get("proved") else "no",
+        ]
+        for item in found
+    ]
+    return table(head, lines)
+
+
+def cost_table(found: list[dict[str, Any]], tools: list[str]) -> str:
+    """In-process seconds with reading and writing, and the process's peak memory."""
+    head = ["model", "MB", *(f"{NAMES.get(tool, tool)} s / MB" for tool in [BASE, *tools])]
+    lines = []
+    for item in found:
+        rows = item["tools"]
+        cells = [
+            f"{rows[tool]['seconds']:.2f} / {rows[tool]['peak']:.0f}" if "seconds" in rows[tool] else "fails"
+            for tool in [BASE, *tools]
+        ]
+        lines.append([item["model"], f"{item['megabytes']:.1f}", *cells])
+    return table(head, lines)
+
+
+def latency_table(found: list[dict[str, Any]], tools: list[str]) -> str:
+    head = ["model", "source ms", "source again", *(NAMES.get(tool, tool) for tool in tools)]
+    lines = []
+    for item in found:
+        known = item["latency"]
+        if "source" not in known:
+            continue
+        cells = [f"{known[name]['ratio']:.3f}" if name in known else "" for name in ("self", *tools)]
+        if OURS in known:
+            mine = known[OURS]
+            cells[1 + tools.index(OURS)] = f"{mine['ratio']:.3f} ({mine['low']:.3f}–{mine['high']:.3f})"
+        lines.append([item["model"], f"{known['source']['ms']:.2f}", *cells])
+    return table(head, lines)
+
+
+def summary(found: list[dict[str, Any]], tools: list[str]) -> str:
+    """One line a tool: what became of all models, and the sums over those that every tool gets right."""
+    right = [item for item in found if all(item["tools"][tool].get("equal") for tool in tools)]
+    base = sum(item["source"]["bytes"] for item in right)
+    lines = []
+    for tool in tools:
+        rows = [item["tools"][tool] for item in found]
+        took = [row for row in rows if "seconds" in row]
+        ratios = [item["latency"][tool]["ratio"] for item in found if tool in item["latency"]]
+        total = sum(item["tools"][tool]["bytes"] for item in right)
+        lines.append(
+            [
+                NAMES.get(tool, tool),
+                str(len(rows)),
+                str(sum(bool(row.get("valid")) for row in rows)),
+                str(sum(bool(row.get("equal")) for row in rows)),
+                f"{total / 1e6:.2f} ({100 * total / max(1, base):.0f} %)",
+                f"{statistics.median(row['seconds'] for row in took):.2f}",
+                f"{statistics.median(row['peak'] for row in took):.0f}",
+                f"{statistics.geometric_mean(ratios):.3f}",
+            ]
+        )
+    head = ["tool", "models", "valid", "equal", f"MB transposed on the {len(right)} that all get right"]
+    return table([*head, "median s", "median peak MB", "mean latency, source = 1"], lines)
+
+
+PAGE = """# Optimizing ONNX models
+
+`relayout optimize` beside its peers, all in one run of `bench/optimizing.py` on what `bench/make_onnx.py` makes:
+networks of real architectures with random weights, as PyTorch's two exporters (`dynamo`, `script`) and tf2onnx give
+them, some with dynamic dimensions, int8 versions (`qdq`), and the onnx package's `light` models. {versions}
+
+{summary}
+
+{verdict}
+
+## Transposes left
+
+Transposes that move data in one inference / kilobytes that they move, counted in each result as it runs; DepthToSpace
+and SpaceToDepth count as what they are. `≠`: other values than the source's. `!`: the checker refuses the file. `+`:
+operators that transpose inside and are not counted.
+
+{bytes}
+
+## Latency
+
+ONNX Runtime, all of its own optimizations, one thread, interleaved; medians as a multiple of the source's. "source
+again" is a second session of the source: noise. In brackets: where the middle 95 % of resampled rounds lie.
+
+{latency}
+
+## Cost of optimizing
+
+Seconds without imports, with reading and writing / peak memory of the process. "read + write" is onnx-ir reading and
+writing the model.
+
+{cost}
+"""
+
+
+def page(found: list[dict[str, Any]], tools: list[str], versions: str) -> str:
+    short = [f"- {item['model']}: {'; '.join(item['faults'])}" for item in found if item["faults"]]
+    verdict = (
+        f"On {len(found) - len(short)} of {len(found)} models relayout's result is valid, equal in values, proved "
+        "minimal, has at most the bytes of the best peer, and is not slower than its source beyond noise."
+    )
+    if short:
+        verdict += " On the others:\n\n" + "\n".join(short)
+    return PAGE.format(
+        versions=versions,
+        summary=summary(found, tools),
+        verdict=verdict,
+        bytes=bytes_table(found, tools),
+        latency=latency_table(found, tools),
+        cost=cost_table(found, tools),
+    )
+
+
+def versions_of(known: dict[str, str]) -> str:
+    """What ran, by its own word."""
+    said = []
+    for tool in dict.fromkeys(known):
+        name = {"onnx_ir": "onnx-ir"}.get(tool, tool)
+        code = f"from importlib.metadata import version; print(version({name!r}))"
+        done = subprocess.run([known[tool], "-c", code], capture_output=True, text=True)
+        if done.returncode == 0:
+            said.append(f"{name} {done.stdout.strip()}")
+    return f"Versions: {', '.join(said)}." if said else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--python", default=os.environ.get("RELAYOUT_PYTHON", sys.executable))
+    parser.add_argument("--peers", default=os.environ.get("PEERS_PYTHON"))
+    parser.add_argument("--seconds", type=float, default=3.0, help="to time each model's results for")
+    parser.add_argument("--repeats", type=int, default=2, help="of each optimization; the least time counts")
+    parser.add_argument("--out", type=Path, default=Path("out"))
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--again", type=Path)
+    options = parser.parse_args()
+    files = [file for given in options.files for file in (sorted(given.glob("*.onnx")) if given.is_dir() else [given])]
+    known = pythons(options.python, options.peers)
+    found = json.loads(options.again.read_text(encoding="utf-8")) if options.again else []
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        for file in files:
+            item = run(file, known, options.python, Path(scratch), options.seconds, options.repeats)
+            found.append(item)
+            print(f"{item['model']}: {'; '.join(item['faults']) or 'fine'}", file=sys.stderr, flush=True)
+            (options.out / "optimizing.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    tools = [tool for tool in known if tool != BASE]
+    text = page(found, tools, versions_of(known))
+    (options.out / "optimizing.md").write_text(text, encoding="utf-8")
+    if options.page:
+        options.page.write_text(text, encoding="utf-8")
+    print(summary(found, tools))
+
+
+if __name__ == "__main__":
+    main()

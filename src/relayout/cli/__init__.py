@@ -1,0 +1,5 @@
+"""The command line, one module a verb. Heavy imports wait until a verb needs them."""
+
+from relayout.cli.entry import cli, main
+
+__all__ = ["cli", "main"]

@@ -1,0 +1,31 @@
+"""`relayout check`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from relayout.cli import options
+from relayout.cli.group import Command
+from relayout.cli.running import FAILED
+
+
+@click.command(cls=Command)
+@click.argument("plan", type=options.MODEL)
+@click.argument("source", type=options.MODEL)
+@options.as_json
+def check(plan: Path, source: Path, as_json: bool) -> None:
+    """Check the PLAN that `--plan` wrote against its SOURCE model: the proof, without the solver."""
+    from relayout import pipeline
+
+    found = pipeline.check_plan(plan, source)
+    if as_json:
+        click.echo(json.dumps({**vars(found), "proved": found.proved}))
+    else:
+        verdict = "proved minimal" if found.proved else "not proved"
+        click.echo(f"{found.transposes} Transposes, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
+    if not found.proved:
+        sys.exit(FAILED)

@@ -1,0 +1,69 @@
+"""The group of verbs, and the entry point."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from relayout import __version__
+from relayout.cli.check import check
+from relayout.cli.convert import convert
+from relayout.cli.explain import explain
+from relayout.cli.group import EXIT_CODES, Group
+from relayout.cli.info import info
+from relayout.cli.ops import ops
+from relayout.cli.optimize import optimize
+from relayout.cli.reduce import reduce
+from relayout.cli.running import INTERRUPTED, REFUSED
+from relayout.cli.targets import targets_command
+from relayout.cli.verify import verify_command
+from relayout.errors import RelayoutError
+
+EXAMPLES = f"""
+\b
+Examples:
+  relayout model.tflite
+  relayout convert model.tflite model.onnx --verify
+  relayout convert *.tflite --out-dir onnx --jobs 4
+  relayout convert model.tflite model.onnx --io convert --dim batch=1
+  relayout convert model.tflite model.onnx --layout x=NHWC:NCHW
+  relayout optimize in.onnx out.onnx
+  relayout explain model.tflite --what-if
+
+\b
+Completion: eval "$(_RELAYOUT_COMPLETE=bash_source relayout)", or zsh_source, or fish_source.
+
+{EXIT_CODES}
+"""
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXAMPLES)
+@click.version_option(__version__, prog_name="relayout")
+def cli() -> None:
+    """The data-layout compiler for neural-network graphs. A FILE alone is shown: what it is, and what could be won."""
+
+
+for verb in (convert, optimize, explain, info, verify_command, check, reduce, ops, targets_command):
+    cli.add_command(verb)
+
+
+def main() -> None:
+    """The entry point: one clear line and exit code 2 for anything that a user can cause."""
+    try:
+        cli(prog_name="relayout", standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(REFUSED)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except RelayoutError as error:
+        click.echo(f"relayout: {error}", err=True)
+        sys.exit(REFUSED)
+    except OSError as error:
+        click.echo(f"relayout: {error.strerror or error}: {error.filename or ''}".rstrip(": "), err=True)
+        sys.exit(REFUSED)

@@ -1,0 +1,51 @@
+"""How verbs are found: by name, by the nearest name in a message, or by a file where the verb is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 verification or check failed, 2 the input was refused; of several models, the highest."
+)
+
+INFO = "info"
+"""The verb that a file alone means."""
+
+
+class Command(click.Command):
+    """A verb whose help ends with the exit codes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The verb's own epilog, then the exit codes."""
+        super().format_epilog(ctx, formatter)
+        with formatter.indentation():
+            formatter.write_paragraph()
+            formatter.write_text(EXIT_CODES)
+
+
+class Group(click.Group):
+    """Verbs, and a file alone."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """As click does; a file alone is shown, and a typing error is answered with the nearest verb's name."""
+        first = args[0]
+        named_like_a_model = first.endswith((".tflite", ".onnx"))
+        if first not in self.commands and (named_like_a_model or Path(first).is_file()):
+            return INFO, self.commands[INFO], args
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(first, self.list_commands(ctx), n=1)
+            if not near or "Did you mean" in error.message:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from error
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs, and files, since one of them alone is shown."""
+        return [*super().shell_complete(ctx, incomplete), CompletionItem(incomplete, type="file")]

@@ -1,0 +1,28 @@
+"""`relayout FILE`, or `relayout info FILE`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from relayout.cli import options
+from relayout.cli.group import Command
+from relayout.cli.running import console, stage
+
+
+@click.command(cls=Command)
+@click.argument("file", type=options.MODEL)
+@options.as_json
+def info(file: Path, as_json: bool) -> None:
+    """What FILE is, and what could be won: operators, inputs and outputs, number formats, layouts, Transposes."""
+    from relayout import pipeline
+    from relayout.reports import inspection
+
+    with stage("reading", as_json):
+        found = pipeline.inspect(file)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        inspection.show(found, console())

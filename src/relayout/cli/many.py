@@ -1,0 +1,203 @@
+"""Several models at once: each on its own, none in the way of another, and one table in the end."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from relayout.cli import options
+from relayout.cli.running import FAILED, REFUSED, Job, console, perform
+from relayout.errors import RelayoutError
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one model.
+
+    Args:
+        source: its file.
+        target: the result's.
+        code: the exit code that it alone would have had.
+        transposes: before and after.
+        bytes: before and after.
+        verdict: of the proof.
+        verified: of the verification, if it was asked for.
+        error: why it was refused.
+        notes: from the report.
+    """
+
+    source: str
+    target: str
+    code: int = 0
+    transposes: tuple[int, int] = (0, 0)
+    bytes: tuple[int, int] = (0, 0)
+    verdict: str = ""
+    verified: bool | None = None
+    error: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def jobs_of(verb: str, paths: Sequence[Path], out_dir: Path | None, verify: bool, given: dict[str, Any]) -> list[Job]:
+    """One job for `SOURCE TARGET`, or one for each source with a directory.
+
+    Raises:
+        click.UsageError: the paths do not fit, or two results would have one name.
+    """
+    if out_dir is None:
+        if len(paths) != 2:
+            raise click.UsageError(f"{verb} takes SOURCE and TARGET, or any number of sources with --out-dir DIR")
+        if paths[1].suffix == ".tflite":  # two sources that a shell found, more likely than a name for an ONNX model
+            raise click.UsageError(
+                f"{paths[1]} would be replaced by an ONNX model; for several sources give --out-dir DIR"
+            )
+        return [Job.of(verb, paths[0], paths[1], verify, given)]
+    for option, name in (("--plan", "plan_file"), ("--html", "html"), ("--model-explorer", "model_explorer")):
+        if given.get(name):
+            raise click.UsageError(f"{option} is for one model")
+    named: dict[str, Path] = {}
+    for path in paths:
+        other = named.setdefault(f"{path.stem}.onnx", path)
+        if other is not path:
+            raise click.UsageError(f"{other} and {path} would both become {path.stem}.onnx; give them one at a time")
+    for name, path in named.items():
+        if (out_dir / name).resolve() == path.resolve():
+            raise click.UsageError(f"{path} would be replaced by its own result; give another --out-dir")
+    out_dir.mkdir(parents=True, exist_ok=True)
+    return [Job.of(verb, path, out_dir / name, verify, given) for name, path in named.items()]
+
+
+def run_all(jobs: Sequence[Job], workers: int, as_json: bool, quiet: bool) -> None:
+    """Perform all jobs, print one table, and exit with the highest of their codes."""
+    rows = list(_performed(jobs, workers, silent=as_json or quiet))
+    order = {str(job.source): place for place, job in enumerate(jobs)}
+    rows.sort(key=lambda row: order[row.source])
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in rows], indent=2))
+    elif not quiet:
+        _show(rows)
+    if quiet:
+        for row in rows:
+            if row.error:
+                click.echo(f"relayout: {row.source}: {row.error}", err=True)
+    sys.exit(max((row.code for row in rows), default=0))
+
+
+def one(job: Job) -> Row:
+    """Perform a job; whatever goes wrong is said in its row."""
+    try:
+        report, found = perform(job)
+    except RelayoutError as error:
+        return Row(str(job.source), str(job.target), REFUSED, error=str(error))
+    except OSError as error:
+        return Row(str(job.source), str(job.target), REFUSED, error=f"{error.strerror or error}: {error.filename}")
+    except Exception as error:  # a defect of ours in one model must not cost the others
+        return Row(str(job.source), str(job.target), REFUSED, error=f"internal error: {type(error).__name__}: {error}")
+    return Row(
+        str(job.source),
+        str(job.target),
+        FAILED if found is not None and not found.ok else 0,
+        (report.source_transposes, report.transposes),
+        (report.source_bytes, report.bytes),
+        report.verdict,
+        None if found is None else found.ok,
+        notes=report.notes,
+    )
+
+
+def _performed(jobs: Sequence[Job], workers: int, silent: bool) -> Iterator[Row]:
+    with ExitStack() as stack:
+        advance = stack.enter_context(_Progress(len(jobs), silent))
+        if workers == 1 or len(jobs) == 1:
+            for job in jobs:
+                yield advance(one(job))
+            return
+        # Spawned, not forked: the runtimes that verification loads have threads.
+        context = multiprocessing.get_context("spawn")
+        pool: Executor = stack.enter_context(ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context))
+        waiting: dict[Future[Row], Job] = {pool.submit(one, job): job for job in jobs}
+        for future in as_completed(waiting):
+            yield advance(_settled(future, waiting[future]))
+
+
+def _settled(future: Future[Row], job: Job) -> Row:
+    error = future.exception()
+    if error is None:
+        return future.result()
+    # A process that died takes those with it that had not ended: each of them is tried alone.
+    return _alone(job)
+
+
+def _alone(job: Job) -> Row:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        error = (future := pool.submit(one, job)).exception()
+        if error is None:
+            return future.result()
+    return Row(str(job.source), str(job.target), REFUSED, error=f"its process ended: {error}")
+
+
+class _Progress:
+    """A bar on a terminal; nothing in a pipe."""
+
+    def __init__(self, total: int, silent: bool) -> None:
+        self._total, self._silent = total, silent or not sys.stderr.isatty()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Any:
+        if self._silent:
+            return lambda row: row
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+        progress = self._stack.enter_context(Progress(*columns, console=console(err=True), transient=True))
+        task = progress.add_task("", total=self._total)
+
+        def advance(row: Row) -> Row:
+            progress.update(task, advance=1, description=Path(row.source).name)
+            return row
+
+        return advance
+
+    def __exit__(self, *raised: Any) -> None:
+        self._stack.__exit__(*raised)
+
+
+def _show(rows: Sequence[Row]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    verify = any(row.verified is not None for row in rows)
+    table = Table("model", "Transposes", "bytes an inference", "result", box=None, pad_edge=False)
+    if verify:
+        table.add_column("verified")
+    for row in rows:
+        moved = ["", ""] if row.error else [f"{a:,} → {b:,}" for a, b in (row.transposes, row.bytes)]
+        said = Text(row.error, style="red") if row.error else Text("; ".join([row.verdict, *row.notes]))
+        agreed = {None: Text(), True: Text("agrees"), False: Text("differs", style="bold red")}[row.verified]
+        table.add_row(Text(Path(row.source).name), *moved, said, *([agreed] if verify else []))
+    refused = sum(row.code == REFUSED for row in rows)
+    failed = sum(row.code == FAILED for row in rows)
+    out = console()
+    out.print(table)
+    out.print(f"{len(rows)} models: {len(rows) - refused - failed} done, {failed} differ, {refused} refused")
+
+
+out_dir = click.option(
+    "--out-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Any number of sources, each to DIR/NAME.onnx.",
+)
+jobs_option = click.option(
+    "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Models at a time, with --out-dir."
+)
+paths = click.argument("paths", nargs=-1, required=True, type=options.MODEL, metavar="SOURCE... [TARGET]")

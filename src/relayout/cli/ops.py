@@ -1,0 +1,25 @@
+"""`relayout ops`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from relayout.cli import options
+
+
+@click.command()
+@click.option(
+    "--tflite", "part", flag_value="tflite", help="Only TensorFlow Lite operators: numbers, ONNX, what is refused."
+)
+@click.option("--onnx", "part", flag_value="onnx", help="Only ONNX operators: classes and signatures.")
+@options.as_json
+def ops(part: str | None, as_json: bool) -> None:
+    """What is covered: ONNX operators by class, and TensorFlow Lite operators."""
+    from relayout.reports import coverage
+
+    if as_json:
+        click.echo(json.dumps(coverage.tables(part), indent=2))
+    else:
+        coverage.show(part)

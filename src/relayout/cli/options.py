@@ -1,0 +1,168 @@
+"""The options that verbs share, and what their values are in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def _pairs(separator: str, form: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, str]]:
+    def parse(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for item in items:
+            name, mark, rest = item.rpartition(separator)
+            if not mark or not name or not rest:
+                raise click.BadParameter(f"{item!r} is not {form}")
+            if found.setdefault(name, rest) != rest:
+                raise click.BadParameter(f"{name!r} is given twice: {found[name]!r} and {rest!r}")
+        return found
+
+    return parse
+
+
+layouts = click.option(
+    "--layout",
+    "layouts",
+    multiple=True,
+    metavar="TENSOR=SRC:DST",
+    callback=_pairs("=", "TENSOR=SRC:DST"),
+    help="Store a tensor as asked, such as x=NHWC:NCHW.",
+)
+dims = click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=N",
+    callback=_pairs("=", "NAME=N"),
+    help="Fix a dynamic dimension.",
+)
+io = click.option(
+    "--io",
+    type=click.Choice(["keep", "convert"]),
+    default="keep",
+    show_default=True,
+    help="Inputs and outputs as in the source, or in the order that costs nothing.",
+)
+opset = click.option("--opset", type=click.IntRange(18, 23), help="For a .tflite source: 20 or 21 unless given.")
+quant = click.option(
+    "--quant",
+    type=click.Choice(["qdq", "float"]),
+    default="qdq",
+    show_default=True,
+    help="A quantized .tflite as integers in Quantize-Dequantize units, or as a float model.",
+)
+signature = click.option("--signature", metavar="NAME", help="Which signature of a .tflite (default: the first).")
+state = click.option(
+    "--state",
+    type=click.Choice(["zero", "io"]),
+    default="zero",
+    show_default=True,
+    help="Variables of a .tflite: their initial values in every run, or inputs and outputs.",
+)
+custom_ops = click.option(
+    "--custom-op",
+    "custom_ops",
+    multiple=True,
+    metavar="NAME=DOMAIN",
+    callback=_pairs("=", "NAME=DOMAIN"),
+    help="Carry a custom operator over as a node of a domain.",
+)
+time_limit = click.option("--time-limit", type=float, metavar="SECONDS", help="Stop the solver and report the gap.")
+what_if = click.option("--what-if", is_flag=True, help="Also list which single constraint costs how many bytes.")
+plan_file = click.option(
+    "--plan", "plan_file", type=click.Path(dir_okay=False, path_type=Path), help="Write choice and certificate as JSON."
+)
+_FILE = click.Path(dir_okay=False, path_type=Path)
+html = click.option("--html", type=_FILE, help="Write the graph before and after as one page.")
+model_explorer = click.option("--model-explorer", type=_FILE, help="Write every layout as Model Explorer's node data.")
+annotate = click.option(
+    "--annotate", is_flag=True, help="Put every value's layout into its metadata, as Netron shows it."
+)
+as_json = click.option("--json", "as_json", is_flag=True, help="For machines.")
+quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+external_data = click.option(
+    "--external-data", is_flag=True, default=None, help="Weights in OUT.data (above 2 GB always)."
+)
+feeds = click.option(
+    "--input",
+    "feeds",
+    multiple=True,
+    metavar="NAME=FILE.npy",
+    callback=_pairs("=", "NAME=FILE.npy"),
+    help="What to feed (default: random, image-like for images).",
+)
+
+
+def _names(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> list[str]:
+    return [name for item in items for name in item.split(",") if name]
+
+
+inputs = click.option(
+    "--inputs",
+    multiple=True,
+    metavar="A,B",
+    callback=_names,
+    help="Only the part of the graph from these values on, by the source's names.",
+)
+outputs = click.option(
+    "--outputs",
+    multiple=True,
+    metavar="C,D",
+    callback=_names,
+    help="Only the part of the graph up to these values.",
+)
+rename = click.option(
+    "--rename",
+    multiple=True,
+    metavar="OLD=NEW",
+    callback=_pairs("=", "OLD=NEW"),
+    help="Give an input, output or interior value another name.",
+)
+to = click.option(
+    "--to", metavar="LAYOUT", help="Layout of layout-sensitive operators: NHWC, NCHW, NCHW16c; other ranks follow."
+)
+backend = click.option(
+    "--target", "backend", metavar="NAME", help="What it claims runs as it has it: `relayout targets`."
+)
+desired = click.option(
+    "--desired-layouts",
+    "desired",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Layouts by operator and node, TOML or JSON.",
+)
+inline = click.option("--inline", is_flag=True, help="Standard operators between Transposes instead of functions.")
+seed = click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
+MODEL = click.Path(dir_okay=False, path_type=Path)
+
+
+def converted(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as the Python interface takes them."""
+    layouts = options.pop("layouts", None)
+    if layouts is not None:
+        options["layouts"] = {}
+        for name, pair in layouts.items():
+            source, mark, target = pair.partition(":")
+            if not mark:
+                raise click.BadParameter(f"{name}={pair} is not TENSOR=SRC:DST", param_hint="--layout")
+            options["layouts"][name] = (source, target)
+    dims = options.pop("dims", {})
+    for name, extent in dims.items():
+        if not extent.isdigit():
+            raise click.BadParameter(f"{name}={extent}: an extent is a number", param_hint="--dim")
+    options["dims"] = {name: int(extent) for name, extent in dims.items()}
+    return options | _wishes(options)
+
+
+def _wishes(options: dict[str, Any]) -> dict[str, Any]:
+    """What a file asks for; an option beside it has precedence."""
+    path, target = options.pop("desired", None), options.pop("backend", None)
+    wishes: dict[str, Any] = {} if target is None else {"target": target}
+    if path is not None:
+        from relayout.targets import read_wishes
+
+        wishes = read_wishes(path) | wishes
+    return wishes if options.get("to") is None else wishes | {"to": options["to"]}

@@ -1,0 +1,42 @@
+"""`relayout reduce`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from relayout.cli import options
+from relayout.cli.group import Command
+from relayout.cli.running import stage
+
+
+@click.command(cls=Command)
+@click.argument("source", type=options.MODEL)
+@click.option("-o", "--output", "target", type=options.MODEL, required=True, help="Where to write the part.")
+@click.option(
+    "--still",
+    type=click.Choice(["verify", "transpose"]),
+    default="verify",
+    show_default=True,
+    help="What the part must still show: that verification fails after optimize, or that a Transpose remains.",
+)
+@click.option("--time-limit", type=float, metavar="SECONDS", help="Stop, and write the smallest part so far.")
+@options.seed
+@options.as_json
+def reduce(source: Path, target: Path, still: str, time_limit: float | None, seed: int, as_json: bool) -> None:
+    """The smallest part of the ONNX model SOURCE that still shows a fault, for a bug report."""
+    from relayout import reduction
+    from relayout.formats.onnx import check, write
+
+    with stage("reducing", as_json):
+        found = reduction.reduce(source, still=still, time_limit=time_limit, seed=seed)  # type: ignore[arg-type]
+        check(found.model)
+        write(found.model, target)
+    if as_json:
+        said = {"before": found.before, "after": found.after, "tries": found.tries, "smallest": found.smallest}
+        click.echo(json.dumps(said))
+        return
+    ended = "none can be left out" if found.smallest else "the time limit stopped the search"
+    click.echo(f"{found.before} nodes reduced to {found.after} in {found.tries} tries; {ended}: {target}")

@@ -1,0 +1,182 @@
+"""What the verbs do alike: read, write, verify, print, and say so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from relayout.cli import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from relayout.pipeline import Result
+    from relayout.reports import Report
+    from relayout.verification import VerifyReport
+
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+"""Exit codes beside 0."""
+
+STDOUT = Path("-")
+"""What stands for standard output where a file could be named."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model to write.
+
+    Args:
+        verb: the function of `pipeline` that makes it.
+        source: a model's file.
+        target: where the result goes; `-` is standard output.
+        given: options as the command line has them.
+        verify: whether to run both afterwards.
+        feeds: input name -> `.npy` to feed.
+        seed: of random inputs.
+        external_data: weights in a file of their own; None where their size decides.
+        plan_file: where the plan goes, if anywhere.
+        html: where the page goes, if anywhere.
+        model_explorer: where the node data goes, if anywhere.
+    """
+
+    verb: str
+    source: Path
+    target: Path
+    given: dict[str, Any] = field(default_factory=dict)
+    verify: bool = False
+    feeds: dict[str, str] = field(default_factory=dict)
+    seed: int = 0
+    external_data: bool | None = None
+    plan_file: Path | None = None
+    html: Path | None = None
+    model_explorer: Path | None = None
+
+    @staticmethod
+    def of(verb: str, source: Path, target: Path, verify: bool, given: dict[str, Any]) -> Job:
+        """A job from the options of its verb.
+
+        Raises:
+            click.UsageError: options that exclude each other.
+        """
+        rest = dict(given)
+        names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer")
+        own = {name: rest.pop(name) for name in names}
+        if STDOUT in (target, own["plan_file"]):
+            if target == own["plan_file"]:
+                raise click.UsageError("the model and the plan cannot both go to standard output")
+            if target == STDOUT and (verify or own["external_data"]):
+                raise click.UsageError("a model on standard output has no file to verify or to keep weights beside")
+            if sys.stdout.isatty() and target == STDOUT:
+                raise click.UsageError("a model is not text: send standard output to a file or a program")
+        return Job(verb, source, target, options.converted(rest), verify, **own)
+
+    @property
+    def console_is_taken(self) -> bool:
+        """Whether something else than the report goes to standard output."""
+        return STDOUT in (self.target, self.plan_file)
+
+
+def perform(job: Job) -> tuple[Report, VerifyReport | None]:
+    """Make the model, write it, and verify it if that is asked for.
+
+    Raises:
+        RelayoutError: it is refused, or cannot be written: then nothing was.
+    """
+    from relayout import pipeline
+
+    result = getattr(pipeline, job.verb)(job.source, **job.given)
+    # The plan first: where it cannot be written, no model is.
+    if job.plan_file is not None:
+        text = json.dumps(result.plan, separators=(",", ":"))
+        if job.plan_file == STDOUT:
+            click.echo(text)
+        else:
+            job.plan_file.write_text(text, encoding="utf-8")
+    write_views(result, job.source.name, job.html, job.model_explorer)
+    if job.target == STDOUT:
+        with tempfile.TemporaryDirectory(prefix="relayout-") as directory:
+            path = Path(directory) / "model.onnx"
+            result.save(path, external_data=False)
+            with path.open("rb") as file:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+    else:
+        result.save(job.target, external_data=job.external_data)
+    found = verified(job.source, job.target, job.feeds, job.seed) if job.verify else None
+    return result.report, found
+
+
+def write_views(result: Result, title: str, html: Path | None, model_explorer: Path | None) -> None:
+    """Write what was asked for to look at: the page, the node data."""
+    if html is not None:
+        html.write_text(result.html(title), encoding="utf-8")
+    if model_explorer is not None:
+        model_explorer.write_text(json.dumps(result.node_data(), indent=1), encoding="utf-8")
+
+
+def run(doing: str, job: Job, as_json: bool, quiet: bool) -> None:
+    """Perform one job, print what was done, and exit with 1 where verification fails."""
+    with stage(doing, quiet or as_json):
+        report, found = perform(job)
+    if as_json:
+        whole = report.to_dict() | ({"verification": found.to_dict()} if found is not None else {})
+        click.echo(json.dumps(whole, indent=2), err=job.console_is_taken)
+    elif not quiet:
+        print_report(report, False, err=job.console_is_taken)
+        if found is not None:
+            print_verification(found, err=job.console_is_taken)
+    if found is not None and not found.ok:
+        sys.exit(FAILED)
+
+
+def verified(first: Path, second: Path, feeds: dict[str, str], seed: int, runs: int = 1) -> VerifyReport:
+    """Both models run on the same inputs and compared."""
+    from relayout.verification import verify
+
+    return verify(first, second, inputs=feeds or None, seed=seed, runs=runs)
+
+
+def print_report(report: Report, as_json: bool, *, err: bool = False) -> None:
+    """The report of a conversion, for people or for machines."""
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), indent=2), err=err)
+        return
+    from relayout.reports.tables import show
+
+    show(report, console(err))
+
+
+def print_verification(found: VerifyReport, *, err: bool = False) -> None:
+    """What a verification found, for people."""
+    from relayout.verification.table import render
+
+    console(err).print(render(found))
+
+
+def console(err: bool = False) -> Console:
+    """Where tables go. Rich leaves colours out in a pipe, and where NO_COLOR is set."""
+    from rich.console import Console
+
+    return Console(stderr=err)
+
+
+@contextmanager
+def stage(name: str, silent: bool) -> Iterator[None]:
+    """A moving sign of work and its time on a terminal; silent in a pipe."""
+    if silent or not sys.stderr.isatty():
+        yield
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn()
+    with Progress(*columns, console=console(err=True), transient=True) as progress:
+        progress.add_task(name, total=None)
+        yield

@@ -1,0 +1,67 @@
+"""`relayout verify`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from relayout.cli import options
+from relayout.cli.group import Command
+from relayout.cli.running import FAILED, print_verification, stage, verified
+
+if TYPE_CHECKING:
+    from relayout.verification import VerifyReport
+
+
+@click.command("verify", cls=Command)
+@click.argument("first", type=options.MODEL)
+@click.argument("second", type=options.MODEL)
+@options.feeds
+@options.seed
+@click.option("--runs", type=click.IntRange(1), default=1, show_default=True, help="Inputs to try.")
+@click.option(
+    "--repro",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where they differ: write the part around the first divergence, with a script that fails by itself.",
+)
+@options.as_json
+@options.quiet
+def verify_command(
+    first: Path,
+    second: Path,
+    feeds: dict[str, str],
+    seed: int,
+    runs: int,
+    repro: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Run FIRST and SECOND on the same inputs and compare value by value, layouts undone."""
+    with stage("verifying", quiet or as_json):
+        found = verified(first, second, feeds, seed, runs)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+    elif not quiet:
+        print_verification(found)
+    if not found.ok:
+        if repro is not None:
+            reproduced(first, second, found, repro, feeds, quiet or as_json)
+        sys.exit(FAILED)
+
+
+def reproduced(
+    first: Path, second: Path, found: VerifyReport, folder: Path, feeds: dict[str, str], silent: bool
+) -> None:
+    """Write the reproduction, and say where."""
+    from relayout.verification import reproduce
+
+    with stage("cutting", silent):
+        written = reproduce(first, second, found, folder, inputs=feeds or None)
+    if not silent:
+        count = f"{written.nodes} node{'' if written.nodes == 1 else 's'}"
+        click.echo(f"reproduction: {count} around {written.made_by}; python {folder / 'run.py'}")

@@ -1,0 +1,15 @@
+"""The Transposes that a file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+
+def perms(model: ir.Model) -> Iterator[tuple[int, ...] | None]:
+    """The perm of each Transpose, in bodies too; None where it only reverses the axes."""
+    for node in model.graph.all_nodes():
+        if node.op_type == "Transpose":
+            attribute = node.attributes.get("perm")
+            yield None if attribute is None else tuple(attribute.as_ints())

@@ -1,0 +1,49 @@
+"""Weights whose element type is not that of the data beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.registry import Unsupported
+from relayout.formats.tflite.tensors import array
+
+_FLOATS = (TensorType.FLOAT32, TensorType.FLOAT16)
+_MISREAD = {
+    (TensorType.UINT8, TensorType.INT8): "UINT8 data beside INT8 weights, which the kernel reads as unsigned",
+    (TensorType.INT8, TensorType.UINT8): "INT8 data beside UINT8 weights, for which there is no kernel",
+}
+"""Types of data and weights -> why nobody means what their product would be."""
+
+
+def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None) -> ir.Value:
+    """The real numbers of operand i as operand `data` meets them, with the axes in another order if `perm` is given.
+
+    Beside real numbers, weights of half precision are widened, and bytes are integers with a sign around 0, whatever
+    the file calls them: so the first converters wrote them, and so the kernels read them.
+    """
+    tensor, other = op.input(i), op.input(data).stated
+    if (other, tensor.type) in _MISREAD:
+        raise Unsupported(_MISREAD[other, tensor.type])
+    if other == TensorType.FLOAT32 and tensor.type == TensorType.FLOAT16:
+        return op.cast(op.real(i, perm), ir.DataType.FLOAT)
+    if other in _FLOATS and tensor.type == TensorType.UINT8:
+        return _signed(op, i, perm)
+    return op.real(i, perm)
+
+
+def _signed(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
+    tensor = op.input(i)
+    quantization = tensor.quantization
+    if quantization is None or not op.is_constant(i):
+        raise Unsupported("weights of 8 bits without a sign that have no scale or are computed")
+    value = op.builder.initializer(op.tensors.hint(tensor, "signed"), ir.Tensor(array(tensor).view(np.int8)))
+    value = value if perm is None else op.transpose(value, perm)
+    axis = quantization.axis if perm is None else list(perm).index(quantization.axis)
+    around_zero = replace(quantization, zero_point=np.zeros_like(quantization.zero_point))
+    return op.widened(tensor, around_zero, value, axis if quantization.per_channel else None)

@@ -1,0 +1,166 @@
+"""Names for axes: an operator that knows what its axes are names them, and the name follows the axis through the graph.
+
+A convolution's operand is `n c h w`, so the value behind it, before it, transposed, or reshaped to tokens, has axes of
+these names too. What no operator names gets the letters `a b c d` by its place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from relayout.infer import Form, Order, Port, Root, Site, Sites, order_of
+from relayout.rules import Letters
+
+IMAGE = {3: "n w c", 4: "n h w c", 5: "n d h w c"}
+"""The axes of a TensorFlow Lite image tensor by rank, in its own order."""
+FIRST = {3: "n c w", 4: "n c h w", 5: "n c d h w"}
+"""The same in ONNX's order."""
+SPATIAL = {1: "w", 2: "hw", 3: "dhw"}
+"""The spatial axes of an image, by their number."""
+
+
+class Axes:
+    """The names of all axes of a graph.
+
+    Args:
+        sites: the graph.
+        image: an input or output of rank 3 to 5 is an image that says nothing of it: `n h w c` (TensorFlow Lite).
+    """
+
+    def __init__(self, sites: Sites, image: bool) -> None:
+        self._patterns = (IMAGE, FIRST) if image else (FIRST, IMAGE)
+        self._image = image
+        self._base: dict[Root, int] = {}
+        count = 0
+        for root in sites.roots:
+            self._base[root] = count
+            count += len(root.factors)
+        self._class = list(range(count))
+        self._named: dict[int, str] = {}
+        self._kernels: dict[Root, dict[int, str]] = {}
+        self._found: dict[Root, tuple[str, ...]] = {}
+        self._written: dict[tuple[Root, Form], str] = {}
+        for site in sites.sites:
+            self._link(site)
+        ends = [site for site in sites.sites if site.kind in ("input", "output")]
+        for site in (site for site in sites.sites if site.signature.variants and site.node is not None):
+            for port in site.free_ports():
+                self._seed(port, _image_axes(port.letters))
+                if names := _kernel_axes(port.letters):
+                    dims = zip(port.letters, port.view.form, strict=True)
+                    known = {index: names[letter] for letter, dim in dims for index in dim}
+                    self._kernels.setdefault(port.view.root, known)
+        for site in ends if image else ():
+            for port in site.free_ports():
+                rank = len(port.letters)
+                self._seed(port, dict(zip(port.letters, IMAGE[rank].split(), strict=True)) if rank in IMAGE else {})
+
+    def of(self, root: Root) -> tuple[str, ...]:
+        """The name of each factor of a value; where an axis is split, or two have one name, they are numbered."""
+        if root not in self._found:
+            self._found[root] = self._names(root)
+        return self._found[root]
+
+    def form(self, root: Root, form: Form) -> str:
+        """A form in einops' notation: `n h w c`, `n (c1 c2)`."""
+        if (root, form) not in self._written:
+            self._written[root, form] = self._form(root, form)
+        return self._written[root, form]
+
+    def _form(self, root: Root, form: Form) -> str:
+        names = self.of(root)
+        words = [" ".join(names[index] for index in dim) for dim in form]
+        parts = [word if len(dim) == 1 else f"({word})" for word, dim in zip(words, form, strict=True)]
+        if all(form):
+            return " ".join(parts)
+        filled = self._ones(root, form, words)
+        return " ".join(part if dim else one for part, dim, one in zip(parts, form, filled, strict=True))
+
+    def order(self, root: Root, order: Order) -> str:
+        """A stored order in einops' notation, with the size-1 axes that stand in front."""
+        logical = root.logical
+        leading = next((axis for axis, dim in enumerate(logical) if dim), len(logical))
+        front = self.form(root, logical).split()[:leading]
+        names = self.of(root)
+        return " ".join((*front, *(names[index] for index in order)))
+
+    def _link(self, site: Site) -> None:
+        """What a signature calls the same axis has one name on all operands."""
+        ports = site.free_ports()
+        for factor in range(len(site.factors)):
+            held = [(port, indices) for port in ports if (indices := port.factors.get(factor))]
+            for port, indices in held[1:]:
+                first, known = held[0]
+                if len(indices) == len(known):
+                    for a, b in zip(known, indices, strict=True):
+                        self._join(self._base[first.view.root] + a, self._base[port.view.root] + b)
+
+    def _join(self, a: int, b: int) -> None:
+        a, b = self._find(a), self._find(b)
+        if a != b:
+            self._class[max(a, b)] = min(a, b)
+
+    def _find(self, item: int) -> int:
+        while self._class[item] != item:
+            self._class[item] = self._class[self._class[item]]
+            item = self._class[item]
+        return item
+
+    def _seed(self, port: Port, names: dict[str, str]) -> None:
+        base = self._base[port.view.root]
+        for letter, dim in zip(port.letters, port.view.form, strict=True):
+            for index in dim if letter in names else ():
+                self._named.setdefault(self._find(base + index), names[letter])
+
+    def _names(self, root: Root) -> tuple[str, ...]:
+        base = self._base[root]
+        known = [self._named.get(self._find(base + index), "") for index in range(len(root.factors))]
+        known = [self._kernels.get(root, {}).get(index, name) for index, name in enumerate(known)]
+        spare = _letters(len(root.dims), set(known))
+        for axis, dim in enumerate(root.logical):
+            for index in dim:
+                known[index] = known[index] or spare[axis]
+        total, seen = Counter(known), Counter[str]()
+        for index in order_of(root.logical):
+            if total[name := known[index]] > 1:
+                seen[name] += 1
+                known[index] = f"{name}{seen[name]}"
+        return tuple(known)
+
+    def _ones(self, root: Root, form: Form, words: Sequence[str]) -> list[str]:
+        """A name for each size-1 axis of a form: what the axes beside it say, else letters by place."""
+        bases = [{word.rstrip("0123456789") for word in text.split()} for text in words]
+        for pattern in (patterns[len(form)].split() for patterns in self._patterns if len(form) in patterns):
+            fits = any(form) and all(not base or base == {axis} for base, axis in zip(bases, pattern, strict=True))
+            if fits or (self._image and not any(form)):
+                return pattern
+        return _letters(len(form), set(words)) if form == root.logical else ["1"] * len(form)
+
+
+def _letters(rank: int, taken: set[str]) -> list[str]:
+    """`a b c d`, the letters in use left out."""
+    if rank > 20:
+        return [f"a{axis}" for axis in range(rank)]
+    letters = [letter for letter in "abcdefghijklmnopqrstuvwxyz" if letter not in taken]
+    by_place = [chr(ord("a") + axis) for axis in range(rank)]
+    spare = iter(letter for letter in letters if letter not in by_place)
+    return [letter if letter in letters else next(spare) for letter in by_place]
+
+
+def _image_axes(letters: Letters) -> dict[str, str]:
+    """What the letters of a layout-sensitive operand mean: n, one channel axis, and spatial axes `s0 s1` or `t0 t1`."""
+    spatial = [letter for letter in letters if letter[0] in "st" and letter[1:].isdigit()]
+    rest = [letter for letter in letters if letter not in spatial and letter != "n"]
+    if "n" not in letters or len(rest) != 1 or len(spatial) not in SPATIAL:
+        return {}
+    return {"n": "n", rest[0]: "c", **dict(zip(spatial, SPATIAL[len(spatial)], strict=True))}
+
+
+def _kernel_axes(letters: Letters) -> dict[str, str]:
+    """What the letters of a kernel mean: o and i, whatever axes of images they are, and spatial axes `k0 k1`."""
+    spatial = [letter for letter in letters if letter[0] == "k" and letter[1:].isdigit()]
+    rest = [letter for letter in letters if letter not in spatial]
+    if len(spatial) not in SPATIAL or len(rest) != 2:
+        return {}
+    return {**dict(zip(rest, "oi", strict=True)), **dict(zip(spatial, SPATIAL[len(spatial)], strict=True))}

@@ -1,0 +1,307 @@
+"""The graph as a reader sees it, before and after: operators, values with their layouts, Transposes, regions.
+
+A *region* is a set of connected operators whose values are stored in one order: two operators belong together where one
+reads the other's value without a Transpose in between. Transposes lead from one region to another, never back into
+the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from relayout.infer import Plan, Port, Root, Site, placed, size_of
+from relayout.reports.axes import Axes
+from relayout.reports.regions import Link, regions
+
+
+@dataclass(frozen=True)
+class Spot:
+    """An operator, or an end of the interface.
+
+    Args:
+        name: its name in the source.
+        operator: its type, `input`, `output` or `pin`.
+        fixed: it has one order only.
+        source: the TensorFlow Lite operator that it comes from.
+        outputs: the values that it gives.
+    """
+
+    name: str
+    operator: str
+    fixed: bool
+    source: str
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A value that is computed, and how it lies in memory.
+
+    Args:
+        tensor: its name in the source.
+        dtype: its element type.
+        shape: its shape in the source.
+        layout: its axes in the source's order.
+        stored: its axes as its producer stores them in the result.
+        others: further orders in which the result has it.
+        bytes: its size.
+    """
+
+    tensor: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    layout: str
+    stored: str
+    others: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A Transpose: of which value, between which orders, how many bytes, and why it must be."""
+
+    value: int
+    layout: str
+    bytes: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An operator reads a value, through Transposes in this order (indices into the side's)."""
+
+    value: int
+    producer: int
+    reader: int
+    through: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Connected operators whose values are stored in one order."""
+
+    layout: str
+    spots: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Side:
+    """The graph before or after: what is read through which Transposes, and the regions that this makes."""
+
+    edges: tuple[Edge, ...]
+    transposes: tuple[Mark, ...]
+    regions: tuple[Region, ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Operators and values, and how they lie before and after."""
+
+    spots: tuple[Spot, ...]
+    values: tuple[Stored, ...]
+    before: Side
+    after: Side
+
+
+NOTHING = Chart((), (), Side((), (), ()), Side((), (), ()))
+
+
+def chart(plan: Plan, axes: Axes, reasons: Sequence[str]) -> Chart:
+    """The chart of a plan, before it is applied.
+
+    Args:
+        plan: the plan.
+        axes: names of axes.
+        reasons: for each crossing why it remains.
+    """
+    return _Chart(plan, axes, reasons).run()
+
+
+class _Chart:
+    def __init__(self, plan: Plan, axes: Axes, reasons: Sequence[str]) -> None:
+        self.plan, self.axes, self.reasons = plan, axes, reasons
+        self.sites = plan.sites
+        self.label = dict(zip(plan.sites.sites, plan.labels, strict=True))
+        pairs = zip(plan.sites.sites, plan.formulation.labels, strict=True)
+        self.fixed = {site for site, labels in pairs if len(labels) == 1}
+        kept = {root for _, root in plan.sites.moves} | {crossing.root for crossing in plan.crossings}
+        self.known = _known(plan.sites.sites, kept)
+        self.spot, self.kept = _spots([site for site in plan.sites.sites if site not in self.known])
+        self.producers: dict[Root, tuple[Site, Port]] = {}
+        for site, port in self._ports(output=True):
+            self.producers[port.view.root] = (site, port)
+        self.number = {root: index for index, root in enumerate(self.producers)}
+        self.sizes = [size_of(root, {}) for root in self.producers]
+        self.given: list[list[int]] = [[] for _ in self.kept]
+        for root, (site, _) in self.producers.items():
+            self.given[self.spot[site]].append(self.number[root])
+
+    def run(self) -> Chart:
+        values = tuple(self._values())
+        spots = tuple(self._described(site, outputs) for site, outputs in zip(self.kept, self.given, strict=True))
+        return Chart(spots, values, self._before(values), self._after(values))
+
+    def _ports(self, *, output: bool) -> Iterator[tuple[Site, Port]]:
+        for site in (site for site in self.sites.sites if site not in self.known):
+            for port in site.ports:
+                if port.output == output and not port.view.root.constant:
+                    yield site, port
+
+    def _readings(self) -> Iterator[tuple[Site, Port, Root]]:
+        """Every operand that is computed: the site that reads it, the port, the root."""
+        for site, port in self._ports(output=False):
+            if port.view.root in self.number:
+                yield site, port, port.view.root
+
+    def _described(self, site: Site, outputs: Sequence[int]) -> Spot:
+        node = site.node
+        fixed = site in self.fixed
+        if node is None:
+            return Spot(site.name.partition(" ")[2], site.kind, fixed, "", tuple(outputs))
+        operator = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
+        name = node.name or node.outputs[0].name or ""
+        return Spot(name, operator, fixed, node.metadata_props.get("relayout.source", ""), tuple(outputs))
+
+    def _values(self) -> Iterator[Stored]:
+        others: dict[Root, list[str]] = {}
+        for crossing in self.plan.crossings:
+            others.setdefault(crossing.root, []).append(self.axes.order(crossing.root, crossing.order))
+        for root, (site, port) in self.producers.items():
+            yield Stored(
+                root.value.name or "",
+                str(root.value.dtype).lower(),
+                tuple(piece.extent.number if piece.extent.is_static else str(piece.extent) for piece in root.dims),
+                self.axes.form(root, root.logical),
+                self.axes.form(root, placed(site, self.label[site], port).form),
+                tuple(others.get(root, ())),
+                self.sizes[self.number[root]],
+            )
+
+    def _before(self, values: Sequence[Stored]) -> Side:
+        """The source: its own Transposes lie between a value and what reads it."""
+        marks: dict[ir.Value, int] = {}
+        found: list[Mark] = []
+        moving = {name for name, _ in self.sites.moves}
+        edges = []
+        for site, port, root in self._readings():
+            through = []
+            for value in _views(self._read(site, port), root):
+                if value.name in moving:
+                    if value not in marks:
+                        marks[value] = len(found)
+                        found.append(self._source_mark(value, root))
+                    through.append(marks[value])
+            edges.append(self._edge(site, root, tuple(reversed(through))))
+        return self._side(edges, found, [value.layout for value in values])
+
+    def _source_mark(self, value: ir.Value, root: Root) -> Mark:
+        source = _behind(value)
+        forms = [self.sites.views[end].form for end in (source, value) if end is not None]
+        return Mark(
+            self.number[root], " -> ".join(self.axes.form(root, form) for form in forms), self.sizes[self.number[root]]
+        )
+
+    def _read(self, site: Site, port: Port) -> ir.Value | None:
+        """The value that a port reads, as the source has it; None for what a subgraph captures."""
+        if site.kind == "pin":
+            return site.ports[1].view.root.value
+        if site.kind == "output":
+            return self.sites.graph.outputs[port.slot]
+        owner = self.kept[self.spot[site]]
+        if owner.node is None or port.slot < 0:
+            return None
+        return owner.bodies[port.body].outputs[port.slot] if port.body >= 0 else owner.node.inputs[port.slot]
+
+    def _after(self, values: Sequence[Stored]) -> Side:
+        """The result: one Transpose for each further order in which a value has to exist."""
+        crossings = {(crossing.root, crossing.order): i for i, crossing in enumerate(self.plan.crossings)}
+        edges = []
+        for site, port, root in self._readings():
+            through = crossings.get((root, placed(site, self.label[site], port).order))
+            edges.append(self._edge(site, root, () if through is None else (through,)))
+        marks = []
+        for crossing, reason in zip(self.plan.crossings, self.reasons, strict=True):
+            orders = [self.axes.order(crossing.root, order) for order in (crossing.given, crossing.order)]
+            marks.append(Mark(self.number[crossing.root], " -> ".join(orders), crossing.size, reason))
+        return self._side(edges, marks, [value.stored for value in values])
+
+    def _edge(self, site: Site, root: Root, through: tuple[int, ...]) -> Edge:
+        return Edge(self.number[root], self.spot[self.producers[root][0]], self.spot[site], through)
+
+    def _side(self, edges: Sequence[Edge], marks: Sequence[Mark], layouts: Sequence[str]) -> Side:
+        distinct = tuple(dict.fromkeys(edge for edge in edges if edge.producer != edge.reader))
+        factors = [len(root.factors) for root in self.producers]
+        ranks = [len([dim for dim in root.logical if dim]) for root in self.producers]
+        links = [Link(e.producer, e.reader, factors[e.value], bool(e.through)) for e in distinct]
+        held = [list(given) for given in self.given]
+        for edge in distinct:
+            if not self.given[edge.reader]:  # an output gives nothing: it holds what it reads
+                wanted = marks[edge.through[-1]].layout.partition(" -> ")[2] if edge.through else layouts[edge.value]
+                held[edge.reader].append(len(layouts))
+                layouts, ranks = [*layouts, wanted], [*ranks, ranks[edge.value]]
+        sizes = self.sizes
+        found = []
+        for spots in regions(len(self.kept), links):
+            inside = [value for spot in spots for value in held[spot]]
+            size = sum(sizes[value] for value in inside if value < len(sizes))
+            found.append(Region(_majority(inside, ranks, layouts, sizes), spots, size))
+        return Side(distinct, tuple(marks), tuple(found))
+
+
+def _majority(values: Sequence[int], ranks: Sequence[int], layouts: Sequence[str], sizes: Sequence[int]) -> str:
+    """The layout that most bytes lie in, of the values with the most axes."""
+    most = max((ranks[value] for value in values), default=0)
+    weights: Counter[str] = Counter()
+    for value in values:
+        if ranks[value] == most:
+            weights[layouts[value]] += sizes[value] if value < len(sizes) else 1
+    return max(weights, key=lambda layout: weights[layout]) if weights else ""
+
+
+def _known(sites: Sequence[Site], kept: set[Root]) -> set[Site]:
+    """Nodes that compute from constants only, such as the DequantizeLinear of a kernel, and give nothing in `kept`."""
+    found: set[Site] = set()
+    roots: set[Root] = set()
+    for site in sites:
+        read = [port.view.root for port in site.ports if not port.output]
+        given = {port.view.root for port in site.ports if port.output}
+        plain = site.kind == "node" and not site.carried and not given & kept
+        if plain and read and all(root.constant or root in roots for root in read):
+            found.add(site)
+            roots |= given
+    return found
+
+
+def _spots(sites: Sequence[Site]) -> tuple[dict[Site, int], list[Site]]:
+    """Site -> operator, and its site. What a node carries into its subgraphs are sites before it: all one operator."""
+    number: dict[Site, int] = {}
+    kept: list[Site] = []
+    waiting: list[Site] = []
+    for site in sites:
+        if site.kind == "border":
+            waiting.append(site)
+        elif site.kind != "enter":
+            number[site] = len(kept)
+            if site.carried:
+                number.update((border, len(kept)) for border in waiting if border.name == site.name)
+                waiting = [border for border in waiting if border.name != site.name]
+            kept.append(site)
+    return number, kept
+
+
+def _views(value: ir.Value | None, root: Root) -> Iterator[ir.Value]:
+    """The views between a value and its root, the value first."""
+    while value is not None and value is not root.value:
+        yield value
+        value = _behind(value)
+
+
+def _behind(value: ir.Value) -> ir.Value | None:
+    """What a Transpose or Reshape reads."""
+    node = value.producer()
+    return None if node is None else node.inputs[0]

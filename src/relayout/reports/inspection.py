@@ -1,0 +1,238 @@
+"""What a model's file is: format, operators, inputs and outputs, number formats, layouts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from relayout.formats.onnx.transposes import perms
+from relayout.formats.tflite.loading import load, opened
+from relayout.formats.tflite.metadata import metadata
+from relayout.formats.tflite.model import Model, Tensor
+from relayout.reports.report import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+MOST = 12
+"""Operators and ends that are listed on a terminal; `--json` has all."""
+
+
+@dataclass(frozen=True)
+class End:
+    """An input or output: its stored layout, and the one that it would cost nothing to have."""
+
+    kind: str
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    layout: str = ""
+    free: str = ""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Transposes at run time and the bytes that they move in one inference; `verdict` says what is proved of it."""
+
+    transposes: int
+    bytes: int
+    verdict: str = ""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a file is, and what could be won.
+
+    Args:
+        file: its path.
+        format: `TensorFlow Lite` or `ONNX`.
+        size: bytes of the file.
+        versions: of the format: opsets and IR version, or the schema.
+        about: what it says of itself: producer, description, author.
+        signatures: of a `.tflite`, by key.
+        operators: operator -> how many, in bodies too; in the format's own names.
+        ends: inputs and outputs.
+        values: element type -> how many values that are computed; `q` has a scale.
+        weights: element type -> how many constants, and their bytes.
+        transposed: perm of a Transpose in the file -> how many.
+        now: what the file transposes, a `.tflite` imported literally.
+        keep: the proved minimum with the interface kept.
+        convert: with the interface in the layouts that cost nothing.
+        problem: why it cannot be converted, if so.
+    """
+
+    file: str
+    format: str
+    size: int
+    versions: dict[str, int]
+    about: dict[str, str]
+    signatures: tuple[str, ...]
+    operators: dict[str, int]
+    ends: tuple[End, ...]
+    values: dict[str, int]
+    weights: dict[str, tuple[int, int]]
+    transposed: dict[str, int] = field(default_factory=dict)
+    now: Moved | None = None
+    keep: Moved | None = None
+    convert: Moved | None = None
+    problem: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines: JSON types only."""
+        return asdict(self)
+
+    def with_reports(self, keep: Report, convert: Report) -> Inspection:
+        """With what conversions would do: the interface kept, and converted."""
+        layouts = {(end.kind, end.name): end.layout for end in keep.interface}
+        free = {(end.kind, end.name): end.layout.rpartition("-> ")[2] for end in convert.interface}
+        ends = tuple(
+            End(end.kind, end.name, end.dtype, end.shape, layouts.get(key, ""), free.get(key, ""))
+            for end in keep.interface
+            for key in [(end.kind, end.name)]
+        )
+        return replace(
+            self,
+            ends=ends,
+            now=Moved(keep.source_transposes, keep.source_bytes),
+            keep=Moved(keep.transposes, keep.bytes, keep.verdict),
+            convert=Moved(convert.transposes, convert.bytes, convert.verdict),
+        )
+
+
+def tflite(path: Path) -> Inspection:
+    """Of a `.tflite`, whether or not its operators can be converted.
+
+    Raises:
+        ReadError: it is damaged.
+    """
+    model = load(path)
+    graph = model.subgraphs[0]
+    tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
+    made = {id(s.tensors[i]) for s in model.subgraphs for o in s.operators for i in o.outputs}
+    constants = [tensor for tensor in tensors if tensor.data is not None]
+    return Inspection(
+        file=str(path),
+        format="TensorFlow Lite",
+        size=path.stat().st_size,
+        versions={"schema": 3, "subgraphs": len(model.subgraphs)},
+        about=_about(model, path),
+        signatures=tuple(signature.key for signature in model.signatures),
+        operators=_ordered(operator.name for subgraph in model.subgraphs for operator in subgraph.operators),
+        ends=tuple(
+            End(kind, tensor.name, _number(tensor), tuple(d if d >= 0 else "?" for d in tensor.signature))
+            for kind, indices in (("input", graph.inputs), ("output", graph.outputs))
+            for tensor in (graph.tensors[i] for i in indices)
+        ),
+        values=_ordered(_number(tensor) for tensor in tensors if id(tensor) in made),
+        weights=_weighed((_number(tensor), tensor.data.nbytes) for tensor in constants if tensor.data is not None),
+    )
+
+
+def onnx(path: Path, model: ir.Model) -> Inspection:
+    """Of an ONNX model as it was read, before anything was completed."""
+    graph = model.graph
+    nodes = list(graph.all_nodes())
+    constants = [v.const_value for v in graph.initializers.values() if v.const_value is not None]
+    about = {"producer": " ".join(filter(None, (model.producer_name, model.producer_version)))}
+    about["description"] = model.doc_string or ""
+    inputs = [value for value in graph.inputs if value.name not in graph.initializers]
+    ends = [("input", value) for value in inputs] + [("output", value) for value in graph.outputs]
+    opsets = {name or "opset": number for name, number in sorted(graph.opset_imports.items())}
+    return Inspection(
+        file=str(path),
+        format="ONNX",
+        size=path.stat().st_size,
+        versions={"IR": int(model.ir_version or 0), **opsets},
+        about={key: text for key, text in about.items() if text},
+        signatures=(),
+        operators=_ordered(f"{n.domain}:{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in nodes),
+        ends=tuple(End(kind, value.name or "", _dtype(value), _dims(value)) for kind, value in ends),
+        values=_ordered(_dtype(value) for node in nodes for value in node.outputs if value.dtype is not None),
+        weights=_weighed((str(tensor.dtype).lower(), tensor.nbytes) for tensor in constants),
+        transposed=_ordered("reversed" if perm is None else " ".join(map(str, perm)) for perm in perms(model)),
+    )
+
+
+def show(found: Inspection, console: Console) -> None:
+    """Print what a file is."""
+    from rich.console import Group
+
+    console.print(Group(*_parts(found)))
+
+
+def _parts(found: Inspection) -> Iterator[RenderableType]:
+    from rich.table import Table
+    from rich.text import Text
+
+    versions = ", ".join(f"{name} {number}" for name, number in found.versions.items())
+    yield Text(f"{found.file}: {found.format}, {found.size:,} bytes; {versions}", style="bold")
+    for name, text in found.about.items():
+        yield Text(f"{name}: {text}", overflow="ellipsis", no_wrap=True)
+    if found.signatures:
+        yield Text(f"signatures: {', '.join(found.signatures[:MOST])}")
+    ends = Table("", "name", "type", "shape", "layout", "free as", box=None, pad_edge=False)
+    for end in found.ends[: 2 * MOST]:
+        shape = " × ".join(map(str, end.shape))
+        ends.add_row(end.kind, Text(end.name), end.dtype, shape, end.layout, end.free if end.free != end.layout else "")
+    yield ends
+    listed = ", ".join(f"{name} {count}" for name, count in list(found.operators.items())[:MOST])
+    more = f", … ({len(found.operators)} kinds)" if len(found.operators) > MOST else ""
+    yield Text(f"{sum(found.operators.values())} operators: {listed}{more}")
+    if found.values:
+        yield Text(f"values: {', '.join(f'{name} {count}' for name, count in found.values.items())}")
+    weights = ", ".join(f"{name} {count} ({size:,} bytes)" for name, (count, size) in found.weights.items())
+    yield Text(f"weights: {weights or 'none'}")
+    if found.transposed:
+        yield Text(f"Transposes by perm: {', '.join(f'{perm} ×{count}' for perm, count in found.transposed.items())}")
+    if found.now and found.keep and found.convert:
+        yield _won(found.now, found.keep, found.convert, found.format)
+    if found.problem:
+        yield Text(f"cannot be converted: {found.problem}", style="red")
+
+
+def _won(now: Moved, keep: Moved, convert: Moved, source: str) -> RenderableType:
+    from rich.table import Table
+
+    table = Table("", "Transposes", "bytes an inference", "", box=None, pad_edge=False)
+    literally = " (imported literally)" if source != "ONNX" else ""
+    for name, moved in ((f"now{literally}", now), ("least, interface kept", keep), ("least, --io convert", convert)):
+        table.add_row(name, f"{moved.transposes:,}", f"{moved.bytes:,}", moved.verdict)
+    return table
+
+
+def _about(model: Model, path: Path) -> dict[str, str]:
+    said = metadata(model, 0, opened(path)).properties
+    return {
+        key: said[f"tflite.{key}"] for key in ("name", "description", "version", "author") if f"tflite.{key}" in said
+    }
+
+
+def _number(tensor: Tensor) -> str:
+    return tensor.type.name.lower() + (" q" if tensor.quantization is not None else "")
+
+
+def _dtype(value: ir.Value) -> str:
+    return "?" if value.dtype is None else str(value.dtype).lower()
+
+
+def _dims(value: ir.Value) -> tuple[int | str, ...]:
+    return tuple(dim if isinstance(dim, int) else dim.value or "?" for dim in value.shape or ())
+
+
+def _ordered(names: Iterable[str]) -> dict[str, int]:
+    """Name -> how many, the most frequent first."""
+    return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
+
+
+def _weighed(items: Iterable[tuple[str, int]]) -> dict[str, tuple[int, int]]:
+    """Name -> (how many, bytes), the heaviest first."""
+    found: dict[str, tuple[int, int]] = {}
+    for name, size in items:
+        count, total = found.get(name, (0, 0))
+        found[name] = (count + 1, total + size)
+    return dict(sorted(found.items(), key=lambda item: (-item[1][1], item[0])))

@@ -1,0 +1,72 @@
+"""The layout of every value of a result, by its name there: for a model's metadata and for other viewers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx_ir as ir
+
+from relayout.infer import Form, Root, Sites, order_of
+from relayout.layout import perm
+from relayout.layout.holds import Holds
+from relayout.reports.axes import Axes
+
+KEY = "relayout.layout"
+"""Metadata of a value: its stored order in einops' notation, such as `n c h w`."""
+
+
+class Naming:
+    """What the values of the source are, noted before the graph is rewritten.
+
+    Args:
+        sites: the source graph.
+        axes: names of its axes.
+    """
+
+    def __init__(self, sites: Sites, axes: Axes) -> None:
+        self._axes = axes
+        self._known: dict[str, tuple[Root, Form]] = {
+            value.name: (view.root, view.form) for value, view in sites.views.items() if value.name
+        }
+        self._roots = {root: root.value.name or "" for root in sites.roots if not root.constant}
+
+    def of(self, model: ir.Model) -> dict[str, str]:
+        """Name -> layout, for every computed value of a result that holds a value of the source."""
+        return {value.name: text for value in _values(model) if value.name and (text := self._layout(value))}
+
+    def of_source(self, stored: Mapping[str, str]) -> dict[str, str]:
+        """Name -> layout, for every computed value of the source; `n h w c -> n c h w` where the result stores another.
+
+        Args:
+            stored: name of a value that some node computes -> its layout in the result.
+        """
+        found = {}
+        for name, (root, form) in self._known.items():
+            if root in self._roots:
+                source, now = self._axes.form(root, form), stored.get(self._roots[root], "")
+                found[name] = f"{source} -> {now}" if now and now != source else source
+        return found
+
+    def annotate(self, model: ir.Model) -> None:
+        """Put every value's layout into its metadata, where viewers show it."""
+        for value in _values(model):
+            if text := self._layout(value):
+                value.metadata_props[KEY] = text
+
+    def _layout(self, value: ir.Value) -> str:
+        held = Holds.load(value.metadata_props[Holds.KEY]) if Holds.KEY in value.metadata_props else []
+        if value.name in self._known and all(item.name != value.name for item in held):
+            return self._axes.form(*self._known[value.name])
+        for item in held:
+            if item.name in self._known:
+                root, form = self._known[item.name]
+                order = order_of(form)
+                if len(order) == len(item.perm):
+                    return self._axes.order(root, perm.apply(item.perm, order))
+        return ""
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    yield from model.graph.inputs
+    for node in model.graph.all_nodes():
+        yield from node.outputs

@@ -1,0 +1,80 @@
+"""The report as one page of HTML: the graph before and after, drawn in the page, with all that it needs inside.
+
+Everything that a model says is data: JSON in a script element that is not run, with every `<` escaped, shown as text.
+The page's policy allows the two scripts that it holds, by their hashes, and no request.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from importlib.resources import files
+from typing import Any
+
+from relayout.reports.chart import Chart, Side
+from relayout.reports.report import Report
+from relayout.reports.tables import short
+
+LIBRARY = "3.34.4"
+"""The version of Cytoscape.js in `assets/`: its own minified file, 436 kB, with its licence beside it."""
+
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_SUMMARY = ("source_transposes", "source_bytes", "transposes", "bytes", "lower_bound", "proved")
+
+
+def page(report: Report, title: str) -> str:
+    """The page of a report, equal for equal reports.
+
+    Args:
+        report: the report of a conversion, or of what one would do.
+        title: the model's name.
+    """
+    drawing = _asset("cytoscape.min.js")
+    script = f"{_asset('layered.js')}\n{_asset('page.js')}"
+    parts = {
+        "title": html.escape(title),
+        "library": LIBRARY,
+        "css": _asset("page.css"),
+        "hashes": " ".join(_hash(text) for text in (drawing, script)),
+        "cytoscape": drawing,
+        "script": script,
+        "data": embedded(_data(report)),
+    }
+    return re.sub(r"\{(\w+)\}", lambda match: parts[match[1]], _asset("page.html"))
+
+
+def embedded(data: object) -> str:
+    """JSON that may stand in a script element, whatever its texts are."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    return re.sub("[<>&\u2028\u2029]", lambda match: _UNSAFE[match[0]], text).encode("utf-8", "replace").decode()
+
+
+def _data(report: Report) -> dict[str, Any]:
+    chart: Chart = report.chart
+    return {
+        "summary": {name: getattr(report, name) for name in _SUMMARY} | {"verdict": report.verdict},
+        "spots": [[s.name, s.operator, s.fixed, s.source, s.outputs] for s in chart.spots],
+        "values": [[v.tensor, v.dtype, v.shape, v.layout, v.stored, v.others, v.bytes] for v in chart.values],
+        "before": _side(chart.before),
+        "after": _side(chart.after),
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "edges": [[e.value, e.producer, e.reader, e.through] for e in side.edges],
+        "marks": [[m.value, m.layout, m.bytes, short(m.reason)] for m in side.transposes],
+        "regions": [[r.layout, r.spots, r.bytes] for r in side.regions],
+    }
+
+
+def _asset(name: str) -> str:
+    return files("relayout.reports").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

@@ -1,0 +1,138 @@
+"""Operators in layouts that the standard does not have, as model-local functions of standard operators.
+
+`relayout.nhwc:Conv(x[n *s c], w[o i *k], b[o]) -> y[n *s o]` is Transpose, Conv, Transpose. A runtime that implements
+ONNX functions runs it; one that has the kernel matches its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from relayout.layout.perm import between
+from relayout.rules import FUNCTIONS, Letters, Variant
+from relayout.rules.signature import part_of
+
+
+def add_function(model: ir.Model, node: ir.Node, variant: Variant) -> None:
+    """See to it that the function that a node calls is in the model.
+
+    Args:
+        model: the model.
+        node: a node that is written as `variant`.
+        variant: one whose `written.body` is the standard's.
+    """
+    model.opset_imports.setdefault(node.domain, 1)
+    key = (node.domain, node.op_type, "")
+    known = model.functions.get(key)
+    if known is not None and len(known.inputs) >= len(node.inputs) and len(known.outputs) >= len(node.outputs):
+        return
+    model.functions[key] = _function(model, node, variant)
+
+
+def drop_unused_functions(model: ir.Model) -> None:
+    """Remove functions of layouts that no node calls any longer, and the imports of their domains."""
+    if not any(domain.startswith(FUNCTIONS) for domain in model.opset_imports):
+        return
+    called = {node.op_identifier() for node in model.graph.all_nodes()}
+    called.update(node.op_identifier() for function in model.functions.values() for node in function.all_nodes())
+    for key in [key for key in model.functions if key[0].startswith(FUNCTIONS) and key not in called]:
+        del model.functions[key]
+    domains = {domain for domain, _, _ in model.functions} | {domain for domain, _, _ in called}
+    for domain in [domain for domain in model.opset_imports if domain.startswith(FUNCTIONS) and domain not in domains]:
+        del model.opset_imports[domain]
+
+
+def inline_functions(model: ir.Model) -> None:
+    """Replace calls of functions of layouts by their bodies, in place, for a runtime that has no functions."""
+    InlinePass(lambda function: function.domain.startswith(FUNCTIONS))(model)
+    drop_unused_functions(model)
+
+
+class _Body:
+    """The nodes of a function, one after another."""
+
+    def __init__(self) -> None:
+        self.nodes: list[ir.Node] = []
+
+    def add(self, op_type: str, inputs: Sequence[ir.Value | None], name: str, **attributes: Sequence[int]) -> ir.Value:
+        output = ir.Value(name=name)
+        given = [ir.convenience.convert_attribute(key, tuple(value)) for key, value in attributes.items()]
+        self.nodes.append(ir.Node("", op_type, inputs, given, outputs=[output], name=f"{name}/{op_type}"))
+        return output
+
+    def constant(self, name: str, items: Sequence[int]) -> ir.Value:
+        output = ir.Value(name=name)
+        tensor = ir.AttrTensor("value", ir.Tensor(np.array(items, np.int64), name=name))
+        self.nodes.append(ir.Node("", "Constant", [], [tensor], outputs=[output], name=f"{name}/Constant"))
+        return output
+
+    def transposed(self, value: ir.Value, source: Sequence[str], target: Sequence[str], name: str) -> ir.Value:
+        if tuple(source) == tuple(target):
+            return value
+        return self.add("Transpose", [value], name, perm=between(tuple(source), tuple(target)))
+
+    def to_standard(self, value: ir.Value, stored: Letters, standard: Letters) -> ir.Value:
+        """Tiles joined to their axes, one by one, each at the end; then the standard's order."""
+        stem, held = value.name, list(stored)
+        for letter in dict.fromkeys(part.letter for part in map(part_of, stored) if part.tile):
+            parts = [token for token in held if part_of(token).letter == letter]
+            rest = [token for token in held if token not in parts]
+            parts.sort(key=lambda token: part_of(token).inner)
+            value = self.transposed(value, held, [*rest, *parts], f"{stem}_{letter}_parts")
+            shape = self.constant(f"{stem}_{letter}_joined_shape", [*[0] * len(rest), -1])
+            value = self.add("Reshape", [value, shape], f"{stem}_{letter}_joined")
+            held = [*rest, letter]
+        return self.transposed(value, held, standard, f"{stem}_standard")
+
+    def from_standard(self, value: ir.Value, standard: Letters, stored: Letters, name: str) -> ir.Value:
+        """The standard's order, with axes in tiles split, one by one, each at the end; then the stored order."""
+        held = list(standard)
+        for letter, tile in dict.fromkeys((p.letter, p.tile) for p in map(part_of, stored) if p.tile):
+            rest = [token for token in held if token != letter]
+            value = self.transposed(value, held, [*rest, letter], f"{name}_{letter}_last")
+            shape = self.constant(f"{name}_{letter}_split_shape", [*[0] * len(rest), -1, tile])
+            value = self.add("Reshape", [value, shape], f"{name}_{letter}_split")
+            held = [*rest, f"{letter}/{tile}", f"{letter}%{tile}"]
+        return self.transposed(value, held, stored, name)
+
+
+def _function(model: ir.Model, node: ir.Node, variant: Variant) -> ir.Function:
+    """The function that a node calls: the standard operator in the layouts of `variant`."""
+    assert variant.written is not None
+    standard = variant.written.body
+    assert standard is not None
+    assert standard.written is not None
+    operator = standard.written
+    schema = onnx.defs.get_schema(operator.op_type, model.opset_imports.get(operator.domain, 1), operator.domain)
+    body = _Body()
+    inputs = [ir.Value(name=_formal(schema.inputs, slot)) for slot in range(len(node.inputs))]
+    read: list[ir.Value | None] = []
+    for slot, value in enumerate(inputs):
+        stored, plain = variant.inputs[slot], standard.inputs[slot]
+        read.append(value if stored is None or plain is None else body.to_standard(value, stored, plain))
+    given = [ir.Value(name=f"{_formal(schema.outputs, slot)}_standard") for slot in range(len(node.outputs))]
+    types = {
+        name: ir.AttributeType[str(attribute.type).rpartition(".")[2]] for name, attribute in schema.attributes.items()
+    }
+    attributes = [ir.RefAttr(name, name, types[name]) for name in sorted(types)]
+    body.nodes.append(
+        ir.Node(operator.domain, operator.op_type, read, attributes, outputs=given, name=operator.op_type)
+    )
+    outputs = []
+    for slot, value in enumerate(given):
+        stored, plain = variant.outputs[slot], standard.outputs[slot]
+        name = _formal(schema.outputs, slot)
+        outputs.append(value if stored is None or plain is None else body.from_standard(value, plain, stored, name))
+    imports = {domain: model.opset_imports.get(domain, 1) for domain in dict.fromkeys(("", operator.domain))}
+    graph = ir.Graph(inputs, outputs, nodes=body.nodes, opset_imports=imports, name=operator.op_type)
+    formal = [ir.Attr(name, ir.AttributeType.UNDEFINED, None) for name in sorted(types)]
+    return ir.Function(node.domain, node.op_type, graph=graph, attributes=formal)
+
+
+def _formal(parameters: Sequence[onnx.defs.OpSchema.FormalParameter], slot: int) -> str:
+    return parameters[min(slot, len(parameters) - 1)].name + (f"_{slot}" if slot >= len(parameters) else "")

@@ -1,0 +1,67 @@
+"""The names that a value had in the source, and in that source's own source, with the form that each names."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from relayout.errors import LayoutError
+from relayout.infer import Form, Root, Sites, order_of
+from relayout.layout.holds import Holds
+from relayout.layout.perm import inverse
+
+
+def origins(sites: Sites, root: Root) -> list[tuple[str, Form]]:
+    """(name, form that it names) of a root: first names from the metadata of an earlier conversion, then its own."""
+    earlier: dict[str, Form] = {}
+    own: dict[str, Form] = {}
+    for value in sites.originals.get(root, []):
+        form = sites.views[value].form
+        for held in _held(value):
+            if (found := _form(root, form, held)) is not None:
+                earlier.setdefault(held.name, found)
+        if value.name:
+            own[value.name] = form
+    return [*((name, form) for name, form in earlier.items() if name not in own), *own.items()]
+
+
+def _held(value: ir.Value) -> list[Holds]:
+    text = value.metadata_props.get(Holds.KEY)
+    if text is None:
+        return []
+    try:
+        return Holds.load(text)
+    except LayoutError:
+        return []  # metadata of others is not ours to judge
+
+
+def _form(root: Root, stored: Form, held: Holds) -> Form | None:
+    """The form, in a root's factors, of the value that `stored` holds; None where its factors are others."""
+    if len(held.factors) != len(held.perm) or max(held.perm, default=-1) >= len(held.factors):
+        return None
+    order = list(order_of(stored))
+    groups: list[tuple[int, ...]] = []
+    for position in held.perm:
+        group = _taken(root, order, held.factors[position])
+        if group is None:
+            return None
+        groups.append(group)
+    logical = [factor for position in inverse(held.perm) for factor in groups[position]]
+    dims: list[tuple[int, ...]] = []
+    for extent in held.shape:
+        dim = _taken(root, logical, extent)
+        if dim is None:
+            return None
+        dims.append(dim)
+    return None if order or logical else tuple(dims)
+
+
+def _taken(root: Root, order: list[int], extent: int) -> tuple[int, ...] | None:
+    """The factors at the front of `order` whose product is `extent` (-1: one dynamic factor); they are taken off."""
+    if extent == -1:
+        return (order.pop(0),) if order and not root.factors[order[0]].extent.is_static else None
+    taken: list[int] = []
+    size = 1
+    while size < extent and order and root.factors[order[0]].extent.is_static:
+        size *= root.factors[order[0]].extent.number
+        taken.append(order.pop(0))
+    return tuple(taken) if size == extent else None

@@ -1,0 +1,106 @@
+"""What is known of a node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from relayout.errors import LayoutError
+from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
+from relayout.rules.operator import Operator
+from relayout.rules.registry import LayoutVariant, Rule, registry, variant_keys
+from relayout.rules.signature import Fact, Permuted, Signature
+
+
+def rule_of(operator: Operator) -> Rule | None:
+    """The rule of a node, or of the operator that it runs in other layouts."""
+    domain = "" if operator.node.domain == "ai.onnx" else operator.node.domain
+    if is_function(operator):
+        return next((rule for (_, op_type), rule in registry().items() if op_type == operator.name), None)
+    found = registry().get((domain, operator.name))
+    if found is None:
+        found = next((registry().get(key) for key, variant in _written_as(operator)), None)
+    return found
+
+
+def layouts_of(operator: Operator) -> Laid | None:
+    """The layouts in which a node runs the operator of its rule; None: the standard's, or its own.
+
+    Raises:
+        LayoutError: it is a function whose domain names no layouts.
+    """
+    if is_function(operator):
+        return Laid.of_domain(operator.node.domain)
+    return next((Laid.parse(variant.layouts) for _, variant in _written_as(operator)), None)
+
+
+def is_laid(operator: Operator) -> bool:
+    """Whether a node runs the operator of its rule in layouts of its own: a function, or a registered variant."""
+    return is_function(operator) or bool(_written_as(operator))
+
+
+def _written_as(operator: Operator) -> list[tuple[tuple[str, str], LayoutVariant]]:
+    """The registered variants that a node is."""
+    node = operator.node
+    return [
+        (key, variant)
+        for key, variant in variant_keys().get((node.domain, node.op_type), ())
+        if all(_value(node, name) == value for name, value in variant.attributes.items())
+    ]
+
+
+def _value(node: ir.Node, name: str) -> object:
+    found = node.attributes.get(name)
+    value = None if found is None else found.value
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+def facts(operator: Operator) -> Fact:
+    """What is known of a node; None where there is no rule for it, or the node is not as its operator is defined."""
+    rule = rule_of(operator)
+    if rule is None:
+        return None
+    try:
+        layouts = layouts_of(operator)
+        fact = rule.facts(operator) if layouts is None else _in_layouts(operator, rule, layouts)
+    except (IndexError, TypeError, ValueError, LayoutError):
+        return None  # an input, output or attribute that the operator must have is missing or of another type
+    return _fitted(fact, operator)
+
+
+def in_standard(operator: Operator) -> tuple[Operator, Signature] | None:
+    """A node as the standard has it (of a function the one in its body) and its signature; None: not known."""
+    rule = rule_of(operator)
+    if rule is None:
+        return None
+    try:
+        layouts = layouts_of(operator)
+        inner = operator if layouts is None else unlaid(operator, rule, layouts)
+        fact = _fitted(rule.facts(inner), inner)
+    except (IndexError, TypeError, ValueError, LayoutError):
+        return None
+    return (inner, fact) if isinstance(fact, Signature) else None
+
+
+def _in_layouts(operator: Operator, rule: Rule, layouts: Laid) -> Fact:
+    """A node that runs its rule's operator in other layouts: the standard's signature, in these layouts only."""
+    inner = unlaid(operator, rule, layouts)
+    fact = _fitted(rule.facts(inner), inner)
+    if not isinstance(fact, Signature):
+        return None
+    return stored(fact, laid(rule, inner, fact, layouts))
+
+
+def _fitted(fact: Fact, operator: Operator) -> Fact:
+    """The fact, if it names as many axes as the operands have; outputs that nobody asked for have none."""
+    if isinstance(fact, Permuted):
+        return fact if sorted(fact.perm) == list(range(operator.rank() or 0)) else None
+    if not isinstance(fact, Signature):
+        return fact
+    if len(fact.inputs) != len(operator.inputs) or len(fact.outputs) != len(operator.outputs):
+        return None
+    outputs = tuple(letters if operator.gives(slot) else None for slot, letters in enumerate(fact.outputs))
+    pairs = [*zip(fact.inputs, operator.inputs, strict=True), *zip(outputs, operator.outputs, strict=True)]
+    fits = all(letters is None or (shape is not None and len(shape) == len(letters)) for letters, shape in pairs)
+    return replace(fact, outputs=outputs) if fits else None

@@ -1,0 +1,256 @@
+"""Layouts by name (`NHWC`, `OHWI`, `NCHW16c`) as the variants of operators on images.
+
+An operator on images has a standard variant and, for every other layout, a *model-local function* in a domain that
+names it: `relayout.nhwc` for images, `relayout.nhwc.ohwi` where kernels lie in an order of their own. Its body is the
+standard operator between Transposes, so that every runtime can run it and a backend can match its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from relayout.errors import LayoutError
+from relayout.layout import Dim, Extent, Factor, Layout, product
+from relayout.rules.operator import Operator, Shape
+from relayout.rules.registry import Rule, variants_of
+from relayout.rules.signature import Letters, Signature, Variant, Written, part_of
+
+DOMAIN = "relayout."
+"""Prefix of the domains of functions; what follows names the layouts."""
+SPATIAL = "DHW"
+STANDARD = Layout.parse("NCHW")
+
+
+@dataclass(frozen=True)
+class Laid:
+    """The layouts in which an operator on images runs.
+
+    Args:
+        data: of the images that it reads.
+        kernel: of its kernel; None: the standard's.
+        result: of the images that it gives; None: as it reads them.
+    """
+
+    data: Layout
+    kernel: Layout | None = None
+    result: Layout | None = None
+
+    @property
+    def given(self) -> Layout:
+        """The layout of the images that it gives."""
+        return self.result or self.data
+
+    @staticmethod
+    def of_domain(domain: str) -> Laid:
+        """Read a function's domain.
+
+        Raises:
+            LayoutError: it names no layouts.
+        """
+        images, _, kernel = domain.removeprefix(DOMAIN).partition(".")
+        data, _, result = images.partition("_")
+        return Laid(
+            Layout.parse(data), Layout.parse(kernel) if kernel else None, Layout.parse(result) if result else None
+        )
+
+    @staticmethod
+    def parse(text: str) -> Laid:
+        """Read `NHWC`, `NHWC OHWI` or `NCHW->NCHW16c OIHW`.
+
+        Raises:
+            LayoutError: it is not so written.
+        """
+        words = text.split()
+        if not 1 <= len(words) <= 2:
+            raise LayoutError(f"{text!r}: a layout of images, and that of the kernel where there is one")
+        data, _, result = words[0].partition("->")
+        kernel = Layout.parse(words[1]) if len(words) == 2 else None
+        return Laid(Layout.parse(data), kernel, Layout.parse(result) if result else None)
+
+    @property
+    def domain(self) -> str:
+        """The domain of functions in these layouts."""
+        images = str(self.data) + (f"_{self.result}" if self.result not in (None, self.data) else "")
+        return DOMAIN + ".".join(word.lower() for word in (images, str(self.kernel or "")) if word)
+
+    def __str__(self) -> str:
+        images = f"{self.data}->{self.result}" if self.result not in (None, self.data) else str(self.data)
+        return f"{images} {self.kernel}" if self.kernel else images
+
+
+def fitted(layout: Layout, rank: int) -> Layout:
+    """The layout for operands of another rank: `NHWC` is `NWC` at rank 3 and `NDHWC` at rank 5.
+
+    Raises:
+        LayoutError: there is no such layout.
+    """
+    axes = [factor.axis for factor in layout.factors if not factor.tile]
+    held = [axis for axis in axes if axis in SPATIAL]
+    count = rank - len(axes) + len(held)
+    if count == len(held):
+        return layout
+    first = next((i for i, factor in enumerate(layout.factors) if factor.axis in SPATIAL), 0)
+    together = [factor.axis for factor in layout.factors[first : first + len(held)]] == held
+    if not (held and together and 1 <= count <= len(SPATIAL)):
+        raise LayoutError(f"{layout} cannot name the axes of a tensor of rank {rank}")
+    wanted = [Factor(axis) for axis in SPATIAL[len(SPATIAL) - count :]]
+    return Layout((*layout.factors[:first], *wanted, *layout.factors[first + len(held) :]))
+
+
+def standard(named: str, rank: int) -> Layout:
+    """The standard layout of an operand: the names of its first two axes, then the spatial ones."""
+    return fitted(Layout.parse(f"{named}W"), rank)
+
+
+def tokens(letters: Letters, named: str, layout: Layout, extents: Sequence[Extent]) -> Letters:
+    """The dimensions of an operand in `layout`.
+
+    Args:
+        letters: its letters in the standard order.
+        named: the standard names of its first two axes.
+        layout: the layout asked for, of the operand's rank.
+        extents: its extents in the standard order.
+
+    Raises:
+        LayoutError: the layout names other axes, or a tile does not divide its axis.
+    """
+    axes = standard(named, len(letters)).axes
+    if set(layout.axes) != set(axes):
+        raise LayoutError(f"{layout} does not name the axes {', '.join(axes)}")
+    found: list[str] = []
+    for factor in layout.factors:
+        position = axes.index(factor.axis)
+        letter, extent, tile = letters[position], extents[position], layout.tiles.get(factor.axis, 0)
+        if tile and (not extent.is_static or extent.number % tile):
+            raise LayoutError(f"axis {factor.axis} of extent {extent} does not fall into whole tiles of {tile}")
+        found.append(f"{letter}%{tile}" if factor.tile else f"{letter}/{tile}" if tile else letter)
+    return tuple(found)
+
+
+def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) -> Variant:
+    """The variant of an operator on images that runs in the given layouts.
+
+    Args:
+        rule: the operator's rule.
+        operator: the node, its operands in the standard's order.
+        signature: what the rule says of it.
+        layouts: of any rank; they are fitted to the node's.
+
+    Raises:
+        LayoutError: a layout does not fit: other axes, or a tile that does not divide its axis.
+    """
+    inputs, outputs = list(signature.inputs), list(signature.outputs)
+    kernel: Layout | None = None
+    rank = 0
+    for slot, named, letters, shape in images(rule, operator, signature):
+        extents = [Extent.of(dim) for dim in shape]
+        if named != "NC":
+            kernel = None if layouts.kernel is None else _whole(fitted(layouts.kernel, len(letters)), named, extents)
+            if kernel is not None:
+                inputs[slot] = tokens(letters, named, kernel, extents)
+                kernel = kernel if kernel != standard(named, len(letters)) else None
+        elif slot >= 0:
+            inputs[slot] = tokens(letters, named, fitted(layouts.data, len(letters)), extents)
+            rank = len(letters)
+        else:
+            outputs[~slot] = tokens(letters, named, fitted(layouts.given, len(letters)), extents)
+            rank = len(letters)
+    own = Written(rule.domain, rule.op_type, dict.fromkeys(_told(rule)))
+    body = Variant(signature.inputs, signature.outputs, written=own)
+    if (tuple(inputs), tuple(outputs)) == (body.inputs, body.outputs):
+        return body
+    found = Laid(fitted(layouts.data, rank), kernel, None if layouts.result is None else fitted(layouts.result, rank))
+    written = _registered(rule, found, rank) or Written(found.domain, rule.op_type, dict.fromkeys(_told(rule)), body)
+    return Variant(tuple(inputs), tuple(outputs), str(found), written)
+
+
+def _registered(rule: Rule, layouts: Laid, rank: int) -> Written | None:
+    """The node that was registered to run an operator in layouts of a rank, before a function does."""
+    for variant in variants_of(rule):
+        if str(layouts) == str(_at_rank(Laid.parse(variant.layouts), rank, kernels=rule)):
+            others = dict.fromkeys(_told(rule) - variant.attributes.keys())
+            return Written(variant.domain, variant.op_type, others | dict(variant.attributes))
+    return None
+
+
+def _told(rule: Rule) -> set[str]:
+    """The attributes by which the registered variants of an operator say their layouts."""
+    return {name for variant in variants_of(rule) for name in variant.attributes}
+
+
+def _at_rank(layouts: Laid, rank: int, kernels: Rule) -> Laid:
+    """Layouts as `laid` calls them for operands of a rank; those of another rank stay as they are."""
+    named = next((axes for axes in kernels.layouts.values() if axes != "NC"), "OI")
+    try:
+        data, result = fitted(layouts.data, rank), None if layouts.result is None else fitted(layouts.result, rank)
+        kernel = None if layouts.kernel is None else fitted(layouts.kernel, rank)
+        return Laid(data, None if kernel == standard(named, rank) else kernel, result)
+    except LayoutError:
+        return layouts
+
+
+def images(rule: Rule, operator: Operator, signature: Signature) -> Iterator[tuple[int, str, Letters, Shape]]:
+    """The operands that layouts name: (slot, or its complement for an output; standard names, letters, shape)."""
+    for slot, named in sorted(rule.layouts.items()):
+        letters, shape = signature.inputs[slot] if slot < len(signature.inputs) else None, operator.shape(slot)
+        if letters is not None and shape is not None:
+            yield slot, named, letters, shape
+    for slot, letters in enumerate(signature.outputs):
+        shape = operator.outputs[slot]
+        if letters is not None and shape is not None and len(letters) > 2:
+            yield ~slot, "NC", letters, shape
+
+
+def _whole(layout: Layout, named: str, extents: Sequence[Extent]) -> Layout:
+    """A kernel's layout without the tiles of axes of extent 1: a depthwise kernel has no input channels to tile."""
+    ones = {axis for axis, extent in zip(standard(named, len(extents)).axes, extents, strict=True) if extent.is_one}
+    return Layout(tuple(factor for factor in layout.factors if not (factor.tile and factor.axis in ones)))
+
+
+def is_function(operator: Operator) -> bool:
+    """Whether a node calls one of the functions that are made here."""
+    return operator.node.domain.startswith(DOMAIN)
+
+
+def unlaid(operator: Operator, rule: Rule, layouts: Laid) -> Operator:
+    """A node in some layouts as the standard's: the same node, with shapes in the standard's order.
+
+    Raises:
+        LayoutError: its operands do not lie in them.
+    """
+    inputs = list(operator.inputs)
+    for slot, named in rule.layouts.items():
+        layout = layouts.data if named == "NC" else layouts.kernel
+        if layout is not None and slot < len(inputs):
+            inputs[slot] = _plain(operator.inputs[slot], named, layout)
+    outputs = tuple(_plain(shape, "NC", layouts.given) for shape in operator.outputs)
+    return replace(operator, inputs=tuple(inputs), outputs=outputs)
+
+
+def _plain(shape: Shape | None, named: str, layout: Layout) -> Shape | None:
+    """A stored shape in the standard's order of axes."""
+    if shape is None or len(shape) < 3:
+        return shape
+    if len(shape) != len(layout.factors):
+        raise LayoutError(f"a tensor of rank {len(shape)} does not lie in {layout}")
+    parts = [(factor.axis, Extent.of(dim)) for factor, dim in zip(layout.factors, shape, strict=True)]
+    axes = standard(named, len(layout.axes)).axes
+    return tuple(_dim(product(extent for held, extent in parts if held == axis)) for axis in axes)
+
+
+def _dim(extent: Extent) -> Dim:
+    if extent.is_static:
+        return extent.number
+    if extent.number != 1 or len(extent.symbols) != 1:
+        raise LayoutError(f"an axis in tiles has the dynamic extent {extent}")
+    return extent.symbols[0]
+
+
+def stored(signature: Signature, variant: Variant) -> Signature:
+    """The signature of a node that is written as `variant`: its operands' dimensions as the node has them."""
+
+    def letters(given: Sequence[Letters | None]) -> tuple[Letters | None, ...]:
+        return tuple(None if held is None else tuple(part_of(token).letter for token in held) for held in given)
+
+    return replace(signature, inputs=letters(variant.inputs), outputs=letters(variant.outputs), variants=(variant,))

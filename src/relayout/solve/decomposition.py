@@ -1,0 +1,269 @@
+"""A certificate taken apart into paths: which two demands meet in a value, and what therefore crosses between them.
+
+A price z of (value, order, reader) says: the reader pays z for wanting the order, the producer saves z by giving it.
+Where the choice is optimal and the prices prove it, all that crosses is paid in full by prices, and a node keeps its
+label although another would spare it such a price, because under that other label it would pay (or no longer save) as
+much elsewhere. So a price that crosses is followed away from the crossing on both sides, from node to node, to a node
+that has no other label there: a pin. For two labels this is the decomposition of the maximum flow into paths, each of
+which crosses the minimum cut once; no price is used beyond its amount. For more labels a price is there for every
+label that a node might take instead, so that it may serve several paths.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import lcm
+
+from relayout.solve.certificate import Branch, Certificate, Leaf, Price
+from relayout.solve.problem import Port, Problem, moved
+
+PARTS = 200
+"""The most paths that one reader's price of one crossing is dealt out to; a tenth where it is no flow."""
+
+HOPS = 1_000_000
+"""The most steps of all searches together; what is left then ends where it stands."""
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a path ends: a node, and the order in which it holds a value.
+
+    Args:
+        node: the node.
+        value: the value through which the path reaches it.
+        order: the order that the node gives or wants of that value.
+        fixed: it has no other order there (of those that the certificate's branch allows); else it keeps its label for
+            that label's own price, or nothing was found.
+    """
+
+    node: int
+    value: int
+    order: int
+    fixed: bool = True
+
+
+@dataclass(frozen=True)
+class Path:
+    """Two demands, and what must cross between them.
+
+    Args:
+        amount: the part of the crossing's weight that these two demands account for.
+        value: the value that crosses.
+        order: the order in which it has to exist besides its producer's.
+        reader: the position of the reader that pays.
+        first: the demand on the producer's side.
+        last: the demand on the reader's side.
+        above: the prices from the producer up to `first`, nearest first.
+        below: the prices from the reader down to `last`, nearest first.
+    """
+
+    amount: Fraction
+    value: int
+    order: int
+    reader: int
+    first: End
+    last: End
+    above: tuple[Price, ...] = ()
+    below: tuple[Price, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether both ends are demands."""
+        return self.first.fixed and self.last.fixed
+
+
+def paths(problem: Problem, choice: Sequence[int], certificate: Certificate) -> list[Path]:
+    """The paths of a choice that a certificate proves, crossing by crossing.
+
+    The amounts of a crossing's paths sum to its value's weight, whatever the certificate; where it proves less than the
+    choice costs, paths may end where nothing holds them (`End.fixed`).
+
+    Args:
+        problem: the problem.
+        choice: node -> label.
+        certificate: prices that prove the choice's cost.
+    """
+    return _Paths(problem, choice, certificate).run()
+
+
+@dataclass
+class _Walk:
+    """A way from a crossing to an end: the prices on it, the most that may go along it, the label it ends before."""
+
+    steps: tuple[Price, ...]
+    end: End
+    amount: int
+    own: tuple[int, int] | None = None
+
+
+@dataclass
+class _Paths:
+    """Amounts are integers here: parts of the prices' common denominator."""
+
+    problem: Problem
+    choice: Sequence[int]
+    certificate: Certificate
+    beside: dict[int, list[Price]] = field(default_factory=dict)
+    own: dict[tuple[int, int], int] = field(default_factory=dict)
+    hops: int = HOPS
+
+    def __post_init__(self) -> None:
+        self.allowed = [list(range(len(labels))) for labels in self.problem.costs]
+        leaf = self._leaf(self.certificate)
+        paid = {key: Fraction(leaf.prices[key]) for key in sorted(leaf.prices) if leaf.prices[key] > 0}
+        self.unit = lcm(*(price.denominator for price in paid.values()))
+        self.prices = {key: int(price * self.unit) for key, price in paid.items()}
+        self.left = dict(self.prices)
+        self.is_flow = all(len(labels) <= 2 for labels in self.allowed)
+        for key in self.prices:
+            producer, reader = self._ends(key)
+            if producer.node != reader.node:
+                self.beside.setdefault(producer.node, []).append(key)
+                self.beside.setdefault(reader.node, []).append(key)
+
+    def _leaf(self, certificate: Certificate) -> Leaf:
+        """The leaf whose labels hold the choice; its parts narrow what is allowed."""
+        while isinstance(certificate, Branch):
+            node = certificate.node
+            part = next(i for i, labels in enumerate(certificate.parts) if self.choice[node] in labels)
+            self.allowed[node] = sorted(certificate.parts[part])
+            certificate = certificate.children[part]
+        return certificate
+
+    def _ends(self, key: Price) -> tuple[Port, Port]:
+        value = self.problem.values[key[0]]
+        return value.producer, value.readers[key[2]]
+
+    def _now(self, port: Port) -> int:
+        return port.orders[self.choice[port.node]]
+
+    def run(self) -> list[Path]:
+        found: list[Path] = []
+        for index, value in enumerate(self.problem.values):
+            for order in sorted(moved(value, self.choice)) if value.weight else ():
+                found += self._crossing(index, order)
+        return found
+
+    def _crossing(self, index: int, order: int) -> list[Path]:
+        value = self.problem.values[index]
+        readers = [r for r, port in enumerate(value.readers) if self._now(port) == order]
+        owed = value.weight * self.unit
+        found: list[Path] = []
+        for reader in readers:
+            paid = min(owed, self.prices.get((index, order, reader), 0))
+            owed -= paid
+            found += self._split(index, order, reader, paid)
+        # What no price explains: a dual is rounded, and an unproved choice may cost more than its prices.
+        if owed and found:
+            found[-1] = replace(found[-1], amount=found[-1].amount + Fraction(owed, self.unit))
+        elif owed:
+            found += self._split(index, order, readers[0], owed)
+        return found
+
+    def _split(self, index: int, order: int, reader: int, paid: int) -> Iterator[Path]:
+        for last in (*[False] * ((PARTS if self.is_flow else PARTS // 10) - 1), True):
+            if not paid:
+                return
+            above = self._above(index, order)
+            below = self._below(index, order, reader, above.end.node)
+            amount = paid if last else min(paid, above.amount, below.amount)
+            for walk in (above, below):
+                for key in walk.steps:
+                    self.left[key] = max(0, self.left[key] - amount)
+                if walk.own is not None:
+                    self.own[walk.own] = self.own.get(walk.own, 0) + amount
+            paid -= amount
+            share = Fraction(amount, self.unit)
+            yield Path(share, index, order, reader, above.end, below.end, above.steps, below.steps)
+
+    def _above(self, index: int, order: int) -> _Walk:
+        """Why the producer does not give the order that is wanted."""
+        port = self.problem.values[index].producer
+        return self._walk(port, End(port.node, index, self._now(port)), self._giving(port, order), -1)
+
+    def _below(self, index: int, order: int, reader: int, other: int) -> _Walk:
+        """Why the reader does not take what is given."""
+        value = self.problem.values[index]
+        port = value.readers[reader]
+        return self._walk(
+            port, End(port.node, index, order), self._other(port, order, self._now(value.producer)), other
+        )
+
+    def _giving(self, port: Port, order: int) -> list[int]:
+        return [label for label in self.allowed[port.node] if port.orders[label] == order]
+
+    def _other(self, port: Port, order: int, liked: int) -> list[int]:
+        """The labels that want another order: those that want `liked`, where there are any."""
+        labels = [label for label in self.allowed[port.node] if port.orders[label] != order]
+        return [label for label in labels if port.orders[label] == liked] or labels
+
+    def _walk(self, port: Port, start: End, labels: list[int], avoid: int) -> _Walk:
+        """From a port whose node could take `labels` instead to an end, best not at the node `avoid`.
+
+        A flow is followed along what is left of it. The prices of a program are there for every label, so that going
+        over one again is better than to come back to where the other side of the path ends.
+        """
+        enough = self.problem.values[start.value].weight * self.unit
+        if not labels:
+            return _Walk((), start, enough)
+        tries = [(self.left, avoid), (self.left, -1), (self.prices, -1)]
+        if not self.is_flow:
+            tries = [(self.left, avoid), (self.prices, avoid), (self.prices, -1)]
+        for left, avoided in tries:
+            if (found := self._search(port.node, labels, start, left, avoided)) is not None:
+                return found if left is self.left else replace(found, amount=enough)
+        return _Walk((), replace(start, fixed=False), enough)
+
+    def _search(self, node: int, labels: list[int], start: End, left: dict[Price, int], avoid: int) -> _Walk | None:
+        """The nearest end, breadth first from (node, a label it might take instead)."""
+        came: dict[tuple[int, int], tuple[Price, tuple[int, int]] | None] = {(node, label): None for label in labels}
+        arrived = dict.fromkeys(came, start)
+        queue = deque(came)
+        own: _Walk | None = None
+        while queue and self.hops > 0:
+            state = queue.popleft()
+            self.hops -= len(self.beside.get(state[0], ())) + 1
+            for key in self.beside.get(state[0], ()):
+                if left[key] <= 0 or (hop := self._hop(*state, key)) is None:
+                    continue
+                end, others = hop
+                if not others and end.node != avoid:
+                    steps = (*self._steps(came, state), key)
+                    return _Walk(steps, end, min(left[step] for step in steps))
+                for other in ((end.node, label) for label in others):
+                    if other not in came:
+                        came[other], arrived[other] = (key, state), end
+                        queue.append(other)
+            if own is None and (spare := self._preference(*state)) > 0:
+                steps = self._steps(came, state)
+                own = _Walk(steps, replace(arrived[state], fixed=False), min([spare, *(left[s] for s in steps)]), state)
+        return own
+
+    def _steps(
+        self, came: dict[tuple[int, int], tuple[Price, tuple[int, int]] | None], state: tuple[int, int]
+    ) -> tuple[Price, ...]:
+        steps = []
+        while (step := came[state]) is not None:
+            key, state = step
+            steps.append(key)
+        return tuple(reversed(steps))
+
+    def _hop(self, node: int, label: int, key: Price) -> tuple[End, list[int]] | None:
+        """The other end of a price that the node would pay under `label`, and the labels which spare it that price."""
+        index, order, _ = key
+        producer, reader = self._ends(key)
+        if node == reader.node:
+            if reader.orders[label] != order or self._now(reader) == order:
+                return None
+            return End(producer.node, index, self._now(producer)), self._giving(producer, order)
+        if producer.orders[label] == order or self._now(producer) != order:
+            return None
+        return End(reader.node, index, self._now(reader)), self._other(reader, order, producer.orders[label])
+
+    def _preference(self, node: int, label: int) -> int:
+        """What the node's other label costs more by itself, as far as no path has used it."""
+        costs = self.problem.costs[node]
+        return (costs[label] - costs[self.choice[node]]) * self.unit - self.own.get((node, label), 0)

@@ -1,0 +1,72 @@
+"""Arm Compute Library, kernels for Arm's CPUs and GPUs.
+
+Layouts: Arm Compute Library, "Data Layout Support", which calls NHWC the native layout and NCHW the legacy one (it is
+not in the table), and Arm NN, the change "Change weights layout for depthwise to [1,H,W,I*M]", for depthwise kernels.
+Operators and types: Arm Compute Library, "Supported Operators" (rows of the CPU's functions). Groups: Apache TVM,
+"Relay Arm Compute Library Integration", section "Operator support". Three spatial axes and transposed convolutions are
+left out: the documents do not agree on their kernels' layout.
+"""
+
+from relayout.targets.conditions import (
+    CONSTANT_KERNEL,
+    CONSTANT_MODE,
+    DEPTH_FIRST,
+    DEPTHWISE,
+    FLOOR,
+    NO_DILATIONS,
+    NO_GROUPS,
+    NO_INDICES,
+    PADS,
+    RELU_6,
+    RESIZE_PLAIN,
+    SPATIAL_ONLY,
+    attribute,
+    constant,
+    inputs,
+)
+from relayout.targets.target import INT8, Kernel, Target
+
+FLOATS = ("FLOAT", "FLOAT16")
+IMAGE = (4,)
+
+TARGET = Target(
+    "arm-compute-library",
+    "Arm Compute Library: NHWC, kernels OHWI, depthwise 1HWC",
+    (
+        Kernel("Conv", ("NHWC OHWI",), FLOATS, IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
+        Kernel("Conv", ("NHWC IHWO",), FLOATS, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
+        Kernel("QLinearConv", ("NHWC OHWI",), INT8, IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
+        Kernel("QLinearConv", ("NHWC IHWO",), INT8, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
+        Kernel("MaxPool", ("NHWC",), (*FLOATS, *INT8), IMAGE, (NO_INDICES, NO_DILATIONS, FLOOR)),
+        Kernel("AveragePool", ("NHWC",), FLOATS, IMAGE, (NO_DILATIONS, FLOOR)),
+        Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), FLOATS, IMAGE),
+        Kernel("BatchNormalization LRN", ("NHWC",), FLOATS, IMAGE),
+        Kernel("DepthToSpace", ("NHWC",), (), IMAGE, (DEPTH_FIRST,)),
+        Kernel("SpaceToDepth", ("NHWC",), (), IMAGE),
+        Kernel(
+            "Resize",
+            ("NHWC",),
+            FLOATS,
+            IMAGE,
+            (
+                attribute("mode", ("linear",), "nearest"),
+                attribute("coordinate_transformation_mode", ("half_pixel", "align_corners"), "half_pixel"),
+                SPATIAL_ONLY,
+                RESIZE_PLAIN,
+            ),
+        ),
+        Kernel("Elu HardSwish Relu Sigmoid Tanh", types=FLOATS),
+        Kernel("Clip", types=FLOATS, limits=(RELU_6,)),
+        Kernel("Abs Exp Log Neg Round Sin", types=FLOATS),
+        Kernel("Add Mul Sub", types=(*FLOATS, "INT32")),
+        Kernel("Div Pow PRelu", types=FLOATS),
+        Kernel("Max Min", types=(*FLOATS, "INT32"), limits=(inputs(2),)),
+        Kernel("Concat LogSoftmax ReduceMean Softmax", types=FLOATS),
+        Kernel("Gemm", types=FLOATS, ranks=(2,), limits=(constant(1, "second operand"),)),
+        Kernel("MatMul", types=(*FLOATS, "BFLOAT16")),
+        Kernel("Pad", limits=(CONSTANT_MODE, PADS)),
+        Kernel("Reshape Slice Split Squeeze Tile Transpose"),
+        Kernel("QuantizeLinear", types=FLOATS),
+        Kernel("DequantizeLinear", types=INT8),
+    ),
+)

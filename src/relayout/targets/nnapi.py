@@ -1,0 +1,74 @@
+"""Android's Neural Networks API.
+
+Layouts: Android NDK, "NeuralNetworks", `OperationCode`, the shapes of `ANEURALNETWORKS_CONV_2D`,
+`…_GROUPED_CONV_2D` and `…_DEPTHWISE_CONV_2D`. NCHW is there from API level 29 on and said to be slower, so it is not
+in the table. Operators and limits: ONNX Runtime, "NNAPI Execution Provider", sections "NNAPI_FLAG_USE_NCHW" and
+"Supported ops", with its checks of nodes (`core/providers/nnapi/nnapi_builtin/builders/impl`: Conv, pools, Resize).
+"""
+
+from relayout.targets.conditions import (
+    CONSTANT_KERNEL,
+    CONSTANT_MODE,
+    DEPTH_FIRST,
+    DEPTHWISE,
+    GROUPED,
+    NO_AXES,
+    NO_DILATIONS,
+    NO_GROUPS,
+    NO_INDICES,
+    PADS,
+    RESIZE_PLAIN,
+    SPATIAL_ONLY,
+    attribute,
+    constant,
+)
+from relayout.targets.target import INT8, Kernel, Target
+
+FLOAT32 = ("FLOAT",)
+IMAGE = (4,)
+COORDINATES = "coordinate_transformation_mode"
+RESIZED = (SPATIAL_ONLY, RESIZE_PLAIN, NO_AXES)
+
+TARGET = Target(
+    "nnapi",
+    "Android's Neural Networks API: NHWC, kernels OHWI, depthwise 1HWC",
+    (
+        Kernel("Conv", ("NHWC OHWI",), FLOAT32, IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
+        Kernel("Conv", ("NHWC OHWI",), FLOAT32, IMAGE, (CONSTANT_KERNEL, NO_DILATIONS), GROUPED),
+        Kernel("Conv", ("NHWC IHWO",), FLOAT32, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
+        Kernel("QLinearConv", ("NHWC OHWI",), INT8, IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
+        Kernel("QLinearConv", ("NHWC IHWO",), INT8, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
+        Kernel("MaxPool", ("NHWC",), (*FLOAT32, "UINT8"), IMAGE, (NO_INDICES, NO_DILATIONS)),
+        Kernel("AveragePool", ("NHWC",), FLOAT32, IMAGE, (NO_DILATIONS,)),
+        Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), FLOAT32, IMAGE),
+        Kernel("BatchNormalization LRN", ("NHWC",), FLOAT32, IMAGE),
+        Kernel("DepthToSpace", ("NHWC",), FLOAT32, IMAGE, (DEPTH_FIRST,)),
+        Kernel(
+            "Resize",
+            ("NHWC",),
+            FLOAT32,
+            IMAGE,
+            (attribute(COORDINATES, ("half_pixel", "align_corners", "asymmetric"), "half_pixel"), *RESIZED),
+            attribute("mode", ("linear",), "nearest"),
+        ),
+        Kernel(
+            "Resize",
+            ("NHWC",),
+            (*FLOAT32, "UINT8"),
+            IMAGE,
+            (
+                attribute(COORDINATES, ("asymmetric",), "half_pixel"),
+                attribute("nearest_mode", ("floor",), "round_prefer_floor"),
+                *RESIZED,
+            ),
+            attribute("mode", ("nearest",), "nearest"),
+        ),
+        Kernel("Abs Clip Elu Exp Floor LeakyRelu Log Neg Relu Sigmoid Sin Sqrt Tanh", types=FLOAT32),
+        Kernel("Add Div Max Min Mul Pow PRelu Sub", types=FLOAT32),
+        Kernel("Concat Flatten Gemm MatMul ReduceMean Reshape Slice Softmax Transpose", types=FLOAT32),
+        Kernel("Squeeze Unsqueeze", types=FLOAT32, limits=(constant(1, "list of axes"),)),
+        Kernel("Pad", types=FLOAT32, limits=(CONSTANT_MODE, PADS)),
+        Kernel("QuantizeLinear", types=FLOAT32, limits=(constant(1, "scale"), constant(2, "zero point"))),
+        Kernel("DequantizeLinear", types=INT8, limits=(constant(1, "scale"), constant(2, "zero point"))),
+    ),
+)

@@ -1,0 +1,58 @@
+"""All targets: one module each in this room, and those of other packages by entry point."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import entry_points
+
+from relayout.errors import LayoutError
+from relayout.targets.target import Target
+
+GROUP = "relayout.targets"
+"""Entry points of this group name a `Target` each."""
+
+
+@cache
+def targets() -> dict[str, Target]:
+    """Name -> target, in alphabetical order.
+
+    Raises:
+        LayoutError: two targets of one name, or an entry point that names no target.
+    """
+    found: dict[str, Target] = {}
+    package = importlib.import_module("relayout.targets")
+    own = (importlib.import_module(f"relayout.targets.{info.name}") for info in pkgutil.iter_modules(package.__path__))
+    for target in (module.TARGET for module in own if hasattr(module, "TARGET")):
+        _add(found, target)
+    for point in entry_points(group=GROUP):
+        try:
+            target = point.load()
+        except Exception as error:  # whatever a module of another package raises
+            raise LayoutError(f"entry point {point.name!r} of {GROUP} cannot be loaded ({error})") from error
+        if not isinstance(target, Target):
+            raise LayoutError(f"entry point {point.name!r} of {GROUP} names {type(target).__name__}, not a Target")
+        _add(found, target)
+    return dict(sorted(found.items()))
+
+
+def _add(found: dict[str, Target], target: Target) -> None:
+    if target.name in found:
+        raise LayoutError(f"two targets are called {target.name!r}")
+    found[target.name] = target
+
+
+def target(name: str) -> Target:
+    """The target of a name.
+
+    Raises:
+        LayoutError: there is none.
+    """
+    known = targets()
+    if name not in known:
+        near = get_close_matches(name, known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+        raise LayoutError(f"there is no target {name!r}: {hint}")
+    return known[name]

@@ -1,0 +1,131 @@
+"""What a target is: the operators that it runs, in which layouts, on which element types. A table, not a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from relayout.rules import Laid, Operator, Placement, in_standard, is_laid, rule_of
+from relayout.targets.conditions import Condition
+
+FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
+INT8 = ("INT8", "UINT8")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A row of a target's table: operators that it runs.
+
+    Args:
+        op_types: names of operators; one string may hold several.
+        layouts: where they are layout-sensitive: each way that the target has, best first: the layout of images and,
+            after a space, that of the kernel (`NHWC OHWI`). Empty: any order of axes.
+        types: element types of input 0 (ONNX's names); empty: any.
+        ranks: ranks of input 0; empty: any.
+        limits: what must hold of a node besides; one that does not names the reason why the target cannot run it.
+        when: the nodes that the row is about; None: all of its operators.
+        domain: the operators' domain.
+    """
+
+    op_types: str
+    layouts: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    limits: tuple[Condition, ...] = ()
+    when: Condition | None = None
+    domain: str = ""
+
+    def __post_init__(self) -> None:
+        """Read the layouts.
+
+        Raises:
+            LayoutError: one is none.
+        """
+        for text in self.layouts:
+            Laid.parse(text)
+
+    def concerns(self, operator: Operator, domain: str, name: str) -> bool:
+        """Whether the row is about a node that runs an operator, in the standard's order."""
+        named = self.domain == domain and name in self.op_types.split()
+        return named and (self.when is None or self.when.holds(operator))
+
+    def lacks(self, operator: Operator) -> str:
+        """Why this row does not run a node of its operators; empty if it does."""
+        value = operator.node.inputs[0] if operator.node.inputs else None
+        dtype = None if value is None or value.dtype is None else value.dtype.name
+        if self.types and dtype not in self.types:
+            return f"element type {dtype or 'unknown'}"
+        rank = operator.rank() if operator.inputs else None
+        if self.ranks and rank not in self.ranks:
+            return f"rank {'unknown' if rank is None else rank}"
+        return next((f"it wants {limit}" for limit in self.limits if not limit.holds(operator)), "")
+
+    def to_dict(self) -> dict[str, object]:
+        """The row for machines, and for the tables that people read: JSON types only."""
+        return {
+            "operators": [f"{self.domain}:{name}" if self.domain else name for name in self.op_types.split()],
+            "when": "" if self.when is None else str(self.when),
+            "layouts": list(self.layouts),
+            "types": list(self.types),
+            "ranks": list(self.ranks),
+            "limits": [str(limit) for limit in self.limits],
+        }
+
+
+@dataclass(frozen=True)
+class Target:
+    """A backend: what it runs, and how.
+
+    Args:
+        name: how `--target` calls it.
+        line: what it is, in a line.
+        kernels: its table; empty: every operator, in every layout, as the standard and its functions have it.
+        joins: it also runs layout-sensitive operators in the standard's order: its ways join the default ones.
+        price: what running a node in an order costs beside its best one, in bytes that might be moved instead.
+    """
+
+    name: str
+    line: str
+    kernels: tuple[Kernel, ...]
+    joins: bool = False
+    price: Callable[[Operator, Placement], int] | None = None
+
+    def rows(self, operator: Operator) -> Iterator[Kernel]:
+        """The rows for a node's operator."""
+        node, domain, name = _standard(operator)
+        yield from (row for row in self.kernels if row.concerns(node, domain, name))
+
+    def lacks(self, operator: Operator) -> str:
+        """Why the target cannot run a node; empty if it can."""
+        if not self.kernels:
+            return ""
+        node, *_ = _standard(operator)
+        reasons = [row.lacks(node) for row in self.rows(operator)]
+        if not reasons:
+            return self._not_there(operator)
+        return "" if not all(reasons) else reasons[0]
+
+    def _not_there(self, operator: Operator) -> str:
+        """Why no row is about a node: its operator is not there, or only under conditions that it does not meet."""
+        _, domain, name = _standard(operator)
+        rows = [row for row in self.kernels if row.domain == domain and name in row.op_types.split()]
+        whens = dict.fromkeys(str(row.when) for row in rows)
+        return f"it runs {name} only with: {', '.join(whens)}" if rows else f"{name} is not in its table"
+
+    def claims(self, operator: Operator) -> bool:
+        """Whether the target runs a node, in one of its layouts."""
+        return not self.lacks(operator)
+
+    def layouts(self, operator: Operator) -> list[Laid]:
+        """The ways in which the target runs a node that it claims, best first; none: any order of axes."""
+        node, *_ = _standard(operator)
+        return [Laid.parse(text) for row in self.rows(operator) if not row.lacks(node) for text in row.layouts]
+
+
+def _standard(operator: Operator) -> tuple[Operator, str, str]:
+    """A node as tables speak of it, and the operator that it runs: domain and name, of the standard's layout."""
+    rule = rule_of(operator) if is_laid(operator) else None
+    known = None if rule is None else in_standard(operator)
+    if rule is None or known is None:
+        return operator, "" if operator.node.domain == "ai.onnx" else operator.node.domain, operator.name
+    return known[0], rule.domain, rule.op_type

@@ -1,0 +1,56 @@
+"""NVIDIA TensorRT, which reads ONNX in the standard's layout and chooses its own formats inside.
+
+Operators, types and limits: onnx-tensorrt, "Supported ONNX Operators" (TensorRT 10.0), table "Operator Support Matrix".
+"""
+
+from relayout.targets.conditions import (
+    NO_DILATIONS,
+    NO_INDICES,
+    RESIZE_PLAIN,
+    SYMMETRIC,
+    attribute,
+    constant,
+)
+from relayout.targets.target import Kernel, Target
+
+FLOATS = ("FLOAT", "FLOAT16", "BFLOAT16")
+NUMBERS = (*FLOATS, "INT32", "INT64")
+ANY = (*NUMBERS, "BOOL")
+
+TARGET = Target(
+    "tensorrt",
+    "NVIDIA TensorRT: NCHW, kernels OIHW, as ONNX has them",
+    (
+        Kernel("Conv ConvTranspose", ("NCHW",), FLOATS),
+        Kernel("MaxPool", ("NCHW",), FLOATS, (4, 5), (NO_INDICES, NO_DILATIONS)),
+        Kernel("AveragePool LpPool", ("NCHW",), FLOATS, (4, 5), (NO_DILATIONS,)),
+        Kernel("GlobalAveragePool GlobalLpPool GlobalMaxPool", ("NCHW",), FLOATS),
+        Kernel("BatchNormalization GroupNormalization InstanceNormalization LRN", ("NCHW",), FLOATS),
+        Kernel("DepthToSpace SpaceToDepth", ("NCHW",), NUMBERS),
+        Kernel("GridSample", ("NCHW",), ("FLOAT", "FLOAT16"), (4,)),
+        Kernel(
+            "Resize",
+            ("NCHW",),
+            FLOATS,
+            (),
+            (
+                attribute("mode", ("nearest", "linear"), "nearest"),
+                attribute(
+                    "coordinate_transformation_mode",
+                    ("half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn", "asymmetric", "align_corners"),
+                    "half_pixel",
+                ),
+                RESIZE_PLAIN,
+            ),
+        ),
+        Kernel("Clip Elu Gemm HardSwish LeakyRelu MatMul PRelu Sigmoid Softmax Tanh", types=FLOATS),
+        Kernel("Abs Add Div Max Mean Min Mul Relu Sub", types=NUMBERS),
+        Kernel("Concat Flatten Reshape Split Transpose", types=ANY),
+        Kernel("ReduceMean", types=NUMBERS, limits=(constant(1, "list of axes"),)),
+        Kernel("Slice", types=ANY, limits=(constant(3, "list of axes"),)),
+        Kernel("Squeeze", types=ANY, limits=(constant(1, "list of axes"),)),
+        Kernel("Pad", types=NUMBERS, limits=(constant(3, "list of axes"),)),
+        Kernel("QuantizeLinear", types=FLOATS, limits=(SYMMETRIC,)),
+        Kernel("DequantizeLinear", types=("INT8", "FLOAT8E4M3FN", "INT4"), limits=(SYMMETRIC,)),
+    ),
+)

@@ -1,0 +1,56 @@
+"""Wishes in a file, TOML or JSON.
+
+to = "NHWC"
+target = "xnnpack"
+
+[operators]
+Conv = ["NHWC", "OHWI"]
+Resize = "default"
+
+[nodes]
+"head/conv" = "NCHW"
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from relayout.errors import ReadError
+from relayout.targets.wishes import layouts_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+KEYS = {"to": "to", "target": "target", "operators": "desired_layouts", "nodes": "node_layouts"}
+"""Key of the file -> option of `relayout.convert`."""
+
+
+def read_wishes(path: Path) -> dict[str, Any]:
+    """The options of `relayout.convert` that a file holds.
+
+    Raises:
+        ReadError: it is neither TOML nor JSON, or holds other keys.
+        LayoutError: a layout in it is none.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise ReadError(f"{path} cannot be read as wishes ({error})") from error
+    if not isinstance(data, dict) or set(data) - set(KEYS):
+        raise ReadError(f"{path} holds {', '.join(sorted(set(data) - set(KEYS)))}", hint=f"known are {', '.join(KEYS)}")
+    for key in ("to", "target"):
+        if not isinstance(data.get(key, ""), str):
+            raise ReadError(f"{path}: {key} is a name", where=key)
+    for key in ("operators", "nodes"):
+        rows = data.get(key, {})
+        if not isinstance(rows, dict):
+            raise ReadError(f"{path}: {key} is a table", where=key)
+        for given in rows.values():
+            layouts_of(given)
+    return {KEYS[key]: value for key, value in data.items()}

@@ -1,0 +1,79 @@
+"""XNNPACK, CPU kernels for phones, browsers and desktops.
+
+Layouts of kernels: XNNPACK, `include/xnnpack.h`, the comments of `xnn_define_convolution_2d`,
+`xnn_define_depthwise_convolution_2d` and `xnn_define_deconvolution_2d`. A deconvolution in groups has all output
+channels in front, ONNX those of one group: no order of axes leads from one to the other. Operators and limits: ONNX
+Runtime, "XNNPACK Execution Provider", section "Supported ops", with its checks of nodes
+(`core/providers/xnnpack/nn`, `tensor/resize.cc`), and TensorFlow, "XNNPACK backend for TensorFlow Lite", section
+"Limitations and supported operators".
+"""
+
+from relayout.targets.conditions import (
+    CONSTANT_BOUNDS,
+    CONSTANT_KERNEL,
+    CONSTANT_MODE,
+    DEPTH_FIRST,
+    DEPTHWISE,
+    FLOOR,
+    LAST_AXIS,
+    NO_AXES,
+    NO_DILATIONS,
+    NO_GROUPS,
+    NO_INDICES,
+    NO_PADDED_MEAN,
+    NOT_DEPTHWISE,
+    PADS,
+    RESIZE_PLAIN,
+    SPATIAL_ONLY,
+    STATIC_BUT_N,
+    WIDE,
+    attribute,
+    constant,
+    inputs,
+)
+from relayout.targets.target import INT8, Kernel, Target
+
+FLOAT32 = ("FLOAT",)
+IMAGE = (4,)
+
+TARGET = Target(
+    "xnnpack",
+    "XNNPACK: NHWC, kernels OHWI, depthwise 1HWC",
+    (
+        Kernel("Conv", ("NHWC OHWI",), FLOAT32, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), NOT_DEPTHWISE),
+        Kernel("Conv", ("NHWC IHWO",), FLOAT32, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), DEPTHWISE),
+        Kernel("QLinearConv", ("NHWC OHWI",), INT8, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), NOT_DEPTHWISE),
+        Kernel("QLinearConv", ("NHWC IHWO",), INT8, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), DEPTHWISE),
+        Kernel("ConvTranspose", ("NHWC OHWI",), FLOAT32, IMAGE, (CONSTANT_KERNEL, NO_GROUPS, STATIC_BUT_N)),
+        Kernel("MaxPool", ("NHWC",), (*FLOAT32, *INT8), IMAGE, (NO_INDICES, FLOOR, WIDE, STATIC_BUT_N)),
+        Kernel("AveragePool", ("NHWC",), FLOAT32, IMAGE, (FLOOR, WIDE, NO_PADDED_MEAN, NO_DILATIONS, STATIC_BUT_N)),
+        Kernel("GlobalAveragePool", ("NHWC",), FLOAT32, IMAGE, (STATIC_BUT_N,)),
+        Kernel(
+            "Resize",
+            ("NHWC",),
+            FLOAT32,
+            IMAGE,
+            (
+                attribute("mode", ("linear",), "nearest"),
+                attribute(
+                    "coordinate_transformation_mode", ("half_pixel", "asymmetric", "align_corners"), "half_pixel"
+                ),
+                SPATIAL_ONLY,
+                RESIZE_PLAIN,
+                NO_AXES,
+            ),
+        ),
+        Kernel("DepthToSpace", ("NHWC",), FLOAT32, IMAGE, (DEPTH_FIRST,)),
+        Kernel("Abs Ceil Elu Floor HardSwish LeakyRelu Neg Relu Round Sigmoid Sqrt", types=FLOAT32),
+        Kernel("Add Div Mul Sub", types=FLOAT32),
+        Kernel("Max Min", types=FLOAT32, limits=(inputs(2),)),
+        Kernel("Clip", types=FLOAT32, limits=(CONSTANT_BOUNDS,)),
+        Kernel("PRelu", types=FLOAT32, limits=(constant(1, "slope"),)),
+        Kernel("Pad", types=FLOAT32, limits=(CONSTANT_MODE, PADS)),
+        Kernel("Reshape", types=FLOAT32, limits=(constant(1, "shape"),)),
+        Kernel("Softmax", types=FLOAT32, limits=(LAST_AXIS,)),
+        Kernel("Gemm MatMul", types=FLOAT32, ranks=(2,), limits=(constant(1, "second operand"),)),
+        Kernel("QuantizeLinear", types=FLOAT32, limits=(constant(1, "scale"), constant(2, "zero point"))),
+        Kernel("DequantizeLinear", types=INT8, limits=(constant(1, "scale"), constant(2, "zero point"))),
+    ),
+)

@@ -1,0 +1,153 @@
+"""What is known of a model in advance: extents that it computes, and values that follow from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper, parser
+
+from relayout.formats.onnx import complete, read
+from running import run
+
+
+def model(text: str, **constants: NDArray[np.generic]) -> onnx.ModelProto:
+    proto = parser.parse_model('<ir_version: 10, opset_import: ["": 21]>\n' + text)
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    return proto
+
+
+def ints(*values: int) -> NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def completed(proto: onnx.ModelProto) -> dict[str, ir.Value]:
+    found = read(proto)
+    complete(found)
+    return {value.name or "": value for node in found.graph for value in node.outputs}
+
+
+def known(proto: onnx.ModelProto, feed: dict[str, NDArray[np.generic]]) -> set[str]:
+    """The names of the values that are known in advance, once the runtime has given the same ones."""
+    values = {name: value.const_value for name, value in completed(proto).items() if value.const_value is not None}
+    shown = onnx.ModelProto()
+    shown.CopyFrom(proto)
+    stated = {put.name for put in proto.graph.output}
+    shown.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in values if name not in stated)
+    outputs = [put.name for put in shown.graph.output]
+    for name, given in zip(outputs, run(shown, feed), strict=True):
+        if name in values:
+            expected = values[name].numpy()
+            assert expected.shape == given.shape, name
+            assert expected.dtype == given.dtype, name
+            np.testing.assert_allclose(expected, given, rtol=1e-6, err_msg=name)
+    return set(values)
+
+
+def shape(value: ir.Value) -> list[object]:
+    assert value.shape is not None
+    return [dim if isinstance(dim, int) else None for dim in value.shape]
+
+
+HALF = """
+    g (float[batch,12,5,7] x) => (float[n,k,h,w] y) {
+        s = Shape(x)
+        c = Gather(s, one)   half = Div(c, two)
+        a = Slice(x, half, c, one)
+        t = Shape(a)
+        n = Gather(t, zero)   rest = Slice(t, two, four)
+        flat = Concat<axis=0>(n, six, rest)
+        b = Reshape(a, flat)
+        y = Relu(b)
+    }"""
+
+
+def test_static_extents_of_a_dynamic_shape_are_known() -> None:
+    source = model(HALF, zero=ints(0), one=ints(1), two=ints(2), four=ints(4), six=ints(6))
+    feed = {"x": np.ones((3, 12, 5, 7), np.float32)}
+    found = completed(source)
+    assert shape(found["a"]) == [None, 6, 5, 7]
+    assert shape(found["b"])[1:] == [6, 5, 7]
+    assert known(source, feed) == {"c", "half", "rest"}
+
+
+def test_what_is_dynamic_stays_unknown() -> None:
+    """The batch may be any number: nothing that holds or compares it is known."""
+    source = model(
+        """g (float[batch,4] x) => (int64[2] y, bool[1] z, float[m,4] e) {
+            s = Shape(x)
+            n = Gather(s, zero)
+            twice = Add(n, n)
+            y = Concat<axis=0>(twice, s4)
+            z = Equal(n, s4)
+            ones = ConstantOfShape(n)
+            col = Unsqueeze(ones, one)
+            e = Add(x, col)
+        }""",
+        zero=ints(0),
+        one=ints(1),
+        s4=ints(4),
+    )
+    assert known(source, {"x": np.ones((3, 4), np.float32)}) == set()
+
+
+def test_values_that_follow_from_extents_are_known() -> None:
+    """A mask that is built from the extents of the image, as window attention has it."""
+    source = model(
+        """g (float[2,6,8,5] x) => (float[12,16,16] y) {
+            s = Shape(x)   hw = Slice(s, one, three)
+            zeros = ConstantOfShape(hw)
+            count = ReduceProd<keepdims=0>(hw)   ramp = Range(start, count, step)
+            grid = Reshape(ramp, hw)
+            real = Cast<to=1>(grid)   mixed = Add(zeros, real)
+            scaled = Div(mixed, minus)
+            mod = Floor(scaled)
+            cut = Reshape(mod, split)
+            windows = Transpose<perm=[0,2,1,3]>(cut)
+            flat = Reshape(windows, tokens)
+            a = Unsqueeze(flat, one)   b = Unsqueeze(flat, two)
+            c = Sub(a, b)
+            mask = Expand(c, whole)
+            y = Exp(mask)
+        }""",
+        one=ints(1),
+        two=ints(2),
+        three=ints(3),
+        start=np.array(0),
+        step=np.array(1),
+        minus=np.array(-7, np.float32),
+        split=ints(3, 2, 2, 4),
+        tokens=ints(12, 4),
+        whole=ints(12, 4, 4),
+    )
+    source.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, [12, 4, 4]))
+    found = known(source, {"x": np.ones((2, 6, 8, 5), np.float32)})
+    assert {"mask", "y", "windows", "grid"} <= found
+
+
+def test_weights_are_not_folded() -> None:
+    """A value that follows from constants alone is the model's own, but for shapes and axes."""
+    weights = np.arange(300, dtype=np.float32).reshape(20, 15)
+    source = model(
+        """g (float[20,15] x) => (float[20,15] y) {
+            a = Neg(w)
+            b = Neg(short)
+            n = Size(x)
+            y = Add(x, a)
+        }""",
+        w=weights,
+        short=np.arange(3, dtype=np.float32),
+    )
+    assert known(source, {"x": weights}) == {"b", "n"}
+
+
+def test_large_values_are_not_computed() -> None:
+    source = model(
+        """g (float[300,400] x) => (float[300,400] y) {
+            s = Shape(x)
+            mask = ConstantOfShape(s)
+            y = Add(x, mask)
+        }"""
+    )
+    assert known(source, {"x": np.ones((300, 400), np.float32)}) == {"s"}

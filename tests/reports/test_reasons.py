@@ -1,0 +1,108 @@
+"""What the report says: names of axes, and the demands that each remaining Transpose separates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser, shape_inference
+
+import relayout
+from infer.graphs import random_model
+
+MODELS = Path(__file__).parents[2] / "models"
+
+
+def model(text: str, **weights: tuple[int, ...]) -> onnx.ModelProto:
+    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}')
+    for name, shape in weights.items():
+        proto.graph.initializer.append(numpy_helper.from_array(np.ones(shape, np.float32), name))
+    return shape_inference.infer_shapes(proto)
+
+
+def test_one_transpose_with_two_reasons_has_both_with_their_bytes() -> None:
+    """The input is wanted channels first by a convolution, and once reduced by another."""
+    proto = model(
+        """(float[1,8,6,4] x) => (float[1,5,8,6] y, float[1,7,8,6] z) {
+            a = Transpose<perm=[0,3,1,2]>(x)
+            b = Relu(a)
+            y = Conv(b, k)
+            z = Conv(b, l)
+        }""",
+        k=(5, 4, 1, 1),
+        l=(7, 4, 1, 1),
+    )
+    report = relayout.explain(proto)
+    (left,) = report.remaining
+    assert left.layout == "n h w c -> n c h w"
+    assert sum(cause.bytes for cause in left.causes) == left.bytes == 8 * 6 * 4 * 4
+    assert all(cause.above == "input x keeps its order (n h w c)" for cause in left.causes)
+    assert {cause.below for cause in left.causes} <= {
+        "Conv y runs in one order only (n c h w)",
+        "Conv z runs in one order only (n c h w)",
+    }
+
+
+def test_the_reason_is_the_pin_that_the_bytes_separate_not_the_nearest_one() -> None:
+    """MatMul is nearer to the Transpose; but it is content with the order that is given."""
+    proto = model(
+        """(float[2,8,6,4] x) => (float[2,5,8,6] y, float[2,8,6,3] z) {
+            a = Relu(x)
+            z = MatMul(a, m)
+            b = Sigmoid(a)
+            c = Tanh(b)
+            d = Transpose<perm=[0,3,1,2]>(c)
+            y = Conv(d, k)
+        }""",
+        m=(4, 3),
+        k=(5, 4, 1, 1),
+    )
+    (left,) = relayout.explain(proto).remaining
+    assert [cause.below for cause in left.causes] == ["Conv y runs in one order only (n c h w)"]
+    assert all("keeps its order" in c.above or "needs axes last" in c.above for c in left.causes)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_causes_sum_to_their_transpose_and_name_two_demands(seed: int) -> None:
+    proto, _ = random_model(seed, 14)
+    report = relayout.explain(proto)
+    for left in report.remaining:
+        assert sum(cause.bytes for cause in left.causes) == left.bytes
+        assert [cause.bytes for cause in left.causes] == sorted((c.bytes for c in left.causes), reverse=True)
+        assert all(cause.above != cause.below for cause in left.causes)
+        assert str(f"{left.causes[0].bytes:,}") in left.reason
+
+
+def test_axes_are_named_by_the_operators_that_know_them() -> None:
+    proto = model(
+        """(float[2,3,8,6] x) => (float[2,48,5] t) {
+            a = Conv(x, k)
+            b = Transpose<perm=[0,2,3,1]>(a)
+            t = Reshape(b, s)
+        }""",
+        k=(5, 3, 1, 1),
+    )
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([2, 48, 5], np.int64), "s"))
+    report = relayout.explain(proto)
+    assert [end.layout for end in report.interface] == ["n c h w", "n (h w) c"]
+    unnamed = relayout.explain(model("(float[2,3] x) => (float[2,3] y) { y = Relu(x) }"))
+    assert [end.layout for end in unnamed.interface] == ["a b", "a b"]
+
+
+def test_a_transposed_tensor_of_an_importer_is_named_as_it_lies() -> None:
+    """A convolution's own output lies channels first in the literal import, whatever TensorFlow Lite's order is."""
+    chart = relayout.explain(MODELS / "tinynet_float.tflite").chart
+    given = {spot.operator: chart.values[spot.outputs[0]] for spot in chart.spots if spot.outputs}
+    assert given["Conv"].layout == "n c h w"
+    assert given["input"].layout == "n h w c"
+
+
+def test_the_report_is_json_and_equal_for_equal_input() -> None:
+    import json
+
+    first, second = (relayout.explain(MODELS / "tinynet_int8.tflite").to_dict() for _ in range(2))
+    first.pop("seconds"), second.pop("seconds")
+    assert json.dumps(first) == json.dumps(second)
+    assert set(first["chart"]) == {"spots", "values", "before", "after"}

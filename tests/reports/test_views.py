@@ -1,0 +1,93 @@
+"""Layouts for other viewers: a model's own metadata, and Model Explorer's node data; the options that write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import relayout
+from relayout import cli
+from relayout.layout.holds import Holds
+
+MODELS = Path(__file__).parents[2] / "models"
+TINYNET = MODELS / "tinynet_float.tflite"
+
+
+def annotated(model: onnx.ModelProto) -> dict[str, tuple[str, dict[str, str]]]:
+    """Name -> (layout, all metadata) of every value that says its layout."""
+    values = [*model.graph.input, *model.graph.value_info, *model.graph.output]
+    notes = {value.name: {entry.key: entry.value for entry in value.metadata_props} for value in values}
+    return {name: (found["relayout.layout"], found) for name, found in notes.items() if "relayout.layout" in found}
+
+
+@pytest.mark.parametrize("io", ["keep", "convert"])
+def test_metadata_says_how_each_value_lies(io: str) -> None:
+    plain = relayout.convert(TINYNET, io=io).proto  # type: ignore[arg-type]
+    result = relayout.convert(TINYNET, io=io, annotate=True)  # type: ignore[arg-type]
+    model = result.proto
+    found = annotated(model)
+    made = {name for node in model.graph.node for name in node.output} | {value.name for value in model.graph.input}
+    assert made == set(found)
+    assert found["image"][0] == ("n h w c" if io == "keep" else "n c h w")
+    for layout, notes in found.values():
+        for held in Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []:
+            # What the machine-readable note says of an image is what the layout says.
+            if len(held.shape) == len(held.perm) == 4:
+                source = {(0, 3, 1, 2): "n h w c", (0, 2, 3, 1): "n c h w", (0, 1, 2, 3): layout}[held.perm]
+                assert " ".join(np.array(source.split())[list(held.perm)]) == layout
+    assert {k: v[0] for k, v in found.items()} == result.layouts
+    assert annotated(plain) == {}
+    # The notes are the only difference.
+    for value in [*model.graph.input, *model.graph.value_info, *model.graph.output]:
+        kept = [entry for entry in value.metadata_props if entry.key != "relayout.layout"]
+        del value.metadata_props[:]
+        value.metadata_props.extend(kept)
+    assert model.SerializeToString() == plain.SerializeToString()
+
+
+def test_a_model_with_nothing_to_win_is_annotated_when_asked(tmp_path: Path) -> None:
+    relayout.convert(TINYNET, io="convert").save(tmp_path / "a.onnx")
+    again = relayout.optimize(tmp_path / "a.onnx", annotate=True)
+    again.save(tmp_path / "b.onnx")
+    assert len(annotated(onnx.load(tmp_path / "b.onnx"))) > 10
+    assert relayout.verify(tmp_path / "a.onnx", tmp_path / "b.onnx").ok
+
+
+def test_node_data_for_model_explorer_colours_source_and_result() -> None:
+    result = relayout.convert(TINYNET)
+    data = result.node_data()
+    assert set(data) == {"results", "showExpandedSummaryOnGroupNode"}
+    assert all(set(each) == {"value", "bgColor", "textColor"} for each in data["results"].values())
+    assert data["results"]["image"]["value"] == "n h w c; transposed n h w c -> n c h w, 23,040 bytes"
+    names = {name for node in result.proto.graph.node for name in node.output}
+    assert names <= set(data["results"])
+    assert {each["value"] for each in data["results"].values()} >= {"n c h w", "n h w c -> n c h w"}
+    assert json.loads(json.dumps(data)) == data
+
+
+def test_the_options_write_what_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: object) -> int:
+        monkeypatch.setattr("sys.argv", ["relayout", *map(str, arguments)])
+        try:
+            cli.main()
+        except SystemExit as stopped:
+            return int(stopped.code or 0)
+        return 0
+
+    views = ("--html", tmp_path / "a.html", "--model-explorer", tmp_path / "a.json")
+    assert run("convert", TINYNET, tmp_path / "a.onnx", "-q", *views, "--annotate") == 0
+    assert (tmp_path / "a.html").read_text().startswith("<!DOCTYPE html>")
+    assert "results" in json.loads((tmp_path / "a.json").read_text())
+    assert annotated(onnx.load(tmp_path / "a.onnx"))
+    assert run("explain", TINYNET, "--json", "--html", tmp_path / "b.html") == 0
+    assert json.loads(capsys.readouterr().out)["chart"]["after"]["regions"]
+    assert (tmp_path / "b.html").read_bytes() == (tmp_path / "a.html").read_bytes()
+    assert run("explain", TINYNET, "--html", tmp_path / "missing" / "c.html") == 2
+    assert run("convert", TINYNET, tmp_path / "d.onnx", "--html", tmp_path / "missing" / "c.html") == 2
+    assert not (tmp_path / "d.onnx").exists()

@@ -1,0 +1,241 @@
+"""What users add: rules of their own operators, and operators that run one in another layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+
+import relayout
+from relayout import rules
+from relayout.errors import LayoutError
+from relayout.rules import Operator, Signature, axis_letters, registry, rule
+from relayout.targets.testing import claiming
+
+HEADER = '<ir_version: 10, opset_import: ["": 21, "vendor": 1]>\n'
+AROUND = """
+g (float[2,3,4,5] x) => (float[2,3,4,5] y) <float[2,4,5,3] a, float[2,4,5,3] b> {
+    a = Transpose<perm=[0,2,3,1]>(x)
+    b = vendor.Swish(a)
+    y = Transpose<perm=[0,3,1,2]>(b)
+}"""
+CONV = """
+g (float[2,3,8,9] x) => (float[2,5,6,7] y) {
+    [conv] a = Conv(x, w)
+    [relu] y = Relu(a)
+}"""
+BLUR = """
+g (float[2,3,8,9] x) => (float[2,3,8,9] z) <float[2,3,8,9] a, float[2,3,8,9] y> {
+    a = Relu(x)
+    [blur] y = vendor.Blur(a, k)
+    z = Relu(y)
+}"""
+
+
+def model(text: str, **constants: np.ndarray) -> onnx.ModelProto:  # type: ignore[type-arg]
+    proto = parser.parse_model(HEADER + text)
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    return proto
+
+
+def kernel(*shape: int) -> np.ndarray:  # type: ignore[type-arg]
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def conv() -> onnx.ModelProto:
+    return model(CONV, w=kernel(5, 3, 3, 3))
+
+
+def operators(proto: onnx.ModelProto) -> list[str]:
+    return [f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in proto.graph.node]
+
+
+def register_swish() -> None:
+    @rules.register("vendor:Swish", kind="layout-agnostic")
+    def swish(operator: Operator) -> rules.Fact:
+        """Any order."""
+        return rules.aligned(operator, (0,))
+
+
+def register_blur() -> None:
+    @rules.register("vendor:Blur", kind="layout-sensitive", layouts={0: "NC", 1: "OI"})
+    def blur(operator: Operator) -> rules.Fact:
+        """`x[n c *s], k[c 1 *k] -> y[n c *s]`: positions fixed."""
+        x, k = ("n", "c", *axis_letters(2, "s")), ("c", "i", *axis_letters(2, "k"))
+        return Signature((x, k), (x,), frozenset(x) | frozenset(k)).positional()
+
+
+@pytest.fixture
+def scope() -> Iterator[None]:
+    with rules.scope():
+        yield
+
+
+# Rules.
+
+
+def test_transposes_cross_an_operator_with_a_rule(scope: None) -> None:
+    source = model(AROUND)
+    barrier = relayout.convert(source)
+    assert operators(barrier.proto) == ["Transpose", "vendor:Swish", "Transpose"]
+    assert barrier.report.barriers
+    register_swish()
+    crossed = relayout.convert(source)
+    assert operators(crossed.proto) == ["vendor:Swish"]
+    assert crossed.report.proved
+    assert not crossed.report.barriers
+
+
+def test_a_scope_forgets() -> None:
+    before = dict(registry())
+    with rules.scope():
+        register_swish()
+        rules.register_variant("Conv", layouts="NHWC", written="vendor:ConvNhwc")
+        assert ("vendor", "Swish") in registry()
+    assert registry() == before
+    assert operators(relayout.convert(model(AROUND)).proto) == ["Transpose", "vendor:Swish", "Transpose"]
+    assert "vendor:ConvNhwc" not in operators(relayout.convert(conv(), to="NHWC").proto)
+
+
+def test_a_scope_forgets_after_an_exception() -> None:
+    before = list(registry().items())
+
+    def failing() -> None:
+        with rules.scope():
+            register_swish()
+            rules.register_variant("Conv", layouts="NHWC", written="vendor:ConvNhwc")
+            raise KeyError("planted")
+
+    with pytest.raises(KeyError, match="planted"):
+        failing()
+    assert list(registry().items()) == before
+    assert "vendor:ConvNhwc" not in operators(relayout.convert(conv(), to="NHWC").proto)
+
+
+def test_scopes_nest(scope: None) -> None:
+    register_swish()
+    with rules.scope():
+        rules.register("vendor:Other", kind="layout-agnostic")(lambda operator: rules.aligned(operator, (0,)))
+    assert ("vendor", "Swish") in registry()
+    assert ("vendor", "Other") not in registry()
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind", "message"),
+    [
+        ("Conv", "layout-sensitive", "Conv has a rule already"),
+        ("ai.onnx:Relu", "layout-agnostic", "Relu has a rule already"),
+        ("com.microsoft:Gelu", "layout-agnostic", "com.microsoft:Gelu has a rule already"),
+        ("vendor:Swish", "layout-agnostic", "vendor:Swish has a rule already"),
+        ("vendor:New", "agnostic", "'agnostic' is no class of operators"),
+        ("vendor:", "layout-agnostic", "names no operator"),
+        ("two words", "layout-agnostic", "names no operator"),
+    ],
+)
+def test_a_rule_is_never_replaced(scope: None, operator: str, kind: str, message: str) -> None:
+    register_swish()
+    before = dict(registry())
+    with pytest.raises(LayoutError, match=message):
+        rules.register(operator, kind=kind)(lambda _: None)
+    assert registry() == before
+
+
+def test_all_or_none_of_several_operators(scope: None) -> None:
+    with pytest.raises(LayoutError):
+        rules.register("vendor:New", "Conv", kind="layout-agnostic")(lambda _: None)
+    assert ("vendor", "New") not in registry()
+
+
+def test_layouts_name_images_and_kernels(scope: None) -> None:
+    with pytest.raises(LayoutError, match="an image is NC"):
+        rules.register("vendor:New", kind="layout-sensitive", layouts={0: "NHWC"})
+
+
+def test_rules_of_the_project_itself_are_no_duplicates() -> None:
+    with pytest.raises(ValueError, match="two rules"):
+        rule("Conv", kind="layout-sensitive")(lambda _: None)
+
+
+# Variants.
+
+
+def test_a_registered_operator_is_written_instead_of_a_function(scope: None) -> None:
+    rules.register_variant("Conv", layouts="NHWC OHWI", written="vendor:ConvNhwc")
+    result = relayout.convert(conv(), target=claiming({"Conv": ["NHWC OHWI"]}))
+    proto = result.proto
+    assert operators(proto) == ["Transpose", "vendor:ConvNhwc", "Transpose", "Relu"]
+    assert not proto.functions
+    assert result.report.proved
+    assert tuple(proto.graph.initializer[0].dims) == (5, 3, 3, 3)
+    kernel_stored = numpy_helper.to_array(proto.graph.initializer[0])
+    np.testing.assert_array_equal(kernel_stored, kernel(5, 3, 3, 3).transpose(0, 2, 3, 1))
+    onnx.checker.check_model(proto, full_check=True)
+
+
+def test_a_registered_operator_is_used_by_the_layout_of_all(scope: None) -> None:
+    rules.register_variant("Conv", layouts="NHWC", written="vendor:ConvNhwc")
+    assert "vendor:ConvNhwc" in operators(relayout.convert(conv(), to="NHWC").proto)
+
+
+def test_other_layouts_remain_functions(scope: None) -> None:
+    rules.register_variant("Conv", layouts="NHWC OHWI", written="vendor:ConvNhwc")
+    assert "relayout.nhwc:Conv" in operators(relayout.convert(conv(), to="NHWC").proto)
+
+
+def test_a_registered_operator_is_read_and_comes_back(scope: None) -> None:
+    rules.register_variant("Conv", layouts="NHWC OHWI", written="vendor:ConvNhwc")
+    moved = relayout.convert(conv(), target=claiming({"Conv": ["NHWC OHWI"]})).proto
+    kept = relayout.optimize(moved).proto
+    assert operators(kept) == operators(moved)
+    back = relayout.convert(moved, to="NCHW").proto
+    assert operators(back) == ["Conv", "Relu"]
+    np.testing.assert_array_equal(numpy_helper.to_array(back.graph.initializer[0]), kernel(5, 3, 3, 3))
+
+
+def test_a_variant_may_be_an_attribute_of_a_custom_operator(scope: None) -> None:
+    register_blur()
+    rules.register_variant("vendor:Blur", layouts="NHWC", attributes={"data_layout": "NHWC"})
+    source = model(BLUR, k=kernel(3, 1, 3, 3))
+    moved = relayout.convert(source, to="NHWC").proto
+    (blur,) = [node for node in moved.graph.node if node.op_type == "Blur"]
+    assert [(a.name, a.s) for a in blur.attribute] == [("data_layout", b"NHWC")]
+    assert operators(moved) == ["Relu", "Transpose", "vendor:Blur", "Transpose", "Relu"]
+    assert operators(relayout.optimize(moved).proto) == operators(moved), "its attribute says in which order it runs"
+    back = relayout.convert(moved, to="NCHW").proto
+    assert operators(back) == ["Relu", "vendor:Blur", "Relu"]
+    assert not [a for node in back.graph.node for a in node.attribute]
+
+
+def test_ranks_follow(scope: None) -> None:
+    rules.register_variant("Conv", layouts="NHWC OHWI", written="vendor:ConvNhwc")
+    line = model("g (float[2,3,9] x) => (float[2,5,7] y) { y = Conv(x, w) }", w=kernel(5, 3, 3))
+    assert "vendor:ConvNhwc" in operators(relayout.convert(line, target=claiming({"Conv": ["NHWC OHWI"]})).proto)
+
+
+@pytest.mark.parametrize(
+    ("operator", "given", "message"),
+    [
+        ("Cnov", {"layouts": "NHWC", "written": "v:C"}, "Cnov has no rule to be a variant of; did you mean 'Conv'"),
+        ("Relu", {"layouts": "NHWC", "written": "v:C"}, "Relu is no operator on images"),
+        ("Conv", {"layouts": "NHHC", "written": "v:C"}, "is not a layout"),
+        ("Conv", {"layouts": "NHWC OHWI x", "written": "v:C"}, "a layout of images"),
+        ("Conv", {"layouts": "NHWC"}, "written as another operator"),
+        ("Conv", {"layouts": "NHWC", "attributes": {"data_layout": "NHWC"}}, "written as another operator"),
+        ("Conv", {"layouts": "NHWC", "written": "Relu"}, "Relu has a rule already"),
+        ("Conv", {"layouts": "NHWC OHWI", "written": "v:C"}, "Conv has a variant in NHWC OHWI already"),
+        ("MaxPool", {"layouts": "NHWC", "written": "vendor:ConvNhwc"}, "is a variant already"),
+    ],
+)
+def test_a_variant_is_never_replaced(scope: None, operator: str, given: dict[str, object], message: str) -> None:
+    rules.register_variant("Conv", layouts="NHWC OHWI", written="vendor:ConvNhwc")
+    with pytest.raises(LayoutError, match=message):
+        rules.register_variant(operator, **given)  # type: ignore[arg-type]
+
+
+def test_a_variant_is_no_operator_with_a_rule(scope: None) -> None:
+    rules.register_variant("Conv", layouts="NHWC OHWI", written="vendor:ConvNhwc")
+    with pytest.raises(LayoutError, match="vendor:ConvNhwc is a variant of another operator already"):
+        rules.register("vendor:ConvNhwc", kind="layout-agnostic")(lambda _: None)

@@ -1,0 +1,26 @@
+"""Random layout problems in numbers."""
+
+from __future__ import annotations
+
+import random
+
+from relayout.solve import Port, Problem, Value
+
+
+def random_problem(seed: int, labels: int, *, pinned: float = 0.4, aligned: bool = True) -> Problem:
+    """A small layered graph; `aligned` labels mean the same order everywhere, as layouts of one region do."""
+    rng = random.Random(seed)
+    count = rng.randint(2, 7)
+    sizes = [1 if rng.random() < pinned else labels for _ in range(count)]
+    kinds = [[rng.randrange(labels)] if size == 1 else list(range(labels)) for size in sizes]
+    costs = tuple(tuple(rng.choice([0, 0, 0, 1, 5]) for _ in range(size)) for size in sizes)
+
+    def port(node: int) -> Port:
+        orders = kinds[node] if aligned else [rng.randrange(labels) for _ in range(sizes[node])]
+        return Port(node, tuple(orders))
+
+    values = []
+    for node in range(count - 1):
+        readers = rng.sample(range(node + 1, count), rng.randint(1, min(3, count - 1 - node)))
+        values.append(Value(rng.choice([0, 1, 3, 7, 1000]), port(node), tuple(map(port, readers))))
+    return Problem(costs, tuple(values))

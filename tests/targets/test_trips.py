@@ -1,0 +1,82 @@
+"""There and back: a network that is converted to a layout and from it is the network that it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.utils
+import pytest
+from onnx import numpy_helper
+
+import relayout
+from running import run
+from targets.nets import blocked, cnn, feed
+
+
+def there(source: onnx.ModelProto, layout: str, **options: object) -> onnx.ModelProto:
+    result = relayout.convert(source, to=layout, **options)  # type: ignore[arg-type]
+    onnx.checker.check_model(result.proto, full_check=True)
+    assert result.report.proved
+    inputs = feed(source)
+    for want, got in zip(run(source, inputs), run(result.proto, inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    return result.proto
+
+
+def nodes(proto: onnx.ModelProto, *, names: bool = True) -> list[tuple[object, ...]]:
+    found = []
+    for n in proto.graph.node:
+        values = (tuple(n.input), tuple(n.output)) if names else (len(n.input), len(n.output))
+        attributes = sorted((a.name, onnx.helper.get_attribute_value(a)) for a in n.attribute)
+        found.append((n.name if names else "", n.domain, n.op_type, *values, attributes))
+    return found
+
+
+def same(first: onnx.ModelProto, second: onnx.ModelProto) -> None:
+    """Nodes, names and weights."""
+    assert nodes(first) == nodes(second)
+    weights = [{w.name: numpy_helper.to_array(w) for w in proto.graph.initializer} for proto in (first, second)]
+    assert weights[0].keys() == weights[1].keys()
+    for name, array in weights[0].items():
+        np.testing.assert_array_equal(array, weights[1][name])
+    assert [i.domain for i in first.opset_import] == [i.domain for i in second.opset_import]
+    assert len(first.functions) == len(second.functions)
+
+
+def network() -> onnx.ModelProto:
+    """The network up to what Flatten reads: a view comes back as a Reshape of another name."""
+    return onnx.utils.Extractor(cnn()).extract_model(["x"], ["h1", "z"])
+
+
+@pytest.mark.parametrize(("net", "layout"), [(network, "NHWC"), (blocked, "NHWC"), (blocked, "NCHW16c")])
+def test_there_and_back_is_the_source(net: object, layout: str) -> None:
+    source = net()  # type: ignore[operator]
+    moved = there(source, layout)
+    assert any(node.domain for node in moved.graph.node)
+    same(there(moved, "NCHW"), source)
+
+
+def test_kernels_come_back_from_another_layout() -> None:
+    source = network()
+    moved = there(source, "NHWC", desired_layouts={"Conv": ["NHWC", "OHWI"]})
+    assert "relayout.nhwc.ohwi" in {node.domain for node in moved.graph.node}
+    same(there(moved, "NCHW"), source)
+
+
+def test_one_layout_to_another_is_the_way_through_the_standard() -> None:
+    """NHWC -> NCHW16c gives what NCHW -> NCHW16c gives."""
+    source = blocked()
+    through, straight = there(there(source, "NHWC"), "NCHW16c"), there(source, "NCHW16c")
+    assert nodes(through, names=False) == nodes(straight, names=False)
+    weights = [[numpy_helper.to_array(w) for w in proto.graph.initializer] for proto in (through, straight)]
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_inlined_functions_run_as_standard_operators() -> None:
+    result = relayout.convert(cnn(), to="NHWC", inline=True)
+    assert {node.domain for node in result.proto.graph.node} == {""}
+    assert not result.proto.functions
+    inputs = feed(cnn())
+    for want, got in zip(run(cnn(), inputs), run(result.proto, inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,242 @@
+"""What is asked for: by function, node, operator, layout of all, target; in this order."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+import relayout
+from relayout.errors import LayoutError, ReadError
+from relayout.targets import read_wishes
+from relayout.targets.testing import claiming
+from targets.nets import blocked, cnn
+
+LAYOUT = {
+    "": "NCHW",
+    "relayout.nhwc": "NHWC",
+    "relayout.nhwc.ohwi": "NHWC OHWI",
+    "relayout.nhwc.hwio": "NHWC HWIO",
+    "relayout.nhwc.ihwo": "NHWC IHWO",
+}
+CONVOLUTIONS = ("first", "depthwise", "grouped", "point")
+
+
+def layouts(**wishes: object) -> dict[str, str]:
+    """Node -> the layout in which it runs, of the nodes of `cnn` that have one."""
+    proto = relayout.convert(cnn(), **wishes).proto  # type: ignore[arg-type]
+    named = (*CONVOLUTIONS, "max", "average", "up", "resize", "norm", "pool")
+    return {node.name: LAYOUT[node.domain] for node in proto.graph.node if node.name in named}
+
+
+def test_all() -> None:
+    assert set(layouts(to="NHWC").values()) == {"NHWC"}
+
+
+def test_an_operator_before_all() -> None:
+    found = layouts(to="NHWC", desired_layouts={"Conv": ["NHWC", "OHWI"], "MaxPool": "NCHW"})
+    assert {found[name] for name in CONVOLUTIONS} == {"NHWC OHWI"}
+    assert (found["max"], found["average"]) == ("NCHW", "NHWC")
+
+
+def test_a_node_before_its_operator() -> None:
+    found = layouts(to="NHWC", desired_layouts={"Conv": "NHWC"}, node_layouts={"point": "NCHW"})
+    assert (found["point"], found["first"]) == ("NCHW", "NHWC")
+
+
+def test_a_node_by_the_name_of_its_output() -> None:
+    assert layouts(to="NHWC", node_layouts={"p1": "NCHW"})["point"] == "NCHW"
+
+
+def test_a_function_before_a_node() -> None:
+    def large(node: object) -> str | None:
+        return "NHWC" if node.name == "point" else None  # type: ignore[attr-defined]
+
+    found = layouts(layout_for=large, node_layouts={"point": "NCHW", "first": ["NHWC", "HWIO"]})
+    assert (found["point"], found["first"], found["grouped"]) == ("NHWC", "NHWC HWIO", "NCHW")
+
+
+def test_default_lets_the_target_choose() -> None:
+    target = claiming({"Conv": ["NHWC OHWI", "NCHW"], "MaxPool": ["NHWC"]})
+    found = layouts(target=target, desired_layouts={"Conv": ["NCHW", "default"], "MaxPool": ["default"]})
+    assert {found[name] for name in CONVOLUTIONS} == {"NCHW"}
+    assert found["max"] == "NHWC"
+
+
+def test_default_without_a_target_is_the_standard() -> None:
+    found = layouts(to="NHWC", desired_layouts={"Conv": "default"})
+    assert {found[name] for name in CONVOLUTIONS} == {"NCHW"}
+    assert found["max"] == "NHWC"
+
+
+def test_the_layout_of_all_is_for_what_the_target_claims() -> None:
+    found = layouts(to="NHWC", target=claiming({"Conv": ["NHWC OHWI", "NCHW"]}))
+    assert {found[name] for name in CONVOLUTIONS} == {"NHWC OHWI"}
+    assert (found["max"], found["norm"]) == ("NCHW", "NCHW")
+
+
+def test_the_target_has_not_what_is_asked_for() -> None:
+    result = relayout.convert(cnn(), target="xnnpack", node_layouts={"point": "NCHW"})
+    domains = {node.name: node.domain for node in result.proto.graph.node}
+    assert domains["point"] == "relayout.nhwc.ohwi"
+    assert "point does not run as asked: xnnpack runs Conv in NHWC OHWI" in result.report.notes
+
+
+def test_channels_that_do_not_fall_into_tiles_are_said() -> None:
+    """16 does not divide the 6 and 10 channels of this network."""
+    result = relayout.convert(cnn(), to="NCHW16c")
+    assert {node.domain for node in result.proto.graph.node} == {""}
+    tiles = "run as asked: axis C of extent"
+    assert result.report.notes == (
+        f"first does not {tiles} 6 does not fall into whole tiles of 16",
+        f"depthwise and 2 more do not {tiles} 8 does not fall into whole tiles of 16",
+        f"max and 1 more do not {tiles} 12 does not fall into whole tiles of 16",
+        f"up does not {tiles} 24 does not fall into whole tiles of 16",
+        f"resize and 2 more do not {tiles} 10 does not fall into whole tiles of 16",
+    )
+
+
+def test_what_a_target_leaves_is_said() -> None:
+    notes = relayout.convert(cnn(), target="arm-compute-library").report.notes
+    left = "is left in ONNX's layout by arm-compute-library:"
+    assert f"up {left} ConvTranspose is not in its table" in notes
+    assert f"grouped {left} it runs Conv only with: no groups, depthwise" in notes
+
+
+def test_one_side_in_tiles_is_no_decline() -> None:
+    result = relayout.convert(blocked(), to="NCHW16c")
+    assert "relayout.nchw_nchw16c" in {node.domain for node in result.proto.graph.node}
+    assert result.report.notes == ()
+
+
+BAD = [
+    ({"to": "NHWX!"}, "'NHWX!' is not a layout"),
+    ({"to": "NHHC"}, "'NHHC' is not a layout"),
+    ({"target": "xnnpak"}, "there is no target 'xnnpak': did you mean 'xnnpack'?"),
+    ({"target": "zz"}, "there is no target 'zz': there are arm-compute-library"),
+    ({"desired_layouts": {"Conv": ["NHWC", "OHWI", "x"]}}, "is no wish"),
+    ({"desired_layouts": {"Conv": []}}, "is no wish"),
+    ({"desired_layouts": {"Conv": 3}}, "is no wish"),
+    ({"desired_layouts": {"Conv": ["NHWC", "NCHW"]}}, "NCHW is no layout of kernels"),
+    ({"node_layouts": {"point": "OHWI"}}, "OHWI is no layout of images"),
+    ({"to": "OIHW"}, "OIHW is no layout of images: it names C, N, and some of D, H and W"),
+    ({"to": "NC"}, "NC is no layout of images"),
+    ({"desired_layouts": {"Cnov": ["NHWC"]}}, "'Cnov' is no operator with layouts of its own; did you mean 'Conv'?"),
+    ({"desired_layouts": {"Relu": ["NHWC"]}}, "'Relu' is no operator with layouts of its own"),
+    ({"node_layouts": {"pont": "NHWC"}}, "the model has no node 'pont'; did you mean 'point'?"),
+]
+
+
+@pytest.mark.parametrize(("wishes", "message"), BAD, ids=lambda item: str(item)[:40])
+def test_bad_wishes_are_one_clear_error(wishes: dict[str, object], message: str) -> None:
+    with pytest.raises(LayoutError) as caught:
+        relayout.convert(cnn(), **wishes)  # type: ignore[arg-type]
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# The command line, files, plans.
+
+
+def cli(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(Path(relayout.__file__).parents[1]), "COLUMNS": "200"}
+    words = [sys.executable, "-m", "relayout", *map(str, arguments)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    onnx.save(cnn(), tmp_path / "cnn.onnx")
+    return tmp_path / "cnn.onnx"
+
+
+TOML = """
+to = "NHWC"
+target = "litert"
+
+[operators]
+Conv = ["NHWC", "OHWI"]
+MaxPool = "default"
+
+[nodes]
+point = "NHWC"
+"""
+
+
+def test_a_file_of_wishes(tmp_path: Path) -> None:
+    (tmp_path / "wishes.toml").write_text(TOML)
+    given = read_wishes(tmp_path / "wishes.toml")
+    as_json = {
+        "to": "NHWC",
+        "target": "litert",
+        "operators": {"Conv": ["NHWC", "OHWI"], "MaxPool": "default"},
+        "nodes": {"point": "NHWC"},
+    }
+    (tmp_path / "wishes.json").write_text(json.dumps(as_json))
+    assert read_wishes(tmp_path / "wishes.json") == given
+    assert layouts(**given)["first"] == "NHWC OHWI"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["to = 3", "[operators]\nConv = 3", "operators = 3", "wish = 'NHWC'", "to = ", "[nodes]\nx = ['NHWC', 3]"],
+)
+def test_a_bad_file_of_wishes(tmp_path: Path, text: str) -> None:
+    (tmp_path / "wishes.toml").write_text(text)
+    with pytest.raises((ReadError, LayoutError)):
+        read_wishes(tmp_path / "wishes.toml")
+
+
+def test_a_plan_is_checked_with_its_wishes(source: Path, tmp_path: Path) -> None:
+    plan, out = tmp_path / "plan.json", tmp_path / "out.onnx"
+    (tmp_path / "wishes.toml").write_text(TOML)
+    cli("convert", source, out, "--desired-layouts", tmp_path / "wishes.toml", "--plan", plan, "--quiet")
+    written = json.loads(plan.read_text())
+    assert written["options"]["wishes"]["target"] == "litert"
+    assert "proved minimal" in cli("check", plan, source).stdout
+    # Without its wishes the plan is of another problem.
+    written["options"]["wishes"] = {"to": None, "desired_layouts": {}, "node_layouts": {}}
+    plan.write_text(json.dumps(written))
+    assert "plan" in cli("check", plan, source, code=2).stderr
+
+
+def test_a_plan_of_a_function_is_checked_with_its_answers(tmp_path: Path) -> None:
+    source = cnn()
+    result = relayout.convert(source, layout_for=lambda node: "NHWC" if node.name == "point" else None)
+    (tmp_path / "plan.json").write_text(json.dumps(result.plan))
+    found = relayout.pipeline.check_plan(tmp_path / "plan.json", source)
+    assert found.proved
+    assert found.bytes == result.report.bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--target", "xnnpak"], "did you mean 'xnnpack'?"),
+        (["--to", "NHWQ8"], "is not a layout"),
+        (["--to", "OIHW"], "OIHW"),
+    ],
+)
+def test_the_command_line_refuses(source: Path, tmp_path: Path, options: list[str], message: str) -> None:
+    done = cli("convert", source, tmp_path / "out.onnx", *options, code=2)
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_targets_on_the_command_line() -> None:
+    listed = cli("targets").stdout
+    assert all(name in listed for name in ("xnnpack", "litert", "tensorrt", "onnx"))
+    rows = json.loads(cli("targets", "nnapi", "--json").stdout)["rows"]
+    assert rows[0]["operators"] == ["Conv"]
+    assert rows[0]["layouts"] == ["NHWC OHWI"]
+    assert "every operator" in cli("targets", "onnx").stdout
+    assert "did you mean 'nnapi'" in cli("targets", "nnapy", code=2).stderr
