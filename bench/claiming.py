@@ -38,11 +38,10 @@ import onnx
 import onnxruntime
 from judge import count_transposes
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, version_converter
 
 import relayout
-from relayout.rules import Operator
-from relayout.targets import Kernel, Target
+from relayout.targets import Condition, Kernel, Target
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 _NAMES = """
@@ -56,6 +55,8 @@ FOLLOWING = (
     " GroupNormalization Resize"
 )
 """What TVM's ConvertLayout runs in the order that it finds."""
+RESIZE_TO_SIZES = 13
+"""The opset that older models are brought to, so that ONNX Runtime's stand-in exists."""
 SIDES = ("relayout", "onnxruntime", "following", "tvm")
 Array = NDArray[Any]
 Shapes = dict[str, tuple[int, list[int]]]
@@ -88,15 +89,11 @@ def claims(model: onnx.ModelProto, seed: int) -> dict[str, list[str]]:
 def target_of(claimed: Iterable[str], *, following: bool) -> Target:
     """A target that runs certain nodes in NHWC, and, where asked for, those that TVM lets follow in either order."""
     names = set(claimed)
-
-    def unclaimed(operator: Operator) -> str:
-        return "" if operator.node.outputs[0].name in names else "unclaimed"
-
-    rows = [Kernel(" ".join(SENSITIVE), ("NHWC",), limit=unclaimed)]
+    mine = Condition("a node that is claimed", lambda operator: operator.node.outputs[0].name in names)
+    other = Condition("a node that is not claimed", lambda operator: not mine.holds(operator))
+    rows = [Kernel(" ".join(SENSITIVE), ("NHWC",), when=mine)]
     if following:
-        rows.append(
-            Kernel(FOLLOWING, ("NHWC", "NCHW"), limit=lambda operator: "" if unclaimed(operator) else "claimed")
-        )
+        rows.append(Kernel(FOLLOWING, ("NHWC", "NCHW"), when=other))
     return Target("bench", "a backend that claims some nodes", tuple(rows))
 
 
@@ -261,6 +258,8 @@ def attempt(what: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
 def measured(path: Path, python: str | None, seed: int) -> list[dict[str, Any]]:
     """One row a claim."""
     model = onnx.load(path)
+    if next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx")) < RESIZE_TO_SIZES:
+        model = version_converter.convert_version(model, RESIZE_TO_SIZES)
     rows = []
     for claim, claimed in claims(model, seed).items():
         row: dict[str, Any] = {"model": path.stem, "claim": claim, "claimed": len(claimed)}

@@ -1,10 +1,17 @@
-"""Compare converters from .tflite to ONNX: time, memory, Transposes left, numerics.
+"""Compare converters from .tflite to ONNX: what they convert, numerics, Transposes left, time, memory, latency.
 
-    python bench/conversion.py --peers PYTHON [--repeats 3] [--out DIRECTORY] MODEL.tflite ...
+    python bench/conversion.py --peers PYTHON [--out DIRECTORY] [--page PAGE.md] [--keep peers|all] [--fork] PATH ...
 
-`--peers` (or PEERS_PYTHON) is a Python that has tflite2onnx and tf2onnx; `--python` (or RELAYOUT_PYTHON) one that has
-relayout with its `verify` extra, by default this one. Every conversion runs in a process of its own, and the converters
-take turns. Time is the median of the repeats, memory the largest.
+A PATH is a .tflite file, or a folder that is searched for them. `--peers` (or PEERS_PYTHON) is a Python that has
+tflite2onnx and tf2onnx; `--python` (or RELAYOUT_PYTHON) one that has relayout with its `verify` extra, by default this
+one. Every conversion runs in a process of its own, and the converters take turns. Time is the median of the repeats,
+memory the largest; imports and start are part of both. With `--fork` a converter is imported once and forked for each
+model: much faster on many small models, and without figures of time and memory.
+
+DIRECTORY gets a JSON file for every model, the ONNX files, and the tables as `benchmark.md` and `benchmark.json`; PAGE
+is the page of the documentation. `--keep peers` takes the peers' rows, `--keep all` every row, from what an earlier run
+left there for the same file; `--part 1/2` runs half of the models, for two runs side by side. `--twice` judges once
+more what is not right or seems slower than a peer's, and takes the mean of the two latencies.
 
 This file imports nothing heavy: a child's peak memory counts from what its parent held.
 """
@@ -12,176 +19,235 @@ This file imports nothing heavy: a child's peak memory counts from what its pare
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmark_page import page, suspect
+
 LIMIT_SECONDS = 600
-JUDGE = Path(__file__).with_name("judge.py")
-TFLITE2ONNX = "import sys, tflite2onnx; tflite2onnx.convert(*sys.argv[1:3])"
-TF2ONNX_NCHW = """
-import sys
-import tensorflow as tf
-from tf2onnx import convert
+HERE = Path(__file__).parent
+ENVIRONMENT = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+OURS = {"relayout": [], "relayout --io convert": ["--io", "convert"]}
+NCHW = """
+def ends(puts):
+    return [put["name"] for put in puts if len(put["shape"]) == 4] or None
 model = tf.lite.Interpreter(sys.argv[1])
-ins, outs = ([put["name"] for put in puts if len(put["shape"]) == 4] or None
-             for puts in (model.get_input_details(), model.get_output_details()))
-convert.from_tflite(sys.argv[1], opset=18, inputs_as_nchw=ins, outputs_as_nchw=outs, output_path=sys.argv[2])
+convert.from_tflite(sys.argv[1], opset=18, inputs_as_nchw=ends(model.get_input_details()),
+                    outputs_as_nchw=ends(model.get_output_details()), output_path=sys.argv[2])
 """
-# Whose interface is the same: NHWC as in the source, or NCHW.
-ALIKE = {"tflite2onnx": "relayout --io convert", "tf2onnx": "relayout", "tf2onnx nchw": "relayout --io convert"}
+
+
+@dataclass
+class Tool:
+    """Python code that finds its arguments in `sys.argv[1:]`: imports, then a call."""
+
+    python: str
+    imports: str
+    call: str
+    server: subprocess.Popen[str] | None = None
+
+    def run(self, arguments: list[str], log: Path, fork: bool) -> tuple[int, float, float | None]:
+        """Exit status, wall seconds, and peak MB of a process of its own."""
+        if fork:
+            return self._forked(arguments, log)
+        begun = time.perf_counter()
+        with log.open("wb") as out, Path(f"{log}.err").open("wb") as err:
+            process = subprocess.Popen(
+                ["timeout", str(LIMIT_SECONDS), self.python, "-c", f"{self.imports}\n{self.call}", *arguments],
+                stdout=out,
+                stderr=err,
+                env=ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+            )
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        return process.returncode, time.perf_counter() - begun, usage.ru_maxrss / 1024
+
+    def _forked(self, arguments: list[str], log: Path) -> tuple[int, float, None]:
+        if self.server is None:
+            self.server = subprocess.Popen(
+                [self.python, str(HERE / "forking.py"), self.imports, self.call],
+                text=True,
+                env=ENVIRONMENT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        assert self.server.stdin is not None
+        assert self.server.stdout is not None
+        job = {"argv": ["job", *arguments], "log": str(log), "limit": LIMIT_SECONDS}
+        print(json.dumps(job), file=self.server.stdin, flush=True)
+        answer = json.loads(self.server.stdout.readline())
+        return answer["code"], answer["seconds"], None
+
+
+def tools(python: str, peers: str | None, nchw: bool) -> dict[str, Tool]:
+    """Converter -> the tool that takes IN and OUT."""
+    ours = "import sys, relayout.pipeline\nfrom relayout.cli import main"
+    known = {
+        name: Tool(python, ours, f"sys.argv[1:1] = {['convert', '--json', *options]}\nmain()")
+        for name, options in OURS.items()
+    }
+    if peers:
+        small, large = "import sys, tflite2onnx", "import sys\nimport tensorflow as tf\nfrom tf2onnx import convert"
+        command = "sys.argv[1:] = ['--opset', '18', '--tflite', sys.argv[1], '--output', sys.argv[2]]\nconvert.main()"
+        known["tflite2onnx"] = Tool(peers, small, "tflite2onnx.convert(*sys.argv[1:3])")
+        known["tf2onnx"] = Tool(peers, large, command)
+        if nchw:
+            known["tf2onnx nchw"] = Tool(peers, large, NCHW)
+    return known
+
+
+def judge_of(python: str) -> Tool:
+    return Tool(python, f"import sys\nsys.path.insert(0, {str(HERE)!r})\nimport judge", "judge.main(sys.argv[1:])")
 
 
 @dataclass
 class Row:
     """One model by one converter."""
 
-    model: str
-    converter: str
     seconds: list[float] = field(default_factory=list)
     peak_mb: list[float] = field(default_factory=list)
     converted: bool = False
     why: str = ""
+    proved: bool | None = None
     verdict: dict[str, Any] = field(default_factory=dict)
 
 
-def converters(python: str, peers: str | None) -> dict[str, list[str]]:
-    """Converter -> the command that takes IN and OUT as its last two arguments."""
-    ours = [python, "-m", "relayout", "convert"]
-    known = {"relayout": ours, "relayout --io convert": [*ours, "--io", "convert"]}
-    if peers:
-        known["tflite2onnx"] = [peers, "-c", TFLITE2ONNX]
-        known["tf2onnx"] = [peers, "-m", "tf2onnx.convert", "--opset", "18", "--tflite"]
-        known["tf2onnx nchw"] = [peers, "-c", TF2ONNX_NCHW]
-    return known
+def convert(name: str, tool: Tool, source: Path, result: Path, options: argparse.Namespace) -> Row:
+    row, log = Row(), result.with_suffix(".log")
+    for _ in range(options.repeats):
+        result.unlink(missing_ok=True)
+        code, seconds, peak = tool.run([str(source), str(result)], log, options.fork)
+        if peak is not None:
+            row.seconds.append(round(seconds, 3))
+            row.peak_mb.append(round(peak, 1))
+        row.converted = code == 0 and result.exists()
+        if not row.converted:
+            row.why = last_line(log) or f"exit {code}"
+            break
+        if name in OURS:
+            row.proved = bool(json.loads(log.read_text())["proved"])
+    return row
 
 
-def command(name: str, start: list[str], source: Path, result: Path) -> list[str]:
-    return [*start, str(source), *(["--output"] if name == "tf2onnx" else []), str(result)]
+def last_line(log: Path) -> str:
+    said = [line for file in (log, Path(f"{log}.err")) for line in file.read_text(errors="replace").splitlines()]
+    return next((line.strip()[:300] for line in reversed(said) if line.strip()), "")
 
 
-def measure(arguments: list[str], log: Path) -> tuple[int, float, float]:
-    """Exit status, wall seconds and peak MB of one process."""
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    begun = time.perf_counter()
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            ["timeout", str(LIMIT_SECONDS), *arguments],
-            stdout=out,
-            stderr=out,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, time.perf_counter() - begun, usage.ru_maxrss / 1024
+def judged(judge: Tool, source: Path, results: dict[str, Path], log: Path, fork: bool) -> dict[str, Any]:
+    """Converter -> verdict, and `LiteRT` -> milliseconds of the source itself."""
+    code, _, _ = judge.run([str(source), *map(str, results.values())], log, fork)
+    if code:
+        return {name: {"why": f"judge: {last_line(log) or code}"} for name in results} | {"LiteRT": None}
+    found = json.loads(log.read_text().strip().splitlines()[-1])
+    return dict(zip(results, found["verdicts"], strict=True)) | {"LiteRT": found["litert_ms"]}
 
 
-def judged(python: str, source: Path, result: Path) -> dict[str, Any]:
-    done = subprocess.run([python, str(JUDGE), str(source), str(result)], capture_output=True, text=True)
-    if done.returncode:
-        return {"why": f"judge: {(done.stderr.strip().splitlines() or [f'exit {done.returncode}'])[-1][:300]}"}
-    verdict: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return verdict
+def one(path: Path, known: dict[str, Tool], judge: Tool, options: argparse.Namespace) -> dict[str, Any]:
+    """The record of one model: what was kept from an earlier run, and the rest measured."""
+    folder = options.out / path.parent.name
+    folder.mkdir(parents=True, exist_ok=True)
+    file, digest = folder / f"{path.stem}.json", hashlib.sha256(path.read_bytes()).hexdigest()
+    results = {name: folder / f"{path.stem}.{name.replace(' ', '_')}.onnx" for name in known}
+    record: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    if record.get("sha256") != digest or options.keep == "none":
+        record = {"model": f"{path.parent.name}/{path.stem}", "sha256": digest, "rows": {}}
+    kept = {name for name in record["rows"] if options.keep == "all" or name not in OURS}
+    if set(known) <= kept:
+        return record
+    rows = {name: record["rows"][name] for name in known if name in kept}
+    for name, tool in known.items():
+        if name not in kept:
+            rows[name] = asdict(convert(name, tool, path, results[name], options))
+    done = {name: results[name] for name in known if rows[name]["converted"]}
+    verdicts = judged(judge, path, done, folder / f"{path.stem}.log", options.fork)
+    record |= {"litert_ms": verdicts.pop("LiteRT"), "rows": {name: rows[name] for name in known}}
+    for name, verdict in verdicts.items():
+        rows[name]["verdict"] = verdict
+    file.write_text(json.dumps(record, indent=1) + "\n")
+    states = {name: row["why"][:60] or row["verdict"].get("numerics") for name, row in rows.items()}
+    print(f"{record['model']}: {states}", file=sys.stderr, flush=True)
+    return record
 
 
-def run(files: list[Path], python: str, peers: str | None, repeats: int) -> list[Row]:
-    known = converters(python, peers)
-    rows = {(file, name): Row(file.stem, name) for file in files for name in known}
-    with tempfile.TemporaryDirectory() as scratch:
-        log = Path(scratch, "log")
-        for repeat in range(repeats):
-            for (file, name), row in rows.items():
-                result = Path(scratch, "result.onnx")
-                result.unlink(missing_ok=True)
-                code, seconds, peak = measure(command(name, known[name], file, result), log)
-                row.seconds.append(seconds)
-                row.peak_mb.append(peak)
-                if repeat:
-                    continue
-                row.converted = code == 0 and result.exists()
-                if row.converted:
-                    row.verdict = judged(python, file, result)
-                else:
-                    lines = log.read_text(errors="replace").strip().splitlines()
-                    row.why = lines[-1][:300] if lines else f"exit {code}"
-                print(f"{row.model}: {name}: {seconds:.2f} s {row.why or row.verdict}", file=sys.stderr)
-    return list(rows.values())
+def judge_again(record: dict[str, Any], path: Path, judge: Tool, options: argparse.Namespace) -> None:
+    """Judge once more a model that is not right or seems slower than a peer's: a busy machine gives outliers."""
+    if record.get("rejudged") or not suspect(record):
+        return
+    folder = options.out / path.parent.name
+    done = {
+        name: folder / f"{path.stem}.{name.replace(' ', '_')}.onnx"
+        for name, row in record["rows"].items()
+        if row["converted"]
+    }
+    verdicts = judged(judge, path, done, folder / f"{path.stem}.log", options.fork)
+    if verdicts.pop("LiteRT") is None:
+        return
+    for name, verdict in verdicts.items():
+        before = record["rows"][name]["verdict"].get("latency")
+        if before and verdict.get("latency"):
+            verdict["latency"] = (before + verdict["latency"]) / 2
+        record["rows"][name]["verdict"] = verdict
+    record["rejudged"] = True
+    (folder / f"{path.stem}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
-def table(head: list[str], lines: list[list[str]]) -> str:
-    rule = ["---" if place < 2 else "---:" for place in range(len(head))]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *lines])
+def models(paths: Iterable[Path]) -> list[Path]:
+    return [file for path in paths for file in (sorted(path.rglob("*.tflite")) if path.is_dir() else [path])]
 
 
-def right(row: Row) -> bool:
-    return row.verdict.get("numerics") in ("ok", "noise")
-
-
-def summary(rows: list[Row]) -> str:
-    """One line a converter: what it does, and what it costs."""
-    lines = []
-    for name in dict.fromkeys(row.converter for row in rows):
-        own = [row for row in rows if row.converter == name]
-        done = [row for row in own if row.converted]
-        seconds = f"{statistics.median(statistics.median(row.seconds) for row in done):.2f}" if done else ""
-        peak = f"{statistics.median(max(row.peak_mb) for row in done):.0f}" if done else ""
-        drift = sum(row.verdict.get("numerics") == "drift" for row in own)
-        counts = [len(own), len(done), sum(bool(row.verdict.get("runs")) for row in own), sum(map(right, own)), drift]
-        lines.append([name, *map(str, counts), seconds, peak])
-    return table(["converter", "models", "converted", "run", "right", "drift", "median s", "median peak MB"], lines)
-
-
-def duels(rows: list[Row]) -> str:
-    """Transposes left, on the models that a peer and relayout with the same interface both get right."""
-    good = {(row.converter, row.model): row.verdict for row in rows if right(row)}
-    lines = []
-    for peer, ours in ALIKE.items():
-        both = [model for name, model in good if name == peer and (ours, model) in good]
-        cells = [
-            f"{sum(good[name, model]['transposes'] for model in both)} / "
-            f"{sum(good[name, model]['bytes'] for model in both) / 1e6:.3f}"
-            for name in (peer, ours)
-        ]
-        lines.append([peer, ours, str(len(both)), *cells])
-    return table(["peer", "against", "models", "peer: Transposes / MB", "relayout: Transposes / MB"], lines)
-
-
-def details(rows: list[Row]) -> str:
-    lines = []
-    for row in rows:
-        verdict = row.verdict
-        moved = [
-            str(verdict.get("transposes", "")),
-            f"{verdict['bytes'] / 1e6:.3f}" if verdict.get("bytes") is not None else "",
-        ]
-        state = verdict.get("numerics") or ("does not run" if row.converted else "not converted")
-        cost = [f"{statistics.median(row.seconds):.2f}", f"{max(row.peak_mb):.0f}"]
-        lines.append([row.model, row.converter, state, *cost, *moved])
-    return table(["model", "converter", "result", "s", "peak MB", "Transposes", "MB transposed"], lines)
+def versions(python: str, *packages: str) -> dict[str, str]:
+    code = "import sys\nfrom importlib.metadata import version\nfor name in sys.argv[1:]: print(name, version(name))"
+    said = subprocess.run([python, "-c", code, *packages], capture_output=True, text=True).stdout
+    return dict(line.split() for line in said.splitlines())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--python", default=os.environ.get("RELAYOUT_PYTHON", sys.executable))
     parser.add_argument("--peers", default=os.environ.get("PEERS_PYTHON"))
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--nchw", action="store_true", help="also tf2onnx with its inputs and outputs as NCHW")
+    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("out"))
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--part", default="1/1")
+    parser.add_argument("--keep", choices=["none", "peers", "all"], default="none")
+    parser.add_argument("--fork", action="store_true", help="import a converter once; no time and memory")
+    parser.add_argument("--twice", action="store_true", help="judge once more what is not right or seems slow")
     options = parser.parse_args()
-    rows = run(options.files, options.python, options.peers, options.repeats)
-    options.out.mkdir(parents=True, exist_ok=True)
-    Path(options.out, "tflite.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    text = f"{summary(rows)}\n\n{duels(rows)}\n\n{details(rows)}\n"
-    Path(options.out, "tflite.md").write_text(text)
-    print(text)
+    part, parts = map(int, options.part.split("/"))
+    known, judge = tools(options.python, options.peers, options.nchw), judge_of(options.python)
+    files = models(options.paths)[part - 1 :: parts]
+    records = [one(path, known, judge, options) for path in files]
+    for record, path in zip(records, files, strict=True):
+        if options.twice:
+            judge_again(record, path, judge, options)
+    for tool in (*known.values(), judge):
+        if tool.server is not None:
+            tool.server.communicate()
+    if parts > 1:
+        return
+    used = versions(options.python, "onnxruntime", "ai-edge-litert", "onnx")
+    used |= versions(options.peers, "tf2onnx", "tflite2onnx", "tensorflow-cpu") if options.peers else {}
+    text = page(records, used)
+    Path(options.out, "benchmark.json").write_text(json.dumps({"versions": used, "models": records}, indent=1) + "\n")
+    Path(options.out, "benchmark.md").write_text(text)
+    if options.page:
+        options.page.write_text(text)
+    seconds = [statistics.median(row["seconds"] or [0]) for record in records for row in record["rows"].values()]
+    print(f"{len(records)} models, {sum(seconds):.0f} s of conversions")
 
 
 if __name__ == "__main__":

@@ -444,7 +444,7 @@ def quantized(out: Path, names: Sequence[str]) -> None:
 
 
 def keras_models() -> dict[str, Callable[[], Any]]:
-    from keras_networks import attention_on_images, convolutions, depth_to_space, small_unet
+    from keras_images import attention_on_images, convolutions, depth_to_space, small_unet
     from tensorflow import keras
 
     apps = keras.applications

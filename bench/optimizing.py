@@ -15,12 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -253,15 +255,16 @@ operators that transpose inside and are not counted.
 
 ## Latency
 
-ONNX Runtime, all of its own optimizations, one thread, interleaved; medians as a multiple of the source's. "source
-again" is a second session of the source: noise. In brackets: where the middle 95 % of resampled rounds lie.
+ONNX Runtime, all of its own optimizations, one thread, interleaved; medians of its processor time as a multiple of the
+source's. "source again" is a second session of the source: noise. In brackets: where the middle 95 % of resampled
+rounds lie.
 
 {latency}
 
 ## Cost of optimizing
 
-Seconds without imports, with reading and writing / peak memory of the process. "read + write" is onnx-ir reading and
-writing the model.
+Processor seconds without imports, with reading and writing / peak memory of the process. "read + write" is onnx-ir
+reading and writing the model.
 
 {cost}
 """
@@ -303,6 +306,7 @@ def main() -> None:
     parser.add_argument("--python", default=os.environ.get("RELAYOUT_PYTHON", sys.executable))
     parser.add_argument("--peers", default=os.environ.get("PEERS_PYTHON"))
     parser.add_argument("--seconds", type=float, default=3.0, help="to time each model's results for")
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time")
     parser.add_argument("--repeats", type=int, default=2, help="of each optimization; the least time counts")
     parser.add_argument("--out", type=Path, default=Path("out"))
     parser.add_argument("--page", type=Path)
@@ -312,9 +316,16 @@ def main() -> None:
     known = pythons(options.python, options.peers)
     found = json.loads(options.again.read_text(encoding="utf-8")) if options.again else []
     options.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        for file in files:
-            item = run(file, known, options.python, Path(scratch), options.seconds, options.repeats)
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(options.jobs) as pool:
+
+        def one(file: Path) -> dict[str, Any]:
+            own = Path(scratch, file.stem)
+            own.mkdir()
+            item = run(file, known, options.python, own, options.seconds, options.repeats)
+            shutil.rmtree(own)
+            return item
+
+        for item in pool.map(one, files):
             found.append(item)
             print(f"{item['model']}: {'; '.join(item['faults']) or 'fine'}", file=sys.stderr, flush=True)
             (options.out / "optimizing.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -17,6 +17,10 @@ SHARED = Path(__file__).parents[2] / "shared" / "models" / "tflite"
 """Real models, beside the project; tests that need them skip where they are absent."""
 
 
+KERAS = Path(__file__).parent / "data" / "keras"
+"""Tiny Keras networks, made by `bench/make_keras.py --tiny`."""
+
+
 def shared_models(*folders: str) -> list[Path]:
     """The models of some folders, in order; none where they are absent."""
     return [path for folder in folders for path in sorted((SHARED / folder).glob("*.tflite"))]

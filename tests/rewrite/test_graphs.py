@@ -55,6 +55,150 @@ def test_transposes_around_an_elementwise_operator_vanish() -> None:
     assert operators(same(source)) == ["Relu"]
 
 
+def test_an_einsum_that_only_permutes_is_a_transpose() -> None:
+    source = model("""
+        g (float[2,3,4,5] x) => (float[2,3,4,5] y) {
+            a = Einsum<equation="nchw->nhwc">(x)
+            b = Relu(a)
+            y = Transpose<perm=[0,3,1,2]>(b)
+        }""")
+    assert operators(same(source)) == ["Relu"]
+
+
+def test_an_einsum_keeps_the_order_in_which_it_is_a_product_of_matrices() -> None:
+    # In `bhlk,bthk->bhlt` the runtime would transpose inside: bytes hidden, not saved.
+    source = model("""
+        g (float[2,5,3,4] q, float[2,6,3,4] k) => (float[2,3,5,6] y) {
+            a = Transpose<perm=[0,2,1,3]>(q)
+            b = Transpose<perm=[0,2,1,3]>(k)
+            y = Einsum<equation="bhlk,bhtk->bhlt">(a, b)
+        }""")
+    result = same(source)
+    (product,) = (node for node in result.graph.node if node.op_type == "Einsum")
+    left, right = product.attribute[0].s.decode().partition("->")[0].split(",")
+    assert left[:2] == right[:2]
+    assert operators(result).count("Transpose") == 2
+
+
+def test_a_shuffle_between_a_split_and_a_concat_goes_into_the_kernels() -> None:
+    """ShuffleNet's unit: what is cut and joined at multiples of a run leaves the runs free."""
+    source = model(
+        """g (float[1,8,5,6] x) => (float[1,8,5,6] y) {
+            a, b = Split<axis=1, num_outputs=2>(x)
+            c = Conv(b, w)
+            d = Concat<axis=1>(a, c)
+            e = Reshape(d, apart)
+            f = Transpose<perm=[0,2,1,3,4]>(e)
+            h = Reshape(f, together)
+            i = Conv(h, v)
+            j, k = Split<axis=1, num_outputs=2>(i)
+            y = Concat<axis=1>(k, j)
+        }""",
+        w=floats(4, 4, 1, 1),
+        v=floats(8, 8, 1, 1, seed=1),
+        apart=np.array([1, 2, 4, 5, 6]),
+        together=np.array([1, 8, 5, 6]),
+    )
+    assert "Transpose" not in operators(same(source))
+
+
+def test_slices_and_pads_in_runs_follow_an_axis_that_lies_in_two_dimensions() -> None:
+    """Cuts at multiples of 4 of a channel axis that is stored in tiles of 4."""
+    source = model(
+        """g (float[1,8,5,6] x) => (float[1,12,5,6] y) {
+            a = Reshape(x, apart)
+            b = Transpose<perm=[0,1,3,4,2]>(a)
+            c = Relu(b)
+            d = Transpose<perm=[0,1,4,2,3]>(c)
+            e = Reshape(d, together)
+            f = Slice(e, starts, ends, axes)
+            h = Pad(f, pads)
+            i = Reshape(h, wider)
+            j = Transpose<perm=[0,1,3,4,2]>(i)
+            k = Sigmoid(j)
+            l = Transpose<perm=[0,1,4,2,3]>(k)
+            y = Reshape(l, shape)
+        }""",
+        apart=np.array([1, 2, 4, 5, 6]),
+        together=np.array([1, 8, 5, 6]),
+        starts=np.array([4]),
+        ends=np.array([2**62]),
+        axes=np.array([1]),
+        pads=np.array([0, 8, 0, 0, 0, 0, 0, 0]),
+        wider=np.array([1, 3, 4, 5, 6]),
+        shape=np.array([1, 12, 5, 6]),
+    )
+    assert "Transpose" not in operators(same(source))
+    stored = relayout.convert(source, layouts={"c": ("NCHWI", "NCHWI"), "k": ("NCHWI", "NCHWI")}).proto
+    assert operators(stored).count("Transpose") == 2, "one into tiles, one out of them: Slice and Pad are crossed"
+    feed = {"x": floats(1, 8, 5, 6, seed=2)}
+    np.testing.assert_allclose(run(stored, feed)[0], run(source, feed)[0])
+
+
+def test_an_operator_that_counts_no_axes_takes_the_dimensions_of_its_operand() -> None:
+    """In blocked form all the way: no Reshape between a convolution, a Relu and the next convolution."""
+    source = model(
+        "g (float[1,16,6,5] x) => (float[1,16,6,5] y) { a = Conv(x, w) b = Relu(a) c = Conv(b, v) y = Add(c, a) }",
+        w=floats(16, 16, 1, 1),
+        v=floats(16, 16, 1, 1, seed=1),
+    )
+    result = relayout.convert(source, to="NCHW16c", io="convert").proto
+    assert operators(result) == ["Reshape", "Conv", "Relu", "Conv", "Add", "Reshape"]
+
+
+def test_a_view_of_the_source_is_kept_where_it_fits() -> None:
+    source = model(
+        """g (float[2,3,4,5] x, float[2,60] z) => (float[2,60] y) {
+            a = Transpose<perm=[0,2,3,1]>(x)
+            b = Relu(a)
+            c = Transpose<perm=[0,3,1,2]>(b)
+            d = Flatten(c)
+            y = Add(d, z)
+        }""",
+    )
+    assert operators(same(source)) == ["Relu", "Flatten", "Add"]
+
+
+def test_a_bias_stays_beside_its_product() -> None:
+    """Of plans with equal bytes, the one that leaves a Transpose where the source has it: MatMul and Add are fused."""
+    source = model(
+        """g (float[2,6,8,5] x) => (float[8,3,12,7] y) {
+            a = Reshape(x, s1)
+            b = Transpose<perm=[0,1,3,2,4,5]>(a)
+            c = Reshape(b, s2)
+            m = MatMul(c, w)
+            d = Add(m, bias)
+            e = Reshape(d, s3)
+            f = Transpose<perm=[0,2,1,3]>(e)
+            y = Relu(f)
+        }""",
+        s1=np.array([2, 2, 3, 2, 4, 5]),
+        s2=np.array([8, 12, 5]),
+        s3=np.array([8, 12, 3, 7]),
+        w=floats(5, 21),
+        bias=floats(21),
+    )
+    names = operators(same(source))
+    assert names[names.index("MatMul") + 1] == "Add"
+
+
+def test_values_that_follow_from_extents_are_laid_out_in_advance() -> None:
+    source = model(
+        """g (float[2,16,15] x) => (float[2,16,16] y) {
+            n = Size(x)
+            c = Cast<to=1>(n)
+            r = Range(zero, c, one)
+            h = Reshape(r, shape)
+            t = Transpose<perm=[0,2,1]>(h)
+            y = MatMul(x, t)
+        }""",
+        zero=np.array(0, np.float32),
+        one=np.array(1, np.float32),
+        shape=np.array([2, 16, 15]),
+    )
+    assert operators(same(source)) == ["MatMul"]
+
+
 def test_flatten_into_gemm_permutes_the_rows() -> None:
     source = model(
         """g (float[2,3,4,5] x) => (float[2,7] y) {

@@ -62,6 +62,9 @@ def beyond_limits(image: Array) -> Iterator[Case]:
     yield Case("Resize", {"x": image, "r": None, "c": None, "s": sizes}, ("s",), {**HALF, "antialias": 1})
     yield Case("Resize", {"x": image, "r": None, "c": None, "s": i(2, 6, 18, 16)}, ("s",), {"mode": "cubic"})
     yield Case("PRelu", {"x": image, "s": f(6, 1, 1)})
+    parameters = {"s": positive(6), "b": f(6), "m": f(6), "v": positive(6)}
+    given = {"x": image, **parameters}
+    yield Case("BatchNormalization", given, tuple(parameters), {"training_mode": 1}, outputs=3)
     yield Case("Reshape", {"x": image, "s": i(2, 54, 8)})
     yield Case("ReduceMean", {"x": image, "a": i(2)})
 

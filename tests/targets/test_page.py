@@ -25,8 +25,8 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def run(arguments: list[str], directory: Path) -> str:
-    """Run Python in a directory, with what lies there importable."""
+def run(arguments: list[str], directory: Path, code: int = 0) -> str:
+    """Run Python in a directory, with what lies there importable: what it prints, or its error."""
     path = os.pathsep.join((str(Path(relayout.__file__).parents[1]), str(directory)))
     done = subprocess.run(
         [sys.executable, *arguments],
@@ -36,8 +36,8 @@ def run(arguments: list[str], directory: Path) -> str:
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    assert done.returncode == code, f"{arguments}\n{done.stdout}\n{done.stderr}"
+    return done.stderr if code else done.stdout
 
 
 @pytest.fixture
@@ -81,16 +81,44 @@ def test_commands_run(directory: Path) -> None:
         run(["-m", "relayout", *words[1:]], directory)
 
 
+def installed(directory: Path, point: str) -> None:
+    """What pip leaves of a package with an entry point."""
+    info = directory / "my_backend-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-backend\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{point}\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("raise ValueError('planted')", "entry point 'mine' of relayout.targets cannot be loaded (planted)"),
+        ("TARGET = 3", "entry point 'mine' of relayout.targets names int, not a Target"),
+        (
+            "from relayout.targets import Target\nTARGET = Target('nnapi', 'again', ())",
+            "two targets are called 'nnapi'",
+        ),
+        (
+            "from relayout.targets import Kernel, Target\nTARGET = Target('x', 'y', (Kernel('Conv', ('NHHC',)),))",
+            "'NHHC' is not a layout",
+        ),
+    ],
+)
+def test_a_bad_entry_point_is_one_clear_error(directory: Path, module: str, message: str) -> None:
+    (directory / "mine.py").write_text(module, encoding="utf-8")
+    installed(directory, "mine = mine:TARGET")
+    done = run(["-m", "relayout", "targets"], directory, code=2)
+    assert message in done
+    assert done.count("\n") == 1
+
+
 def test_a_target_of_ones_own_is_known_by_its_entry_point(directory: Path) -> None:
     _, points = blocks("toml")
     (group, name, module) = re.match(r'\[project\.entry-points\."(.*)"\]\n(\S+) = "(.*)"', points).groups()  # type: ignore[union-attr]
     assert group == GROUP
     (directory / "my_backend.py").write_text(own_target(), encoding="utf-8")
     assert len([line for line in own_target().splitlines() if line.strip()]) <= 20
-    info = directory / "my_backend-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-backend\nVersion: 1.0\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {module}\n", encoding="utf-8")
+    installed(directory, f"{name} = {module}")
     assert "NHWC IHWO" in run(["-m", "relayout", "targets", name], directory)
     source = "models/tinynet_float.tflite"
     shown = run(["-m", "relayout", "convert", source, "mine.onnx", "--target", name, "--verify"], directory)

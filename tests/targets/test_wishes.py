@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import onnx
+import onnx.parser
 import pytest
 
 import relayout
@@ -106,6 +107,24 @@ def test_what_a_target_leaves_is_said() -> None:
     left = "is left in ONNX's layout by arm-compute-library:"
     assert f"up {left} ConvTranspose is not in its table" in notes
     assert f"grouped {left} it runs Conv only with: no groups, depthwise" in notes
+
+
+def test_a_layout_is_known_at_any_rank() -> None:
+    """The target writes NHWC, the wish NWC: one layout."""
+    target = claiming({"Conv": ["NHWC OHWI", "NCHW"]})
+    found = layouts(target=target, desired_layouts={"Conv": ["NWC", "OWI"]})
+    assert {found[name] for name in CONVOLUTIONS} == {"NHWC OHWI"}
+
+
+def test_an_operator_that_onnx_does_not_define_is_no_function() -> None:
+    source = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]> g (float[2,3,8,9] x, float[5,3,3,3] w) =>'
+        ' (float[2,5,6,7] y) { [fused] y = com.microsoft.FusedConv<activation="Relu">(x, w) }'
+    )
+    result = relayout.convert(source, to="NHWC")
+    assert [node.op_type for node in result.proto.graph.node] == ["FusedConv"]
+    (note,) = result.report.notes
+    assert note.startswith("fused does not run as asked: com.microsoft:FusedConv in NHWC is no function of ONNX")
 
 
 def test_one_side_in_tiles_is_no_decline() -> None:

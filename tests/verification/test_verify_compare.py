@@ -31,6 +31,13 @@ def test_floats_are_relative_to_the_tensors_magnitude() -> None:
     assert verdict([1, 2], [1, 2.01], spread=0.001) is Verdict.DIFFERS
 
 
+def test_a_float_that_was_dequantized_may_be_one_step_off() -> None:
+    for apart, expected in ((0.125, Verdict.CLOSE), (0.25, Verdict.DIFFERS)):
+        found = difference(np.float32([1, 2]), np.float32([1, 2 + apart]))
+        assert judge(found, Kind.REAL, TOLERANCE, None, step=0.125) is expected
+        assert judge(found, Kind.REAL, TOLERANCE, None) is Verdict.DIFFERS
+
+
 def test_nan_and_infinities_have_places() -> None:
     assert verdict([NAN, INF, -INF, 1], [NAN, INF, -INF, 1]) is Verdict.EQUAL
     assert verdict([NAN, 100], [NAN, 100.0001]) is Verdict.CLOSE

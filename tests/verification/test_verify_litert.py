@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from onnx import parser
 
+from conftest import KERAS
 from formats.tflite.tflite_writing import Net, Scale, options
+from relayout import convert
 from relayout.errors import ReadError, RelayoutError
 from relayout.verification import Verdict, verify
 from relayout.verification.litert import OPTIMIZED, LiteRTSide, quiet
@@ -105,16 +107,39 @@ def test_indices_that_differ_are_shares() -> None:
     assert report.rows[0].spread.share == 0
 
 
-def test_hybrid_operators_are_recognized() -> None:
-    assert LiteRTSide(MODELS / "tinynet_dynamic.tflite").hybrid
+def test_operators_that_round_alike_in_all_kernels_are_recognized() -> None:
+    assert LiteRTSide(MODELS / "tinynet_dynamic.tflite").levels == 255
     for precision in ("float", "float16", "int8"):
-        assert not LiteRTSide(MODELS / f"tinynet_{precision}.tflite").hybrid
+        assert LiteRTSide(MODELS / f"tinynet_{precision}.tflite").levels == 0
+    assert LiteRTSide(KERAS / "keywords.int16x8.tflite").levels == 65535
     assert not LiteRTSide(MODELS / "tinynet_float16.tflite").rounds
+
+
+def test_a_hybrid_operator_in_a_loop_is_allowed_what_it_rounds_off(tmp_path: Path) -> None:
+    net, weights = Net(), np.random.default_rng(3).integers(-127, 128, (40, 40))
+    operands = [net.const(np.array(0), "int32"), net.input((2, 40))]
+    with net.subgraph() as test:
+        count, _ = net.input((), "int32"), net.input((2, 40))
+        net.op("LESS", [count, net.const(np.array(3), "int32")], [net.output((), "bool")], options("LessOptions"))
+    with net.subgraph() as body:
+        count, x = net.input((), "int32"), net.input((2, 40))
+        after, y = net.output((), "int32"), net.output((2, 40))
+        net.op("ADD", [count, net.const(np.array(1), "int32")], [after], options("AddOptions"))
+        kernel = net.const(weights, "int8", q=Scale(0.002))
+        net.op("FULLY_CONNECTED", [x, kernel, -1], [y], options("FullyConnectedOptions"), version=9)
+    both = options("WhileOptions", condSubgraphIndex=test, bodySubgraphIndex=body)
+    net.op("WHILE", operands, [net.tensor((), "int32"), net.output((2, 40))], both)
+    assert LiteRTSide(net.bytes()).levels == 255
+    (tmp_path / "loop.tflite").write_bytes(net.bytes())
+    for quant, verdict in (("float", Verdict.SPREAD), ("qdq", Verdict.CLOSE)):  # the latter rounds as LiteRT does
+        report = verify(tmp_path / "loop.tflite", convert(tmp_path / "loop.tflite", quant=quant).model)  # type: ignore[arg-type]
+        assert report.outputs[0].verdict is verdict, report.verdict
+    assert report.outputs[0].spread.max_rel < 0.05
 
 
 def test_disturbances_are_small_and_stay_in_range() -> None:
     feeds = {"x": np.linspace(-1, 1, 99, dtype=np.float32), "i": np.arange(5), "e": np.zeros((0,), np.float32)}
-    moved = disturbed(feeds, 1)
+    moved = disturbed(feeds, 1, 255)
     assert moved["i"] is feeds["i"]
     assert moved["x"].dtype == np.float32
     assert 0 < np.abs(moved["x"] - feeds["x"]).max() <= 1 / 255

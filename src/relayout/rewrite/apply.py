@@ -94,6 +94,7 @@ class _Rewrite:
     def _put_together(self) -> None:
         results = {value for _, value in self.results[self.graph]}
         self.given = {value for pairs in self.results.values() for _, value in pairs}
+        self._let_go()
         relaid = any(root.constant and root.value.producer() is not None for root, _ in self.storage.stored)
         self.known = {site.node for site in self.plan.sites.sites if _is_known(site)} if relaid else set()
         reserved = {value.name for value in results}
@@ -111,6 +112,14 @@ class _Rewrite:
             self._keep_initializers(graph, used)
         # Before version 4 of the IR every initializer had to be an input, too: new ones would change the interface.
         self.model.ir_version = max(self.model.ir_version, 4)
+
+    def _let_go(self) -> None:
+        """Nodes of the source that are not in the result read nothing any longer."""
+        kept = {node for nodes in self.storage.nodes.values() for node in nodes}
+        for node, _, _ in self.plan.sites.viewing:
+            if node not in kept:
+                for slot in range(len(node.inputs)):
+                    node.replace_input_with(slot, None)
 
     def _alive(self, nodes: list[ir.Node]) -> list[ir.Node]:
         """The nodes without those that computed what has become a constant in another order."""

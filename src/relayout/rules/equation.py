@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from string import ascii_letters
 
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
-from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
+from relayout.rules.signature import Changes, Fact, Letters, Permuted, Placement, Signature
 
 
 @rule("Einsum", kind="axis attributes")
 def einsum(operator: Operator) -> Fact:
-    """Any order: the equation is written anew, with a subscript for every piece of an axis (diagonals: a barrier)."""
+    """`x[*b *m], y[*b *n] -> [*b *k]`: b free, before the others; else its own order (diagonals: a barrier)."""
     equation = operator.string("equation", "").replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
@@ -27,7 +28,23 @@ def einsum(operator: Operator) -> Fact:
     output = _subscripts(right, hidden, None) if arrow else _implied(inputs, hidden)
     if any(_repeats(letters) for letters in (*inputs, output)) or (hidden and _broadcasts(operator, inputs)):
         return None
-    return Signature(tuple(inputs), (output,), changes=_rewritten)
+    if len(inputs) == 1 and sorted(inputs[0]) == sorted(output):
+        return Permuted(tuple(inputs[0].index(letter) for letter in output))
+    # Every order has an equation, but runtimes compute a product of matrices, and transpose inside what is not one:
+    # bytes that would be hidden, not saved.
+    batch = frozenset(output).intersection(*inputs)
+    tail = _common([tuple(letter for letter in letters if letter not in batch) for letters in (*inputs, output)])
+    leads = all(batch.issuperset(letters[: len(batch)]) for letters in (*inputs, output))
+    if len(inputs) > 1 and (tail is None or not leads):
+        return Signature(tuple(inputs), (output,), changes=_rewritten).positional()
+    return Signature(tuple(inputs), (output,), tail=tail if len(inputs) > 1 and tail else (), changes=_rewritten)
+
+
+def _common(operands: Sequence[Letters]) -> Letters | None:
+    """An order that all operands agree with; None where there is none."""
+    order = Signature(tuple(operands), ()).letters
+    fits = all(tuple(sorted(letters, key=order.index)) == letters for letters in operands)
+    return order if fits else None
 
 
 def _repeats(letters: Letters) -> bool:

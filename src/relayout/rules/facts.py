@@ -17,7 +17,7 @@ def rule_of(operator: Operator) -> Rule | None:
     """The rule of a node, or of the operator that it runs in other layouts."""
     domain = "" if operator.node.domain == "ai.onnx" else operator.node.domain
     if is_function(operator):
-        return next((rule for (_, op_type), rule in registry().items() if op_type == operator.name), None)
+        return registry().get(("", operator.name))
     found = registry().get((domain, operator.name))
     if found is None:
         found = next((registry().get(key) for key, variant in _written_as(operator)), None)

@@ -138,7 +138,7 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
         layouts: of any rank; they are fitted to the node's.
 
     Raises:
-        LayoutError: a layout does not fit: other axes, or a tile that does not divide its axis.
+        LayoutError: a layout does not fit: other axes, or a tile that does not divide its axis; or nothing runs it.
     """
     inputs, outputs = list(signature.inputs), list(signature.outputs)
     kernel: Layout | None = None
@@ -161,7 +161,11 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
     if (tuple(inputs), tuple(outputs)) == (body.inputs, body.outputs):
         return body
     found = Laid(fitted(layouts.data, rank), kernel, None if layouts.result is None else fitted(layouts.result, rank))
-    written = _registered(rule, found, rank) or Written(found.domain, rule.op_type, dict.fromkeys(_told(rule)), body)
+    written = _registered(rule, found, rank)
+    if written is None and rule.domain:
+        raise LayoutError(f"{rule.domain}:{rule.op_type} in {found} is no function of ONNX, and no variant of a user's")
+    if written is None:
+        written = Written(found.domain, rule.op_type, dict.fromkeys(_told(rule)), body)
     return Variant(tuple(inputs), tuple(outputs), str(found), written)
 
 

@@ -124,9 +124,10 @@ def restored() -> Iterator[None]:
     try:
         yield
     finally:
-        for held, before in ((_rules, rules), (_variants, variants)):
-            held.clear()
-            held.update(before)  # type: ignore[arg-type]
+        _rules.clear()
+        _rules.update(rules)
+        _variants.clear()
+        _variants.update(variants)
 
 
 @cache

@@ -3,8 +3,8 @@
 Layouts: Arm Compute Library, "Data Layout Support", which calls NHWC the native layout and NCHW the legacy one (it is
 not in the table), and Arm NN, the change "Change weights layout for depthwise to [1,H,W,I*M]", for depthwise kernels.
 Operators and types: Arm Compute Library, "Supported Operators" (rows of the CPU's functions). Groups: Apache TVM,
-"Relay Arm Compute Library Integration", section "Operator support". Three spatial axes and transposed convolutions are
-left out: the documents do not agree on their kernels' layout.
+"Relay Arm Compute Library Integration", section "Operator support". Left out: three
+spatial axes and transposed convolutions, whose kernels' layout is not stated alike, and Resize, whose modes are not.
 """
 
 from relayout.targets.conditions import (
@@ -13,14 +13,12 @@ from relayout.targets.conditions import (
     DEPTH_FIRST,
     DEPTHWISE,
     FLOOR,
+    INFERENCE,
     NO_DILATIONS,
     NO_GROUPS,
     NO_INDICES,
     PADS,
     RELU_6,
-    RESIZE_PLAIN,
-    SPATIAL_ONLY,
-    attribute,
     constant,
     inputs,
 )
@@ -40,21 +38,9 @@ TARGET = Target(
         Kernel("MaxPool", ("NHWC",), (*FLOATS, *INT8), IMAGE, (NO_INDICES, NO_DILATIONS, FLOOR)),
         Kernel("AveragePool", ("NHWC",), FLOATS, IMAGE, (NO_DILATIONS, FLOOR)),
         Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), FLOATS, IMAGE),
-        Kernel("BatchNormalization LRN", ("NHWC",), FLOATS, IMAGE),
+        Kernel("BatchNormalization LRN", ("NHWC",), FLOATS, IMAGE, (INFERENCE,)),
         Kernel("DepthToSpace", ("NHWC",), (), IMAGE, (DEPTH_FIRST,)),
         Kernel("SpaceToDepth", ("NHWC",), (), IMAGE),
-        Kernel(
-            "Resize",
-            ("NHWC",),
-            FLOATS,
-            IMAGE,
-            (
-                attribute("mode", ("linear",), "nearest"),
-                attribute("coordinate_transformation_mode", ("half_pixel", "align_corners"), "half_pixel"),
-                SPATIAL_ONLY,
-                RESIZE_PLAIN,
-            ),
-        ),
         Kernel("Elu HardSwish Relu Sigmoid Tanh", types=FLOATS),
         Kernel("Clip", types=FLOATS, limits=(RELU_6,)),
         Kernel("Abs Exp Log Neg Round Sin", types=FLOATS),

@@ -93,11 +93,6 @@ def attribute(name: str, allowed: Sequence[str], default: str) -> Condition:
     return Condition(f"{name} {' or '.join(allowed)}", lambda operator: operator.string(name, default) in allowed)
 
 
-def flag(name: str, wanted: int = 0, default: int = 0) -> Condition:
-    """An integer attribute has a value."""
-    return Condition(f"{name} {wanted}", lambda operator: operator.int(name, default) == wanted)
-
-
 FLOOR = Condition("ceil_mode 0", lambda operator: operator.int("ceil_mode", 0) == 0)
 NO_DILATIONS = Condition("no dilations", lambda operator: all(step == 1 for step in operator.ints("dilations") or ()))
 NO_INDICES = Condition("no indices given", lambda operator: not operator.gives(1))
@@ -177,7 +172,7 @@ SYMMETRIC = Condition(
         or ((zero := operator.constant(2)) is not None and not bool(np.asarray(zero).astype(bool).any()))
     ),
 )
-EVAL = flag("training_mode")
+INFERENCE = Condition("training_mode 0", lambda operator: not operator.int("training_mode", 0))
 STATIC = Condition("static shapes", lambda operator: all(isinstance(dim, int) for dim in _dims(operator, 0)))
 STATIC_BUT_N = Condition(
     "static extents but for N", lambda operator: all(isinstance(d, int) for d in _dims(operator, 1))
@@ -185,9 +180,8 @@ STATIC_BUT_N = Condition(
 
 
 def _dims(operator: Operator, first: int) -> list[int | str]:
-    """The extents of all operands, of input 0 from `first` on."""
-    x, *others = (*operator.inputs[:1], *operator.inputs[1:], *operator.outputs)
-    return [*(x or ())[first:], *(dim for shape in others for dim in (shape or ())[first:])]
+    """The extents of all operands from axis `first` on."""
+    return [dim for shape in (*operator.inputs, *operator.outputs) for dim in (shape or ())[first:]]
 
 
 def _bounds(operator: Operator) -> tuple[float, float] | None:
@@ -208,7 +202,10 @@ def _bounds(operator: Operator) -> tuple[float, float] | None:
 
 CONSTANT_BOUNDS = Condition("constant bounds", lambda operator: _bounds(operator) is not None)
 RELU_6 = Condition("bounds of 0 and 6, or of -1 and 1", lambda operator: _bounds(operator) in ((0, 6), (-1, 1)))
-PLAIN_GEMM = Condition(
-    "alpha 1 and beta 1",
-    lambda operator: all(operator.node.attributes.get_float(name, 1.0) == 1.0 for name in ("alpha", "beta")),
+PLAIN_PRODUCT = Condition(
+    "alpha 1, beta 1, transA 0",
+    lambda operator: (
+        all(operator.node.attributes.get_float(name, 1.0) == 1.0 for name in ("alpha", "beta"))
+        and not operator.int("transA", 0)
+    ),
 )

@@ -18,6 +18,7 @@ from relayout.targets.conditions import (
     NO_PADDED_MEAN,
     NOT_DEPTHWISE,
     PADS,
+    PLAIN_PRODUCT,
     RELU_6,
     RESIZE_PLAIN,
     SAME_OR_VALID,
@@ -74,7 +75,7 @@ TARGET = Target(
         Kernel("Max Min", types=FLOAT32, limits=(inputs(2),)),
         Kernel("Concat Reshape Split Squeeze Tile Transpose", types=BYTES_TOO),
         Kernel("MatMul", types=FLOAT32),
-        Kernel("Gemm", types=FLOAT32, limits=(constant(1, "second operand"),)),
+        Kernel("Gemm", types=FLOAT32, limits=(constant(1, "second operand"), PLAIN_PRODUCT)),
         Kernel("Pad", types=BYTES_TOO, limits=(CONSTANT_MODE, PADS)),
         Kernel(
             "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum", types=FLOAT32, limits=(constant(1, "list of axes"),)

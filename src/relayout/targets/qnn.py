@@ -3,11 +3,12 @@
 Layouts: Qualcomm, "QNN Operation Definitions" (Conv2d, DepthWiseConv2d: channels last, filters height, width, input
 channels of a group, output channels), and ONNX Runtime's `core/providers/qnn/builder/opbuilder/conv_op_builder.cc`,
 which turns kernels of Conv and ConvTranspose into that order. Operators and limits: ONNX Runtime, "QNN Execution
-Provider", sections "Supported ONNX operators" and "Model requirements". Element types vary by operator and processor:
+Provider", sections "Supported ONNX operators" and "Model requirements"; Qualcomm, "Supported ONNX Ops", for
+BatchNormalization. Element types vary by operator and processor:
 the table says nothing of them.
 """
 
-from relayout.targets.conditions import NO_INDICES, STATIC
+from relayout.targets.conditions import INFERENCE, NO_INDICES, STATIC
 from relayout.targets.target import Kernel, Target
 
 IMAGE = (4,)
@@ -19,7 +20,7 @@ TARGET = Target(
         Kernel("Conv ConvTranspose", ("NHWC HWIO",), (), IMAGE, (STATIC,)),
         Kernel("MaxPool", ("NHWC",), (), IMAGE, (NO_INDICES, STATIC)),
         Kernel("AveragePool GlobalAveragePool GlobalMaxPool", ("NHWC",), (), IMAGE, (STATIC,)),
-        Kernel("BatchNormalization InstanceNormalization LRN", ("NHWC",), (), IMAGE, (STATIC,)),
+        Kernel("BatchNormalization InstanceNormalization LRN", ("NHWC",), (), IMAGE, (INFERENCE, STATIC)),
         Kernel("DepthToSpace SpaceToDepth", ("NHWC",), (), IMAGE, (STATIC,)),
         Kernel("Resize GridSample", ("NHWC",), (), IMAGE, (STATIC,)),
         Kernel("Abs Asin Atan Cast Ceil Clip Cos Elu Exp Floor Gelu HardSigmoid HardSwish LeakyRelu", limits=(STATIC,)),

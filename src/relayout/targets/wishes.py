@@ -11,17 +11,17 @@ import onnx_ir as ir
 from relayout.errors import LayoutError, nearest
 from relayout.layout import Layout
 from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, laid, registry, rule_of
-from relayout.rules.layouts import SPATIAL, STANDARD
+from relayout.rules.layouts import SPATIAL, STANDARD, fitted
 from relayout.targets.registry import target as find
 from relayout.targets.target import Target
 
 DEFAULT = "default"
+IMAGES, KERNELS = frozenset("NC"), frozenset("OI")
+IMAGE = 4
+"""The rank in which layouts are compared."""
 Layouts = tuple[str, str | None]
 """A layout of images, and one of kernels; `default` lets the target choose."""
 LayoutFor = Callable[[ir.Node], Sequence[str] | str | None]
-
-
-IMAGES, KERNELS = frozenset("NC"), frozenset("OI")
 
 
 def layouts_of(given: Any) -> Layouts:
@@ -196,8 +196,12 @@ class Wishes:
 
 
 def _same(way: Laid, data: Layout, kernel: Layout | None) -> bool:
-    """Whether a way is what a wish asks for; layouts of other ranks follow."""
-    return way.data == data and (kernel is None or way.kernel == kernel)
+    """Whether a way is what a wish asks for, whatever rank either was written for."""
+
+    def alike(one: Layout | None, other: Layout) -> bool:
+        return one is not None and fitted(one, IMAGE) == fitted(other, IMAGE)
+
+    return alike(way.data, data) and (kernel is None or alike(way.kernel, kernel))
 
 
 def _first(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> tuple[Variant | None, str]:

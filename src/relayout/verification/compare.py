@@ -104,17 +104,25 @@ def difference(a: Array, b: Array) -> Difference:
     return Difference(largest, _relative(largest, float(magnitude)), float(np.mean(~same)), bool(np.all(same | sound)))
 
 
-def judge(found: Difference, kind: Kind, tolerance: Tolerance, spread: Difference | None) -> Verdict:
-    """Whether a difference is far, given how far the source's runtime is from itself, if that counts and is known."""
+def judge(found: Difference, kind: Kind, tolerance: Tolerance, spread: Difference | None, step: float = 0.0) -> Verdict:
+    """Whether a difference is far, given how far the source's runtime is from itself, if that counts and is known.
+
+    Args:
+        found: the difference.
+        kind: what the numbers are.
+        tolerance: of floats.
+        spread: how far the source's runtime is from itself here.
+        step: of the integers that floats were dequantized from; 0 for other floats.
+    """
     if not found.finite:
         return Verdict.NOT_FINITE
     if found.share == 0:
         return Verdict.EQUAL
     if kind is Kind.STEPS and found.max_abs <= 1:
         return Verdict.CLOSE
-    if kind is Kind.REAL and found.max_abs <= tolerance.atol + _scaled(tolerance.rtol, found):
+    if kind is Kind.REAL and found.max_abs <= tolerance.atol + step + _scaled(tolerance.rtol, found):
         return Verdict.CLOSE
-    if spread is not None and found.of(kind) <= spread.of(kind):
+    if spread is not None and found.of(kind) <= spread.of(kind) + (tolerance.rtol if kind is Kind.REAL else 0.0):
         return Verdict.SPREAD
     return Verdict.DIFFERS
 

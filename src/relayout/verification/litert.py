@@ -9,7 +9,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,8 @@ class LiteRTSide:
         self.outputs = [self._value(index, made) for index in outputs]
         hidden = {*outputs, *self._folded(made)}
         self.interiors = [self._value(index, made) for index in made if index not in hidden and index in self._details]
-        self.rounds = any(_is_quantized(d) for d in self._details.values())
-        self.hybrid = any(self._is_hybrid(operator) for operator in self._operators)
+        self.levels = self._levels(made, interpreter)
+        self.rounds = self.levels > 0 or any(_is_quantized(d) for d in self._details.values())
 
     @property
     def runtime(self) -> tuple[str, str]:
@@ -146,6 +146,7 @@ class LiteRTSide:
             zero=int(zero),
             bound=self._bound(index),
             fallback=static,
+            step=self._step(operator),
         )
         self.indices[value.name] = index
         return value
@@ -159,6 +160,22 @@ class LiteRTSide:
                 shape = self._details[int(operator["inputs"][1 - place])]["shape"]
                 bounds.append(int(min(shape, default=1)))
         return min(bounds, default=None)
+
+    def _step(self, operator: dict[str, Any]) -> float:
+        if operator["op_name"] != "DEQUANTIZE":
+            return 0.0
+        return float(self._details[int(operator["inputs"][0])]["quantization"][0])
+
+    def _levels(self, made: Iterable[int], interpreter: Any) -> int:
+        """A hybrid operator rounds its operand to 8 bits at run time; 16-bit ones round by multipliers of 15 bits.
+
+        The interpreter does not tell the operators of a body: there, quantized weights count as those of a hybrid one.
+        """
+        bodies = (d for k in range(1, interpreter.num_subgraphs()) for d in interpreter.get_tensor_details(k))
+        if any(self._is_hybrid(operator) for operator in self._operators) or any(map(_is_quantized, bodies)):
+            return 255
+        results = (self._details[index] for index in made if index in self._details)
+        return 65535 if any(d["dtype"] is np.int16 and _is_quantized(d) for d in results) else 0
 
     def _is_hybrid(self, operator: dict[str, Any]) -> bool:
         operands = [self._details[int(t)] for t in operator["inputs"] if int(t) in self._details]

@@ -68,9 +68,9 @@ class OrtSide:
         return self._quantized
 
     @property
-    def hybrid(self) -> bool:
-        """ONNX Runtime quantizes nothing that the graph does not say."""
-        return False
+    def levels(self) -> int:
+        """ONNX Runtime rounds nothing that the graph does not say, and its integers in more than one way."""
+        return 0
 
     @property
     def part(self) -> Part | None:

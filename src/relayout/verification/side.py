@@ -41,6 +41,7 @@ class Value:
         bound: for an integer input that counts into something: how many there are.
         symbols: names of the dynamic dimensions; dimensions of one name have one size.
         fallback: the extents that the model itself puts in the place of dynamic ones, if it does.
+        step: for a float that was dequantized: the step of the integer before; else 0.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Value:
     bound: int | None = None
     symbols: tuple[str, ...] = ()
     fallback: tuple[int, ...] | None = None
+    step: float = 0.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -117,8 +119,8 @@ class Side(Protocol):
         """Whether it computes with quantized numbers anywhere, so that kernels may round differently."""
 
     @property
-    def hybrid(self) -> bool:
-        """Whether an operator quantizes its float operand at run time."""
+    def levels(self) -> int:
+        """To how many levels activations are rounded where both kinds of kernels round alike; 0 where they are not."""
 
     @property
     def notes(self) -> Sequence[str]:

@@ -9,17 +9,16 @@ import numpy as np
 from relayout.verification.compare import Difference, difference, wider
 from relayout.verification.side import Array, Feeds, Runner, Side
 
-DISTURBANCES = 2
-LEVELS = 255
-"""A hybrid operator quantizes each row of its float operand to so many levels."""
+DISTURBANCES = 3
 
 
 class Spread:
     """The source, run once more with its runtime's other kernels.
 
     A hybrid operator quantizes a float operand at run time, and its real meaning (float times dequantized weight) is
-    only met up to that rounding, which both kinds of kernels do alike. Its size shows when the input is disturbed by
-    half a level: the roundings fall elsewhere. So a source with such operators is also run on disturbed inputs.
+    only met up to that rounding, which both kinds of kernels do alike; so do they with 16-bit activations. Its size
+    shows when the input is disturbed by half a level: the roundings fall elsewhere. So a source with such operators is
+    also run on disturbed inputs.
     """
 
     def __init__(self, side: Side, interiors: Sequence[str]) -> None:
@@ -41,23 +40,23 @@ class Spread:
 
     def _runs(self, feeds: Feeds) -> Iterator[tuple[Runner, Feeds]]:
         if not self._runners:
-            count = DISTURBANCES if self._side.hybrid else 0
+            count = DISTURBANCES if self._side.levels else 0
             self._runners = [self._side.runner(self._interiors, reference=True)]
             self._runners += [self._side.runner(self._interiors) for _ in range(count)]
         if feeds is not self._feeds:
             # Runners do not run again for feeds that are the same object, so these are kept as long as the feeds are.
             self._feeds = feeds
-            self._disturbed = [disturbed(feeds, index) for index in range(len(self._runners) - 1)]
+            self._disturbed = [disturbed(feeds, index, self._side.levels) for index in range(len(self._runners) - 1)]
         yield from zip(self._runners, [feeds, *self._disturbed], strict=True)
 
 
-def disturbed(feeds: Feeds, seed: int) -> Feeds:
+def disturbed(feeds: Feeds, seed: int, levels: int) -> Feeds:
     """The feeds, floats moved by up to half of a level of their range, within that range."""
     rng = np.random.default_rng([977, seed])
     moved = dict(feeds)
     for name, array in feeds.items():
         if array.dtype.kind == "f" and array.size:
             low, high = float(array.min()), float(array.max())
-            step = rng.uniform(-0.5, 0.5, array.shape) * (high - low) / LEVELS
+            step = rng.uniform(-0.5, 0.5, array.shape) * (high - low) / levels
             moved[name] = np.clip(array + step, low, high).astype(array.dtype)
     return moved

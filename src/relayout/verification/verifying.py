@@ -36,7 +36,8 @@ def verify(
 
     1. Layouts that a model declares in its metadata are undone, for inputs, outputs and interior values.
     2. The graph's outputs decide; interior values tell where to look.
-    3. Floats agree within `atol + rtol * max|a|` of their tensor; quantized integers within one step.
+    3. Floats agree within `atol + rtol * max|a|` of their tensor; quantized integers, and floats that were dequantized
+       from them, within one step.
     4. Where more than that is found in a model that rounds (quantized anywhere), or between integers, the source is run
        again with its runtime's other kernels, and what these differ by among themselves is allowed too.
 
@@ -237,7 +238,11 @@ class Comparison:
                 return None
             return _row(pair, output, left, Verdict.SHAPE if left.shape != right.shape else Verdict.TYPE)
         kind, found = kind_of(left, pair.left.quantized), difference(left, right)
-        return replace(_row(pair, output, left, judge(found, kind, self.tolerance, None)), kind=kind, difference=found)
+        return replace(
+            _row(pair, output, left, judge(found, kind, self.tolerance, None, pair.left.step)),
+            kind=kind,
+            difference=found,
+        )
 
     def _add(self, row: Row) -> None:
         key = (row.name, int(row.output))

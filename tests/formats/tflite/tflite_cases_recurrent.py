@@ -132,8 +132,9 @@ def quantized_lstm(
     normalized: bool = False,
     clip: float = 0,
     one_step: bool = False,
+    others: tuple[Scale, Scale] | None = None,
 ) -> Net:
-    """Operands and results of 8 bits, a cell of 16."""
+    """Operands and results of 8 bits, a cell of 16; `others`: hidden value and result are not scaled as the state."""
     net, random = Net(), rng()
     out = projection or UNITS
 
@@ -146,7 +147,7 @@ def quantized_lstm(
     lead = (BATCH,) if one_step else (BATCH, TIME)
     x = net.input((*lead, COLUMNS), "int8", q=Scale(0.02, 5))
     h_scale = Scale(0.007 if not projection else 0.015, 3)
-    hidden = Scale(0.006, -4) if projection else h_scale
+    hidden, result = others or (Scale(0.006, -4) if projection else h_scale, h_scale)
     kernels = [-1 if cifg and g == 0 else weights(UNITS, COLUMNS) for g in range(4)]
     recurrent = [-1 if cifg and g == 0 else weights(UNITS, out) for g in range(4)]
     peepholes = [-1 if not peephole or (cifg and g == 0) else vector(3e-5, "int16", 30000) for g in range(3)]
@@ -170,9 +171,10 @@ def quantized_lstm(
     kind = "LSTMOptions" if one_step else "UnidirectionalSequenceLSTMOptions"
     table = options(kind, fusedActivationFunction=TANH, cellClip=clip)
     operands = [x, *kernels, *recurrent, *peepholes, *biases, *project, *states, *norms]
-    net.op(name, operands, [net.output((*lead, out), "int8", q=h_scale)], table, version=3)
+    net.op(name, operands, [net.output((*lead, out), "int8", q=result)], table, version=3)
     net.graph.operators[-1].intermediates = steps
     net.slack = 1  # rounding of one step goes on into the next
+    net.consistent = others is None
     return net
 
 
@@ -181,6 +183,9 @@ def quantized_lstms() -> Iterator[Net]:
     yield quantized_lstm(one_step=True)
     yield quantized_lstm(one_step=True, normalized=True, projection=3)
     yield quantized_lstm()
+    yield quantized_lstm(others=(Scale(0.009, 5), Scale(0.011, 8)))
+    yield quantized_lstm(one_step=True, others=(Scale(0.009, 5), Scale(0.011, 8)))
+    yield quantized_lstm(projection=3, others=(Scale(0.009, 5), Scale(0.011, 8)))
     yield quantized_lstm(cifg=True)
     yield quantized_lstm(clip=0.5)
     yield quantized_lstm(peephole=True)

@@ -10,6 +10,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.activation import clip
 from relayout.formats.tflite.builder import Dims, dims
 from relayout.formats.tflite.enums import ActivationFunctionType, TensorType
+from relayout.formats.tflite.model import Quantization
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
 from relayout.formats.tflite.operators.recurrent import (
@@ -39,6 +40,8 @@ INPUT, OUTPUT, FORGET, CELL = range(4)
 _LAYER_NORM_FLOOR = 1e-8
 _STAGES = (0, 3, 1, 2)
 """The file lists the scales of intermediate results in the order input, forget, cell, output."""
+_HIDDEN = 4
+"""The intermediate result after these: the output before its projection."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,17 @@ class Lstm:
             keep(op, i, value)
         return y
 
+    def result(self, y: ir.Value, perm: tuple[int, ...] | None = None) -> None:
+        """Hand over the outputs. The integer kernel copies those of the state, whatever the result's parameters say."""
+        op, state = self.op, self.op.input(self.which.states[0])
+        quantization = op.tensors.quantization(state)
+        if quantization is None or quantization.equals(op.tensors.quantization(op.output(0))):
+            op.result(y, perm=perm)
+            return
+        scale, zero_point = op.tensors.parameters(state)
+        copied = op.emit("QuantizeLinear", [y, scale, zero_point], dims(y), zero_point.dtype)
+        op.result_stored(copied if perm is None else op.transpose(copied, perm))
+
     # ONNX's own.
 
     def _stacked(self, parts: list[ir.Value | None]) -> ir.Value:
@@ -173,15 +187,31 @@ class Lstm:
         leave = one(op, "Sigmoid", self._gate(OUTPUT, x, h, c))
         h = two(op, "Mul", leave, activated(op, c, self.fused))
         if self.projected:
-            h = self._rounded(h, 4, 8)
+            h = self._rounded(h, _HIDDEN, 8)
             kernel, offset = weights(op, which.projection[0], 0), op.bias(which.projection[1])
             limit = op.options.proj_clip
             h = op.emit("Gemm", [h, kernel, offset], (dims(h)[0], dims(kernel)[0]), transB=1)
             h = clip(op, h, -limit, limit) if limit > 0 else h
-        quantization = op.tensors.quantization(op.input(which.states[0]))
-        if quantization is not None:
-            h = grid(op, h, float(quantization.scale[0]), int(quantization.zero_point[0]), 8)
+        h = self._output(h)
         return [h, c], h
+
+    def _output(self, h: ir.Value) -> ir.Value:
+        """The output, rounded as the state is where it is quantized.
+
+        Without a projection the kernel rounds to the integers of its last intermediate result, and takes them for
+        those of the state.
+        """
+        op, state = self.op, self.op.tensors.quantization(self.op.input(self.which.states[0]))
+        if state is None:
+            return h
+        given = None if self.projected else self._intermediate(_HIDDEN)
+        given = state if given is None else given
+        h = grid(op, h, float(given.scale[0]), int(given.zero_point[0]), 8)
+        if given.equals(state):
+            return h
+        scale, offset = float(state.scale[0]), int(given.zero_point[0]) - int(state.zero_point[0])
+        h = two(op, "Mul", h, op.number(scale / float(given.scale[0]), h, "relabelled"))
+        return two(op, "Add", h, op.number(offset * scale, h, "offset"))
 
     def _gate(self, gate: int, x: ir.Value, h: ir.Value, c: ir.Value | None) -> ir.Value:
         op, kernel, recurrent, bias = self.op, self.kernels[gate], self.recurrent[gate], self.biases[gate]
@@ -216,13 +246,17 @@ class Lstm:
 
     def _rounded(self, value: ir.Value, stage: int, bits: int) -> ir.Value:
         """An intermediate result, rounded as the file says where it is quantized."""
-        op, stages = self.op, self.op.operator.intermediates
-        if not self.quantized or stage >= len(stages) or stages[stage] < 0:
-            return value
-        quantization = op.tensors.subgraph.tensors[stages[stage]].quantization
+        quantization = self._intermediate(stage)
         if quantization is None:
             return value
-        return grid(op, value, float(quantization.scale[0]), int(quantization.zero_point[0]), bits)
+        return grid(self.op, value, float(quantization.scale[0]), int(quantization.zero_point[0]), bits)
+
+    def _intermediate(self, stage: int) -> Quantization | None:
+        """How an intermediate result is quantized, if it is."""
+        stages = self.op.operator.intermediates
+        if not self.quantized or stage >= len(stages) or stages[stage] < 0:
+            return None
+        return self.op.tensors.subgraph.tensors[stages[stage]].quantization
 
 
 @operator("UNIDIRECTIONAL_SEQUENCE_LSTM", options="UnidirectionalSequenceLSTMOptions")
@@ -230,7 +264,8 @@ def unidirectional_sequence_lstm(op: Operation) -> None:
     """LSTM, forward; a Scan where there is clipping, projection, layer normalization or a quantized state."""
     time_major = op.options.time_major
     x = sequence(op, 0, time_major=time_major)
-    op.result(Lstm(op, Operands()).over(x), perm=None if time_major else SWAPPED)
+    cell = Lstm(op, Operands())
+    cell.result(cell.over(x), perm=None if time_major else SWAPPED)
 
 
 @operator("BIDIRECTIONAL_SEQUENCE_LSTM", options="BidirectionalSequenceLSTMOptions")
@@ -250,8 +285,8 @@ def lstm(op: Operation) -> None:
     if op.options.kernel_type == 1:
         _basic(op)
         return
-    y = Lstm(op, Operands()).over(one_step(op))
-    op.result(squeeze(op, y, [0]))
+    cell = Lstm(op, Operands())
+    cell.result(squeeze(op, cell.over(one_step(op)), [0]))
 
 
 def _basic(op: Operation) -> None:
