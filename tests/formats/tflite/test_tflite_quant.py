@@ -118,6 +118,17 @@ def test_kernels_that_take_no_notice_of_scales_read_int8() -> None:
     compare(net.bytes())
 
 
+def test_a_shape_is_asked_of_either_type() -> None:
+    net = Net()
+    x, y = net.input((2, 3), "int8", q=IN), net.tensor((2, 3), "int8", q=MIDDLE)
+    net.op("TANH", [x], [y]).op("SHAPE", [y], [net.output((2,), "int32")], options("ShapeOptions"))
+    net.op("ABS", [y], [net.output((2, 3), "int8", q=OUT)], options("AbsOptions"))
+    (graph,) = changed(net).subgraphs
+    assert [o.name for o in graph.operators] == ["QUANTIZE", "TANH", "SHAPE", "ABS", "QUANTIZE"]
+    assert graph.tensors[y].type.name == "UINT8"
+    compare(net.bytes())
+
+
 def test_where_some_bytes_are_no_quantized_int8_none_is_changed() -> None:
     for other in ({"dtype": "uint8", "q": OUT}, {"dtype": "int8"}):
         net = Net()

@@ -39,8 +39,8 @@ MOVING = (
 
 KNOWN = frozenset(f"{COMPUTING} {MOVING}".split())
 
-TOLERANT = frozenset(("DEQUANTIZE", "QUANTIZE"))
-"""Operators that take and give either type."""
+TOLERANT = frozenset(("DEQUANTIZE", "QUANTIZE", "RANK", "SHAPE"))
+"""Operators that take either type, and give either where they give one of the two."""
 
 WEIGHTS = {
     "BATCH_MATMUL": (0, 1),
