@@ -17,7 +17,7 @@ from relayout.layout import Extent, product
 from relayout.rules import Placement
 from relayout.rules.signature import Part, part_of
 
-CAP = 1024
+CAP = 4096
 """The most labels a site may have; what is dropped is said in the report."""
 
 
