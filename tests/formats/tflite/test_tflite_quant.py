@@ -17,7 +17,7 @@ from tflite_writing import Net, Scale, options
 import relayout
 from relayout.errors import RelayoutError, UnsupportedError
 from relayout.formats.tflite import read
-from relayout.formats.tflite.enums import ActivationFunctionType
+from relayout.formats.tflite.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.loading import load
 from relayout.formats.tflite.model import Model
 from relayout.formats.tflite.unsigned import unsigned
@@ -121,7 +121,9 @@ def test_kernels_that_take_no_notice_of_scales_read_int8() -> None:
 def test_a_shape_is_asked_of_either_type() -> None:
     net = Net()
     x, y = net.input((2, 3), "int8", q=IN), net.tensor((2, 3), "int8", q=MIDDLE)
-    net.op("TANH", [x], [y]).op("SHAPE", [y], [net.output((2,), "int32")], options("ShapeOptions"))
+    net.op("TANH", [x], [y]).op(
+        "SHAPE", [y], [net.output((2,), "int32")], options("ShapeOptions", outType=TensorType.INT32)
+    )
     net.op("ABS", [y], [net.output((2, 3), "int8", q=OUT)], options("AbsOptions"))
     (graph,) = changed(net).subgraphs
     assert [o.name for o in graph.operators] == ["QUANTIZE", "TANH", "SHAPE", "ABS", "QUANTIZE"]
