@@ -95,7 +95,8 @@ def difference(a: Array, b: Array) -> Difference:
         largest = float(np.max(np.abs(wide_a - wide_b)))
         return Difference(largest, _relative(largest, float(np.max(np.abs(wide_a)))), share, True)
     exact = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
-    wide_a, wide_b = a.astype(exact), b.astype(exact)
+    with np.errstate(invalid="ignore"):  # memory that a runtime never wrote may hold signalling NaNs
+        wide_a, wide_b = a.astype(exact), b.astype(exact)
     sound = np.isfinite(wide_a) & np.isfinite(wide_b)
     # NaN at one place in both is no difference; neither is the same infinity.
     same = (wide_a == wide_b) | (np.isnan(wide_a) & np.isnan(wide_b))

@@ -82,7 +82,12 @@ def run_interpreter(made: Any, inputs: list[Any]) -> list[Any]:
     for detail, value in zip(made.get_input_details(), inputs, strict=True):
         made.set_tensor(detail["index"], value)
     made.invoke()
-    return [made.get_tensor(detail["index"]) for detail in made.get_output_details()]
+    # The interpreter has no tensor for a result without elements.
+    details = made.get_output_details()
+    return [
+        made.get_tensor(detail["index"]) if np.prod(detail["shape"]) else np.zeros(detail["shape"], detail["dtype"])
+        for detail in details
+    ]
 
 
 def check_model(model: ir.Model) -> bytes:
