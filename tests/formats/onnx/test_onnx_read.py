@@ -514,3 +514,17 @@ def test_without_mappings_arrays_are_read(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("relayout.formats.onnx.mapped.mmap.mmap", refuse)
     array = model.graph.initializers["w"].const_value.numpy()
     np.testing.assert_array_equal(array, numpy_helper.to_array(weighty(8192).graph.initializer[0]))
+
+
+@pytest.mark.parametrize("name", ["Relu", "wordy", "x", "g"])
+def test_names_that_are_not_text_are_refused(name: str, tmp_path: Path) -> None:
+    """Protobuf takes any bytes for a string, and gives back `bytes` where they are no text."""
+    whole = text("{ wordy = Relu(x)  y = Neg(wordy) }").SerializeToString()
+    path = tmp_path / "m.onnx"
+    path.write_bytes(
+        whole.replace(
+            b"\x01x" if name == "x" else name.encode(), b"\x01\xff" if name == "x" else b"\xff" * len(name), 1
+        )
+    )
+    with pytest.raises(ReadError, match="is not UTF-8 text"):
+        read(path)
