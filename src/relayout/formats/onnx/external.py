@@ -31,6 +31,11 @@ class DataFiles:
         self._directories = [here] if os.path.realpath(here) == str(real) else [here, real]
         self._open: dict[str, MappedFile] = {}
 
+    @property
+    def descriptors(self) -> list[int]:
+        """The files that were opened."""
+        return [file.descriptor for file in self._open.values()]
+
     def tensor(self, external: ir.ExternalTensor) -> ir.TensorProtocol:
         """The same tensor, mapped from a file that was checked."""
         where = f"external data of '{external.name}'"
