@@ -1,8 +1,8 @@
 """ONNX's shape inference, held to an amount of memory.
 
 With data propagation it makes a symbol of some 150 bytes for every element of every vector that is added, gathered or
-cast, known or not: a file of 200 bytes that adds vectors of 10**9 elements would take 150 GB. Propagation is for shapes,
-which are short; where vectors are long together, it is left out, and what it would have found stays unknown.
+cast, known or not: a file of 200 bytes that adds vectors of 10**8 elements would take 15 GB. Propagation is for shapes,
+which are short. Where vectors are long together, it is left out, and what it would have found stays unknown.
 """
 
 from __future__ import annotations
