@@ -36,7 +36,11 @@ class Field:
 
 
 def fields_of(data: bytes) -> list[Field]:
-    """Every number, offset, length and vtable entry of a sound `.tflite`, in the order of the file."""
+    """Every number, offset, length and vtable entry of a sound `.tflite`, in the order of the file.
+
+    Raises:
+        Exception: of any kind, where the file is not sound.
+    """
     found: set[Field] = set()
     seen: set[tuple[str, int]] = set()
 
@@ -47,6 +51,8 @@ def fields_of(data: bytes) -> list[Field]:
     def vector(element: str, place: int) -> None:
         count = at(place, "I")
         scalar = _SCALARS.get(element)
+        if count * (scalar.size if scalar else 4) > len(data) - place:
+            raise ValueError("not a sound file")
         for index in range(min(count, RUN) if element == "uint8" else count):
             if scalar:
                 found.add(Field(place + 4 + index * scalar.size, scalar.size))

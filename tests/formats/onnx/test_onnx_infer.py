@@ -50,11 +50,11 @@ def vectors(extent: int, body: str) -> onnx.ModelProto:
                       else_branch = e () => (int64[n] p) { p = Neg(v) }>""",
     ],
 )
-def test_long_vectors_cost_nothing(body: str) -> None:
+def test_long_vectors_cost_nothing(body: str, tmp_path: Path) -> None:
     extent, before = 10**7, peak()
     with within(4 * GIBIBYTE):
         result = relayout.optimize(vectors(extent, body.replace("n]", f"{extent}]")))
-        assert result.proto.graph.node
+        result.save(tmp_path / "m.onnx", external_data=False)
     assert peak() - before < GIBIBYTE // 2
     assert list(result.model.graph.outputs[0].shape) == [extent]
 
