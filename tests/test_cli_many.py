@@ -135,10 +135,47 @@ def test_a_process_that_dies_is_one_row(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_a_model_is_not_replaced_by_its_own_result(relayout, several: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     relayout("convert", several / "a.tflite", tmp_path / "a.onnx", "-q")
-    before = (tmp_path / "a.onnx").read_bytes()
-    ran = relayout("convert", tmp_path / "a.onnx", "--out-dir", tmp_path, "--io", "convert")
-    assert (ran.code, "replaced by its own result" in ran.err) == (2, True)
-    assert (tmp_path / "a.onnx").read_bytes() == before
+    source = tmp_path / "a.onnx"
+    before = source.read_bytes()
+    (tmp_path / "hard.onnx").hardlink_to(source)
+    (tmp_path / "link.onnx").symlink_to(source)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.onnx").symlink_to(source)
+    (tmp_path / "out" / "b.onnx").hardlink_to(source)
+    refused = [("convert", source, "--out-dir", tmp_path), ("optimize", source, "--out-dir", tmp_path / "out")]
+    refused += [("convert", several / "b.tflite", source, "--out-dir", tmp_path / "out")]
+    for target in (source, tmp_path / "hard.onnx", tmp_path / "link.onnx"):
+        refused += [("convert", source, target), ("optimize", source, target), ("reduce", source, "-o", target)]
+    other = tmp_path / "other.onnx"
+    refused += [("convert", source, other, option, source) for option in ("--plan", "--html", "--model-explorer")]
+    refused += [("explain", source, "--html", source)]
+    for arguments in refused:
+        ran = relayout(*arguments)
+        assert (ran.code, "replaced by its own result" in ran.err) == (2, True), (arguments, ran.err)
+        assert source.read_bytes() == before
+        assert not other.exists()
+
+
+def test_a_source_is_replaced_where_that_is_asked_for(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    source, copied = tmp_path / "a.onnx", tmp_path / "copy.onnx"
+    relayout("convert", FLOAT, source, "-q")
+    shutil.copy(source, copied)
+    expected = tmp_path / "expected.onnx"
+    assert relayout("convert", source, expected, "--to", "NHWC", "-q").code == 0
+    assert relayout("convert", source, source, "--to", "NHWC", "-q", "--overwrite", "--verify").code == 2
+    assert source.read_bytes() == copied.read_bytes()
+    assert relayout("convert", source, source, "--to", "NHWC", "-q", "--overwrite").code == 0
+    assert source.read_bytes() == expected.read_bytes()
+    assert relayout("optimize", source, "--out-dir", tmp_path, "-q", "--overwrite").code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "copy.onnx", "expected.onnx"]
+    result = package.convert(copied)
+    with pytest.raises(package.RelayoutError, match="overwrite=True"):
+        result.save(copied)
+    result.save(copied, overwrite=True)
+    tflite = tmp_path / "m.tflite"
+    shutil.copy(FLOAT, tflite)
+    with pytest.raises(package.RelayoutError, match="overwrite=True"):
+        package.convert(tflite).save(tflite)
 
 
 @pytest.mark.parametrize(

@@ -125,12 +125,14 @@ class Result:
             return copied
         return to_proto(self.model)
 
-    def save(self, path: str | Path, *, external_data: bool | None = None) -> None:
+    def save(self, path: str | Path, *, external_data: bool | None = None, overwrite: bool = False) -> None:
         """Check the model and write it: whole, or not at all.
 
         Args:
-            path: where to; an existing file is replaced only when the new one is complete.
+            path: where to; an existing file is replaced when the new one is complete, and gives it its permissions. At
+                the place of a symbolic link, the link is replaced.
             external_data: weights in `<path>.data` beside it; default: only where the file would exceed 2 GB.
+            overwrite: whether a file that the model was read from may be replaced, under whatever name.
 
         Raises:
             WriteError: the model would not be valid, or the file cannot be written.
@@ -138,10 +140,10 @@ class Result:
         from relayout.formats.onnx import check, copy, write
 
         if isinstance(self.untouched, Path) and external_data is None:
-            copy(self.untouched, path)
+            copy(self.untouched, path, overwrite=overwrite)
             return
         check(self.model)
-        write(self.model, path, external_data=external_data)
+        write(self.model, path, external_data=external_data, overwrite=overwrite)
 
 
 def convert(
@@ -359,9 +361,11 @@ def _read(
         path = Path(source)
         if _is_tflite(path):
             from relayout.formats import tflite
+            from relayout.formats.onnx import SOURCES, identity
 
             model = tflite.read(path, inputs=inputs, outputs=outputs, **options)
             model.meta[TFLITE] = True
+            model.meta[SOURCES] = frozenset({identity(path)})
             return model
     exported = getattr(source, "model", None)
     if isinstance(exported, ir.Model):  # what torch.onnx.export(…, dynamo=True) returns

@@ -40,6 +40,7 @@ from relayout.cli.running import run
 @options.annotate
 @options.plan_file
 @options.external_data
+@options.overwrite
 @click.option("--verify", is_flag=True, help="Run both in their runtimes and compare value by value.")
 @options.feeds
 @options.seed

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from types import FrameType
 
 import click
 
@@ -50,6 +52,19 @@ for verb in (convert, optimize, explain, info, verify_command, check, reduce, op
 
 def main() -> None:
     """The entry point: one clear line and exit code 2 for anything that a user can cause."""
+    # To be told to end is answered as Ctrl-C is: what was begun is cleaned up.
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        _run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminated(number: int, _: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def _run() -> None:
     try:
         cli(prog_name="relayout", standalone_mode=False)
     except click.exceptions.Abort:

@@ -9,7 +9,7 @@ import click
 
 from relayout.cli import options
 from relayout.cli.group import Command
-from relayout.cli.running import print_report, stage, write_views
+from relayout.cli.running import print_report, refuse_own_source, stage, write_views
 
 
 @click.command(cls=Command)
@@ -38,6 +38,7 @@ def explain(source: Path, as_json: bool, html: Path | None, model_explorer: Path
     """What a conversion of SOURCE would do: layouts, remaining Transposes, the reason for each, the proof."""
     from relayout import pipeline
 
+    refuse_own_source([html, model_explorer], [source], ever=False)
     with stage("planning", as_json):
         result = pipeline.convert(source, **options.converted(given))
         write_views(result, source.name, html, model_explorer)

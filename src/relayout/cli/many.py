@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from relayout.cli import options
-from relayout.cli.running import FAILED, REFUSED, Job, console, perform
+from relayout.cli.running import FAILED, REFUSED, Job, console, perform, refuse_own_source
 from relayout.errors import RelayoutError
 
 
@@ -68,10 +68,9 @@ def jobs_of(verb: str, paths: Sequence[Path], out_dir: Path | None, verify: bool
         other = named.setdefault(f"{path.stem}.onnx", path)
         if other is not path:
             raise click.UsageError(f"{other} and {path} would both become {path.stem}.onnx; give them one at a time")
-    for name, path in named.items():
-        if (out_dir / name).resolve() == path.resolve():
-            raise click.UsageError(f"{path} would be replaced by its own result; give another --out-dir")
     out_dir.mkdir(parents=True, exist_ok=True)
+    for name, path in named.items():  # nor the source of another
+        refuse_own_source([out_dir / name], [other for other in paths if other is not path], ever=False)
     return [Job.of(verb, path, out_dir / name, verify, given) for name, path in named.items()]
 
 

@@ -86,6 +86,7 @@ quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but erro
 external_data = click.option(
     "--external-data", is_flag=True, default=None, help="Weights in OUT.data (above 2 GB always)."
 )
+overwrite = click.option("--overwrite", is_flag=True, help="Replace the source, where the result has its name.")
 feeds = click.option(
     "--input",
     "feeds",

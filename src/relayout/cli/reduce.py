@@ -9,7 +9,7 @@ import click
 
 from relayout.cli import options
 from relayout.cli.group import Command
-from relayout.cli.running import stage
+from relayout.cli.running import refuse_own_source, stage
 
 
 @click.command(cls=Command)
@@ -23,17 +23,21 @@ from relayout.cli.running import stage
     help="What the part must still show: that verification fails after optimize, or that a Transpose remains.",
 )
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Stop, and write the smallest part so far.")
+@options.overwrite
 @options.seed
 @options.as_json
-def reduce(source: Path, target: Path, still: str, time_limit: float | None, seed: int, as_json: bool) -> None:
+def reduce(
+    source: Path, target: Path, still: str, time_limit: float | None, overwrite: bool, seed: int, as_json: bool
+) -> None:
     """The smallest part of the ONNX model SOURCE that still shows a fault, for a bug report."""
     from relayout import reduction
     from relayout.formats.onnx import check, write
 
+    refuse_own_source([target], [source], overwrite)
     with stage("reducing", as_json):
         found = reduction.reduce(source, still=still, time_limit=time_limit, seed=seed)  # type: ignore[arg-type]
         check(found.model)
-        write(found.model, target)
+        write(found.model, target, overwrite=overwrite)
     if as_json:
         said = {"before": found.before, "after": found.after, "tries": found.tries, "smallest": found.smallest}
         click.echo(json.dumps(said))

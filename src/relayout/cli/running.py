@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +47,7 @@ class Job:
         html: where the page goes, if anywhere.
         model_explorer: where the node data goes, if anywhere.
         parts: the directory of the parts' models, if they are asked for.
+        overwrite: whether the result may replace the source.
     """
 
     verb: str
@@ -61,6 +62,7 @@ class Job:
     html: Path | None = None
     model_explorer: Path | None = None
     parts: Path | None = None
+    overwrite: bool = False
 
     @staticmethod
     def of(verb: str, source: Path, target: Path, verify: bool, given: dict[str, Any]) -> Job:
@@ -70,7 +72,7 @@ class Job:
             click.UsageError: options that exclude each other.
         """
         rest = dict(given)
-        names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer")
+        names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer", "overwrite")
         own = {name: rest.pop(name) for name in names} | {"parts": rest.pop("parts", None)}
         if STDOUT in (target, own["plan_file"]):
             if target == own["plan_file"]:
@@ -79,12 +81,33 @@ class Job:
                 raise click.UsageError("a model on standard output has no file to verify or to keep weights beside")
             if sys.stdout.isatty() and target == STDOUT:
                 raise click.UsageError("a model is not text: send standard output to a file or a program")
+        refuse_own_source([own["plan_file"], own["html"], own["model_explorer"]], [source], ever=False)
+        refuse_own_source([target], [source], own["overwrite"])
+        if verify and target.exists() and target.samefile(source):
+            raise click.UsageError("--verify needs the source: it cannot be replaced by the result")
         return Job(verb, source, target, options.converted(rest), verify, **own)
 
     @property
     def console_is_taken(self) -> bool:
         """Whether something else than the report goes to standard output."""
         return STDOUT in (self.target, self.plan_file)
+
+
+def refuse_own_source(
+    places: Sequence[Path | None], sources: Sequence[Path], overwrite: bool = False, *, ever: bool = True
+) -> None:
+    """Refuse at once what writing would refuse in the end: a result in the place of what it is made from.
+
+    Raises:
+        WriteError: a place is one of the sources, under whatever name, and `overwrite` is not given.
+    """
+    from relayout.formats.onnx import identity, refuse_sources
+
+    if not overwrite:
+        found = {known for known in map(identity, sources) if known is not None}
+        for place in places:
+            if place is not None:
+                refuse_sources(place, found, ever=ever)
 
 
 def perform(job: Job) -> tuple[Report, VerifyReport | None]:
@@ -94,6 +117,7 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
         RelayoutError: it is refused, or cannot be written: then nothing was.
     """
     from relayout import pipeline
+    from relayout.formats.onnx import write_text
 
     result = getattr(pipeline, job.verb)(job.source, **job.given)
     # The plan first: where it cannot be written, no model is.
@@ -102,7 +126,7 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
         if job.plan_file == STDOUT:
             click.echo(text)
         else:
-            job.plan_file.write_text(text, encoding="utf-8")
+            write_text(job.plan_file, text)
     write_views(result, job.source.name, job.html, job.model_explorer)
     if job.target == STDOUT:
         with tempfile.TemporaryDirectory(prefix="relayout-") as directory:
@@ -111,7 +135,7 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
             with path.open("rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
     else:
-        result.save(job.target, external_data=job.external_data)
+        result.save(job.target, external_data=job.external_data, overwrite=job.overwrite)
     if job.parts is not None:
         result.save_parts(job.parts)
     found = verified(job.source, job.target, job.feeds, job.seed) if job.verify else None
@@ -120,10 +144,12 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
 
 def write_views(result: Result, title: str, html: Path | None, model_explorer: Path | None) -> None:
     """Write what was asked for to look at: the page, the node data."""
+    from relayout.formats.onnx import write_text
+
     if html is not None:
-        html.write_text(result.html(title), encoding="utf-8")
+        write_text(html, result.html(title))
     if model_explorer is not None:
-        model_explorer.write_text(json.dumps(result.node_data(), indent=1), encoding="utf-8")
+        write_text(model_explorer, json.dumps(result.node_data(), indent=1))
 
 
 def run(doing: str, job: Job, as_json: bool, quiet: bool) -> None:

@@ -160,6 +160,8 @@ class _Search:
         if order in self.held[index][position]:
             return []
         owner = {leaf: factor for factor, held in port.factors.items() for leaf in held}
+        if not owner.keys() >= set(order):
+            return []  # a file that states another shape than its operator gives
         factors = [owner[leaf] for leaf in order]
         wanted = list(dict.fromkeys(factors))
         if site.signature.variants:

@@ -125,6 +125,8 @@ def _mirrored(form: Form, port: Port, other: Port) -> Form | None:
         factors = list(dict.fromkeys(owner[leaf] for leaf in dim))
         if tuple(leaf for factor in factors for leaf in port.factors[factor]) != dim:
             return None
+        if any(factor not in other.factors for factor in factors):
+            return None  # a file that states another shape than its operator gives
         dims.append(tuple(leaf for factor in factors for leaf in other.factors[factor]))
     return tuple(dims)
 

@@ -336,6 +336,9 @@ def test_links_out_are_refused(tmp_path: Path) -> None:
     (tmp_path / "in" / "sub").symlink_to(tmp_path)
     with pytest.raises(ReadError, match="leads out"):
         read(relocate(path, location="sub/secret"))
+    (tmp_path / "in" / "here").symlink_to(".")
+    with pytest.raises(ReadError, match="not a regular file"):
+        read(relocate(path, location="here"))
 
 
 def test_links_within_work(tmp_path: Path) -> None:
@@ -514,3 +517,52 @@ def test_without_mappings_arrays_are_read(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("relayout.formats.onnx.mapped.mmap.mmap", refuse)
     array = model.graph.initializers["w"].const_value.numpy()
     np.testing.assert_array_equal(array, numpy_helper.to_array(weighty(8192).graph.initializer[0]))
+
+
+@pytest.mark.parametrize("name", ["Relu", "wordy", "x", "g"])
+def test_names_that_are_not_text_are_refused(name: str, tmp_path: Path) -> None:
+    """Protobuf takes any bytes for a string, and gives back `bytes` where they are no text."""
+    whole = text("{ wordy = Relu(x)  y = Neg(wordy) }").SerializeToString()
+    path = tmp_path / "m.onnx"
+    path.write_bytes(
+        whole.replace(
+            b"\x01x" if name == "x" else name.encode(), b"\x01\xff" if name == "x" else b"\xff" * len(name), 1
+        )
+    )
+    with pytest.raises(ReadError, match="is not UTF-8 text"):
+        read(path)
+
+
+@pytest.mark.parametrize("swapped", ["file", "directory"])
+def test_a_link_put_there_between_check_and_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str
+) -> None:
+    """The path is checked; then the file, or the directory around it, becomes a link out."""
+    inside, outside = tmp_path / "in" / "sub", tmp_path / "out"
+    inside.mkdir(parents=True)
+    outside.mkdir()
+    path = external(tmp_path / "in")
+    data = (tmp_path / "in" / "m.onnx.data").rename(inside / "data")
+    (outside / "data").write_bytes(bytes(data.stat().st_size))
+    relocate(path, location="sub/data")
+    model = onnx.load(path, load_external_data=False)
+    for entry in model.graph.initializer[1].external_data:
+        entry.value = "sub/data" if entry.key == "location" else entry.value
+    path.write_bytes(model.SerializeToString())
+    assert "w" in values(read(path))
+    real = os.path.realpath
+
+    def swap(name: str | Path) -> str:
+        found = real(name)
+        if found.endswith("sub/data") and not inside.is_symlink() and not data.is_symlink():
+            if swapped == "file":
+                data.unlink()
+                data.symlink_to(outside / "data")
+            else:
+                inside.rename(tmp_path / "in" / "before")
+                inside.symlink_to(outside)
+        return found
+
+    monkeypatch.setattr(os.path, "realpath", swap)
+    with pytest.raises(ReadError, match="cannot be opened"):
+        read(path)

@@ -144,7 +144,11 @@ def test_output_may_be_the_input(tmp_path: Path, external: bool) -> None:
     onnx.save(proto, path, save_as_external_data=external, location="m.onnx.data")
     model = read(path)
     model.graph.initializers.pop("w0")
-    write(model, path, external_data=external)
+    before = path.read_bytes()
+    with pytest.raises(WriteError, match=r"would be replaced by its own result.*--overwrite"):
+        write(model, path, external_data=external)
+    assert path.read_bytes() == before
+    write(model, path, external_data=external, overwrite=True)
     (left,) = onnx.load(path).graph.initializer
     assert left.raw_data == data
 
@@ -221,10 +225,6 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         write(model, "/dev/null")
     assert not Path("/dev/null").is_file()
     write(model, tmp_path / "m.onnx")
-    before = (tmp_path / "m.onnx").read_bytes()
-    with pytest.raises(WriteError, match="exists"):
-        write(lying(), tmp_path / "m.onnx", overwrite=False)
-    assert (tmp_path / "m.onnx").read_bytes() == before
     (tmp_path / "f").write_bytes(b"")
     with pytest.raises(WriteError, match="cannot write"):
         write(model, tmp_path / "f" / "m.onnx")
@@ -320,3 +320,96 @@ def test_memory_follows_the_largest_weight(tmp_path: Path, external: bool) -> No
     again = onnx.load(tmp_path / "out.onnx").graph.initializer
     np.testing.assert_array_equal(numpy_helper.to_array(again[3]), arrays[3].T)
     np.testing.assert_array_equal(numpy_helper.to_array(again[11]), arrays[11])
+
+
+# The source is not replaced, and links are not followed.
+
+
+def names_of(path: Path) -> list[Path]:
+    """Other names of a file: a symbolic link, a hard link, a link to its directory, a detour."""
+    folder = path.parent
+    (folder / "symbolic.onnx").symlink_to(path.name)
+    (folder / "hard.onnx").hardlink_to(path)
+    (folder / "linked").symlink_to(folder)
+    return [folder / "symbolic.onnx", folder / "hard.onnx", folder / "linked" / path.name, folder / "." / path.name]
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_a_source_is_known_under_every_name(tmp_path: Path, external: bool) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(all_kinds(), path, save_as_external_data=external, location="weights", size_threshold=0)
+    model = read(path)
+    places = names_of(path)
+    if external:  # its own data files are sources, too
+        (tmp_path / "other.onnx.data").symlink_to("weights")
+        places += [tmp_path / "weights", tmp_path / "other.onnx"]
+    before = {name: (tmp_path / name).read_bytes() for name in ("m.onnx", "weights") if (tmp_path / name).exists()}
+    for place in (path, *places):
+        with pytest.raises(WriteError, match="would be replaced by its own result"):
+            write(model, place, external_data=external)
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    write(model, tmp_path / "new.onnx", external_data=external)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    """Somebody who can put a link where a result goes must not choose what is overwritten."""
+    (tmp_path / "victim").write_bytes(b"precious")
+    (tmp_path / "victim").chmod(0o600)
+    for name in ("m.onnx", "m.onnx.data"):
+        (tmp_path / name).symlink_to("victim")
+    (tmp_path / "dangling.onnx").symlink_to("nowhere")
+    write(read(all_kinds()), tmp_path / "m.onnx", external_data=True)
+    write(read(all_kinds()), tmp_path / "dangling.onnx")
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    assert not (tmp_path / "nowhere").exists()
+    for name in ("m.onnx", "m.onnx.data", "dangling.onnx"):
+        assert (tmp_path / name).is_file()
+        assert not (tmp_path / name).is_symlink()
+
+
+def test_hard_links_to_the_target_keep_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"old")
+    (tmp_path / "second").hardlink_to(tmp_path / "m.onnx")
+    write(read(model_of()), tmp_path / "m.onnx")
+    assert (tmp_path / "second").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o755, 0o4755])
+def test_permissions_of_what_is_replaced_are_kept(tmp_path: Path, mode: int) -> None:
+    old = os.umask(0o077)
+    try:
+        for name in ("m.onnx", "m.onnx.data"):
+            (tmp_path / name).write_bytes(b"old")
+            (tmp_path / name).chmod(mode)
+        write(read(all_kinds()), tmp_path / "m.onnx", external_data=True)
+    finally:
+        os.umask(old)
+    for name in ("m.onnx", "m.onnx.data"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode & 0o777
+
+
+def test_what_is_write_protected_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"old")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everything
+    with pytest.raises(WriteError, match="write-protected"):
+        write(read(model_of()), tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").read_bytes() == b"old"
+
+
+def test_a_link_put_there_while_writing(tmp_path: Path) -> None:
+    """Between the check and the rename: the link goes, and what it points at stays."""
+    (tmp_path / "victim").write_bytes(b"precious")
+    model = read(model_of())
+
+    def evaluate() -> ir.Tensor:
+        (tmp_path / "m.onnx").symlink_to("victim")
+        return ir.Tensor(np.ones((9, 1000), np.float32))
+
+    lazy = ir.LazyTensor(evaluate, ir.DataType.FLOAT, ir.Shape((9, 1000)), name="w")
+    model.graph.register_initializer(
+        ir.Value(name="w", const_value=lazy, shape=lazy.shape, type=ir.TensorType(lazy.dtype))
+    )
+    write(model, tmp_path / "m.onnx")
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    assert not (tmp_path / "m.onnx").is_symlink()

@@ -1,5 +1,6 @@
 """ONNX files: read safely with weights left on disk, checked, written as a stream and atomically."""
 
+from relayout.formats.onnx.atomic import SOURCES, identity, refuse_sources, write_text
 from relayout.formats.onnx.checking import check
 from relayout.formats.onnx.completing import complete, lift_constants
 from relayout.formats.onnx.cutting import cut
@@ -7,4 +8,18 @@ from relayout.formats.onnx.parts import to_proto
 from relayout.formats.onnx.reading import EXTERNAL_DATA, read
 from relayout.formats.onnx.writing import copy, write
 
-__all__ = ["EXTERNAL_DATA", "check", "complete", "copy", "cut", "lift_constants", "read", "to_proto", "write"]
+__all__ = [
+    "EXTERNAL_DATA",
+    "SOURCES",
+    "check",
+    "complete",
+    "copy",
+    "cut",
+    "identity",
+    "lift_constants",
+    "read",
+    "refuse_sources",
+    "to_proto",
+    "write",
+    "write_text",
+]

@@ -1,4 +1,10 @@
-"""Files that appear whole, all of them, or not at all."""
+"""Files that appear whole, all of them, or not at all.
+
+1. A file is written beside its place under a name of our own, made durable, and renamed. Nobody sees half of it.
+2. A link is never followed: at the place of a symbolic link, the link is replaced, and what it points at stays.
+3. A file that is replaced gives its permissions to the new one; a write-protected one is not replaced.
+4. What a model was read from is replaced only where that is asked for, whatever name it is given by.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +12,70 @@ import contextlib
 import os
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import TracebackType
 
 from relayout.errors import WriteError
+
+SOURCES = "relayout.sources"
+"""In `ir.Model.meta`: identities of the files that the model was read from, its external data among them."""
+
+Identity = tuple[int, int]
+"""Device and number of a file: the same for all of its names, hard and symbolic links included."""
+
+
+def identity(file: str | Path | int) -> Identity | None:
+    """The identity of a file or an open descriptor; None where there is no file."""
+    try:
+        status = os.stat(file)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def refuse_sources(place: Path, sources: Collection[Identity], *, ever: bool = True) -> None:
+    """Refuse a place that is one of the files which are read, under that name or another.
+
+    Args:
+        place: where something would be written.
+        sources: what is read.
+        ever: whether there is a way to ask for it, which the message then names.
+
+    Raises:
+        WriteError: it is one of them.
+    """
+    if sources and identity(place) in sources:
+        allowed = ", or --overwrite (in Python overwrite=True)" if ever else ""
+        what = f"'{place}' would be replaced by its own result: it is a file that the model is read from"
+        raise WriteError(f"{what}; give another name{allowed}")
+
+
+def write_text(place: Path, text: str, sources: Collection[Identity] = ()) -> None:
+    """Write a text file, or nothing.
+
+    Raises:
+        WriteError: the place cannot be written, or is one of `sources`.
+    """
+    refuse_sources(place, sources, ever=False)
+    try:
+        with Replacement() as files:
+            files.write(place, [text.encode()])
+    except OSError as error:
+        raise WriteError(f"cannot write '{place}': {error.strerror or error}") from error
 
 
 class Replacement:
     """Files written beside their places under temporary names; renamed in the order written when the block ends well.
 
     On any other end, Ctrl-C included, the temporary files are removed and the places are as they were.
+
+    Args:
+        sources: files that may not be replaced, under whatever name.
     """
 
-    def __init__(self, overwrite: bool = True) -> None:
-        self._overwrite = overwrite
+    def __init__(self, sources: Collection[Identity] = ()) -> None:
+        self._sources = sources
         self._staged: list[tuple[Path, Path]] = []
 
     def __enter__(self) -> Replacement:
@@ -28,12 +83,14 @@ class Replacement:
 
     def write(self, place: Path, chunks: Iterable[bytes | memoryview]) -> None:
         """Write what `place` will hold."""
-        self._refuse_other(place)
+        mode = self._mode(place)
         staged = place.with_name(f".{place.name[:200]}.{secrets.token_hex(6)}.tmp")
-        # Not tempfile's 0600: the result has the permissions that any new file of this user has.
+        # Not tempfile's 0600: a new file has the permissions that any new file of this user has.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         self._staged.append((staged, place))
-        with open(os.open(staged, flags, 0o666), "wb") as file:
+        with open(os.open(staged, flags, 0o666 if mode is None else mode), "wb") as file:
+            if mode is not None and hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), mode)
             for chunk in chunks:
                 file.write(chunk)
             file.flush()
@@ -46,7 +103,7 @@ class Replacement:
         try:
             if kind is None:
                 for staged, place in self._staged:
-                    self._refuse_other(place)
+                    self._mode(place)
                     if not os.path.lexists(place):
                         fresh.append(place)
                     os.replace(staged, place)
@@ -60,17 +117,26 @@ class Replacement:
             for staged, _ in self._staged:
                 staged.unlink(missing_ok=True)
 
-    def _refuse_other(self, place: Path) -> None:
+    def _mode(self, place: Path) -> int | None:
+        """The permissions of the file that would be replaced; None where there is none, or a link to it.
+
+        Raises:
+            WriteError: it may not be replaced.
+        """
+        refuse_sources(place, self._sources)
+        if not place.parent.is_dir():
+            raise WriteError(f"cannot write '{place}': there is no directory '{place.parent}'")
         try:
             status = place.stat()
         except FileNotFoundError:
-            if not place.parent.is_dir():
-                raise WriteError(f"cannot write '{place}': there is no directory '{place.parent}'") from None
-            return
+            return None
         if not stat.S_ISREG(status.st_mode):
             raise WriteError(f"cannot write '{place}': it exists and is not a regular file")
-        if not self._overwrite:
-            raise WriteError(f"'{place}' exists")
+        if place.is_symlink():
+            return None
+        if not os.access(place, os.W_OK):
+            raise WriteError(f"cannot write '{place}': it is write-protected")
+        return stat.S_IMODE(status.st_mode) & 0o777
 
 
 def _sync_directory(directory: Path) -> None:

@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import WriteError
+from relayout.formats.onnx.inferring import infer_shapes
 from relayout.formats.onnx.parts import one_line, split
 
 SMALL = 1 << 14
@@ -26,7 +27,7 @@ def check(model: ir.Model) -> None:
     try:
         onnx.checker.check_model(light, full_check=True)
         bare, claims = _without_claims(light)
-        inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
+        inferred = infer_shapes(bare)
     except Exception as error:  # onnx raises three types of its own, ValueError and RuntimeError
         raise WriteError(f"the model would not be valid ONNX: {one_line(error)}") from None
     found = {value.name: value.type.tensor_type for value in (*inferred.graph.value_info, *inferred.graph.output)}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from relayout.formats.onnx.checking import without_weights
+from relayout.formats.onnx.inferring import infer_shapes
 
 STATED = "relayout.stated"
 """Set in `ir.Value.meta` of an output: the shape that the file states."""
@@ -85,7 +86,7 @@ def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]
     whole: dict[str, onnx.ValueInfoProto] = {}
     known: dict[str, Array] = {}
     for _ in range(ROUNDS):
-        inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+        inferred = infer_shapes(light)
         whole.update({value.name: value for value in inferred.graph.value_info})
         found = dict(_evaluated(inferred, known))
         if not found:

@@ -31,6 +31,11 @@ class DataFiles:
         self._directories = [here] if os.path.realpath(here) == str(real) else [here, real]
         self._open: dict[str, MappedFile] = {}
 
+    @property
+    def descriptors(self) -> list[int]:
+        """The files that were opened."""
+        return [file.descriptor for file in self._open.values()]
+
     def tensor(self, external: ir.ExternalTensor) -> ir.TensorProtocol:
         """The same tensor, mapped from a file that was checked."""
         where = f"external data of '{external.name}'"
@@ -81,10 +86,12 @@ def _open(directory: Path, location: str, where: str) -> MappedFile:
     base = Path(os.path.realpath(directory))
     if not real.is_relative_to(base) and not _is_hub_blob(base, real):
         raise ReadError(f"'{location}' leads out of the model's directory, to '{real}'", where=where)
+    if real == base:
+        raise ReadError(f"'{location}' is not a regular file", where=where)
     try:
         # Without following a link put there since, and without waiting for a pipe's other end.
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        descriptor = os.open(real, flags)
+        descriptor = _descend(base if real.is_relative_to(base) else real.parent, real, flags)
     except OSError as error:
         raise ReadError(f"'{location}' cannot be opened: {error.strerror}", where=where) from None
     with contextlib.ExitStack() as undo:
@@ -98,6 +105,22 @@ def _open(directory: Path, location: str, where: str) -> MappedFile:
             )
         undo.pop_all()
     return MappedFile(descriptor, location)
+
+
+def _descend(base: Path, real: Path, flags: int) -> int:
+    """Open `real`, a directory at a time from `base` on: none of them can have become a link since the check."""
+    if os.open not in os.supports_dir_fd or not hasattr(os, "O_NOFOLLOW"):
+        return os.open(real, flags)
+    *folders, name = real.relative_to(base).parts
+    here = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for folder in folders:
+            inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = inner
+        return os.open(name, flags, dir_fd=here)
+    finally:
+        os.close(here)
 
 
 def _is_hub_blob(base: Path, real: Path) -> bool:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from relayout.errors import ReadError
+from relayout.formats.onnx.atomic import SOURCES, identity
 from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.mapped import MappedFile, mapped_tensor, nbytes
 from relayout.formats.onnx.sizes import check_data, shape_of, tensors_in, type_of
@@ -72,7 +73,10 @@ class _Reading:
             if dtype == ir.DataType.STRING or nbytes(dtype, shape) != length:
                 raise ReadError(f"{length} bytes of data do not fit {dtype.name}{list(shape)}", where=where)
             self.lifted[tensor.name] = _with_notes(mapped_tensor(file, offset, dtype, shape, tensor.name), tensor)
-        return self._model(proto, DataFiles(path))
+        files = DataFiles(path)
+        model = self._model(proto, files)
+        model.meta[SOURCES] = frozenset(map(identity, (file.descriptor, *files.descriptors)))
+        return model
 
     def from_proto(self, source: onnx.ModelProto) -> ir.Model:
         proto = onnx.ModelProto()

@@ -36,6 +36,7 @@ def check_structure(model: onnx.ModelProto) -> bool:
     _refuse_repeated("", "function", names)
     for function in model.functions:
         place = f"function '{function.name}'"
+        _refuse_bytes(place, [function.name, function.domain, *function.input, *function.output, *function.attribute])
         _refuse_repeated(place, "input", function.input)
         scope = _Scope(place, frozenset(), set(function.input))
         unsorted.append(_check_nodes(scope, function.node, function.output)[1])
@@ -47,6 +48,8 @@ def _check_graph(graph: onnx.GraphProto, outer: frozenset[str], place: str) -> t
     """Names the graph reads from outside, and whether its nodes are out of order."""
     inputs = [value.name for value in graph.input]
     weights = [tensor.name for tensor in graph.initializer]
+    values = [value.name for value in (*graph.output, *graph.value_info)]
+    _refuse_bytes(place or "the main graph", [graph.name, *inputs, *weights, *values])
     _refuse_repeated(place, "graph input", inputs)
     _refuse_repeated(place, "initializer", weights)
     if not all(inputs) or not all(weights):
@@ -60,6 +63,8 @@ def _check_graph(graph: onnx.GraphProto, outer: frozenset[str], place: str) -> t
 
 def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple[set[str], bool]:
     for index, node in enumerate(nodes):
+        attributes = [attribute.name for attribute in node.attribute]
+        _refuse_bytes(_at(scope, node), [node.op_type, node.domain, node.name, *node.input, *node.output, *attributes])
         for name in filter(None, node.output):
             if name in scope.made or name in scope.given:
                 raise ReadError(f"value '{name}' is made twice", where=_at(scope, node))
@@ -112,6 +117,13 @@ def _refuse_cycles(scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: list[s
             index = min(source for source in before[index] if waiting[source])
         raise ReadError("a cycle: a node waits for its own result", where=_at(scope, nodes[index]))
     return True
+
+
+def _refuse_bytes(place: str, names: Iterable[str]) -> None:
+    """Protobuf gives a string that is not UTF-8 as bytes: such a name equals no other, and cannot be written."""
+    for name in names:
+        if not isinstance(name, str):
+            raise ReadError(f"the name {name!r} is not UTF-8 text", where=place)
 
 
 def _refuse_repeated(place: str, what: str, names: Iterable[str]) -> None:

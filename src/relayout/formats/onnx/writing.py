@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import RelayoutError, WriteError
-from relayout.formats.onnx.atomic import Replacement
+from relayout.formats.onnx.atomic import SOURCES, Identity, Replacement, identity
 from relayout.formats.onnx.parts import Weight, one_line, split, wrong_length
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TENSOR_RAW_DATA, opening
 
@@ -32,17 +32,18 @@ PAGE, GRANULE = 1 << 12, 1 << 16
 """External tensors begin at a page, large ones at Windows' granularity of mapping: then a runtime can map them."""
 
 
-def write(model: ir.Model, path: str | Path, *, external_data: bool | None = None, overwrite: bool = True) -> None:
+def write(model: ir.Model, path: str | Path, *, external_data: bool | None = None, overwrite: bool = False) -> None:
     """Write the model to `path`, or nothing.
 
     Args:
         model: the model; it is not changed. `check` it first.
-        path: the file. If it is the model's own source, or one of its data files, that is replaced at the end.
+        path: the file; an existing one is replaced when the new one is complete.
         external_data: weights in `<path>.data`; by default only if the model is above 2 GiB.
-        overwrite: whether an existing file may be replaced.
+        overwrite: whether that may be a file which the model was read from: its own, or one of its data files.
 
     Raises:
-        WriteError: the file cannot be written, exists, or would be above 2 GiB. Nothing has been written.
+        WriteError: the file cannot be written, is one that the model was read from, or would be above 2 GiB. Nothing
+            has been written.
     """
     target = Path(path)
     data = target.with_name(target.name + ".data")
@@ -54,7 +55,7 @@ def write(model: ir.Model, path: str | Path, *, external_data: bool | None = Non
     if plan.length > LIMIT:
         raise WriteError(f"the model would be {plan.length} bytes, above protobuf's 2 GiB; allow external data")
     try:
-        with Replacement(overwrite) as files:
+        with Replacement(() if overwrite else model.meta.get(SOURCES, ())) as files:
             if plan.external:
                 files.write(data, plan.data())
             files.write(target, plan.model())
@@ -66,14 +67,15 @@ def write(model: ir.Model, path: str | Path, *, external_data: bool | None = Non
         raise WriteError(f"cannot write '{target}': {one_line(error)}") from error
 
 
-def copy(source: Path, path: str | Path) -> None:
+def copy(source: Path, path: str | Path, *, overwrite: bool = False) -> None:
     """Write the bytes of the file `source` to `path`, or nothing.
 
     Raises:
-        WriteError: `path` cannot be written.
+        WriteError: `path` cannot be written, or is `source` and `overwrite` is not given.
         OSError: `source` cannot be read.
     """
-    with source.open("rb") as file, Replacement() as files:
+    kept: set[Identity] = set() if overwrite else {found for found in (identity(source),) if found is not None}
+    with source.open("rb") as file, Replacement(kept) as files:
         try:
             files.write(Path(path), iter(lambda: file.read(CHUNK), b""))
         except OSError as error:

@@ -1,0 +1,42 @@
+"""ONNX's shape inference, held to an amount of memory.
+
+With data propagation it makes a symbol of some 150 bytes for every element of every vector that is added, gathered or
+cast, known or not: a file of 200 bytes that adds vectors of 10**8 elements would take 15 GB. Propagation is for shapes,
+which are short. Where vectors are long together, it is left out, and what it would have found stays unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+SHORT = 1 << 10
+"""Elements up to which a vector may be a shape, and is not counted: thousands of biases are in a usual model."""
+
+MOST_PROPAGATED = 1 << 21
+"""Elements of all longer vectors together with which data is still propagated: some 300 MB."""
+
+
+def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with inferred types and shapes; from the values of shapes, too, where that stays small.
+
+    Raises:
+        Exception: what onnx raises for a model that is not consistent.
+    """
+    plain = onnx.shape_inference.infer_shapes(model)
+    if sum(_lengths(plain.graph)) > MOST_PROPAGATED:
+        return plain
+    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def _lengths(graph: onnx.GraphProto) -> Iterator[int]:
+    """The lengths of vectors that are too long for a shape, of subgraphs too."""
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) == 1 and dims[0].dim_value > SHORT:
+            yield dims[0].dim_value
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _lengths(inner)

@@ -1,0 +1,178 @@
+"""What a reader owes any bytes: a model or a `RelayoutError`, soon, and with little memory."""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import mutating
+import numpy as np
+
+from relayout.errors import RelayoutError
+
+SECONDS = 10.0
+"""No input may take longer."""
+
+MEMORY = 1 << 30
+"""Bytes that a run may take beyond what it began with."""
+
+ROOT = Path(__file__).parents[2]
+FINDINGS = Path(__file__).parent / "findings"
+"""Inputs that once were answered by anything else: `NAME.tflite`, `NAME.onnx`."""
+
+SAMPLE = 5
+"""One input in so many of those that can be read goes through `relayout.convert` too."""
+
+
+class FindingError(AssertionError):
+    """An input that was answered otherwise than it should be."""
+
+
+@dataclass
+class Seeds:
+    """The models that damage begins with: name -> bytes, and the damage that fits each."""
+
+    models: dict[str, bytes] = field(default_factory=dict)
+    _damages: dict[str, mutating.Damage] = field(default_factory=dict)
+
+    @staticmethod
+    def small(limit: int = 30_000) -> Seeds:
+        """The committed `.tflite` files up to a size, and what small ones of them become in ONNX."""
+        import relayout
+
+        paths = sorted([*(ROOT / "models").glob("*.tflite"), *(ROOT / "tests" / "data" / "keras").glob("*.tflite")])
+        models = {path.name: path.read_bytes() for path in paths if path.stat().st_size <= limit}
+        with tempfile.TemporaryDirectory() as folder:
+            for path in paths:
+                if path.stat().st_size > min(limit, 18_000) or path.name.count("float16") or "dynamic" in path.name:
+                    continue
+                try:
+                    result = relayout.convert(path)
+                except RelayoutError:
+                    continue
+                target = Path(folder) / f"{path.stem}.onnx"
+                result.save(target)
+                if target.stat().st_size <= 2 * limit:
+                    models[target.name] = target.read_bytes()
+        return Seeds(models)
+
+    def damage(self, name: str) -> mutating.Damage:
+        """What damages the model of that name."""
+        if name not in self._damages:
+            kind = mutating.flatbuffers if name.endswith(".tflite") else mutating.messages
+            self._damages[name] = kind(self.models[name])
+        return self._damages[name]
+
+    @property
+    def smallest(self) -> tuple[tuple[str, bytes], tuple[str, bytes]]:
+        """The smallest `.tflite` and the smallest `.onnx`."""
+        by_size = sorted(self.models.items(), key=lambda item: len(item[1]))
+        tflite, onnx = (next(item for item in by_size if item[0].endswith(end)) for end in (".tflite", ".onnx"))
+        return tflite, onnx
+
+
+class Attempts:
+    """Reads input after input and counts the answers.
+
+    Args:
+        folder: where inputs are put, as files, since `.onnx` is read from paths.
+        sample: of inputs that can be read, one in so many is converted and written.
+    """
+
+    def __init__(self, folder: Path, sample: int = SAMPLE) -> None:
+        self.folder, self.sample = folder, sample
+        self.answers: Counter[str] = Counter()
+        self.slowest = 0.0
+        self._before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    @property
+    def inputs(self) -> int:
+        """How many were tried."""
+        return sum(count for answer, count in self.answers.items() if not answer.startswith("converted: "))
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the largest input took beyond what the process had at first."""
+        unit = 1 if sys.platform == "darwin" else 1024
+        return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - self._before) * unit
+
+    def attempt(self, name: str, data: bytes, convert: bool | None = None) -> str:
+        """Read one input.
+
+        Raises:
+            FindingError: it raised another error than `RelayoutError`, or took too long or too much.
+        """
+        began = time.perf_counter()
+        try:
+            answer = self._answer(name, data, convert)
+        except FindingError:
+            raise
+        except Exception as error:
+            raise FindingError(f"{type(error).__name__}: {error}") from error
+        seconds = time.perf_counter() - began
+        self.slowest = max(self.slowest, seconds)
+        if seconds > SECONDS:
+            raise FindingError(f"took {seconds:.1f} s")
+        if self.memory > MEMORY:
+            raise FindingError(f"took {self.memory >> 20} MB")
+        self.answers[answer] += 1
+        return answer
+
+    def _answer(self, name: str, data: bytes, convert: bool | None) -> str:
+        from relayout.formats import onnx, tflite
+
+        path = self.folder / ("input" + Path(name).suffix)
+        path.write_bytes(data)
+        try:
+            if path.suffix == ".tflite":
+                tflite.read(data)
+            else:
+                onnx.read(path)
+        except RelayoutError as error:
+            self._one_line(error)
+            return type(error).__name__
+        wanted = not (self.answers["read"] % self.sample) if convert is None else convert
+        if wanted:
+            self.answers[f"converted: {self._converted(path)}"] += 1
+        return "read"
+
+    def _converted(self, path: Path) -> str:
+        import relayout
+
+        target = self.folder / "result.onnx"
+        try:
+            relayout.convert(path, time_limit=2).save(target)
+        except RelayoutError as error:
+            self._one_line(error)
+            return type(error).__name__
+        return "written"
+
+    @staticmethod
+    def _one_line(error: RelayoutError) -> None:
+        if "\n" in str(error):
+            raise FindingError(f"more than one line: {error!r}")
+
+
+def damaged(seeds: Seeds, seed: int) -> Iterator[tuple[str, bytes]]:
+    """Endless inputs: name of the model that was damaged, bytes. The same for the same seed."""
+    rng = random.Random(seed)
+    names = {end: sorted(name for name in seeds.models if name.endswith(end)) for end in (".tflite", ".onnx")}
+    while True:
+        name = rng.choice(names[rng.choice((".tflite", ".onnx"))])
+        yield name, seeds.damage(name)(rng)
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A folder in memory where there is one."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name, np.errstate(all="ignore"):
+        yield Path(name)

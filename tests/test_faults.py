@@ -1,0 +1,246 @@
+"""What is left when a run is killed, interrupted, or cannot write: the input as it was, and no half a result."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+
+import relayout as package
+from relayout.formats.onnx import read
+
+SOURCE = Path(package.__file__).parents[1]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+KILOBYTES = 30_000
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="signals and limits of POSIX")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Transpose to fold away, and weights that take a while to write."""
+    count = KILOBYTES * 256 // 4
+    proto = parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1,3,8,8] x, float[{count}] v) => (float[1,3,8,8] y, float[{count}] z) {{
+          a = Transpose<perm = [0, 2, 3, 1]>(x)  b = Relu(a)  y = Transpose<perm = [0, 3, 1, 2]>(b)
+          v0 = Add(v, w0)  v1 = Add(v0, w1)  v2 = Add(v1, w2)  z = Add(v2, w3) }}"""
+    )
+    for index in range(4):
+        proto.graph.initializer.append(numpy_helper.from_array(np.full(count, index, np.float32), f"w{index}"))
+    path = tmp_path_factory.mktemp("faults") / "m.onnx"
+    onnx.save(proto, path)
+    return path
+
+
+@pytest.fixture
+def source(model: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the model, which is the same afterwards."""
+    (tmp_path / "in").mkdir()
+    path = Path(shutil.copy(model, tmp_path / "in"))
+    before = digest(path)
+    yield path
+    assert digest(path) == before
+    assert [each.name for each in path.parent.iterdir()] == ["m.onnx"]
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def start(*arguments: object, before: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "relayout", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+        preexec_fn=before,
+    )
+
+
+def finished(*arguments: object, before: Callable[[], None] | None = None) -> tuple[int, str]:
+    process = start(*arguments, before=before)
+    _, err = process.communicate(timeout=120)
+    return process.returncode, err.decode()
+
+
+def whole(path: Path) -> bool:
+    """Whether the result is complete."""
+    return package.pipeline.operators(read(path)) == {"Add": 4, "Relu": 1} and path.stat().st_size > 3 * 256 * KILOBYTES
+
+
+def until(process: subprocess.Popen[bytes], reached: Callable[[], bool]) -> bool:
+    """Wait until the process has come so far; False if it has ended before that was seen."""
+    while process.poll() is None:
+        if reached():
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def opened(process: subprocess.Popen[bytes], path: Path) -> bool:
+    """Whether the process reads the file now."""
+    with contextlib.suppress(OSError):
+        return any(os.path.samefile(each, path) for each in Path(f"/proc/{process.pid}/fd").iterdir())
+    return False
+
+
+def writes(folder: Path) -> bool:
+    """Whether somebody writes there now."""
+    return any(folder.glob(".*.tmp"))
+
+
+def killed(source: Path, runs: int, tmp_path: Path) -> None:
+    """Kill runs at random moments, half of them while they write."""
+    out = tmp_path / "out"
+    out.mkdir()
+    target = out / "r.onnx"
+    rng = random.Random(0)
+    began = time.monotonic()
+    assert finished("optimize", source, target, "-q") == (0, "")
+    longest, reference = time.monotonic() - began, digest(target)
+    ended = {"new": 0, "old": 0, "staged": 0}
+    for run in range(runs):
+        target.write_bytes(b"old")
+        process = start("optimize", source, target, "-q")
+        if run % 2:
+            until(process, lambda: writes(out))
+            time.sleep(rng.random() * 0.05)
+        else:
+            time.sleep(rng.random() * longest)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        found = digest(target)
+        assert found == reference or target.read_bytes() == b"old"
+        ended["new" if found == reference else "old"] += 1
+        # Nobody cleans up after SIGKILL; what stays is named as what it is, and is not in the way.
+        left = [path for path in out.iterdir() if path != target]
+        assert all(path.name.startswith(".r.onnx.") and path.suffix == ".tmp" for path in left)
+        ended["staged"] += bool(left)
+        for path in left:
+            path.unlink()
+    assert ended["old"]
+    assert ended["staged"]
+
+
+def test_killed_now_and_then(source: Path, tmp_path: Path) -> None:
+    killed(source, 6, tmp_path)
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(source: Path, tmp_path: Path) -> None:
+    killed(source, 200, tmp_path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="what a process has open is seen in /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("writing", [False, True])
+def test_interrupted(source: Path, tmp_path: Path, writing: bool, number: signal.Signals) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    process = start("optimize", source, out / "r.onnx", "-q")
+    assert until(process, lambda: writes(out) if writing else opened(process, source))
+    began = time.monotonic()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert time.monotonic() - began < 10  # a second or two, on a machine with nothing else to do
+    assert b"Traceback" not in err
+    if process.returncode:  # else it had written everything already
+        assert process.returncode == 128 + number
+        assert list(out.iterdir()) == []
+    else:
+        assert whole(out / "r.onnx")
+
+
+def limit_files() -> None:
+    """No file above 20 MB: writing more fails as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20 << 20, 20 << 20))
+
+
+@pytest.mark.parametrize("options", [(), ("--external-data",)])
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_no_room_for_the_result(source: Path, tmp_path: Path, options: tuple[str, ...], old: bytes | None) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    target = out / "r.onnx"
+    if old:
+        target.write_bytes(old)
+    code, err = finished("optimize", source, target, *options, before=limit_files)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "cannot write" in err
+    assert [path.name for path in out.iterdir()] == (["r.onnx"] if old else [])
+    assert not old or target.read_bytes() == old
+
+
+@pytest.mark.slow
+def test_a_full_disk(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(out)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a file system of a known size needs root and the right to mount")
+    try:
+        code, err = finished("optimize", source, out / "r.onnx")
+        assert (code, "No space left on device" in err) == (2, True)
+        assert list(out.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(out)], check=True)
+
+
+def test_places_that_cannot_be_written(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "file").write_bytes(b"x")
+    (out / "folder").mkdir()
+    for target in (out / "none" / "r.onnx", out / "file" / "r.onnx", out / "folder", Path("/dev/full")):
+        code, err = finished("optimize", source, target)
+        assert (code, "Traceback" in err) == (2, False), err
+    assert sorted(path.name for path in out.iterdir()) == ["file", "folder"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or not os.geteuid(), reason="root may write everywhere")
+def test_a_directory_without_permission(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir(mode=0o500)
+    code, err = finished("optimize", source, out / "r.onnx")
+    assert (code, "Permission denied" in err) == (2, True)
+    assert list(out.iterdir()) == []
+
+
+def test_a_source_cut_short_while_it_is_read(model: Path, tmp_path: Path) -> None:
+    """Somebody truncates the model after its checks and before its weights are written."""
+    source = Path(shutil.copy(model, tmp_path))
+    result = package.optimize(source)
+    assert result.untouched is None
+    os.truncate(source, source.stat().st_size // 2)
+    with pytest.raises(package.RelayoutError, match="could be read"):
+        result.save(tmp_path / "r.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_a_data_file_replaced_while_it_is_read(model: Path, tmp_path: Path) -> None:
+    """Between check and use another file takes the name: what was checked is what is read."""
+    proto = onnx.load(model)
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="data")
+    expected = onnx.load(model).graph.initializer[1].raw_data
+    result = package.optimize(tmp_path / "m.onnx")
+    (tmp_path / "secret").write_bytes(bytes([7]) * (tmp_path / "data").stat().st_size)
+    (tmp_path / "data").unlink()
+    (tmp_path / "data").symlink_to("secret")
+    result.save(tmp_path / "r.onnx")
+    assert onnx.load(tmp_path / "r.onnx").graph.initializer[1].raw_data == expected
