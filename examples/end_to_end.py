@@ -17,8 +17,8 @@ result = relayout.convert(source, io="keep")
 report = result.report
 print(f"Transposes: {report.source_transposes} -> {report.transposes}")
 print(f"bytes: {report.source_bytes:,} -> {report.bytes:,}, {report.verdict}")
-for transpose in report.to_dict()["remaining"]:
-    print(f"remains: {transpose['value']}, because {transpose['reason']}")
+for remaining in report.remaining:
+    print(f"remains: {remaining.tensor}, {remaining.layout}, {remaining.bytes:,} bytes")
 
 free = relayout.explain(source, io="convert")
 print(f"with the interface converted: {free.bytes:,} bytes")
@@ -28,5 +28,5 @@ result.save(model)
 (out / f"{source.stem}.html").write_text(result.html(source.stem), encoding="utf-8")
 
 checked = relayout.verify(source, model)
-print("outputs agree" if checked.ok else f"first divergence: {checked.first_divergence}")
+print("outputs agree" if checked.ok else f"first divergence: {checked.first.value if checked.first else ''}")
 sys.exit(0 if checked.ok else 1)

@@ -14,16 +14,18 @@ from typing import Any, Literal
 import onnx
 import onnx_ir as ir
 
-from relayout.errors import LayoutError, ReadError, RelayoutError, nearest
+from relayout.errors import LayoutError, ReadError, RelayoutError, WriteError, nearest
 from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
 from relayout.reports import Axes, Naming, Report, inspection, operators, report
 from relayout.reports.inspection import Inspection
-from relayout.rewrite import apply, inline_functions
+from relayout.rewrite import Part, apply, as_functions, inline_functions, part_model, parts
 from relayout.rewrite import rename as rename_values
 from relayout.targets import LayoutFor, Target, Wishes
 
+PARTS = "relayout-parts-1"
+Regions = Literal["flat", "functions"]
 Io = Literal["keep", "convert"]
 State = Literal["zero", "io"]
 TFLITE = "relayout.tflite"
@@ -49,6 +51,48 @@ class Result:
     plan: dict[str, Any]
     untouched: Path | onnx.ModelProto | None = None
     naming: Naming | None = None
+    target: Target | None = None
+
+    def parts(self) -> list[Part]:
+        """The parts that the target runs, and the rest, in the order in which they run.
+
+        Raises:
+            LayoutError: the model was converted for no target.
+        """
+        if self.target is None:
+            raise LayoutError("parts are what a target runs: convert with `target=`, or `--target`")
+        return parts(self.model, self.target)
+
+    def save_parts(self, directory: str | Path) -> None:
+        """Write each part as a model of its own, and `manifest.json` with who runs it and what it reads and gives.
+
+        Run in their order, each fed with what was given before, they compute what the model does.
+
+        Args:
+            directory: where to; it must not hold anything yet.
+
+        Raises:
+            LayoutError: the model was converted for no target.
+            WriteError: there is something in the directory, or a file cannot be written.
+        """
+        from relayout.formats.onnx import check, write
+
+        found, folder = self.parts(), Path(directory)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise WriteError(f"{folder} is there already, and not empty: parts want a directory of their own")
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = []
+        for part in found:
+            model = part_model(self.model, part)
+            check(model)
+            write(model, folder / f"{part.name}.onnx", overwrite=False)
+            rows.append(part.to_dict())
+        ends = {
+            "inputs": [value.name for value in self.model.graph.inputs],
+            "outputs": [value.name for value in self.model.graph.outputs],
+        }
+        manifest = {"format": PARTS, "target": self.target.name if self.target else None, **ends, "parts": rows}
+        (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
     @property
     def layouts(self) -> dict[str, str]:
@@ -116,6 +160,7 @@ def convert(
     node_layouts: Mapping[str, Sequence[str] | str] | None = None,
     layout_for: LayoutFor | None = None,
     inline: bool = False,
+    regions: Regions = "flat",
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
@@ -144,6 +189,8 @@ def convert(
             `default` lets the target choose.
         node_layouts: the same by a node's name, or that of its first output.
         layout_for: the same by a function of the node, which answers None for no wish.
+        regions: `functions` makes each part that the target runs a call of a model-local function in the domain
+            `regions.NAME`; `flat` leaves one graph. `Result.save_parts` writes a file for each part.
         inline: write operators in other layouts as standard operators between Transposes, not as functions.
         inputs: only the part of the graph that these values begin: inputs of the source or interior values, by name.
             An input that the part needs besides stays an input, after these.
@@ -186,6 +233,10 @@ def convert(
     result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original, annotate)
     if inline:
         inline_functions(result.model)
+    result = replace(result, target=wishes.target)
+    if regions == "functions":
+        result.parts()  # there is a target
+        as_functions(result.model, wishes.target or Target("", "", ()))
     return _renamed(result, rename) if rename else result
 
 

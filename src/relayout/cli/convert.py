@@ -30,6 +30,8 @@ from relayout.cli.running import run
 @options.to
 @options.backend
 @options.desired
+@options.regions
+@options.parts
 @options.inline
 @options.time_limit
 @options.what_if

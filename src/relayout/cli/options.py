@@ -128,6 +128,19 @@ desired = click.option(
     metavar="FILE",
     help="Layouts by operator and node, TOML or JSON.",
 )
+regions = click.option(
+    "--regions",
+    type=click.Choice(["flat", "functions"]),
+    default="flat",
+    show_default=True,
+    help="What the target runs stays in one graph, or becomes a function for each connected part.",
+)
+parts = click.option(
+    "--parts",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Also a model for each part that the target or the host runs, and a manifest.",
+)
 inline = click.option("--inline", is_flag=True, help="Standard operators between Transposes instead of functions.")
 seed = click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
 MODEL = click.Path(dir_okay=False, path_type=Path)

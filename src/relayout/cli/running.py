@@ -46,6 +46,7 @@ class Job:
         plan_file: where the plan goes, if anywhere.
         html: where the page goes, if anywhere.
         model_explorer: where the node data goes, if anywhere.
+        parts: the directory of the parts' models, if they are asked for.
     """
 
     verb: str
@@ -59,6 +60,7 @@ class Job:
     plan_file: Path | None = None
     html: Path | None = None
     model_explorer: Path | None = None
+    parts: Path | None = None
 
     @staticmethod
     def of(verb: str, source: Path, target: Path, verify: bool, given: dict[str, Any]) -> Job:
@@ -69,7 +71,7 @@ class Job:
         """
         rest = dict(given)
         names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer")
-        own = {name: rest.pop(name) for name in names}
+        own = {name: rest.pop(name) for name in names} | {"parts": rest.pop("parts", None)}
         if STDOUT in (target, own["plan_file"]):
             if target == own["plan_file"]:
                 raise click.UsageError("the model and the plan cannot both go to standard output")
@@ -110,6 +112,8 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
                 shutil.copyfileobj(file, sys.stdout.buffer)
     else:
         result.save(job.target, external_data=job.external_data)
+    if job.parts is not None:
+        result.save_parts(job.parts)
     found = verified(job.source, job.target, job.feeds, job.seed) if job.verify else None
     return result.report, found
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from relayout.rules import Laid, Operator, Placement, in_standard, is_laid, rule_of
+from relayout.errors import LayoutError
+from relayout.rules import Laid, Operator, Placement, Rule, Signature, Written, in_standard, is_laid, laid, rule_of
 from relayout.targets.conditions import Condition
 
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
@@ -116,10 +117,32 @@ class Target:
         """Whether the target runs a node, in one of its layouts."""
         return not self.lacks(operator)
 
+    def runs(self, operator: Operator) -> bool:
+        """Whether the target runs a node as it is: it claims it, in the layout in which it lies."""
+        if not self.claims(operator):
+            return False
+        rule, known = rule_of(operator), in_standard(operator)
+        if rule is None or known is None or not rule.layouts:
+            return True
+        has = self.layouts(operator)
+        if not has or (self.joins and not is_laid(operator)):
+            return True
+        domain = "" if operator.node.domain == "ai.onnx" else operator.node.domain
+        written = (_written(rule, *known, way) for way in has)
+        return any(way is not None and (way.domain, way.op_type) == (domain, operator.name) for way in written)
+
     def layouts(self, operator: Operator) -> list[Laid]:
         """The ways in which the target runs a node that it claims, best first; none: any order of axes."""
         node, *_ = _standard(operator)
         return [Laid.parse(text) for row in self.rows(operator) if not row.lacks(node) for text in row.layouts]
+
+
+def _written(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> Written | None:
+    """The node as which a node runs in some layouts; None where these do not fit."""
+    try:
+        return laid(rule, operator, signature, way).written
+    except LayoutError:
+        return None
 
 
 def _standard(operator: Operator) -> tuple[Operator, str, str]:

@@ -1,0 +1,212 @@
+"""The parts of a graph that a target runs, and the rest: connected, without cycles between them, in order.
+
+A target is asked here for the second time: the graph has been rewritten, and Transposes, Reshapes or an axis that lies
+elsewhere now may have made nodes its own, or taken some away.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from relayout.infer.captures import captured, nested
+from relayout.layout import Dim
+from relayout.rules import FUNCTIONS, Operator
+from relayout.targets import Target
+
+
+@dataclass(frozen=True)
+class Part:
+    """Nodes that run in one go.
+
+    Args:
+        name: `00_xnnpack`, `01_host`: its place in the order, and who runs it.
+        claimed: whether the target does.
+        nodes: in order.
+        inputs: values that it reads of other parts, and inputs of the graph.
+        outputs: values that other parts read, and outputs of the graph.
+        constants: initializers that it reads.
+    """
+
+    name: str
+    claimed: bool
+    nodes: tuple[ir.Node, ...]
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+    constants: tuple[ir.Value, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a manifest: JSON types only."""
+        return {
+            "file": f"{self.name}.onnx",
+            "claimed": self.claimed,
+            "inputs": [value.name for value in self.inputs],
+            "outputs": [value.name for value in self.outputs],
+            "operators": self.operators,
+        }
+
+    @property
+    def operators(self) -> dict[str, int]:
+        """Operator -> how many."""
+        counts = Counter(f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in self.nodes)
+        return dict(sorted(counts.items()))
+
+
+def parts(model: ir.Model, target: Target) -> list[Part]:
+    """A model's main graph in parts, each of which a target claims as a whole or not at all.
+
+    Along every path the side changes at most as often as it must: what the target claims is one part where it is
+    connected and nothing that it needs has to come back from the host in between. Nodes that nothing reads are in none.
+    """
+    graph = model.graph
+    claims = {node: target.runs(_operator(model, node)) for node in graph}
+    levels = _levels(graph, claims)
+    groups = _Groups()
+    for node in graph:
+        groups.add(node)
+        for before in _producers(node):
+            if claims[node] and claims.get(before) and levels[before] == levels[node]:
+                groups.join(before, node)
+    owners = {inner: node for node in graph for inner in nested(node)} | {node: node for node in graph}
+    members: dict[object, list[ir.Node]] = {}
+    for node in graph:
+        key = groups.of(node) if claims[node] else levels[node]
+        members.setdefault(key, []).append(node)
+    ordered = sorted(members.values(), key=lambda nodes: levels[nodes[0]])
+    width = max(2, len(str(len(ordered))))
+    found = (
+        _part(owners, f"{place:0{width}}_{target.name if claims[nodes[0]] else 'host'}", claims[nodes[0]], nodes)
+        for place, nodes in enumerate(ordered)
+    )
+    return [part for part in found if part.outputs]
+
+
+def part_model(model: ir.Model, part: Part) -> ir.Model:
+    """A part as a model of its own; functions that it calls come with it."""
+    graph = ir.convenience.extract(model.graph, list(part.inputs), list(part.outputs))
+    graph.name = part.name
+    called = {node.op_identifier() for node in graph.all_nodes()}
+    functions = [function for function in model.functions.values() if function.identifier() in called]
+    domains = {node.domain for node in graph.all_nodes()} | {""}
+    imports = {domain: version for domain, version in model.opset_imports.items() if domain in domains}
+    graph.opset_imports.clear()
+    graph.opset_imports.update(imports)
+    return ir.Model(graph, ir_version=model.ir_version, producer_name=model.producer_name, functions=tuple(functions))
+
+
+def as_functions(model: ir.Model, target: Target) -> list[Part]:
+    """Replace each part that a target claims by a call of a model-local function, in place.
+
+    Its domain is `regions.NAME`; initializers that it reads become inputs of the call, after all others.
+
+    Returns:
+        The parts, claimed ones first to last; their nodes lie in the functions now.
+    """
+    found = parts(model, target)
+    domain = f"regions.{target.name}"
+    given: dict[ir.Value, ir.Value] = {}
+    for part in found:
+        if part.claimed:
+            given.update(_fold(model, part, domain, given))
+    model.graph.sort()
+    return found
+
+
+def _fold(
+    model: ir.Model, part: Part, domain: str, known: Mapping[ir.Value, ir.Value]
+) -> Iterable[tuple[ir.Value, ir.Value]]:
+    """Fold one part; the values that it gave, each with the one that the call gives in its place."""
+    graph = model.graph
+    given = [known.get(value, value) for value in (*part.inputs, *part.constants)]
+    body = ir.convenience.extract(graph, given, list(part.outputs))
+    body.initializers.clear()
+    imports = {name: model.opset_imports[name] for name in {node.domain for node in part.nodes} | {""}}
+    body.opset_imports.clear()
+    body.opset_imports.update(imports)
+    function = ir.Function(domain, f"region_{part.name.partition('_')[0]}", graph=body, attributes=[])
+    outputs = [ir.Value(name=value.name, type=value.type, shape=value.shape) for value in part.outputs]
+    for new, old in zip(outputs, part.outputs, strict=True):
+        new.metadata_props.update(old.metadata_props)
+    call = ir.Node(domain, function.name, given, outputs=outputs, name=part.name)
+    graph.insert_after(part.nodes[-1], call)
+    for new, old in zip(outputs, part.outputs, strict=True):
+        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    graph.remove(list(part.nodes), safe=True)
+    model.functions[function.identifier()] = function
+    model.opset_imports.setdefault(domain, 1)
+    return zip(part.outputs, outputs, strict=True)
+
+
+class _Groups:
+    """Nodes that belong together."""
+
+    def __init__(self) -> None:
+        self.parent: dict[ir.Node, ir.Node] = {}
+
+    def add(self, node: ir.Node) -> None:
+        self.parent[node] = node
+
+    def of(self, node: ir.Node) -> ir.Node:
+        while self.parent[node] is not node:
+            self.parent[node] = self.parent[self.parent[node]]
+            node = self.parent[node]
+        return node
+
+    def join(self, first: ir.Node, second: ir.Node) -> None:
+        self.parent[self.of(second)] = self.of(first)
+
+
+def _levels(graph: ir.Graph, claims: dict[ir.Node, bool]) -> dict[ir.Node, int]:
+    """How often the side has changed on the longest way to each node: even on the host, odd on the target.
+
+    Two nodes of one level and side never wait for each other through the other side.
+    """
+    levels: dict[ir.Node, int] = {}
+    for node in graph:
+        before = (levels[other] + (claims[other] != claims[node]) for other in _producers(node) if other in levels)
+        levels[node] = max(before, default=int(claims[node]))
+        levels[node] += (levels[node] + claims[node]) % 2
+    return levels
+
+
+def _producers(node: ir.Node) -> Iterator[ir.Node]:
+    for value in (*node.inputs, *captured(node)):
+        producer = None if value is None else value.producer()
+        if producer is not None:
+            yield producer
+
+
+def _part(owners: Mapping[ir.Node, ir.Node], name: str, claimed: bool, nodes: list[ir.Node]) -> Part:
+    inside = set(nodes)
+    read = dict.fromkeys(v for node in nodes for v in (*node.inputs, *captured(node)) if v is not None)
+    constants = tuple(value for value in read if value.is_initializer() and not value.is_graph_input())
+    inputs = tuple(v for v in read if v.producer() not in inside and v not in set(constants))
+    made = (value for node in nodes for value in node.outputs)
+    outputs = tuple(value for value in made if value.is_graph_output() or _leaves(owners, value, inside))
+    return Part(name, claimed, tuple(nodes), inputs, outputs, constants)
+
+
+def _leaves(owners: Mapping[ir.Node, ir.Node], value: ir.Value, inside: set[ir.Node]) -> bool:
+    """Whether a node outside of a part reads a value, or a node in the body of one does."""
+    return any(owners[use.node] not in inside for use in value.uses())
+
+
+def _operator(model: ir.Model, node: ir.Node) -> Operator:
+    domain = "" if node.domain.startswith(FUNCTIONS) else node.domain
+    shapes = [tuple(_shape(value) for value in values) for values in (node.inputs, node.outputs)]
+    return Operator(node, model.opset_imports.get(domain, 1), *shapes)
+
+
+def _shape(value: ir.Value | None) -> tuple[Dim, ...] | None:
+    if value is None or value.shape is None:
+        return None
+    return tuple(_dims(value.name or "", value.shape))
+
+
+def _dims(name: str, shape: Iterable[int | ir.SymbolicDim]) -> Iterator[Dim]:
+    for axis, dim in enumerate(shape):
+        yield dim if isinstance(dim, int) else str(dim.value or f"?{name}.{axis}")
