@@ -1,7 +1,7 @@
 """What MkDocs adds to the pages of `docs/`: documents of the repository's root, every verb's help, docstrings.
 
-A page of `docs/` is whole in the repository. On the site, `cli.md` ends with what `--help` prints and `api.md` has signature and docstring under
-each name, so that neither can be out of date.
+A page of `docs/` is whole in the repository. On the site, `cli.md` ends with what `--help` prints and `api.md` has
+signature and docstring under each name, so that neither can be out of date.
 """
 
 from __future__ import annotations

@@ -28,5 +28,5 @@ result.save(model)
 (out / f"{source.stem}.html").write_text(result.html(source.stem), encoding="utf-8")
 
 checked = relayout.verify(source, model)
-print("outputs agree" if checked.ok else f"first divergence: {checked.first.value if checked.first else ''}")
+print("outputs agree" if checked.ok else f"first divergence: {checked.first.name if checked.first else ''}")
 sys.exit(0 if checked.ok else 1)

@@ -1,6 +1,6 @@
 """An int8 model for ONNX Runtime: integers at both ends, channels first inside, no Transpose left.
 
-    python examples/int8_onnxruntime.py [MODEL.tflite]
+python examples/int8_onnxruntime.py [MODEL.tflite]
 """
 
 import sys

@@ -5,7 +5,7 @@
 - Any block with `title="NAME"` becomes that file. A `toml` or `json` block without one is only read.
 - A block behind `<!-- not run: REASON -->` is shown only.
 
-In what is printed, `...` alone on a line stands for any lines, `…` for any part of a line, and seconds are not compared.
+In what is printed, `...` alone on a line stands for any lines, `…` for any part of one; seconds are not compared.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class Reader:
             shown = behind.text if behind and behind.adjacent and behind.language == "text" else None
             if block.language == "text":
                 before = found[number - 1] if number and block.adjacent else None
-                assert before and before.language == "python", f"{document}: nothing prints\n{block.text}"
+                assert before is not None, f"{document}: nothing prints\n{block.text}"
+                assert before.language == "python", f"{document}: nothing prints\n{block.text}"
                 continue
             self.run(block, shown)
             count += 1
@@ -140,7 +141,7 @@ class Reader:
         """Run one block; `shown` is what a Python block prints, where the document says."""
         if block.title:
             path = self.directory / block.title
-            path.parent.mkdir(parents=True, exist_ok=True)
+            assert not path.exists() or path.read_text(encoding="utf-8") == block.text, f"{block.title} is another text"
             path.write_text(block.text, encoding="utf-8")
         if block.language == "python":
             printed = self.python(block.text)

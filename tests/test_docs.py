@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from documents import ROOT, Block, Reader, agrees, blocks, commands, documents
 
 NOT_RUN = {

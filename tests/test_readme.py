@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import documents
-
 import relayout
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +46,9 @@ def test_installed_extras_exist() -> None:
 
 
 def test_code_in_contributing_is_the_code_in_the_source() -> None:
-    quoted = re.findall(r"`(src/[^`]+\.py)` has\n\n<!-- .*? -->\n\n```python\n(.*?)^```$", CONTRIBUTING, re.MULTILINE | re.DOTALL)
+    quoted = re.findall(
+        r"`(src/[^`]+\.py)` has\n\n<!-- .*? -->\n\n```python\n(.*?)^```$", CONTRIBUTING, re.MULTILINE | re.DOTALL
+    )
     assert len(quoted) == 2
     for path, code in quoted:
         assert code in (ROOT / path).read_text(encoding="utf-8"), path

@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import documents
 import pytest
 
+import documents
 import relayout
 from relayout.reports.backends import MARK, markdown
 from relayout.targets import read_wishes
