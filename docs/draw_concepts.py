@@ -16,7 +16,7 @@ text { font: 14px system-ui, sans-serif; text-anchor: middle; fill: #1f2328 }
 .start { text-anchor: start } .note { fill: #59636e; font-size: 13px } .strong { font-weight: 600 }
 .box { fill: #f6f8fa; stroke: #59636e } .wire { fill: none; stroke: #59636e; stroke-width: 2 }
 .c0 { fill: #ffd8b5 } .c1 { fill: #b6e3ff } .c2 { fill: #c8e6c9 } .cell { stroke: #59636e }
-.move { stroke: #818b98; fill: none } .cut { fill: #cf222e } 
+.move { stroke: #818b98; fill: none } .cut { fill: #cf222e }
 .maybe { fill: none; stroke: #cf222e; stroke-dasharray: 3 3 }
 .nhwc { stroke: #bc4c00 } .nchw { stroke: #0969da } .t-nhwc { fill: #bc4c00 } .t-nchw { fill: #0969da }
 .mark { fill: #ffffff; font-weight: 700; font-size: 12px } .faint { fill: #cf222e; font-size: 12px }
@@ -74,13 +74,12 @@ def remains() -> str:
     names = ("image", "Concat", "Conv", "Relu", "ReduceMax")
     prices = ("11,520", "23,040", "61,440", "61,440")
     body = [
-        '<text class="t-nhwc strong" x="60" y="24">must be n h w c</text>',
-        '<text class="t-nchw strong" x="408" y="24">must be n c h w</text>',
-        '<text class="note" x="495" y="152">no demand: any order will do</text>',
+        '<text class="t-nhwc strong" x="70" y="24">must be n h w c</text>',
+        '<text class="t-nchw strong" x="418" y="24">must be n c h w</text>',
+        '<text class="note" x="679" y="24">any order will do</text>',
     ]
-    body[2] = body[2].replace('x="495"', 'x="670"')
     for number, name in enumerate(names):
-        x = 15 + number * 174
+        x = 25 + number * 174
         rim = {"image": " nhwc", "Conv": " nchw"}.get(name, "")
         body.append(
             f'<rect class="box{rim}" x="{x}" y="50" width="90" height="38" rx="6" stroke-width="{2.5 if rim else 1}"/>'
@@ -95,14 +94,14 @@ def remains() -> str:
             body.append(f'<text class="mark" x="{middle}" y="74">T</text>')
             body.append(f'<text class="strong" x="{middle}" y="110">{prices[number]} bytes</text>')
         else:
-            if number == 1:
+            if number in (1, 2):
                 body.append(f'<rect class="maybe" x="{middle - 11}" y="58" width="22" height="22" rx="4"/>')
             body.append(f'<text class="note" x="{middle}" y="110">{prices[number]} bytes</text>')
-    body.append('<text class="note" x="147" y="130">here: the smallest</text>')
-    body.append('<text class="faint" x="321" y="130">as the source has it</text>')
+    body.append('<text class="note" x="157" y="130">here: the smallest</text>')
+    body += [f'<text class="faint" x="{x}" y="130">as the source has it</text>' for x in (331, 505)]
     return svg(
-        820,
-        165,
+        830,
+        145,
         "A Transpose between a demand for n h w c and one for n c h w stands where the value is smallest",
         body,
     )

@@ -55,9 +55,11 @@ def _link(match: re.Match[str], at: str, place: str) -> str:
 def _help() -> str:
     from relayout.cli.entry import cli
 
-    parts = ["", "", "## Every verb", ""]
+    whole, parts = click.Context(cli, info_name="relayout", **cli.context_settings), ["", "", "## Every verb", ""]
     for name, command in sorted(cli.commands.items()):
-        context = click.Context(command, info_name=f"relayout {name}", max_content_width=88, terminal_width=88)
+        context = click.Context(
+            command, whole, name, max_content_width=88, terminal_width=88, **command.context_settings
+        )
         parts += [f"### `relayout {name}`", "", "```text", command.get_help(context), "```", ""]
     return "\n".join(parts)
 
