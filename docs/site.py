@@ -15,7 +15,12 @@ import click
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
-BROUGHT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "models/README.md": "models.md"}
+BROUGHT = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "models/README.md": "models.md",
+    "examples/README.md": "examples.md",
+}
 """Document of the repository -> page of the site."""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 

@@ -20,7 +20,9 @@ print(f"feed {image.name}: {image.dtype.name} {list(image.shape.numpy())}, store
 
 result.save("int8.onnx")
 session = onnxruntime.InferenceSession("int8.onnx", providers=["CPUExecutionProvider"])
-nhwc = np.random.default_rng(0).integers(-128, 128, (2, 24, 40, 3), dtype=np.int8)
+n, c, h, w = image.shape.numpy()
+limits = np.iinfo(image.dtype.numpy())
+nhwc = np.random.default_rng(0).integers(limits.min, limits.max, (n, h, w, c), limits.dtype, endpoint=True)
 (scores,) = session.run(None, {image.name: nhwc.transpose(0, 3, 1, 2)})
 print(f"scores: {scores.dtype} {scores.shape}")
 

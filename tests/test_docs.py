@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
+from conftest import SHARED
 from documents import ROOT, Block, Reader, agrees, blocks, commands, documents
 
 NOT_RUN = {
@@ -17,6 +19,8 @@ NOT_RUN = {
     "docs/targets.md": 1,  # an entry point: tests/targets/test_page.py
 }
 """Document -> how many of its blocks are shown only."""
+
+MOBILENET = SHARED / "tflite2onnx" / "mobilenet_v1_0.25_128.tflite"
 
 WITH_CODE = [path for path in documents() if blocks(path)]
 
@@ -51,6 +55,36 @@ def test_links_lead_to_files_and_headings(document: Path) -> None:
 def anchors(document: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_drawings_are_current() -> None:
+    found = importlib.util.spec_from_file_location("draw_concepts", ROOT / "docs" / "draw_concepts.py")
+    assert found is not None
+    assert found.loader is not None
+    drawing = importlib.util.module_from_spec(found)
+    found.loader.exec_module(drawing)
+    for name in ("layouts", "remains"):
+        written = (ROOT / "docs" / "concepts" / f"{name}.svg").read_text(encoding="utf-8")
+        assert getattr(drawing, name)() == written, "python docs/draw_concepts.py"
+
+
+def test_a_target_of_ones_own_takes_20_lines() -> None:
+    text = (ROOT / "examples" / "own_target.py").read_text(encoding="utf-8")
+    assert len([line for line in text.splitlines() if line.strip()]) <= 20
+
+
+@pytest.mark.skipif(not MOBILENET.exists(), reason="no MobileNet beside the project")
+def test_a_mobilenet_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = Reader(tmp_path, monkeypatch).command(f"python examples/end_to_end.py {MOBILENET}")
+    assert "with the interface converted: 0 bytes\noutputs agree" in printed
+    assert (tmp_path / f"{MOBILENET.stem}.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    brought = {"contributing.md", "changelog.md", "models.md", "examples.md"}
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert sorted(navigation) == sorted(pages | brought)
 
 
 @pytest.mark.parametrize(
