@@ -77,7 +77,7 @@ def test_a_target_of_ones_own_takes_20_lines() -> None:
 def test_a_mobilenet_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = Reader(tmp_path, monkeypatch).command(f"python examples/end_to_end.py {MOBILENET}")
     assert "with the interface converted: 0 bytes\noutputs agree" in printed
-    assert (tmp_path / f"{MOBILENET.stem}.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert (tmp_path / f"{MOBILENET.stem}.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
 def test_every_page_is_in_the_navigation() -> None:
