@@ -33,6 +33,15 @@ def test_json_is_all_that_is_printed(relayout, tmp_path: Path) -> None:  # type:
     assert json.loads(relayout("explain", tmp_path / "a.onnx", "--json").out)["proved"]
 
 
+def test_a_quantized_model_becomes_a_float_one_when_asked(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    for quant, quantized in (("qdq", True), ("float", False)):
+        ran = relayout("convert", INT8, tmp_path / "a.onnx", "--quant", quant, "-q")
+        assert ran.code == 0
+        types = {node.op_type for node in onnx.load(tmp_path / "a.onnx").graph.node}
+        assert ("QuantizeLinear" in types) is quantized
+    assert relayout("convert", INT8, tmp_path / "a.onnx", "--quant", "int8").code == 2
+
+
 def test_quiet_prints_nothing(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     ran = relayout("convert", FLOAT, tmp_path / "a.onnx", "--quiet")
     assert (ran.code, ran.out, ran.err) == (0, "", "")

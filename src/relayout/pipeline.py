@@ -28,6 +28,7 @@ PARTS = "relayout-parts-1"
 Regions = Literal["flat", "functions"]
 Io = Literal["keep", "convert"]
 State = Literal["zero", "io"]
+Quant = Literal["qdq", "float"]
 TFLITE = "relayout.tflite"
 """Set in `ir.Model.meta` of a model that was imported literally: its tensors are NHWC and never say so."""
 CUT = "relayout.cut"
@@ -150,7 +151,7 @@ def convert(
     layouts: Mapping[str, tuple[str, str]] | None = None,
     dims: Mapping[str, int] | None = None,
     opset: int | None = None,
-    dequantize: bool = False,
+    quant: Quant = "qdq",
     signature: str | None = None,
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
@@ -178,7 +179,7 @@ def convert(
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
         dims: dynamic dimension -> extent to fix it to.
         opset: opset of a converted `.tflite`, from 18 on; by default 20, or 21 where 16- or 4-bit integers need it.
-        dequantize: make a quantized `.tflite` a float model.
+        quant: what becomes of a quantized `.tflite`: integers in Quantize-Dequantize units, or a float model.
         signature: which signature of a `.tflite` to convert; by default the first.
         state: what becomes of a `.tflite`'s variables: `zero` starts every run from their initial values, `io` makes
             each an input and an output.
@@ -211,7 +212,7 @@ def convert(
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
     reading: dict[str, Any] = {
         "opset": opset,
-        "dequantize": dequantize,
+        "quant": quant,
         "signature": signature,
         "state": state,
         "custom_ops": dict(custom_ops or {}),
@@ -389,6 +390,7 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
         if any(symbol in dims for symbol in symbols):
             pairs = zip(value.shape, symbols, strict=True)
             value.shape = ir.Shape([dims.get(symbol or "", dim) for dim, symbol in pairs])
+            value.meta.pop("relayout.stated", None)
     for name, extent in dims.items():
         if name not in known:
             listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'}){nearest(name, known)}"

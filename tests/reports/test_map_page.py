@@ -129,10 +129,11 @@ def test_it_loads_finds_opens_and_asks_nobody(tmp_path: Path) -> None:
         settled(driver, "document.getElementById('close').click()")
         closed = driver.execute_script("return relayout.panes.after.cy.nodes('[id ^= \"s\"]').length")
         assert closed == 0
-        # A region opens from the keyboard: choose it, then o.
+        # A region opens from the keyboard: choose it, the largest, then o.
         settled(
             driver,
-            """const pane = relayout.panes.after, i = pane.regions.findIndex(r => r.spots.length > 1);
+            """const pane = relayout.panes.after, sizes = pane.regions.map(r => r.spots.length);
+            const i = sizes.indexOf(Math.max(...sizes));
             pane.cy.getElementById('r' + i).emit('tap');
             document.dispatchEvent(new KeyboardEvent('keydown', {key: 'o'}));""",
         )

@@ -23,7 +23,7 @@ from relayout.cli.running import run
 @options.outputs
 @options.rename
 @options.opset
-@options.dequantize
+@options.quant
 @options.signature
 @options.state
 @options.custom_ops

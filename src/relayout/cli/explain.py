@@ -21,7 +21,7 @@ from relayout.cli.running import print_report, stage, write_views
 @options.outputs
 @options.rename
 @options.opset
-@options.dequantize
+@options.quant
 @options.signature
 @options.state
 @options.custom_ops

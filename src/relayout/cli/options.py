@@ -47,7 +47,13 @@ io = click.option(
     help="Inputs and outputs as in the source, or in the order that costs nothing.",
 )
 opset = click.option("--opset", type=click.IntRange(18, 23), help="For a .tflite source: 20 or 21 unless given.")
-dequantize = click.option("--dequantize", is_flag=True, help="Make a quantized .tflite a float model.")
+quant = click.option(
+    "--quant",
+    type=click.Choice(["qdq", "float"]),
+    default="qdq",
+    show_default=True,
+    help="A quantized .tflite as integers in Quantize-Dequantize units, or as a float model.",
+)
 signature = click.option("--signature", metavar="NAME", help="Which signature of a .tflite (default: the first).")
 state = click.option(
     "--state",

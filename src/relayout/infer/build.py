@@ -92,6 +92,7 @@ class _Builder:
         self.sites = Sites(model.graph)
         self.scope = model.graph
         self.runs = 1
+        self.symbolic = False
         self.grained: list[tuple[Site, str, int]] = []
         self.moves: list[tuple[str, View, View]] = []
         self.unknown = 0
@@ -140,6 +141,7 @@ class _Builder:
             if isinstance(dim, int):
                 dims.append(dim)
                 continue
+            self.symbolic = True
             name = str(dim.value) if dim.value is not None else self.unnamed.setdefault((value, axis), self._symbol())
             dims.append(self.aliases.get(name, name))
         return tuple(dims)
@@ -344,7 +346,8 @@ class _Builder:
                     ports.append(Port(view, letters or axis_letters(len(view.dims)), output, slot, pinned))
         ports += [Port(view, axis_letters(len(view.dims)), False, -1, pinned=True) for view in implicit]
         site = Site(f"{node.op_type} {node.name or node.outputs[0].name}", node, signature, ports, reason=reason)
-        self._guess(site)
+        if self.symbolic:
+            self._guess(site)
         self._carried(site)
         self._tiled(site)
         self._add(site)

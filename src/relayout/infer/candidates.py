@@ -17,7 +17,7 @@ from relayout.layout import Extent, product
 from relayout.rules import Placement
 from relayout.rules.signature import Part, part_of
 
-CAP = 1024
+CAP = 4096
 """The most labels a site may have; what is dropped is said in the report."""
 
 
@@ -205,8 +205,18 @@ def identity(site: Site) -> Label:
 
 
 def seeds(site: Site) -> list[Label]:
-    """The labels that a site demands by itself: its variants, or its own order where axes must lie last."""
+    """The labels that a site demands by itself: its variants, or its own order where axes must lie last.
+
+    Where orders have prices, each axis may be wanted last.
+    """
     everything = tuple(range(len(site.factors)))
+    if site.signature.price is not None and not site.signature.variants:
+        orders = [everything]
+        for letter in site.signature.letters:
+            last = [factor for factor in everything if site.factors[factor][0] == letter]
+            orders.append((*(factor for factor in everything if factor not in last), *last))
+        priced = (Label(repaired(site, order)) for order in orders)
+        return list(dict.fromkeys(priced)) if site.signature.price(placement(site, Label(everything))) else []
     if site.signature.variants:
         return [Label(everything, variant) for variant in range(len(site.signature.variants))]
     if not site.free_ports() or site.signature.tail:

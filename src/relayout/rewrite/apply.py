@@ -79,7 +79,10 @@ class _Rewrite:
         self.captures = {site.node: _nested_uses(site.node) for site in self.plan.sites.sites if site.reason}
         # As they are before the rewrite: a value that ends in another order is renamed.
         self.outputs = {
-            graph: [Ended(v, v.name, v.shape, v.doc_string, dict(v.metadata_props)) for v in graph.outputs]
+            graph: [
+                Ended(v, v.name, v.meta.get("relayout.stated") or v.shape, v.doc_string, dict(v.metadata_props))
+                for v in graph.outputs
+            ]
             for graph in self.graphs
         }
         for graph in self.graphs:

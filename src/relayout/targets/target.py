@@ -82,14 +82,15 @@ class Target:
         line: what it is, in a line.
         kernels: its table; empty: every operator, in every layout, as the standard and its functions have it.
         joins: it also runs layout-sensitive operators in the standard's order: its ways join the default ones.
-        price: what running a node in an order costs beside its best one, in bytes that might be moved instead.
+        price: what running a node in an order costs beside its best one, in bytes that might be moved instead: of the
+            node, what its rule says, and where its axes lie.
     """
 
     name: str
     line: str
     kernels: tuple[Kernel, ...]
     joins: bool = False
-    price: Callable[[Operator, Placement], int] | None = None
+    price: Callable[[Operator, Signature, Placement], int] | None = None
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""

@@ -137,7 +137,14 @@ class Wishes:
         }
 
     def __call__(self, operator: Operator, signature: Signature) -> Signature:
-        """A node's signature with the variants that are asked for."""
+        """A node's signature with the variants that are asked for, and the target's prices."""
+        found = self._varied(operator, signature)
+        price = None if self.target is None else self.target.price
+        if price is None:
+            return found
+        return replace(found, price=lambda placement: price(operator, signature, placement))
+
+    def _varied(self, operator: Operator, signature: Signature) -> Signature:
         rule = rule_of(operator)
         if rule is None or not rule.layouts:
             return signature

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -15,10 +17,13 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
-from relayout.verification.side import Array, Feeds, Source, Value, one_line
+from relayout.verification.side import Array, Feeds, Runner, Source, Value, one_line
 
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
+
+REFERENCE, OPTIMIZED = "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
+"""LiteRT's names for its kernels besides XNNPACK's."""
 
 
 class LiteRTSide:
@@ -27,7 +32,8 @@ class LiteRTSide:
     def __init__(self, source: Source) -> None:
         self.label = "the given bytes" if isinstance(source, bytes) else str(source)
         self._source: Any = source if isinstance(source, bytes) else str(Path(str(source)))
-        interpreter = self._interpreter("BUILTIN_WITHOUT_DEFAULT_DELEGATES")
+        self.notes: list[str] = []
+        interpreter = self.interpreter(OPTIMIZED)
         self._details: dict[int, dict[str, Any]] = {d["index"]: d for d in interpreter.get_tensor_details()}
         self._operators = [o for o in interpreter._get_ops_details() if o["op_name"] != "DELEGATE"]
         self._aliases = self._signature_names(interpreter)
@@ -55,17 +61,37 @@ class LiteRTSide:
         """A .tflite does not say what it is a part of."""
         return
 
-    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner:
+    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
         preserve = bool(interiors)
-        if not reference:
-            return _Runner(self, self._interpreter("AUTO", preserve))
-        try:
-            return _Runner(self, self._interpreter("BUILTIN_REF", preserve))
-        except ReadError:  # some operators have no reference kernel; the optimized ones differ from XNNPACK too
-            return _Runner(self, self._interpreter("BUILTIN_WITHOUT_DEFAULT_DELEGATES", preserve))
+        return _Reference(self, preserve) if reference else _Runner(self, self.interpreter("AUTO", preserve))
 
-    def _interpreter(self, kernels: str, preserve: bool = False) -> Any:
+    def lives(self, feeds: Feeds, kernels: str, preserve: bool) -> bool:
+        """Whether the model runs with these kernels: tried in a process of its own, which some kernels abort."""
+        if not sys.executable or getattr(sys, "frozen", False):
+            return False
+        with tempfile.TemporaryDirectory(prefix="relayout-verify-") as directory:
+            model, fed = Path(directory, "model.tflite"), Path(directory, "feeds")
+            if isinstance(self._source, bytes):
+                model.write_bytes(self._source)
+            else:
+                model = Path(self._source)
+            fed.write_bytes(pickle.dumps({self.indices[name]: array for name, array in feeds.items()}))
+            start = "import runpy, sys; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
+            script = Path(__file__).with_name("attempt.py")
+            ended = subprocess.run(
+                [sys.executable, "-c", start, script, model, fed, kernels, "preserve" if preserve else ""],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+            )
+        if ended.returncode < 0:
+            self.notes.append("LiteRT's reference kernels abort on the source: its spread is the optimized ones'")
+        return ended.returncode == 0
+
+    def interpreter(self, kernels: str, preserve: bool = False) -> Any:
+        """The model, ready to be fed, with the kernels of this name; `preserve` keeps every tensor."""
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError as error:
@@ -196,6 +222,24 @@ class _Runner:
             interpreter.invoke()
         except (ValueError, RuntimeError) as error:
             raise RelayoutError(f"LiteRT fails on '{self._side.label}': {one_line(error)}") from None
+
+
+class _Reference:
+    """The reference kernels; where those cannot run the model, the optimized ones, which differ from XNNPACK's too."""
+
+    def __init__(self, side: LiteRTSide, preserve: bool) -> None:
+        self._side, self._preserve = side, preserve
+        self._fed: Feeds | None = None
+        self._runners: dict[str, _Runner] = {}
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The tensors of these names that the interpreter kept."""
+        if feeds is not self._fed:
+            self._kernels = REFERENCE if self._side.lives(feeds, REFERENCE, self._preserve) else OPTIMIZED
+            self._fed = feeds
+        if self._kernels not in self._runners:
+            self._runners[self._kernels] = _Runner(self._side, self._side.interpreter(self._kernels, self._preserve))
+        return self._runners[self._kernels].run(feeds, names)
 
 
 @contextmanager

@@ -58,6 +58,11 @@ class OrtSide:
         return "ONNX Runtime", str(_onnxruntime().__version__)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Nothing happens here that needs a note."""
+        return ()
+
+    @property
     def rounds(self) -> bool:
         """Whether it has quantized values."""
         return self._quantized

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,8 @@ class Pair:
     def same_way(self, left: Array, right: Array) -> tuple[Array, Array]:
         """Both arrays in the layout and type of the source.
 
-        A float that stands for a quantized integer, in a model that was dequantized, becomes that integer.
+        1. A float that stands for a quantized integer, in a model that was dequantized, becomes that integer.
+        2. A quantized uint8 that stands for an int8 is 128 higher, as its zero point is; both become int8.
 
         Raises:
             LayoutError: what a model declares does not fit the array.
@@ -43,6 +45,8 @@ class Pair:
             left = _restored(left, self.left_held)
         if self.right_held:
             right = _restored(right, self.right_held)
+        if self.left.quantized and _are_shifted(left.dtype, right.dtype):
+            left, right = (array if array.dtype == np.int8 else _shifted(array) for array in (left, right))
         if left.dtype != right.dtype and self.left.scale and right.dtype.kind == "f":
             limits = np.iinfo(left.dtype)
             steps = np.rint(right.astype(np.float64) / self.left.scale) + self.left.zero
@@ -58,6 +62,8 @@ class Pair:
         array = _restored(left, self.left_held) if self.left_held else left
         if self.right_held:
             array = _relaid(array, self.right_held, self.right.shape)
+        if self.right.dtype is not None and self.left.quantized and _are_shifted(array.dtype, self.right.dtype):
+            array = _shifted(array)
         if self.right.dtype is not None and array.dtype != self.right.dtype:
             if not self.left.scale or self.right.dtype.kind != "f":
                 raise RelayoutError(
@@ -178,13 +184,30 @@ def _plausible(pair: Pair) -> bool:
     """A value of the same name is only then the same value if type and shape can be the same."""
     left, right = pair.left, pair.right
     same_type = left.dtype is None or right.dtype is None or left.dtype == right.dtype
-    if not (same_type or (left.scale and right.dtype is not None and right.dtype.kind == "f")):
+    if not (same_type or _stands_for(left, right)):
         return False
     if pair.left_held or pair.right_held or left.shape is None or right.shape is None:
         return True
     return len(left.shape) == len(right.shape) and all(
         None in (a, b) or a == b for a, b in zip(left.shape, right.shape, strict=True)
     )
+
+
+def _stands_for(left: Value, right: Value) -> bool:
+    """Whether one value can mean what the quantized integers of the other mean."""
+    if left.dtype is None or right.dtype is None:
+        return False
+    return bool(left.scale and right.dtype.kind == "f") or (left.quantized and _are_shifted(left.dtype, right.dtype))
+
+
+def _are_shifted(*types: np.dtype[Any]) -> bool:
+    return set(types) == {np.dtype(np.int8), np.dtype(np.uint8)}
+
+
+def _shifted(array: Array) -> Array:
+    """int8 as uint8, 128 higher, or back."""
+    other = np.uint8 if array.dtype == np.int8 else np.int8
+    return (array.view(np.uint8) ^ np.uint8(128)).view(other)
 
 
 def _restored(array: Array, held: Holds) -> Array:

@@ -123,6 +123,10 @@ class Side(Protocol):
         """To how many levels activations are rounded where both kinds of kernels round alike; 0 where they are not."""
 
     @property
+    def notes(self) -> Sequence[str]:
+        """What happened that a reader of the report should know."""
+
+    @property
     def part(self) -> Part | None:
         """What it is a part of its source between, if it declares that."""
 

@@ -75,7 +75,7 @@ def verify(
             rtol,
             atol,
             tuple(dict([left.runtime, right.runtime]).items()),
-            tuple(dict.fromkeys(comparison.notes)),
+            tuple(dict.fromkeys((*comparison.notes, *left.notes))),
         )
 
 

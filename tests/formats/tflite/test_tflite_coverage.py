@@ -34,7 +34,7 @@ def opset(content: bytes, **more: bool) -> int:
 def test_the_lowest_opset_that_is_enough() -> None:
     assert opset(conv().bytes()) == opset(conv("int8", per_channel=True).bytes()) == 20
     assert opset(conv("int16").bytes()) == opset(next(four_bit_kernels()).bytes()) == 21
-    assert opset(conv("int16").bytes(), dequantize=True) == 20
+    assert opset(conv("int16").bytes(), quant="float") == 20
     for number in (18, 23):
         assert read(conv().bytes(), opset=number).opset_imports[""] == number
     with pytest.raises(UnsupportedError, match="INT16 needs opset 21"):

@@ -202,8 +202,8 @@ def test_options_of_another_kind_are_carried_over_as_bytes() -> None:
 
 
 def test_operators_carried_over_take_the_file_s_integers() -> None:
-    for dequantize, wanted in ((False, ["Unheard"]), (True, ["QuantizeLinear", "QuantizeLinear", "Unheard"])):
-        model = read(unheard(q=I8).bytes(), custom_ops={"Unheard": "d"}, dequantize=dequantize)
+    for quant, wanted in (("qdq", ["Unheard"]), ("float", ["QuantizeLinear", "QuantizeLinear", "Unheard"])):
+        model = read(unheard(q=I8).bytes(), custom_ops={"Unheard": "d"}, quant=quant)
         node = next(n for n in model.graph if n.op_type == "Unheard")
         assert [n.op_type for n in model.graph][: len(wanted)] == wanted
         assert {v.dtype for v in (*node.inputs, *node.outputs) if v is not None} == {ir.DataType.INT8}

@@ -45,9 +45,11 @@ def test_quantized_operators_are_units() -> None:
     model = read(chain().bytes())
     # RELU6 leaves no trace: the result's integers reach from 0 to 6 as it is.
     assert types(model) == [
+        *["DequantizeLinear", "QuantizeLinear"],
         *["Transpose", "DequantizeLinear", "Transpose", "DequantizeLinear", "DequantizeLinear"],
         *["Conv", "QuantizeLinear", "Transpose"],
         *["DequantizeLinear", "DequantizeLinear", "Add", "QuantizeLinear"],
+        *["DequantizeLinear", "QuantizeLinear"],
     ]
     dequantized = [node.inputs[0] for node in model.graph if node.op_type == "DequantizeLinear"]
     for node in model.graph:
@@ -56,7 +58,8 @@ def test_quantized_operators_are_units() -> None:
     names = [value.name for value in dequantized if value is not None]
     assert names.count("middle") == 2
     middle = next(v for n in model.graph for v in n.outputs if v.name == "middle")
-    assert middle.dtype == ir.DataType.INT8
+    assert middle.dtype == ir.DataType.UINT8
+    assert [v.dtype for v in (*model.graph.inputs, *model.graph.outputs)] == [ir.DataType.INT8] * 2
     assert middle.shape == [1, 6, 5, 4]
     per_channel = [n for n in model.graph if n.op_type == "DequantizeLinear" and "axis" in n.attributes]
     assert [n.attributes["axis"].as_int() for n in per_channel] == [0, 0]
@@ -69,11 +72,17 @@ def test_weights_keep_their_bytes() -> None:
     assert content <= constants
 
 
-def test_a_clamp_that_the_range_does_not_imply_stays() -> None:
+def test_a_clamp_that_the_range_does_not_imply_is_one_of_integers() -> None:
     net = chain()
     net.graph.tensors[3].quantization.scale = [7 / 255]
-    assert "Clip" in types(read(net.bytes()))
+    model = read(net.bytes())
+    clip = next(node for node in model.graph if node.op_type == "Clip")
+    assert clip.outputs[0].dtype == ir.DataType.UINT8
+    producer = clip.inputs[0].producer() if clip.inputs[0] is not None else None
+    assert producer is not None
+    assert producer.op_type == "QuantizeLinear"
     assert "Clip" not in types(read(chain().bytes()))
+    compare(net.bytes())
 
 
 def test_a_convolution_without_bias() -> None:

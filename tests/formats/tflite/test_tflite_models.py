@@ -80,7 +80,7 @@ def test_every_opset(name: str, opset: int) -> None:
 def test_dequantized_model_is_close(name: str) -> None:
     """The float model differs from the quantized one by the rounding that it no longer does."""
     path = found(name)
-    quantized, plain = read(path), read(path, dequantize=True)
+    quantized, plain = read(path), read(path, quant="float")
     assert not {node.op_type for node in plain.graph.all_nodes()} & {"QuantizeLinear", "DequantizeLinear"}
     assert all(value.dtype == ir.DataType.FLOAT for value in (*plain.graph.inputs, *plain.graph.outputs))
     (x,) = quantized.graph.inputs

@@ -36,7 +36,7 @@ QUANTIZED = [
 def test_dequantized_import_computes_what_the_integers_mean(name: str) -> None:
     net = MODELS[name]
     content, tensors, rng = net.bytes(), net.graph.tensors, np.random.default_rng(0)
-    plain = session(check_model(read(content, dequantize=True)))
+    plain = session(check_model(read(content, quant="float")))
     made = interpreter(content)
     details = made.get_input_details()
     inputs = [feed(rng, tuple(d["shape"]), d["dtype"], *r) for d, r in zip(details, net.ranges, strict=True)]

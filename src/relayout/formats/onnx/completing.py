@@ -13,6 +13,8 @@ from onnx import numpy_helper
 
 from relayout.formats.onnx.checking import without_weights
 
+STATED = "relayout.stated"
+"""Set in `ir.Value.meta` of an output: the shape that the file states."""
 Array = NDArray[Any]
 
 _MOVING = "Cast Concat Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze"
@@ -47,8 +49,11 @@ def complete(model: ir.Model) -> None:
     2. Values get the types and shapes that ONNX infers; those that a file states stay.
     3. Shapes and axes that the graph computes from known extents get a `const_value`; the nodes stay.
 
-    What cannot be inferred stays unknown.
+    What cannot be inferred stays unknown. The shapes that the file states of its outputs are in their `meta`, since an
+    interface is kept as it is.
     """
+    for value in model.graph.outputs:
+        value.meta[STATED] = value.shape
     lift_constants(model)
     if all(_is_known(value) for node in model.graph.all_nodes() for value in node.outputs):
         return

@@ -7,6 +7,7 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from relayout.formats.tflite.model import Model, Signature, Subgraph
 from relayout.formats.tflite.operators.custom import CARRIED
 from relayout.formats.tflite.program import Choices, Program, State
 from relayout.formats.tflite.registry import Entry, Unsupported, entries
-from relayout.formats.tflite.tensors import sufficient_opset
+from relayout.formats.tflite.tensors import Quant, sufficient_opset
+from relayout.formats.tflite.unsigned import unsigned
 
 NOTES = "relayout.notes"
 """Set in `ir.Model.meta`: what of the file was left out, in sentences."""
@@ -35,7 +37,7 @@ def read(
     source: Path | str | bytes,
     *,
     opset: int | None = None,
-    dequantize: bool = False,
+    quant: Quant = "qdq",
     signature: str | None = None,
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
@@ -44,15 +46,17 @@ def read(
 ) -> ir.Model:
     """Read a TFLite model as an ONNX model that computes the same.
 
-    1. Quantized tensors hold the integers that the file's tensors hold; each operator dequantizes its operands and
-       quantizes its result. Operators that only move elements act on the integers.
+    1. Quantized tensors hold the integers that the file's tensors hold, int8 within the graph as uint8, 128 higher;
+       each operator dequantizes its operands and quantizes its result. Operators that only move elements act on the
+       integers.
     2. Constants are views into the file, which stays mapped as long as the model lives.
     3. Every value has a type and a shape; dimensions known only at run time have names.
 
     Args:
         source: a path, or the file's bytes.
         opset: ONNX opset to write, 18 to 23; by default 20, or 21 for quantized tensors of 16 or 4 bits.
-        dequantize: write a float model: constants become real numbers, and nothing is quantized at run time.
+        quant: what becomes of quantized tensors. `"qdq"`, the default: integers, as in 1. `"float"`: constants become
+            real numbers, and nothing is quantized at run time.
         signature: which of the file's signatures to read, by its key; by default the first, or the first subgraph.
         state: what becomes of variables, of recurrent networks too, which TFLite keeps from one run to the next and
             ONNX does not. `"zero"`, the default: the interface is the file's, and every run starts from the initial
@@ -72,16 +76,24 @@ def read(
         raise RelayoutError(f"opset {opset} cannot be written; choose {min(IR_VERSIONS)} to {max(IR_VERSIONS)}")
     data = opened(source if isinstance(source, bytes) else Path(source))
     model = load(data)
-    opset = sufficient_opset(model, dequantize=dequantize) if opset is None else opset
     if state not in ("zero", "io"):
         raise RelayoutError(f"there is no state {state!r}; choose 'zero' or 'io'")
+    if quant not in ("qdq", "float"):
+        raise RelayoutError(f"there is no quant {quant!r}; choose 'qdq' or 'float'")
+    opset = sufficient_opset(model, quant=quant) if opset is None else opset
     chosen = _signature(model, signature)
     index = chosen.subgraph if chosen else 0
-    subgraph = cut(model, index, chosen, inputs, outputs) if inputs or outputs else model.subgraphs[index]
+    whole, found = model.subgraphs[index], metadata(model, index, data)
+    if inputs or outputs:
+        part = cut(model, index, chosen, inputs, outputs)
+        model = replace(model, subgraphs=(*model.subgraphs[:index], part, *model.subgraphs[index + 1 :]))
+    if quant == "qdq":
+        model = unsigned(model)  # after the cut: the interface, wherever it is, keeps its types
+    subgraph = model.subgraphs[index]
     stem = "main" if isinstance(source, bytes) else Path(source).stem
-    program = Program(model, Builder(opset), Choices(dequantize, state, custom_ops or {}), _entry)
+    program = Program(model, Builder(opset), Choices(quant, state, custom_ops or {}), _entry)
     result = _Import(program, subgraph, chosen).run(subgraph.name or stem)
-    _describe(result, metadata(model, index, data), model.subgraphs[index])
+    _describe(result, found, whole)
     result.meta["relayout.release"] = partial(release, data)
     return result
 

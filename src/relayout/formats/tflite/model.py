@@ -78,6 +78,13 @@ class Tensor:
     is_variable: bool
     sparsity: Table | None
     place: str
+    shifted: bool = False
+    """Whether it is int8 in the file, and here uint8 and 128 higher (see `unsigned`)."""
+
+    @property
+    def stated(self) -> TensorType:
+        """The element type that the file states."""
+        return TensorType.INT8 if self.shifted else self.type
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
@@ -17,7 +18,7 @@ from relayout.formats.tflite import activation
 from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.emission import Emission
 from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.model import MAX_RANK, Quantization
+from relayout.formats.tflite.model import MAX_RANK, Quantization, Tensor
 from relayout.formats.tflite.registry import Unsupported
 from relayout.formats.tflite.tensors import DTYPES, QUANTIZED_TYPES, array, dequantized
 
@@ -26,6 +27,9 @@ MOVABLE = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
 
 BYTES_ONLY = (TensorType.INT8, TensorType.UINT8)
 """Quantized types that ONNX Runtime's Pad, MaxPool and Resize take."""
+
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+"""Of what a quantized constant may be, those that ONNX Runtime casts to float when it loads a model."""
 
 NARROW = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
 """Plain integers that are computed with as wider ones."""
@@ -106,11 +110,35 @@ class Operation(Emission):
             return value
         if quantization.per_channel and axis is None:
             axis = quantization.axis
-        scale, zero_point = self.tensors.parameters(tensor)
         name = self.tensors.hint(tensor, "dequantized")
+        if tensor.data is not None and self.output().quantization is None and value.dtype in BYTES:
+            return self.widened(tensor, quantization, value, axis)
+        scale, zero_point = self.tensors.parameters(tensor)
         return self.emit(
             "DequantizeLinear", [value, scale, zero_point], dims(value), ir.DataType.FLOAT, name=name, axis=axis
         )
+
+    def widened(self, tensor: Tensor, quantization: Quantization, value: ir.Value, axis: int | None) -> ir.Value:
+        """The real numbers of a constant beside which nothing is quantized, as Cast, Sub and Mul.
+
+        They are DequantizeLinear's numbers to the last bit. ONNX Runtime folds these nodes when it loads a model, and a
+        DequantizeLinear never: that would run each time, and the convolution behind it would have no constant kernel.
+        """
+        shape = [1] * len(dims(value))
+        if axis is not None:
+            shape[axis] = -1
+        name = self.tensors.hint(tensor, "dequantized")
+        value = self.emit("Cast", [value], dims(value), ir.DataType.FLOAT, name=name, to=ir.DataType.FLOAT)
+        for op_type, suffix, numbers in (
+            ("Sub", "zero_point", quantization.zero_point.astype(np.float32)),
+            ("Mul", "scale", quantization.scale),
+        ):
+            if op_type == "Mul" or np.any(numbers):
+                constant = self.builder.array(
+                    self.tensors.hint(tensor, suffix), numbers.reshape(shape if axis is not None else ())
+                )
+                value = self.emit(op_type, [value, constant], dims(value), name=name)
+        return value
 
     def raw(self, i: int) -> ir.Value:
         """Operand i as the integers that the file's tensor holds, even where the graph computes with real numbers."""
@@ -245,14 +273,18 @@ class Operation(Emission):
         """The integers of result i from its real numbers; `perm` is the order that a later Transpose will restore."""
         tensor = self.output(i)
         quantization = self.tensors.quantization(tensor)
-        value = activation.apply(self, value, fused, tensor, quantization)
         if quantization is None or value.dtype != ir.DataType.FLOAT:
-            return value
+            return activation.apply(self, value, fused, tensor, quantization)
+        # The kernels clamp integers; and ONNX Runtime has no integer kernel where a clamp is between it and the Q.
+        on_integers = tensor.type in BYTES_ONLY and not quantization.per_channel
+        if not on_integers:
+            value = activation.apply(self, value, fused, tensor, quantization)
         scale, zero_point = self.tensors.parameters(tensor)
         axis = None
         if quantization.per_channel:
             axis = quantization.axis if perm is None else perm[quantization.axis]
-        return self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype, axis=axis)
+        value = self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype, axis=axis)
+        return activation.apply_stored(self, value, fused, tensor, quantization) if on_integers else value
 
     def result_whole(self, value: ir.Value, i: int = 0) -> None:
         """Hand over result i as integers of any width: of those that do not fit, the lowest bits."""

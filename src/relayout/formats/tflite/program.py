@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import onnx_ir as ir
@@ -16,9 +17,9 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Builder
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Model, Operator, Subgraph
-from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.registry import Entry, Unsupported
-from relayout.formats.tflite.tensors import Tensors
+from relayout.formats.tflite.tensors import Quant, Tensors
 from relayout.formats.tflite.variables import Handle, Variables
 
 State = Literal["zero", "io"]
@@ -31,7 +32,7 @@ Given = ir.Value | Handle
 class Choices:
     """How a user wants a model to be read; `importer.read` says what each means."""
 
-    dequantize: bool = False
+    quant: Quant = "qdq"
     state: State = "zero"
     custom_ops: Mapping[str, str] = field(default_factory=dict)
 
@@ -64,7 +65,17 @@ class Program:
 
     def tensors(self, subgraph: Subgraph) -> Tensors:
         """The tensors of a subgraph, in this program."""
-        return Tensors(subgraph, self.builder, dequantize=self.choices.dequantize)
+        return Tensors(subgraph, self.builder, quant=self.choices.quant)
+
+    @cached_property
+    def multiplies_alone(self) -> bool:
+        """Whether no operators but matrix products have real operands and weights of 8 bits."""
+        return not any(
+            _is_hybrid(operator, subgraph)
+            for subgraph in self.model.subgraphs
+            for operator in subgraph.operators
+            if operator.name != "FULLY_CONNECTED"
+        )
 
     @property
     def nested(self) -> bool:
@@ -142,6 +153,12 @@ class Program:
             if not tainted:
                 raise
             _give_up(operator, tensors)
+
+
+def _is_hybrid(operator: Operator, subgraph: Subgraph) -> bool:
+    operands = [subgraph.tensors[i] for i in operator.inputs if i >= 0]
+    weights = any(t.type in BYTES_ONLY and t.data is not None for t in operands)
+    return weights and any(t.type == TensorType.FLOAT32 and t.data is None for t in operands)
 
 
 def _has_texts(operator: Operator, subgraph: Subgraph) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +18,9 @@ from relayout.formats.tflite.registry import Unsupported
 from relayout.formats.tflite.sparse import dense
 from relayout.formats.tflite.texts import texts
 from relayout.formats.tflite.variables import Handle
+
+Quant = Literal["qdq", "float"]
+"""What becomes of quantized tensors: integers in Quantize-Dequantize units, or real numbers."""
 
 DTYPES = {
     TensorType.FLOAT64: ir.DataType.DOUBLE,
@@ -53,7 +56,7 @@ DEFAULT_OPSET = 20
 """What is written unless the model needs more: ONNX Runtime reads no quantized Reshape of some models from 21 on."""
 
 
-def sufficient_opset(model: Model, *, dequantize: bool = False) -> int:
+def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
     """The lowest of the opsets 20 and 21 that can hold a model's tensors."""
     tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
     return max(
@@ -61,7 +64,7 @@ def sufficient_opset(model: Model, *, dequantize: bool = False) -> int:
         *(
             _FIRST_OPSET.get(tensor.type, 0)
             for tensor in tensors
-            if (not dequantize if tensor.quantization is not None else tensor.type in _FEW_BITS)
+            if (quant == "qdq" if tensor.quantization is not None else tensor.type in _FEW_BITS)
         ),
         0,
     )
@@ -99,11 +102,11 @@ def dequantized(tensor: Tensor, quantization: Quantization) -> npt.NDArray[np.fl
 class Tensors:
     """The ONNX value of each tensor, made when it is first asked for.
 
-    A quantized tensor's value holds its integers; with `dequantize` it holds real numbers instead.
+    A quantized tensor's value holds its integers; with `quant="float"` it holds real numbers instead.
     """
 
-    def __init__(self, subgraph: Subgraph, builder: Builder, *, dequantize: bool) -> None:
-        self.subgraph, self.builder, self.dequantize = subgraph, builder, dequantize
+    def __init__(self, subgraph: Subgraph, builder: Builder, *, quant: Quant) -> None:
+        self.subgraph, self.builder, self.dequantize = subgraph, builder, quant == "float"
         self.names: dict[int, str] = {}
         self.handles: dict[int, Handle] = {}
         self.tainted: set[int] = set()

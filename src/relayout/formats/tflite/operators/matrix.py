@@ -12,6 +12,7 @@ from relayout.formats.tflite.builder import Dim, Dims, broadcast, dims
 from relayout.formats.tflite.enums import FullyConnectedOptionsWeightsFormat, TensorType
 from relayout.formats.tflite.extents import divided, product
 from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators import hybrid
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
@@ -26,6 +27,7 @@ def _rows(shape: Sequence[Dim], columns: int) -> Dim:
 def fully_connected(op: Operation) -> None:
     """Gemm with the weights as they are, `units columns`, between the Reshapes that other ranks need.
 
+    Real rows and integer weights are multiplied as integers, see `hybrid`.
     The rows are what the operand's elements make, whatever its rank; with `keep_num_dims` its leading axes come back.
     """
     options = op.options
@@ -45,7 +47,12 @@ def fully_connected(op: Operation) -> None:
     rows = shape[0] if len(shape) == 2 and shape[1] == columns else _rows(shape, columns)
     if (rows, columns) != shape:
         x = op.reshape(x, (rows, columns))
-    y = op.emit("Gemm", [op.dequantize(0, x), weights(op, 1, 0), op.bias(2)], (rows, units), transB=1)
+    y = hybrid.product(op, x) if hybrid.is_hybrid(op) else None
+    bias = op.bias(2)
+    if y is None:
+        y = op.emit("Gemm", [op.dequantize(0, x), weights(op, 1, 0), bias], (rows, units), transB=1)
+    elif bias is not None:
+        y = two(op, "Add", y, bias)
     y = op.quantize(y, fused=options.fused_activation_function)
     final = op.out_dims((*shape[:-1], units) if options.keep_num_dims else (rows, units))
     if sum(not isinstance(d, int) for d in final) > 1:

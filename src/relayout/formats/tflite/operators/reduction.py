@@ -10,6 +10,7 @@ from relayout.formats.tflite.builder import Dim, Dims, dims
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 from relayout.formats.tflite.tensors import QUANTIZED_TYPES
+from relayout.formats.tflite.window import TO_FIRST, TO_LAST
 
 
 def _axes(op: Operation, x: ir.Value) -> tuple[ir.Value, Dims]:
@@ -38,6 +39,20 @@ def _computing(op_type: str) -> Translation:
     return described(translate, op_type.lower(), f"{op_type} of real numbers.")
 
 
+@operator("MEAN", options="ReducerOptions")
+def mean(op: Operation) -> None:
+    """ReduceMean; of a quantized image over height and width GlobalAveragePool, of which there is an integer kernel."""
+    x = op.stored(0)
+    rank, quantized = len(dims(x)), op.tensors.quantization(op.input(0)) is not None
+    if not quantized or rank != 4 or not op.is_constant(1) or {op.axis(a, 4) for a in op.integers(1)} != {1, 2}:
+        op.result(_reduce(op, "ReduceMean", op.real(0)))
+        return
+    n, _, _, c = dims(x)
+    pooled = op.emit("GlobalAveragePool", [op.real(0, TO_FIRST)], (n, c, 1, 1))
+    y = op.transpose(op.quantize(pooled), TO_LAST)
+    op.result_stored(y if op.options.keep_dims else op.emit("Squeeze", [y, op.ints([1, 2])], (n, c)))
+
+
 def _choosing(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         (x,), finish = op.carried(0, types=BYTES_ONLY)
@@ -58,7 +73,6 @@ def _logical(op_type: str) -> Translation:
 
 
 _ROWS: tuple[tuple[str, str, Callable[[str], Translation]], ...] = (
-    ("MEAN", "ReduceMean", _computing),
     ("REDUCE_ALL", "ReduceMin", _logical),
     ("REDUCE_ANY", "ReduceMax", _logical),
     ("REDUCE_MAX", "ReduceMax", _choosing),

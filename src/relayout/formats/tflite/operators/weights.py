@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.registry import Unsupported
@@ -27,7 +27,7 @@ def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None)
     Beside real numbers, weights of half precision are widened, and bytes are integers with a sign around 0, whatever
     the file calls them: so the first converters wrote them, and so the kernels read them.
     """
-    tensor, other = op.input(i), op.input(data).type
+    tensor, other = op.input(i), op.input(data).stated
     if (other, tensor.type) in _MISREAD:
         raise Unsupported(_MISREAD[other, tensor.type])
     if other == TensorType.FLOAT32 and tensor.type == TensorType.FLOAT16:
@@ -45,10 +45,5 @@ def _signed(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
     value = op.builder.initializer(op.tensors.hint(tensor, "signed"), ir.Tensor(array(tensor).view(np.int8)))
     value = value if perm is None else op.transpose(value, perm)
     axis = quantization.axis if perm is None else list(perm).index(quantization.axis)
-    scale = quantization.scale if quantization.per_channel else quantization.scale.reshape(())
-    parameters = [
-        op.builder.array(op.hint("scale"), scale),
-        op.builder.array(op.hint("zero"), np.zeros_like(scale, np.int8)),
-    ]
-    where = axis if quantization.per_channel else None
-    return op.emit("DequantizeLinear", [value, *parameters], dims(value), ir.DataType.FLOAT, axis=where)
+    around_zero = replace(quantization, zero_point=np.zeros_like(quantization.zero_point))
+    return op.widened(tensor, around_zero, value, axis if quantization.per_channel else None)

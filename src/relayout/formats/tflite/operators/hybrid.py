@@ -1,0 +1,88 @@
+"""Products of real rows and int8 weights, computed with integers as LiteRT does: each row is quantized at run time.
+
+A row is divided into 255 steps from its least to its greatest element, 0 among them. With q the row's integers, z the
+one that means 0, s its step, w the weights' integers and t their steps, `y = (q w - z sum(w)) s t`.
+
+That is LiteRT's result but for the order of float additions, as long as the operands are LiteRT's. Convolutions of real
+numbers stay float (ONNX Runtime has no fast kernel that yields real numbers from integers), and a row behind one of
+them is not LiteRT's: rounded once more, the result would be further away. Such models multiply real numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.builder import dims
+from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.model import Tensor
+from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.elementwise import one, two
+from relayout.formats.tflite.tensors import array
+
+LEVELS = 255
+LEAST_STEP = 1e-30
+"""Of a row of zeros."""
+
+
+def is_hybrid(op: Operation) -> bool:
+    """Whether operand 0 and the result are real, and operand 1 constants of int8 around 0."""
+    x, weights, y = op.input(0), op.input(1), op.output()
+    quantization = op.tensors.quantization(weights)
+    return (
+        op.program.multiplies_alone
+        and x.type == y.type == TensorType.FLOAT32
+        and weights.type == TensorType.INT8
+        and op.is_constant(1)
+        and weights.data is not None
+        and quantization is not None
+        and not np.any(quantization.zero_point)
+        and (quantization.axis == 0 or not quantization.per_channel)
+    )
+
+
+def product(op: Operation, x: ir.Value) -> ir.Value:
+    """Rows `r k` times weights `n k`, without the bias: `r n`."""
+    weights = op.input(1)
+    quantization = weights.quantization
+    if quantization is None:
+        raise ValueError(f"{weights.name} is not quantized")
+    kernel = op.transpose(op.stored(1), (1, 0))
+    shape = (dims(x)[0], dims(kernel)[1])
+    steps = op.builder.array(op.tensors.hint(weights, "scale"), quantization.scale)
+    q, step, zero = _quantized(op, x)
+    if dims(x)[0] == 1:  # the form that ONNX Runtime makes one kernel of
+        integers = op.emit("MatMulInteger", [q, kernel, zero], shape, ir.DataType.INT32)
+        return two(op, "Mul", op.cast(integers, ir.DataType.FLOAT), two(op, "Mul", step, steps))
+    step, zero = (op.reshape(value, (shape[0], 1)) for value in (step, op.cast(zero, ir.DataType.FLOAT)))
+    integers = op.emit("MatMulInteger", [q, kernel], shape, ir.DataType.INT32)
+    offset = two(op, "Mul", zero, _sums(op, weights))
+    centred = two(op, "Sub", op.cast(integers, ir.DataType.FLOAT), offset)
+    return two(op, "Mul", two(op, "Mul", centred, step), steps)
+
+
+def _quantized(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Integers, step and zero point: scalars if the first axis is a single element, else one pair for each of it."""
+    byte, real, count = ir.DataType.UINT8, ir.DataType.FLOAT, dims(x)[0]
+    if count == 1:
+        outputs = [(op.hint("quantized"), byte, dims(x)), (op.hint("step"), real, ()), (op.hint("zero"), byte, ())]
+        q, step, zero = op.builder.emit("DynamicQuantizeLinear", [x], outputs, source=op.source)
+        return q, step, zero
+    nothing, ends = op.number(0, x, "nothing"), []
+    for reduction, bound in (("ReduceMin", "Min"), ("ReduceMax", "Max")):
+        end = op.emit(reduction, [x, op.ints(list(range(1, len(dims(x)))))], (count,), keepdims=0)
+        ends.append(two(op, bound, end, nothing))
+    step = two(op, "Div", two(op, "Sub", ends[1], ends[0]), op.number(LEVELS, x, "levels"))
+    step = two(op, "Max", step, op.number(LEAST_STEP, x, "least"))
+    zero = op.cast(one(op, "Round", one(op, "Neg", two(op, "Div", ends[0], step))), byte)
+    return op.emit("QuantizeLinear", [x, step, zero], dims(x), byte, axis=0), step, zero
+
+
+def _sums(op: Operation, weights: Tensor) -> ir.Value:
+    """What each unit's integers add up to: `n`."""
+    sums = ir.LazyTensor(
+        lambda: ir.Tensor(array(weights).sum(axis=1, dtype=np.int64).astype(np.float32)),
+        ir.DataType.FLOAT,
+        ir.Shape([weights.shape[0]]),
+    )
+    return op.builder.initializer(op.tensors.hint(weights, "sums"), sums)
