@@ -55,7 +55,7 @@ def _interface(report: Report) -> Table:
 
 def _transposes(report: Report) -> Table:
     table = _table("", "Transposes", "bytes an inference")
-    table.add_row("source, imported literally", f"{report.source_transposes:,}", f"{report.source_bytes:,}")
+    table.add_row("source, as read", f"{report.source_transposes:,}", f"{report.source_bytes:,}")
     table.add_row("result", f"{report.transposes:,}", f"{report.bytes:,}")
     table.add_row("lower bound", "", f"{report.lower_bound:,}  {report.verdict}", style="bold" if report.proved else "")
     return table

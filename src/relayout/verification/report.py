@@ -102,11 +102,15 @@ class VerifyReport:
     """Whether two models compute the same, and if not, where they part.
 
     Args:
-        a: the source. b: what is held against it.
+        a: the source.
+        b: what is held against it.
         rows: every value compared, in the source's topological order.
         inputs: what was fed.
         unmatched: how many interior values of the source have no counterpart (fused, folded, or renamed).
-        seed, runs, rtol, atol: as asked.
+        seed: of the random inputs, as asked.
+        runs: how many inputs were tried.
+        rtol: the relative bound, as asked.
+        atol: the absolute bound, as asked.
         runtimes: names and versions of what ran the models.
         notes: what else a reader should know.
     """

@@ -1,0 +1,118 @@
+"""Every code block of every document is run, and what it is shown to print is what it prints (`documents.py`)."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from conftest import SHARED
+from documents import ROOT, Block, Reader, agrees, blocks, commands, documents
+
+NOT_RUN = {
+    "README.md": 1,  # the list of the command line: tests/test_readme.py
+    "CONTRIBUTING.md": 2,  # quoted from the source: tests/test_readme.py
+    "docs/cli.md": 1,  # completion is evaluated by a shell
+    "docs/how-to/pytorch.md": 1,  # torch is not among what the tests install
+    "docs/targets.md": 1,  # an entry point: tests/targets/test_page.py
+}
+"""Document -> how many of its blocks are shown only."""
+
+MOBILENET = SHARED / "tflite2onnx" / "mobilenet_v1_0.25_128.tflite"
+
+WITH_CODE = [path for path in documents() if blocks(path)]
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("document", WITH_CODE, ids=name)
+def test_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Reader(tmp_path, monkeypatch).follow(document)
+    assert run or all(block.reason for block in blocks(document))
+
+
+def test_what_is_not_run_is_known() -> None:
+    shown = {name(path): sum(block.reason is not None for block in blocks(path)) for path in WITH_CODE}
+    assert {path: count for path, count in shown.items() if count} == NOT_RUN
+
+
+@pytest.mark.parametrize("document", documents(), ids=name)
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = document.parent / path if path else document
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def anchors(document: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_drawings_are_current() -> None:
+    found = importlib.util.spec_from_file_location("draw_concepts", ROOT / "docs" / "draw_concepts.py")
+    assert found is not None
+    assert found.loader is not None
+    drawing = importlib.util.module_from_spec(found)
+    found.loader.exec_module(drawing)
+    for name in ("layouts", "remains"):
+        written = (ROOT / "docs" / "concepts" / f"{name}.svg").read_text(encoding="utf-8")
+        assert getattr(drawing, name)() == written, "python docs/draw_concepts.py"
+
+
+def test_a_target_of_ones_own_takes_20_lines() -> None:
+    text = (ROOT / "examples" / "own_target.py").read_text(encoding="utf-8")
+    assert len([line for line in text.splitlines() if line.strip()]) <= 20
+
+
+@pytest.mark.skipif(not MOBILENET.exists(), reason="no MobileNet beside the project")
+def test_a_mobilenet_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = Reader(tmp_path, monkeypatch).command(f"python examples/end_to_end.py {MOBILENET}")
+    assert "with the interface converted: 0 bytes\noutputs agree" in printed
+    assert (tmp_path / f"{MOBILENET.stem}.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    brought = {"contributing.md", "changelog.md", "models.md", "examples.md"}
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert sorted(navigation) == sorted(pages | brought)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "equal"),
+    [
+        ("a\nb\n", "a\nb\n", True),
+        ("a\nb\n", "a\nc\n", False),
+        ("a\n...\nc\n", "a\nb\nb\nc\n", True),
+        ("a\n...\n", "b\n", False),
+        ("read … in 0.1 s\n", "read 7 in 2.25 s\n", True),
+        ("1 Transpose\n", "1 Transposes\n", False),
+    ],
+)
+def test_what_is_shown_is_compared(shown: str, printed: str, equal: bool) -> None:
+    assert agrees(shown, printed) is equal
+
+
+def test_a_wrong_document_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(tmp_path, monkeypatch)
+    for fault in (
+        Block("python", "assert 1 == 2\n", None, None, False),
+        Block("sh", "relayout convert models/absent.tflite x.onnx\n", None, None, False),
+        Block("console", "$ relayout --version\nrelayout, version 0\n", None, None, False),
+        Block("sh", "rm model.onnx\n", None, None, False),
+        Block("yaml", "a: 1\n", None, None, False),
+    ):
+        with pytest.raises(AssertionError):
+            reader.run(fault, None)
+    with pytest.raises(AssertionError):
+        reader.run(Block("python", "print(1)\n", None, None, False), "2\n")
+    assert commands(Block("console", "$ a\n1\n$ b\n", None, None, False)) == [("a", "1\n"), ("b", "")]
