@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
 from relayout.infer.captures import captured
-from relayout.infer.pieces import Piece, align, leaves, regroup
+from relayout.infer.pieces import Piece, regroup
 from relayout.infer.pins import Pins
 from relayout.infer.sites import Placed, Port, Root, Site, View, order_of
+from relayout.infer.splits import carry, refine, tile
 from relayout.layout import Dim, Extent, product, segments
 from relayout.rules import (
     FUNCTIONS,
@@ -105,7 +106,7 @@ class _Builder:
         self._inside(self.graph)
         for slot, value in enumerate(self.graph.outputs):
             self._interface(value, self._view(value), output=False, slot=slot)
-        while any(self._refined(*grained) for grained in self.grained):
+        while any(refine(*grained) for grained in self.grained):
             pass  # a run that is split by one may be split by another
         declared = {str(dim) for value in self.graph.inputs for dim in self._shape(value) or ()}
         self.sites.likely = {name: extent for name, extent in self.sites.likely.items() if name not in declared}
@@ -349,8 +350,12 @@ class _Builder:
         if self.symbolic:
             self._guess(site)
         self._carried(site)
-        self._tiled(site)
+        tile(site)
         self._add(site)
+
+    def _carried(self, site: Site) -> None:
+        carry(site)
+        self.grained += [(site, *grain) for grain in site.signature.grain]
 
     def _guess(self, site: Site) -> None:
         """Price dimensions that no inference could name as the operands beside them are."""
@@ -360,83 +365,6 @@ class _Builder:
             for extent in dims:
                 if len(static) == 1 and extent.number == 1 and len(extent.symbols) == 1:
                     self.sites.likely.setdefault(extent.symbols[0], *static)
-
-    def _carried(self, site: Site) -> None:
-        """Carry splits along the site's axes; an axis whose splits do not agree is held together."""
-        site.whole = set(site.signature.whole)
-        for letter in site.signature.letters:
-            if letter not in site.whole and not self._carry(site, letter):
-                site.whole.add(letter)
-        self.grained += [(site, *grain) for grain in site.signature.grain]
-
-    def _tiled(self, site: Site) -> None:
-        """Split the axes that a variant holds in tiles; a variant whose tiles do not fit is none."""
-        variants = site.signature.variants
-        fitting = tuple(variant for variant in variants if all(self._tile(site, *tile) for tile in variant.tiles))
-        if fitting != variants:
-            signature = site.signature
-            site.signature = replace(signature, variants=fitting) if fitting else signature.positional()
-
-    def _tile(self, site: Site, letter: str, size: int) -> bool:
-        if letter in site.whole:
-            return self._grain(site, letter, size)
-        held = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
-        for pieces in held:
-            extent = product(leaf.extent for leaf in leaves(pieces))
-            if extent.is_one:
-                continue
-            outer = extent.divide(Extent(size))
-            if outer is None or not align(pieces, [Piece(outer), Piece(Extent(size))]):
-                return False
-        return True
-
-    def _refined(self, site: Site, letter: str, most: int) -> bool:
-        """Let the runs of a whole axis lie apart where some operand's factors are such runs; whether any came to it.
-
-        Args:
-            site: the site.
-            letter: the axis.
-            most: elements in the longest run that no cut divides: a run's length divides it.
-        """
-        held = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
-        sizes = [size for pieces in held for size in _suffixes(pieces) if most % size == 0]
-        size, known = max(sizes, default=1), site.grain.pop(letter, 1)
-        return self._grain(site, letter, max(size, known)) and size > known
-
-    def _grain(self, site: Site, letter: str, size: int) -> bool:
-        """Split a whole axis into runs of `size` elements, and carry what splits a run."""
-        if size == 1 or site.grain.setdefault(letter, size) != size:
-            return False
-        inner: list[Piece] = []
-        for port in site.ports:
-            if port.pinned or letter not in port.axes:
-                continue
-            pieces = port.pieces(letter)
-            outer = product(leaf.extent for leaf in leaves(pieces)).divide(Extent(size))
-            grain = Piece(Extent(size))
-            if len(port.dims(letter)) > 1 or outer is None or not align(pieces, [Piece(outer), grain]):
-                del site.grain[letter]
-                return False
-            inner.append(grain)
-        if not all(align([inner[0]], [other]) for other in inner[1:]):
-            del site.grain[letter]
-        return letter in site.grain
-
-    def _carry(self, site: Site, letter: str) -> bool:
-        """Link a letter's factors on all operands that hold more than one element of it."""
-        held = [port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes]
-        full = [pieces for pieces in held if leaves(pieces)]
-        return all(align(full[0], pieces) for pieces in full[1:])
-
-
-def _suffixes(pieces: Sequence[Piece]) -> Iterator[int]:
-    """How many elements the last factor of an axis has, the last two, and so on, but for the axis as a whole."""
-    size = 1
-    for leaf in reversed(leaves(pieces)[1:]):
-        if not leaf.extent.is_static:
-            return
-        size *= leaf.extent.number
-        yield size
 
 
 def _reshape(placement: Placement) -> Changes:

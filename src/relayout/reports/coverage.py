@@ -22,7 +22,6 @@ TITLES = {
     "tflite_refused": "TensorFlow Lite operators that are not",
 }
 
-PAGES = {"onnx": "ONNX operators", "tflite": "TensorFlow Lite operators"}
 
 PARTS = {"onnx": ("onnx",), "tflite": ("tflite", "tflite_refused")}
 """What can be asked for -> the tables it consists of."""

@@ -1,0 +1,95 @@
+"""Splits along a site's axes: what a Reshape, a tile or a run of elements splits on one operand is split on all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from relayout.infer.pieces import Piece, align, leaves
+from relayout.infer.sites import Site
+from relayout.layout import Extent, product
+
+
+def carry(site: Site) -> None:
+    """Carry splits along the site's axes; an axis whose splits do not agree is held together."""
+    site.whole = set(site.signature.whole)
+    for letter in site.signature.letters:
+        if letter not in site.whole and not _linked(site, letter):
+            site.whole.add(letter)
+
+
+def tile(site: Site) -> None:
+    """Split the axes that a variant holds in tiles; a variant whose tiles do not fit is none."""
+    variants = site.signature.variants
+    fitting = tuple(variant for variant in variants if all(_in_tiles(site, *each) for each in variant.tiles))
+    if fitting != variants:
+        signature = site.signature
+        site.signature = replace(signature, variants=fitting) if fitting else signature.positional()
+
+
+def _in_tiles(site: Site, letter: str, size: int) -> bool:
+    if letter in site.whole:
+        return _in_runs(site, letter, size)
+    held = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
+    for pieces in held:
+        extent = product(leaf.extent for leaf in leaves(pieces))
+        if extent.is_one:
+            continue
+        outer = extent.divide(Extent(size))
+        if outer is None or not align(pieces, [Piece(outer), Piece(Extent(size))]):
+            return False
+    return True
+
+
+def refine(site: Site, letter: str, most: int) -> bool:
+    """Let the runs of a whole axis lie apart where some operand's factors are such runs; whether any came to it.
+
+    Args:
+        site: the site.
+        letter: the axis.
+        most: elements in the longest run that no cut divides: a run's length divides it.
+    """
+    held = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
+    sizes = [size for pieces in held for size in _suffixes(pieces) if most % size == 0]
+    size, known = max(sizes, default=1), site.grain.pop(letter, 1)
+    if size > known and _in_runs(site, letter, size):
+        return True
+    _in_runs(site, letter, known)
+    return False
+
+
+def _in_runs(site: Site, letter: str, size: int) -> bool:
+    """Split a whole axis into runs of `size` elements, and carry what splits a run."""
+    if size == 1 or site.grain.setdefault(letter, size) != size:
+        return False
+    inner: list[Piece] = []
+    for port in site.ports:
+        if port.pinned or letter not in port.axes:
+            continue
+        pieces = port.pieces(letter)
+        outer = product(leaf.extent for leaf in leaves(pieces)).divide(Extent(size))
+        grain = Piece(Extent(size))
+        if len(port.dims(letter)) > 1 or outer is None or not align(pieces, [Piece(outer), grain]):
+            del site.grain[letter]
+            return False
+        inner.append(grain)
+    if not all(align([inner[0]], [other]) for other in inner[1:]):
+        del site.grain[letter]
+    return letter in site.grain
+
+
+def _linked(site: Site, letter: str) -> bool:
+    """Link a letter's factors on all operands that hold more than one element of it."""
+    held = [port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes]
+    full = [pieces for pieces in held if leaves(pieces)]
+    return all(align(full[0], pieces) for pieces in full[1:])
+
+
+def _suffixes(pieces: Sequence[Piece]) -> Iterator[int]:
+    """How many elements the last factor of an axis has, the last two, and so on, but for the axis as a whole."""
+    size = 1
+    for leaf in reversed(leaves(pieces)[1:]):
+        if not leaf.extent.is_static:
+            return
+        size *= leaf.extent.number
+        yield size
