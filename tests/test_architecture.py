@@ -25,6 +25,7 @@ LEVELS = (
     ("infer", "formats"),
     ("rewrite",),
     ("reports", "verification"),
+    ("result",),
     ("pipeline",),
     ("passes", "reduction"),
     ("__init__",),

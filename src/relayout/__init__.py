@@ -24,8 +24,9 @@ from relayout.errors import (
 )
 
 if TYPE_CHECKING:
-    from relayout.pipeline import Result, convert, explain, optimize
+    from relayout.pipeline import convert, explain, optimize
     from relayout.reports import Report
+    from relayout.result import Result
     from relayout.verification import VerifyReport, verify
 
 __version__ = "0.1.0"
@@ -49,7 +50,7 @@ __all__ = [
 
 _HOMES = {
     "Report": "relayout.reports",
-    "Result": "relayout.pipeline",
+    "Result": "relayout.result",
     "VerifyReport": "relayout.verification",
     "convert": "relayout.pipeline",
     "explain": "relayout.pipeline",

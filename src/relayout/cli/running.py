@@ -19,8 +19,8 @@ from relayout.cli import options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from relayout.pipeline import Result
     from relayout.reports import Report
+    from relayout.result import Result
     from relayout.verification import VerifyReport
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130

@@ -1,0 +1,130 @@
+"""What a verb gives: the model, its report and its plan; how it is looked at, parted and written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from relayout.errors import LayoutError, WriteError
+from relayout.reports import Naming, Report
+from relayout.rewrite import Part, part_model, parts
+from relayout.targets import Target
+
+PARTS = "relayout-parts-1"
+"""The format of a manifest of parts."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A model and the report of how it came to be.
+
+    Args:
+        model: the result.
+        report: Transposes and bytes before, after and at least, layouts, reasons.
+        plan: the choice and its certificate for `relayout check`, as JSON types.
+        untouched: the source itself, where nothing was to be won: it is given back as it was.
+        naming: what the values of the source are; see `layouts`.
+    """
+
+    model: ir.Model
+    report: Report
+    plan: dict[str, Any]
+    untouched: Path | onnx.ModelProto | None = None
+    naming: Naming | None = None
+    target: Target | None = None
+
+    def parts(self) -> list[Part]:
+        """The parts that the target runs, and the rest, in the order in which they run.
+
+        Raises:
+            LayoutError: the model was converted for no target.
+        """
+        if self.target is None:
+            raise LayoutError("parts are what a target runs: convert with `target=`, or `--target`")
+        return parts(self.model, self.target)
+
+    def save_parts(self, directory: str | Path) -> None:
+        """Write each part as a model of its own, and `manifest.json` with who runs it and what it reads and gives.
+
+        Run in their order, each fed with what was given before, they compute what the model does.
+
+        Args:
+            directory: where to; it must not hold anything yet.
+
+        Raises:
+            LayoutError: the model was converted for no target.
+            WriteError: there is something in the directory, or a file cannot be written.
+        """
+        from relayout.formats.onnx import check, write
+
+        found, folder = self.parts(), Path(directory)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise WriteError(f"{folder} is there already, and not empty: parts want a directory of their own")
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = []
+        for part in found:
+            model = part_model(self.model, part)
+            check(model)
+            write(model, folder / f"{part.name}.onnx", overwrite=False)
+            rows.append(part.to_dict())
+        ends = {
+            "inputs": [value.name for value in self.model.graph.inputs],
+            "outputs": [value.name for value in self.model.graph.outputs],
+        }
+        manifest = {"format": PARTS, "target": self.target.name if self.target else None, **ends, "parts": rows}
+        (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+    @property
+    def layouts(self) -> dict[str, str]:
+        """Value of the result -> its layout in einops' notation."""
+        return {} if self.naming is None else self.naming.of(self.model)
+
+    def html(self, title: str = "model") -> str:
+        """The graph before and after, with every remaining Transpose and its reason, as one page without requests."""
+        from relayout.reports.page import page
+
+        return page(self.report, title)
+
+    def node_data(self) -> dict[str, Any]:
+        """The layouts of all values as Model Explorer's node data, JSON types: for the source and for the result."""
+        from relayout.reports.explorer import node_data
+
+        stored = {value.tensor: value.stored for value in self.report.chart.values}
+        source = {} if self.naming is None else self.naming.of_source(stored)
+        return node_data(self.report, source | self.layouts)
+
+    @property
+    def proto(self) -> onnx.ModelProto:
+        """The result as ONNX's protobuf, with all weights in memory."""
+        from relayout.formats.onnx import to_proto
+
+        if self.untouched is not None and not isinstance(self.untouched, Path):
+            copied = type(self.untouched)()
+            copied.CopyFrom(self.untouched)
+            return copied
+        return to_proto(self.model)
+
+    def save(self, path: str | Path, *, external_data: bool | None = None, overwrite: bool = False) -> None:
+        """Check the model and write it: whole, or not at all.
+
+        Args:
+            path: where to; an existing file is replaced when the new one is complete, and gives it its permissions. At
+                the place of a symbolic link, the link is replaced.
+            external_data: weights in `<path>.data` beside it; default: only where the file would exceed 2 GB.
+            overwrite: whether a file that the model was read from may be replaced, under whatever name.
+
+        Raises:
+            WriteError: the model would not be valid, or the file cannot be written.
+        """
+        from relayout.formats.onnx import check, copy, write
+
+        if isinstance(self.untouched, Path) and external_data is None:
+            copy(self.untouched, path, overwrite=overwrite)
+            return
+        check(self.model)
+        write(self.model, path, external_data=external_data, overwrite=overwrite)
