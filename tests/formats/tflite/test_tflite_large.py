@@ -119,7 +119,7 @@ def test_a_file_above_2_gb(tmp_path: Path) -> None:
             file.write(array.tobytes())
     total = source.stat().st_size
 
-    # Pages of the mapped source count as held until the system takes them back: on a loaded machine several weights' worth.
+    # Pages of the mapped source count as held until the system takes them back: on a loaded machine some weights'.
     assert converted(source, target) < total // 2
     model = onnx.load(target, load_external_data=False)
     assert target.stat().st_size < 1 << 20
