@@ -18,9 +18,10 @@ from relayout.errors import LayoutError, ReadError, RelayoutError, nearest
 from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
+from relayout.layout.holds import STATED
 from relayout.reports import Axes, Naming, Report, inspection, operators, report
 from relayout.reports.inspection import Inspection
-from relayout.result import Result
+from relayout.result import Result, target_of
 from relayout.rewrite import apply, as_functions, inline_functions
 from relayout.rewrite import rename as rename_values
 from relayout.targets import LayoutFor, Target, Wishes
@@ -127,8 +128,7 @@ def convert(
         inline_functions(result.model)
     result = replace(result, target=wishes.target)
     if regions == "functions":
-        result.parts()  # there is a target
-        as_functions(result.model, wishes.target or Target("", "", ()))
+        as_functions(result.model, target_of(result))
     return _renamed(result, rename) if rename else result
 
 
@@ -283,7 +283,7 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
         if any(symbol in dims for symbol in symbols):
             pairs = zip(value.shape, symbols, strict=True)
             value.shape = ir.Shape([dims.get(symbol or "", dim) for dim, symbol in pairs])
-            value.meta.pop("relayout.stated", None)
+            value.meta.pop(STATED, None)
     for name, extent in dims.items():
         if name not in known:
             listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'}){nearest(name, known)}"

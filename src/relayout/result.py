@@ -44,9 +44,7 @@ class Result:
         Raises:
             LayoutError: the model was converted for no target.
         """
-        if self.target is None:
-            raise LayoutError("parts are what a target runs: convert with `target=`, or `--target`")
-        return parts(self.model, self.target)
+        return parts(self.model, target_of(self))
 
     def save_parts(self, directory: str | Path) -> None:
         """Write each part as a model of its own, and `manifest.json` with who runs it and what it reads and gives.
@@ -76,7 +74,7 @@ class Result:
             "inputs": [value.name for value in self.model.graph.inputs],
             "outputs": [value.name for value in self.model.graph.outputs],
         }
-        manifest = {"format": PARTS, "target": self.target.name if self.target else None, **ends, "parts": rows}
+        manifest = {"format": PARTS, "target": target_of(self).name, **ends, "parts": rows}
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
     @property
@@ -128,3 +126,14 @@ class Result:
             return
         check(self.model)
         write(self.model, path, external_data=external_data, overwrite=overwrite)
+
+
+def target_of(result: Result) -> Target:
+    """The target that a model was converted for.
+
+    Raises:
+        LayoutError: there is none.
+    """
+    if result.target is None:
+        raise LayoutError("parts are what a target runs: convert with `target=`, or `--target`")
+    return result.target

@@ -8,9 +8,7 @@ import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
 from relayout.layout import Layout, perm_of
-
-TENSOR = "relayout.tensor"
-"""Metadata of a value that a signature names: the name that the file gives the tensor itself."""
+from relayout.layout.holds import TENSOR
 
 
 class Pins:

@@ -16,6 +16,11 @@ from numpy.typing import NDArray
 from relayout.errors import LayoutError
 from relayout.layout import perm as perms
 
+TENSOR = "relayout.tensor"
+"""Metadata of a value whose name is not that of its counterpart in the source: that name."""
+STATED = "relayout.stated"
+"""In the `meta` of an output, in memory only: the shape that its file states."""
+
 
 @dataclass(frozen=True)
 class Holds:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from relayout.infer import Plan, Port, Site, placement
 from relayout.infer.captures import nested
+from relayout.layout.holds import STATED
 from relayout.rewrite.forms import forms
 from relayout.rewrite.functions import add_function, drop_unused_functions
 from relayout.rewrite.storage import Names, Storage
@@ -80,7 +81,7 @@ class _Rewrite:
         # As they are before the rewrite: a value that ends in another order is renamed.
         self.outputs = {
             graph: [
-                Ended(v, v.name, v.meta.get("relayout.stated") or v.shape, v.doc_string, dict(v.metadata_props))
+                Ended(v, v.name, v.meta.get(STATED) or v.shape, v.doc_string, dict(v.metadata_props))
                 for v in graph.outputs
             ]
             for graph in self.graphs

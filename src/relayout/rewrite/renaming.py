@@ -8,12 +8,9 @@ from collections.abc import Iterator, Mapping
 import onnx_ir as ir
 
 from relayout.errors import NamesError, nearest
-from relayout.layout.holds import Holds
+from relayout.layout.holds import TENSOR, Holds
 from relayout.layout.perm import is_identity
 from relayout.rewrite.storage import TAGS
-
-TENSOR = "relayout.tensor"
-"""Metadata of a value whose name is not that of its counterpart in the source: that name."""
 
 
 def rename(model: ir.Model, names: Mapping[str, str]) -> None:

@@ -15,11 +15,8 @@ import onnx_ir as ir
 
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import read, write
-from relayout.layout.holds import Holds
+from relayout.layout.holds import TENSOR, Holds
 from relayout.verification.side import Array, Feeds, Part, Source, Value, one_line
-
-TENSOR_NAME = "relayout.tensor"
-"""Metadata of a value whose name is not that of its tensor in the source: that name."""
 
 CUT = "relayout.cut"
 """Metadata of a model that is a part of its source."""
@@ -139,7 +136,7 @@ class OrtSide:
             name=name,
             dtype=dtype,
             shape=None if dims is None else tuple(d if isinstance(d, int) else None for d in dims),
-            aliases=(notes[TENSOR_NAME],) if TENSOR_NAME in notes else (),
+            aliases=(notes[TENSOR],) if TENSOR in notes else (),
             held=tuple(Holds.load(notes[Holds.KEY])) if Holds.KEY in notes else (),
             operator=node.op_type if node else "",
             node=(node.name or "") if node else "",

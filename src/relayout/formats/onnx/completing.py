@@ -13,9 +13,8 @@ from onnx import numpy_helper
 
 from relayout.formats.onnx.checking import without_weights
 from relayout.formats.onnx.inferring import infer_shapes
+from relayout.layout.holds import STATED
 
-STATED = "relayout.stated"
-"""Set in `ir.Value.meta` of an output: the shape that the file states."""
 Array = NDArray[Any]
 
 _MOVING = "Cast Concat Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze"

@@ -8,9 +8,7 @@ from itertools import count
 import onnx_ir as ir
 
 from relayout.errors import NamesError, nearest
-
-TENSOR = "relayout.tensor"
-"""Metadata of a value that a `.tflite` calls otherwise: that name."""
+from relayout.layout.holds import TENSOR
 
 
 def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> ir.Model:

@@ -25,6 +25,7 @@ from relayout.formats.tflite.program import Choices, Program, State
 from relayout.formats.tflite.registry import Entry, Unsupported, entries
 from relayout.formats.tflite.tensors import Quant, sufficient_opset
 from relayout.formats.tflite.unsigned import unsigned
+from relayout.layout.holds import TENSOR
 
 NOTES = "relayout.notes"
 """Set in `ir.Model.meta`: what of the file was left out, in sentences."""
@@ -116,7 +117,7 @@ def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
     result.meta[NOTES] = tuple(found.notes)
     own = {subgraph.tensors[i].name: text for i, text in found.texts.items()}
     for value in (*result.graph.inputs, *result.graph.outputs):
-        text = own.get(value.metadata_props.get("relayout.tensor", value.name or ""))
+        text = own.get(value.metadata_props.get(TENSOR, value.name or ""))
         if text:
             value.doc_string = text
 
@@ -211,4 +212,4 @@ class _Import:
     def record(self, value: ir.Value, index: int) -> None:
         own = self.subgraph.tensors[index].name
         if own and own != value.name:
-            value.metadata_props["relayout.tensor"] = own
+            value.metadata_props[TENSOR] = own
