@@ -146,6 +146,27 @@ def test_an_operator_that_counts_no_axes_takes_the_dimensions_of_its_operand() -
     assert operators(result) == ["Reshape", "Conv", "Relu", "Conv", "Add", "Reshape"]
 
 
+def test_an_operand_that_holds_a_part_of_a_dimension_keeps_dimensions_of_its_own() -> None:
+    """The Relu stores c and h as one dimension; a bias of c alone cannot be stretched over that."""
+    source = model(
+        """g (float[2,3,4,5] x) => (float[2,3,4,5] y) {
+            a = Reshape(x, together)
+            b = Softmax<axis=1>(a)
+            c = Reshape(b, apart)
+            d = Add(c, bias)
+            y = Tanh(d)
+        }""",
+        together=np.array([2, 12, 5]),
+        apart=np.array([2, 3, 4, 5]),
+        bias=floats(3, 1, 1),
+    )
+    same(source, io="convert")
+    same(source)
+    turned = relayout.convert(source, layouts={"x": ("NCHW", "NCHW"), "d": ("NCHW", "NHWC")}).proto
+    feed = {"x": floats(2, 3, 4, 5, seed=4)}
+    np.testing.assert_allclose(run(turned, feed)[0], run(source, feed)[0], rtol=1e-5)
+
+
 def test_a_view_of_the_source_is_kept_where_it_fits() -> None:
     source = model(
         """g (float[2,3,4,5] x, float[2,60] z) => (float[2,60] y) {

@@ -167,9 +167,8 @@ def _levels(graph: ir.Graph, claims: dict[ir.Node, bool]) -> dict[ir.Node, int]:
     """
     levels: dict[ir.Node, int] = {}
     for node in graph:
-        before = (levels[other] + (claims[other] != claims[node]) for other in _producers(node) if other in levels)
-        levels[node] = max(before, default=int(claims[node]))
-        levels[node] += (levels[node] + claims[node]) % 2
+        level = max((levels[other] for other in _producers(node) if other in levels), default=0)
+        levels[node] = level + (level + claims[node]) % 2
     return levels
 
 
