@@ -24,6 +24,7 @@ from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
 from relayout.rewrite import apply, as_functions, inline_functions
 from relayout.rewrite import rename as rename_values
+from relayout.rules import outputs_of
 from relayout.targets import LayoutFor, Target, Wishes
 
 Regions = Literal["flat", "functions"]
@@ -276,7 +277,7 @@ def _read(
     from relayout.formats.onnx import read as read_onnx
 
     model = read_onnx(source)
-    complete(model)
+    complete(model, outputs_of)
     return cut(model, inputs, outputs) if inputs or outputs else model
 
 

@@ -7,6 +7,7 @@ from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import KINDS, LayoutVariant, Rule, registry, rule
+from relayout.rules.shapes import outputs_of
 from relayout.rules.signature import (
     Attribute,
     Body,
@@ -50,6 +51,7 @@ __all__ = [
     "is_laid",
     "laid",
     "normalized",
+    "outputs_of",
     "register",
     "register_variant",
     "registry",

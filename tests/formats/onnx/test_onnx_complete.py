@@ -151,3 +151,21 @@ def test_large_values_are_not_computed() -> None:
         }"""
     )
     assert known(source, {"x": np.ones((300, 400), np.float32)}) == {"s"}
+
+
+def test_a_transpose_says_the_rank_of_what_it_reads() -> None:
+    source = model(
+        "g (float[n] f, int64[k] s) => (float[a,b,c] y) {"
+        " x = Reshape(f, s) t = Transpose<perm=[2,0,1]>(x) r = Relu(t) y = Transpose<perm=[1,2,0]>(r) }"
+    )
+    values = completed(source)
+    assert [shape(values[name]) for name in "xtr"] == [[None] * 3] * 3
+
+
+def test_what_onnx_does_not_know_is_asked_for() -> None:
+    source = model("g (float[2,3] x) => (float[3,2] y) { e = some.where.Unknown(x) r = Relu(e) y = Transpose(r) }")
+    source.opset_import.append(helper.make_opsetid("some.where", 1))
+    found = read(source)
+    complete(found, lambda node, _: [(ir.DataType.FLOAT, (2, ""))] if node.domain else [])
+    values = {value.name or "": value for node in found.graph for value in node.outputs}
+    assert [shape(values[name]) for name in "er"] == [[2, None], [2, None]]
