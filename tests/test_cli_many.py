@@ -271,7 +271,7 @@ def test_a_model_and_a_plan_go_to_standard_output(tmp_path: Path) -> None:
 
 
 def test_a_pipe_gets_no_control_characters() -> None:
-    piped = run(INT8, FORCE_COLOR="")
+    piped = run(INT8)
     assert b"\x1b" not in piped.stdout + piped.stderr
 
 
@@ -283,7 +283,7 @@ def terminal(*arguments: object, **environment: str) -> str:
         stdout=theirs,
         stderr=theirs,
         stdin=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": str(SOURCE), "COLUMNS": "150", "TERM": "xterm-256color"} | environment,
+        env=os.environ | {"PYTHONPATH": str(SOURCE), "COLUMNS": "150"} | environment,
     )
     os.close(theirs)
     shown = b""

@@ -18,7 +18,10 @@ from relayout.cli.running import FAILED
 @click.argument("source", type=options.MODEL)
 @options.as_json
 def check(plan: Path, source: Path, as_json: bool) -> None:
-    """Check the PLAN that `--plan` wrote against its SOURCE model: the proof, without the solver."""
+    """Check a plan against its model: the proof, without the solver.
+
+    PLAN is what `convert --plan` or `optimize --plan` wrote, SOURCE the model that it was made for.
+    """
     from relayout import pipeline
 
     found = pipeline.check_plan(plan, source)

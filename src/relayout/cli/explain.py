@@ -14,28 +14,13 @@ from relayout.cli.running import print_report, refuse_own_source, stage, write_v
 
 @click.command(cls=Command)
 @click.argument("source", type=options.MODEL)
-@options.io
-@options.layouts
-@options.dims
-@options.inputs
-@options.outputs
-@options.rename
-@options.opset
-@options.quant
-@options.signature
-@options.state
-@options.custom_ops
-@options.to
-@options.backend
-@options.desired
-@options.inline
-@options.time_limit
-@options.what_if
-@options.html
-@options.model_explorer
+@options.conversion
 @options.as_json
 def explain(source: Path, as_json: bool, html: Path | None, model_explorer: Path | None, **given: Any) -> None:
-    """What a conversion of SOURCE would do: layouts, remaining Transposes, the reason for each, the proof."""
+    """What is transposed and why: layouts, reasons, the proof.
+
+    Nothing is written: this is what `convert` would do with SOURCE, a .tflite or an .onnx file, by the same options.
+    """
     from relayout import pipeline
 
     refuse_own_source([html, model_explorer], [source], ever=False)

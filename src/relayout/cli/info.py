@@ -16,7 +16,10 @@ from relayout.cli.running import console, stage
 @click.argument("file", type=options.MODEL)
 @options.as_json
 def info(file: Path, as_json: bool) -> None:
-    """What FILE is, and what could be won: operators, inputs and outputs, number formats, layouts, Transposes."""
+    """What a file is, and what could be won.
+
+    Operators, inputs and outputs, number formats, layouts, Transposes of FILE, a .tflite or an .onnx file.
+    """
     from relayout import pipeline
     from relayout.reports import inspection
 

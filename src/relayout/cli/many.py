@@ -200,3 +200,5 @@ jobs_option = click.option(
     "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Models at a time, with --out-dir."
 )
 paths = click.argument("paths", nargs=-1, required=True, type=options.MODEL, metavar="SOURCE... [TARGET]")
+models = options.together(paths, out_dir, jobs_option)
+"""One source and its target, or many sources."""

@@ -29,7 +29,10 @@ from relayout.cli.running import refuse_own_source, stage
 def reduce(
     source: Path, target: Path, still: str, time_limit: float | None, overwrite: bool, seed: int, as_json: bool
 ) -> None:
-    """The smallest part of the ONNX model SOURCE that still shows a fault, for a bug report."""
+    """The smallest part of a model that still shows a fault.
+
+    SOURCE is an .onnx file; the part is for a bug report.
+    """
     from relayout import reduction
     from relayout.formats.onnx import check, write
 

@@ -41,7 +41,10 @@ def verify_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Run FIRST and SECOND on the same inputs and compare value by value, layouts undone."""
+    """Run two models on the same inputs and compare every value.
+
+    FIRST is the source, SECOND is held against it; each a .tflite or an .onnx file. Layouts are undone.
+    """
     with stage("verifying", quiet or as_json):
         found = verified(first, second, feeds, seed, runs)
     if as_json:
