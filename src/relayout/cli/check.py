@@ -12,6 +12,9 @@ from relayout.cli import options
 from relayout.cli.group import Command
 from relayout.cli.running import FAILED
 
+MOST = 20
+"""Misstated figures listed on a terminal; `--json` lists all."""
+
 
 @click.command(cls=Command)
 @click.argument("plan", type=options.MODEL)
@@ -26,9 +29,13 @@ def check(plan: Path, source: Path, as_json: bool) -> None:
 
     found = pipeline.check_plan(plan, source)
     if as_json:
-        click.echo(json.dumps({**vars(found), "proved": found.proved}))
+        click.echo(json.dumps(found.to_dict()))
     else:
         verdict = "proved minimal" if found.proved else "not proved"
         click.echo(f"{found.transposes} Transposes, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
-    if not found.proved:
+        for wrong in found.misstated[:MOST]:
+            click.echo(f"misstated: {wrong}")
+        if len(found.misstated) > MOST:
+            click.echo(f"… {len(found.misstated) - MOST} more (--json lists all)")
+    if not found.ok:
         sys.exit(FAILED)
