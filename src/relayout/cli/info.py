@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from relayout.cli import options
+from relayout.cli.bars import MADE, bars
 from relayout.cli.group import Command
-from relayout.cli.running import console, stage
+from relayout.cli.running import console
 
 
 @click.command(cls=Command)
@@ -23,7 +24,7 @@ def info(file: Path, as_json: bool) -> None:
     from relayout import pipeline
     from relayout.reports import inspection
 
-    with stage("reading", as_json):
+    with bars(2 * MADE, as_json):
         found = pipeline.inspect(file)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))

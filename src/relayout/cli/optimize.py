@@ -9,7 +9,7 @@ import click
 
 from relayout.cli import many, options
 from relayout.cli.group import Command
-from relayout.cli.running import run
+from relayout.cli.one import run
 
 
 @click.command(cls=Command)
@@ -33,6 +33,6 @@ def optimize(
     """
     made = many.jobs_of("optimize", paths, out_dir, verify, given)
     if out_dir is None:
-        run("optimizing", made[0], as_json, quiet)
+        run(made[0], as_json, quiet)
     else:
         many.run_all(made, jobs, as_json, quiet)

@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from relayout.cli import options
+from relayout.cli.bars import bars
 from relayout.cli.group import Command
-from relayout.cli.running import refuse_own_source, stage
+from relayout.cli.running import refuse_own_source
 
 
 @click.command(cls=Command)
@@ -37,7 +38,7 @@ def reduce(
     from relayout.formats.onnx import check, write
 
     refuse_own_source([target], [source], overwrite)
-    with stage("reducing", as_json):
+    with bars(("reducing",), as_json):
         found = reduction.reduce(source, still=still, time_limit=time_limit, seed=seed)  # type: ignore[arg-type]
         check(found.model)
         write(found.model, target, overwrite=overwrite)
