@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -37,15 +38,25 @@ def test_metadata_says_how_each_value_lies(io: str) -> None:
         for held in Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []:
             # What the machine-readable note says of an image is what the layout says.
             if len(held.shape) == len(held.perm) == 4:
-                source = {(0, 3, 1, 2): "n h w c", (0, 2, 3, 1): "n c h w", (0, 1, 2, 3): layout}[held.perm]
-                assert " ".join(np.array(source.split())[list(held.perm)]) == layout
+                source = {(0, 3, 1, 2): "n h w c", (0, 2, 3, 1): "n c h w", (0, 1, 2, 3): "n c h w"}[held.perm]
+                assert " ".join(np.array(source.split())[list(held.perm)]) == re.sub("[()]", "", layout)
     assert {k: v[0] for k, v in found.items()} == result.layouts
     assert annotated(plain) == {}
+    # A node says what it reads and gives: what Netron shows where one is clicked.
+    for node in model.graph.node:
+        (said,) = (entry.value for entry in node.metadata_props if entry.key == "relayout.layout")
+        ends = [dict.fromkeys(found[n][0] for n in names if n in found) for names in (node.input, node.output)]
+        assert said == " -> ".join(dict.fromkeys(", ".join(end) for end in ends))
+    flat = model.graph.node[[node.op_type for node in model.graph.node].index("Reshape")].output[0]
+    assert found[flat][0] == "n (c h w)"
+    assert io == "convert" or "n h w c -> n c h w" in {
+        entry.value for node in model.graph.node for entry in node.metadata_props if node.op_type == "Transpose"
+    }
     # The notes are the only difference.
-    for value in [*model.graph.input, *model.graph.value_info, *model.graph.output]:
-        kept = [entry for entry in value.metadata_props if entry.key != "relayout.layout"]
-        del value.metadata_props[:]
-        value.metadata_props.extend(kept)
+    for noted in [*model.graph.input, *model.graph.value_info, *model.graph.output, *model.graph.node]:
+        kept = [entry for entry in noted.metadata_props if entry.key != "relayout.layout"]
+        del noted.metadata_props[:]
+        noted.metadata_props.extend(kept)
     assert model.SerializeToString() == plain.SerializeToString()
 
 

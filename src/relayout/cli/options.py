@@ -99,7 +99,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 html = click.option("--html", type=_FILE, help="Write the graph before and after as one page.")
 model_explorer = click.option("--model-explorer", type=_FILE, help="Write every layout as Model Explorer's node data.")
 annotate = click.option(
-    "--annotate", is_flag=True, help="Put every value's layout into its metadata, as Netron shows it."
+    "--annotate", is_flag=True, help="Put layouts into the metadata of nodes and values, as Netron shows them."
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="For machines.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")

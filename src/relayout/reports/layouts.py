@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -12,7 +12,8 @@ from relayout.layout.holds import Holds
 from relayout.reports.axes import Axes
 
 KEY = "relayout.layout"
-"""Metadata of a value: its stored order in einops' notation, such as `n c h w`."""
+"""Metadata of a value: its stored order in einops' notation, such as `n c h w`; of a node: those of what it reads and
+gives, such as `n h w c -> n c h w`, since viewers show metadata of nodes, but not of values inside a graph."""
 
 
 class Naming:
@@ -48,10 +49,14 @@ class Naming:
         return found
 
     def annotate(self, model: ir.Model) -> None:
-        """Put every value's layout into its metadata, where viewers show it."""
-        for value in _values(model):
-            if text := self._layout(value):
-                value.metadata_props[KEY] = text
+        """Put every value's layout into its metadata, and what each node reads and gives into the node's."""
+        found = {value: text for value in _values(model) if (text := self._layout(value))}
+        for value, text in found.items():
+            value.metadata_props[KEY] = text
+        for node in model.graph.all_nodes():
+            reads, gives = (dict.fromkeys(found[v] for v in ends if v in found) for ends in (node.inputs, node.outputs))
+            if gives:
+                node.metadata_props[KEY] = " -> ".join(dict.fromkeys(filter(None, map(", ".join, (reads, gives)))))
 
     def _layout(self, value: ir.Value) -> str:
         held = Holds.load(value.metadata_props[Holds.KEY]) if Holds.KEY in value.metadata_props else []
@@ -62,8 +67,25 @@ class Naming:
                 root, form = self._known[item.name]
                 order = order_of(form)
                 if len(order) == len(item.perm):
-                    return self._axes.order(root, perm.apply(item.perm, order))
+                    words = self._axes.order(root, perm.apply(item.perm, order)).split()
+                    return " ".join(_grouped(words, perm.apply(item.perm, item.factors), value.shape))
         return ""
+
+
+def _grouped(words: Sequence[str], extents: Sequence[int], shape: ir.Shape | None) -> Iterator[str]:
+    """The factors in parentheses that one stored dimension holds: `n (c h w)` where `n c h w` was flattened."""
+    dims = [dim for dim in shape or () if isinstance(dim, int)]
+    if shape is None or len(dims) < len(shape) or len(words) != len(extents) or 1 in extents:
+        yield from words
+        return
+    rest = list(zip(words, extents, strict=True))
+    for dim in (dim for dim in dims if dim != 1):
+        held, size = [], 1
+        while rest and size < dim:
+            word, extent = rest.pop(0)
+            held.append(word)
+            size *= extent
+        yield held[0] if len(held) == 1 else f"({' '.join(held)})"
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
