@@ -12,6 +12,7 @@ import pytest
 
 import relayout
 from relayout import cli
+from relayout.formats.tflite.loading import load
 from relayout.layout.holds import Holds
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -68,15 +69,40 @@ def test_a_model_with_nothing_to_win_is_annotated_when_asked(tmp_path: Path) -> 
     assert relayout.verify(tmp_path / "a.onnx", tmp_path / "b.onnx").ok
 
 
+EXPLORER = {
+    "results": dict,
+    "showExpandedSummaryOnGroupNode": bool,
+    "hideInAggregatedStatsTable": bool,
+    "hideInChildrenStatsTable": bool,
+}
+"""Keys of Model Explorer's `GraphNodeData` that are written, and their types."""
+COLOUR = re.compile("#[0-9a-f]{6}")
+
+
 def test_node_data_for_model_explorer_colours_source_and_result() -> None:
     result = relayout.convert(TINYNET)
     data = result.node_data()
-    assert set(data) == {"results", "showExpandedSummaryOnGroupNode"}
-    assert all(set(each) == {"value", "bgColor", "textColor"} for each in data["results"].values())
-    assert data["results"]["image"]["value"] == "n h w c; transposed n h w c -> n c h w, 23,040 bytes"
-    names = {name for node in result.proto.graph.node for name in node.output}
-    assert names <= set(data["results"])
-    assert {each["value"] for each in data["results"].values()} >= {"n c h w", "n h w c -> n c h w"}
+    assert {key: type(value) for key, value in data.items()} == EXPLORER
+    for each in data["results"].values():
+        assert set(each) == {"value", "bgColor", "textColor"}
+        assert isinstance(each["value"], str)
+        assert COLOUR.fullmatch(each["bgColor"])
+        assert COLOUR.fullmatch(each["textColor"])
+    said = {name: each["value"] for name, each in data["results"].items()}
+    assert said["image"] == "n h w c; transposed n h w c -> n c h w, 23,040 bytes"
+    assert said["tinynet_1/flatten_1_1/Reshape"] == "n (h w c) -> n (c h w)"
+    assert set(said.values()) >= {"n c h w", "n h w c -> n c h w"}
+    assert {name for node in result.proto.graph.node for name in node.output} <= set(said)
+    # Its reader of ONNX goes by the names of nodes.
+    for node in result.proto.graph.node:
+        assert said[node.name] == said[node.output[0]]
+    assert said["[value] image"] == said["image"]
+    # Whoever opens it over the source sees tensors by the file's own names.
+    graph = load(TINYNET).subgraphs[0]
+    made = {graph.tensors[index].name for operator in graph.operators for index in operator.outputs}
+    assert len(made) == len(graph.operators)
+    assert made | {"serving_default_image:0"} <= set(said)
+    assert said["serving_default_image:0"] == said["image"]
     assert json.loads(json.dumps(data)) == data
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 import onnx_ir as ir
 
 from relayout.infer import Form, Root, Sites, order_of
 from relayout.layout import perm
-from relayout.layout.holds import Holds
+from relayout.layout.holds import TENSOR, Holds
 from relayout.reports.axes import Axes
 
 KEY = "relayout.layout"
@@ -22,12 +24,19 @@ class Naming:
     Args:
         sites: the source graph.
         axes: names of its axes.
+
+    `tensors` holds what inputs and outputs are called in the file, where that is another name than the graph's.
     """
 
     def __init__(self, sites: Sites, axes: Axes) -> None:
         self._axes = axes
         self._known: dict[str, tuple[Root, Form]] = {
             value.name: (view.root, view.form) for value, view in sites.views.items() if value.name
+        }
+        self.tensors = {
+            value.metadata_props[TENSOR]: value.name
+            for value in sites.views
+            if value.name and value.metadata_props.get(TENSOR)
         }
         self._roots = {root: root.value.name or "" for root in sites.roots if not root.constant}
 
@@ -44,7 +53,8 @@ class Naming:
         found = {}
         for name, (root, form) in self._known.items():
             if root in self._roots:
-                source, now = self._axes.form(root, form), stored.get(self._roots[root], "")
+                source = self._axes.form(root, form)
+                now = _flattened(stored.get(self._roots[root], ""), source)
                 found[name] = f"{source} -> {now}" if now and now != source else source
         return found
 
@@ -70,6 +80,13 @@ class Naming:
                     words = self._axes.order(root, perm.apply(item.perm, order)).split()
                     return " ".join(_grouped(words, perm.apply(item.perm, item.factors), value.shape))
         return ""
+
+
+def _flattened(stored: str, source: str) -> str:
+    """A stored order as a Reshape that flattens it leaves it: `n c h w` for a value `n (h w c)` is `n (c h w)`."""
+    together = {word: dim for dim in re.findall(r"\(([^)]*)\)", source) for word in dim.split()}
+    parts = (list(words) for _, words in groupby(stored.split(), lambda word: together.get(word, word)))
+    return " ".join(part[0] if len(part) == 1 else f"({' '.join(part)})" for part in parts)
 
 
 def _grouped(words: Sequence[str], extents: Sequence[int], shape: ir.Shape | None) -> Iterator[str]:
