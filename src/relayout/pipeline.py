@@ -19,6 +19,7 @@ from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
 from relayout.layout.holds import STATED
+from relayout.progress import say
 from relayout.reports import Axes, Naming, Report, inspection, operators, report
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
@@ -125,6 +126,7 @@ def convert(
         "inputs": list(inputs or ()),
         "outputs": list(outputs or ()),
     }
+    say("reading")
     model = read(source, **reading)
     if dims:
         fix_dims(model, dims)
@@ -340,6 +342,7 @@ def _relayout(
     original: Any = None,
     annotate: bool = False,
 ) -> Result:
+    say("planning")
     began = perf_counter()
     choose = wishes if wishes else None
     sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"], choose=choose)
@@ -356,6 +359,7 @@ def _relayout(
     ):
         found = replace(found, operators=operators(model), seconds=seconds)
         return Result(model, found, written, original, naming)
+    say("rewriting")
     began = perf_counter()
     result = apply(model, decided)
     seconds["rewrite"] = perf_counter() - began
