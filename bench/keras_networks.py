@@ -414,18 +414,7 @@ APPLICATIONS |= {
     "mobilenet_v3_small": application(lambda image: _apps.MobileNetV3Small(input_tensor=image, **_plain)),
     "mobilenet_v3_large": application(lambda image: _apps.MobileNetV3Large(input_tensor=image, **_plain)),
     "efficientnet_b0": application(lambda image: _apps.EfficientNetB0(input_tensor=image, **_plain), 2),
-    "nasnet_mobile": application(
-        lambda image: _apps.nasnet.NASNet(
-            input_shape=tuple(image.shape[1:]),
-            input_tensor=image,
-            penultimate_filters=264,
-            num_blocks=2,
-            skip_reduction=False,
-            stem_block_filters=16,
-            default_size=224,
-            **_plain,
-        )
-    ),
+    "nasnet_mobile": application(lambda image: _apps.NASNetMobile(input_tensor=image, **_plain)),
     "densenet121": application(lambda image: _apps.DenseNet121(input_tensor=image, **_plain), 2),
     "inception_v3": application(lambda image: _apps.InceptionV3(input_tensor=image, **_plain), 4),
     "xception": application(lambda image: _apps.Xception(input_tensor=image, **_plain), 4),
