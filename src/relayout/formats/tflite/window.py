@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from relayout.formats.tflite.builder import Dim
 from relayout.formats.tflite.extents import MAX_EXPRESSION, shifted, shrunk
+from relayout.formats.tflite.model import Tensor
 
 TO_FIRST = (0, 3, 1, 2)
 """`n h w c -> n c h w`; the same permutation takes a kernel from `o h w i` to `o i h w`."""
@@ -15,6 +17,21 @@ TO_LAST = (0, 2, 3, 1)
 
 TO_FIRST_3D, TO_LAST_3D = (0, 4, 1, 2, 3), (0, 2, 3, 4, 1)
 """`n d h w c -> n c d h w`, and back."""
+
+
+@dataclass(frozen=True)
+class Border:
+    """A border of zeros that an operator of its own puts around `n *s c`.
+
+    Args:
+        inner: what it is put around.
+        pads: of the axes `*s`, as ONNX has them: all begins, then all ends.
+        least: whether nothing within is below 0.
+    """
+
+    inner: Tensor
+    pads: tuple[int, ...]
+    least: bool
 
 
 def slid(extent: Dim, window: Dim, stride: int, dilation: int, same: bool) -> Dim:

@@ -8,9 +8,26 @@ from typing import Any
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dim, dims
+from relayout.formats.tflite.enums import Padding
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import two
-from relayout.formats.tflite.window import is_open, left_to_the_runtime, pads
+from relayout.formats.tflite.window import Border, is_open, left_to_the_runtime, pads
+
+
+def unbordered(op: Operation, window: Sequence[int], dilations: Sequence[int], least: bool = False) -> Border | None:
+    """The border of zeros that a PAD puts around operand 0, if windows without a border can have it instead.
+
+    Args:
+        op: the operator that slides them.
+        window: their extents.
+        dilations: from one element of a window to the next.
+        least: whether the border has to be below nothing.
+    """
+    border = op.tensors.borders.get(op.operator.inputs[0])
+    if border is None or op.options.padding != Padding.VALID or (least and not border.least):
+        return None
+    sizes = [(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True)]
+    return border if all(amount < k for amount, k in zip(border.pads, sizes * 2, strict=True)) else None
 
 
 def bordered(
@@ -21,6 +38,7 @@ def bordered(
     dilations: Sequence[int],
     same: bool,
     fill: float = 0,
+    explicit: bool = False,
 ) -> tuple[ir.Value, dict[str, Any], bool]:
     """What the windows slide over, the attributes that say where they begin, and whether a border is part of it now.
 
@@ -32,11 +50,14 @@ def bordered(
         dilations: from one element of a window to the next.
         same: whether there are `ceil(extent / stride)` windows, a border around them where they need one.
         fill: what is in the border.
+        explicit: whether no attribute may say it.
     """
     spatial = dims(x)[2:]
     if not same or not is_open(spatial, window, strides, dilations):
-        return x, {"pads": pads(spatial, window, strides, dilations, same)}, False
-    if left_to_the_runtime(window, strides, dilations):
+        known = pads(spatial, window, strides, dilations, same)
+        if not explicit or not any(known):
+            return x, {"pads": known}, False
+    elif not explicit and left_to_the_runtime(window, strides, dilations):
         return x, {"auto_pad": "SAME_UPPER"}, False
     amounts = _amounts(op, x, window, strides, dilations)
     padded: tuple[Dim, ...] = (*dims(x)[:2], *[None] * len(strides))

@@ -10,7 +10,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, dims, permuted
 from relayout.formats.tflite.enums import Padding, TensorType
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.operators.border import bordered
+from relayout.formats.tflite.operators.border import bordered, unbordered
 from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D, slid
@@ -26,15 +26,20 @@ def convolved(
     last: Sequence[int],
 ) -> None:
     """Transpose - Conv - Transpose, given a kernel in ONNX's order `o i *s`; `first` and `last` order the data."""
-    options, x = op.options, op.real(0, first)
-    n, _, *spatial = dims(x)
+    options, shape = op.options, permuted(dims(op.stored(0)), first)
+    n, _, *spatial = shape
     o, _, *extents = dims(kernel)
     window = [k for k in extents if isinstance(k, int)]
     if len(window) != len(extents):
         raise Unsupported("a kernel of unknown size")
     same = options.padding == Padding.SAME
     known: list[Dim] = [slid(e, k, s, d, same) for e, k, s, d in zip(spatial, window, strides, dilations, strict=True)]
-    x, border, _ = bordered(op, x, window, strides, dilations, same)
+    around = unbordered(op, window, dilations)
+    if around is None:
+        x, border, _ = bordered(op, op.real(0, first), window, strides, dilations, same)
+    else:
+        x = op.dequantize(0, op.transpose(op.tensors.value(around.inner), first))
+        border = {"pads": around.pads}
     y = op.emit(
         "Conv",
         [x, kernel, op.bias(2)],

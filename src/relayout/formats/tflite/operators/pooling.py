@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,27 +13,51 @@ import onnx_ir as ir
 from relayout.formats.tflite.builder import Dim, Dims, dims
 from relayout.formats.tflite.enums import Padding
 from relayout.formats.tflite.operation import BYTES_ONLY, MOVABLE, Operation
-from relayout.formats.tflite.operators.border import bordered
+from relayout.formats.tflite.operators.border import bordered, unbordered
 from relayout.formats.tflite.operators.elementwise import rounded_away, two
 from relayout.formats.tflite.registry import Unsupported, operator
-from relayout.formats.tflite.window import TO_FIRST, TO_LAST, slid
+from relayout.formats.tflite.window import TO_FIRST, TO_LAST, Border, slid
 
 
-def _pooled(op: Operation, op_type: str, x: ir.Value, fill: float = 0, **attributes: Any) -> tuple[ir.Value, bool]:
-    """One pool over `n c h w`; whether a border of `fill` was computed, which it takes for elements."""
-    options = op.options
-    window, strides, ones = [options.filter_height, options.filter_width], [options.stride_h, options.stride_w], [1, 1]
-    n, c, *spatial = dims(x)
-    same = options.padding == Padding.SAME
+def _window(op: Operation) -> list[int]:
+    return [op.options.filter_height, op.options.filter_width]
+
+
+def _pooled(
+    op: Operation, op_type: str, x: ir.Value, border: Border | None = None, fill: float = 0, **attributes: Any
+) -> tuple[ir.Value, bool]:
+    """One pool over `n c h w`; whether a border of `fill` was computed, which it takes for elements.
+
+    Behind a PAD that stays it says that it has no border (`VALID`): where it is silent, ONNX Runtime makes the PAD a
+    border of the pool's, also with zeros where others are below, and beyond what a pool may have.
+    """
+    window, strides, ones = _window(op), [op.options.stride_h, op.options.stride_w], [1, 1]
+    (n, c, *_), spatial = dims(x), dims(op.stored(0))[1:3]
+    same = op.options.padding == Padding.SAME
     known: list[Dim] = [slid(e, k, s, 1, same) for e, k, s in zip(spatial, window, strides, strict=True)]
     last: Dims = op.out_dims([n, *known, c])
-    x, border, computed = bordered(op, x, window, strides, ones, same, fill)
+    around: dict[str, Any] = {}
+    computed = False
+    if border is not None:
+        around = {"pads": border.pads}
+    else:
+        padded = op.operator.inputs[0] in op.tensors.borders
+        x, around, computed = bordered(op, x, window, strides, ones, same, fill, padded)
+        around = {"auto_pad": "VALID"} if padded else around
     shape = (last[0], last[3], last[1], last[2])
-    return op.emit(op_type, [x], shape, **border, kernel_shape=window, strides=strides, **attributes), computed
+    return op.emit(op_type, [x], shape, **around, kernel_shape=window, strides=strides, **attributes), computed
 
 
-def _average(op: Operation, x: ir.Value) -> ir.Value:
-    """AveragePool over the elements that are there; with a computed border, divided by their share of each window."""
+def _average(op: Operation, prepare: Callable[[ir.Value], ir.Value]) -> ir.Value:
+    """AveragePool over the elements that are there, of what is made of `n c h w`; zeros from a PAD are there.
+
+    With a computed border, it is divided by the share of each window that is there.
+    """
+    border = unbordered(op, _window(op), [1, 1])
+    if border is not None:
+        x = prepare(op.transpose(op.tensors.value(border.inner), TO_FIRST))
+        return _pooled(op, "AveragePool", x, border, count_include_pad=1)[0]
+    x = prepare(op.transpose(op.stored(0), TO_FIRST))
     mean, computed = _pooled(op, "AveragePool", x, count_include_pad=0)
     if not computed:
         return mean
@@ -43,10 +69,16 @@ def _average(op: Operation, x: ir.Value) -> ir.Value:
 
 
 def _greatest(op: Operation, x: ir.Value) -> ir.Value:
-    """MaxPool; a computed border holds the least there is."""
+    """MaxPool of `n h w c`, as `n c h w`; a computed border holds the least there is.
+
+    Zeros from a PAD are elements, and MaxPool's own border is none: the same where nothing is below 0.
+    """
+    border = unbordered(op, _window(op), [1, 1], least=True) if x is op.stored(0) else None
+    if border is not None:
+        return _pooled(op, "MaxPool", op.transpose(op.tensors.value(border.inner), TO_FIRST), border)[0]
     dtype = x.dtype or ir.DataType.FLOAT
     least = float(np.iinfo(dtype.numpy().name).min) if dtype.is_integer() else -math.inf
-    return _pooled(op, "MaxPool", x, least)[0]
+    return _pooled(op, "MaxPool", op.transpose(x, TO_FIRST), fill=least)[0]
 
 
 @operator("AVERAGE_POOL_2D", options="Pool2DOptions")
@@ -57,7 +89,7 @@ def average_pool_2d(op: Operation) -> None:
     if op.input(0).type in MOVABLE and op.input(0).quantization is None:
         _without_scale(op)
         return
-    y = _average(op, op.real(0, TO_FIRST))
+    y = _average(op, partial(op.dequantize, 0))
     op.result_alike(y, 0, perm=TO_LAST, fused=fused)
 
 
@@ -65,7 +97,7 @@ def _without_scale(op: Operation) -> None:
     """The average of plain integers, halves away from zero."""
     if op.options.fused_activation_function:
         raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
-    mean = _average(op, op.transpose(op.cast(op.stored(0), ir.DataType.FLOAT), TO_FIRST))
+    mean = _average(op, lambda x: op.cast(x, ir.DataType.FLOAT))
     op.result_whole(op.transpose(rounded_away(op, mean), TO_LAST))
 
 
@@ -76,7 +108,7 @@ def max_pool_2d(op: Operation) -> None:
     if op.input(0).type in MOVABLE and op.input(0).quantization is None and op.options.fused_activation_function:
         raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
     (x,), finish = op.carried(0, types=BYTES_ONLY, fused=op.options.fused_activation_function)
-    y = _greatest(op, op.transpose(x, TO_FIRST))
+    y = _greatest(op, x)
     finish(op.transpose(y, TO_LAST))
 
 
@@ -84,6 +116,10 @@ def max_pool_2d(op: Operation) -> None:
 def l2_pool_2d(op: Operation) -> None:
     """Sqrt of AveragePool of the squares."""
     op.require_rank(0, 4)
-    x = op.real(0, TO_FIRST)
-    mean = _average(op, op.emit("Mul", [x, x], dims(x)))
+
+    def squared(x: ir.Value) -> ir.Value:
+        x = op.dequantize(0, x)
+        return op.emit("Mul", [x, x], dims(x))
+
+    mean = _average(op, squared)
     op.result(op.emit("Sqrt", [mean], dims(mean)), perm=TO_LAST, fused=op.options.fused_activation_function)
