@@ -139,7 +139,7 @@ class _Import:
         if self.program.unsupported:
             raise UnsupportedError({k: (len(v), next(iter(v))) for k, v in self.program.unsupported.items()})
         outputs = self.graph_outputs(extra) + self.program.variables.outputs()
-        nodes = without_unread(self.builder.nodes, outputs)
+        nodes = without_unread(self.builder.nodes, outputs, self.builder.spare)
         # Operands that became attributes or shapes leave their constants unread.
         used = [value for value in self.builder.initializers if value.uses()]
         graph = ir.Graph(

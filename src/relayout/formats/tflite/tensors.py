@@ -20,6 +20,7 @@ from relayout.formats.tflite.sparse import dense
 from relayout.formats.tflite.texts import texts
 from relayout.formats.tflite.unsigned import SHIFT
 from relayout.formats.tflite.variables import Handle
+from relayout.formats.tflite.window import Border
 
 Quant = Literal["qdq", "float"]
 """What becomes of quantized tensors: integers in Quantize-Dequantize units, or real numbers."""
@@ -113,6 +114,7 @@ class Tensors:
         self.handles: dict[int, Handle] = {}
         self.tainted: set[int] = set()
         self.constants: dict[int, ir.Value] = {}
+        self.borders: dict[int, Border | None] = {}
         self._values: dict[int, ir.Value] = {}
         self._bound: set[int] = set()
         self._parameters: dict[int, tuple[ir.Value, ir.Value]] = {}

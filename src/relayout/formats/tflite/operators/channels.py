@@ -69,6 +69,8 @@ def normalized(op: Operation) -> bool:
     if multiplied is None or fused or multiplied[0].type != TensorType.FLOAT32 or multiplied[2] != channels:
         return False
     data, scale, _ = multiplied
+    node = op.tensors.value(product).producer()
+    op.builder.spare |= {id(node)}
     x = op.transpose(op.tensors.value(data), TO_FIRST)
     constants = [
         op.builder.shared(op.hint(name), numbers)
