@@ -11,6 +11,7 @@ from relayout.formats.tflite.builder import Dim, dims, permuted
 from relayout.formats.tflite.enums import Padding, TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.border import bordered, unbordered
+from relayout.formats.tflite.operators.condensed import condensed
 from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D, slid
@@ -82,10 +83,12 @@ def _integers(op: Operation, bias: int) -> None:
 
 @operator("CONV_2D", options="Conv2DOptions")
 def conv_2d(op: Operation) -> None:
-    """Conv; a kernel with fewer input channels than the data is a grouped one."""
+    """Conv; a kernel with fewer input channels than the data is a grouped one. Of a few channels SpaceToDepth first."""
     op.require_rank(0, 4)
     op.require_rank(1, 4)
     _integers(op, 2)
+    if condensed(op):
+        return
     options, kernel = op.options, weights(op, 1, 0, TO_FIRST)
     group = groups(op, dims(kernel)[1])
     strides, dilations = [options.stride_h, options.stride_w], [options.dilation_h_factor, options.dilation_w_factor]
