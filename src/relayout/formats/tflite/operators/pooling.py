@@ -100,7 +100,8 @@ def average_pool_2d(op: Operation) -> None:
     if op.input(0).type in MOVABLE and op.input(0).quantization is None:
         _without_scale(op)
         return
-    y = _summed(op) if _is_summed(op) else _average(op, partial(op.dequantize, 0))
+    channels = _summable(op)
+    y = _summed(op, channels) if channels else _average(op, partial(op.dequantize, 0))
     op.result_alike(y, 0, perm=TO_LAST, fused=fused)
 
 
@@ -108,29 +109,30 @@ MOST_ONES = 64
 """Elements of the largest window that is written as a convolution: the kernel lies in the file."""
 
 
-def _is_summed(op: Operation) -> bool:
-    """Whether each of an 8-bit pool's windows has all of its elements, so that a sum and one factor are the average.
+def _summable(op: Operation) -> int:
+    """The channels of an 8-bit pool each of whose windows is whole, so that a sum and one factor make the average.
 
-    ONNX Runtime's depthwise integer convolution takes a twentieth of its integer AveragePool's time.
+    Of any other 0. ONNX Runtime's depthwise integer convolution takes a twentieth of its integer AveragePool's time.
     """
     window, strides, (_, *spatial, channels) = _window(op), _strides(op), dims(op.stored(0))
     same, quantization = op.options.padding == Padding.SAME, op.tensors.quantization(op.input(0))
-    return (
+    if not isinstance(channels, int):
+        return 0
+    summable = (
         op.input(0).type in BYTES_ONLY
         and quantization is not None
         and not quantization.per_channel
-        and isinstance(channels, int)
-        and channels > 0
         and 1 < window[0] * window[1] <= MOST_ONES
         and not (same and is_open(spatial, window, strides, [1, 1]))
         and not any(pads(spatial, window, strides, [1, 1], same))
     )
+    return channels if summable else 0
 
 
-def _summed(op: Operation) -> ir.Value:
+def _summed(op: Operation, channels: int) -> ir.Value:
     """A depthwise Conv of `n c h w` whose kernel is ones, worth one part of the window each; a PAD is its border."""
-    window, channels, border = _window(op), dims(op.stored(0))[-1], unbordered(op, _window(op), [1, 1])
-    ones = op.builder.shared(op.hint("ones"), np.ones((channels, 1, *window), np.int8))
+    window, border = _window(op), unbordered(op, _window(op), [1, 1])
+    ones = op.builder.shared(op.hint("ones"), np.ones([channels, 1, *window], np.int8))
     part = op.builder.array(op.hint("part"), np.array(1 / (window[0] * window[1]), np.float32))
     zero = op.builder.shared(op.hint("zero"), np.array(0, np.int8))
     kernel = op.emit("DequantizeLinear", [ones, part, zero], dims(ones), ir.DataType.FLOAT)
