@@ -31,7 +31,10 @@ DYNAMIC = {"batch": 2, "height": 96, "width": 128, "length": 37}
 """Extents of dynamic dimensions; any other counts as 1."""
 FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(uint8)": np.uint8, "tensor(int8)": np.int8}
-HIDDEN = ("Attention", "MultiHeadAttention", "FusedMatMul", "Einsum", "GroupQueryAttention", "PackedAttention")
+HIDDEN = (
+    *("Attention", "MultiHeadAttention", "FusedMatMul", "Einsum", "GroupQueryAttention", "PackedAttention"),
+    *("ReorderInput", "ReorderOutput"),
+)
 """Operators that may transpose inside: named beside the bytes, which they are not counted in."""
 
 

@@ -29,8 +29,8 @@ from typing import Any
 HERE = Path(__file__).parent
 LIMIT_SECONDS = 300
 OURS, BASE = "relayout", "onnx_ir"
-PEERS = ("onnxruntime", "onnxslim", "onnxsim", "onnxscript")
-NAMES = {"onnxruntime": "ONNX Runtime 1", "onnx_ir": "read + write"}
+PEERS = ("onnxruntime", "onnxruntime_full", "onnxslim", "onnxsim", "onnxscript")
+NAMES = {"onnxruntime": "ONNX Runtime 1", "onnxruntime_full": "ONNX Runtime full", "onnx_ir": "read + write"}
 NOISE = 0.03
 """What a median may differ by beyond its own interval: sessions of one file differ by as much."""
 
@@ -39,8 +39,8 @@ Row = dict[str, Any]
 
 def pythons(python: str, peers: str | None) -> dict[str, str]:
     """Tool -> the Python that runs it."""
-    known = {BASE: python, OURS: python, "onnxruntime": python}
-    return known | dict.fromkeys(PEERS[1:], peers) if peers else known
+    known = {BASE: python, OURS: python, "onnxruntime": python, "onnxruntime_full": python}
+    return known | dict.fromkeys(PEERS[2:], peers) if peers else known
 
 
 def measure(arguments: list[str], log: Path) -> tuple[int, float, float]:
