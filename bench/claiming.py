@@ -39,6 +39,7 @@ import onnxruntime
 from judge import count_transposes
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, version_converter
+from tables import table
 
 import relayout
 from relayout.targets import Condition, Kernel, Target
@@ -288,36 +289,32 @@ def cell(told: dict[str, Any] | None, claimed: int) -> str:
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """The table, sums over the models that both sides took, and what was refused."""
-    lines = [
-        "| model | claim | nodes | relayout, T / MB | ONNX Runtime's way | relayout, pools follow | TVM |",
-        "|---|---|---|---|---|---|---|",
+    each = [
+        [row["model"], row["claim"], str(row["claimed"]), *(cell(row.get(name), row["claimed"]) for name in SIDES)]
+        for row in rows
     ]
-    for row in rows:
-        cells = [cell(row.get(name), row["claimed"]) for name in SIDES]
-        lines.append(f"| {row['model']} | {row['claim']} | {row['claimed']} | {' | '.join(cells)} |")
-    lines += [
-        "",
-        "| claim | beside | models | relayout, T / MB | the other, T / MB | ours is less on | more on |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    sums = []
     for claim in dict.fromkeys(row["claim"] for row in rows):
         for own, peer in (SIDES[:2], SIDES[2:]):
             pairs = [(row[own], row[peer]) for row in rows if row["claim"] == claim and peer in row]
             both = [(ours, other) for ours, other in pairs if "bytes" in ours and "bytes" in other]
-            sums = [
-                f"{sum(side['transposes'] for side in each)} / {sum(side['bytes'] for side in each) / 1e6:.2f}"
-                for each in zip(*both, strict=True)
+            totals = [
+                f"{sum(one['transposes'] for one in side)} / {sum(one['bytes'] for one in side) / 1e6:.2f}"
+                for side in zip(*both, strict=True)
             ]
             less = sum(ours["bytes"] < other["bytes"] for ours, other in both)
             more = sum(ours["bytes"] > other["bytes"] for ours, other in both)
-            lines.append(f"| {claim} | {peer} | {len(both)} | {' | '.join(sums or ['', ''])} | {less} | {more} |")
+            sums.append([claim, peer, str(len(both)), *(totals or ["", ""]), str(less), str(more)])
     said = {
         f"{row['model']}, {name}: {row[name]['refused']}": None
         for row in rows
         for name in SIDES
         if "refused" in row.get(name, {})
     }
-    return "\n".join([*lines, "", *(f"* refused: {line}" for line in said)]) + "\n"
+    head = ["claim", "beside", "models", "relayout, T / MB", "the other, T / MB", "ours is less on", "more on"]
+    first = ["model", "claim", "nodes", "relayout, T / MB", "ONNX Runtime's way", "relayout, pools follow", "TVM"]
+    tables = [table(first, each, 2), "", table(head, sums, 2), ""]
+    return "\n".join([*tables, *(f"* refused: {line}" for line in said)]) + "\n"
 
 
 def main() -> None:

@@ -25,17 +25,14 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmark_page import page, suspect
+from processes import ENVIRONMENT, HERE, LIMIT_SECONDS, Measured, last_line, measure, versions
 
-LIMIT_SECONDS = 600
-HERE = Path(__file__).parent
-ENVIRONMENT = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 OURS = {"relayout": [], "relayout --io convert": ["--io", "convert"]}
 NCHW = """
 def ends(puts):
@@ -55,24 +52,13 @@ class Tool:
     call: str
     server: subprocess.Popen[str] | None = None
 
-    def run(self, arguments: list[str], log: Path, fork: bool) -> tuple[int, float, float | None]:
-        """Exit status, wall seconds, and peak MB of a process of its own."""
+    def run(self, arguments: list[str], log: Path, fork: bool) -> Measured:
+        """A process of its own, or a fork, of which only the exit status is known."""
         if fork:
             return self._forked(arguments, log)
-        begun = time.perf_counter()
-        with log.open("wb") as out, Path(f"{log}.err").open("wb") as err:
-            process = subprocess.Popen(
-                ["timeout", str(LIMIT_SECONDS), self.python, "-c", f"{self.imports}\n{self.call}", *arguments],
-                stdout=out,
-                stderr=err,
-                env=ENVIRONMENT,
-                stdin=subprocess.DEVNULL,
-            )
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        return process.returncode, time.perf_counter() - begun, usage.ru_maxrss / 1024
+        return measure([self.python, "-c", f"{self.imports}\n{self.call}", *arguments], log)
 
-    def _forked(self, arguments: list[str], log: Path) -> tuple[int, float, None]:
+    def _forked(self, arguments: list[str], log: Path) -> Measured:
         if self.server is None:
             self.server = subprocess.Popen(
                 [self.python, str(HERE / "forking.py"), self.imports, self.call],
@@ -87,7 +73,7 @@ class Tool:
         job = {"argv": ["job", *arguments], "log": str(log), "limit": LIMIT_SECONDS}
         print(json.dumps(job), file=self.server.stdin, flush=True)
         answer = json.loads(self.server.stdout.readline())
-        return answer["code"], answer["seconds"], None
+        return Measured(answer["code"], answer["seconds"], 0, 0)
 
 
 def tools(python: str, peers: str | None, nchw: bool) -> dict[str, Tool]:
@@ -116,7 +102,9 @@ class Row:
     """One model by one converter."""
 
     seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
     peak_mb: list[float] = field(default_factory=list)
+    megabytes: float = 0.0
     converted: bool = False
     why: str = ""
     proved: bool | None = None
@@ -127,27 +115,24 @@ def convert(name: str, tool: Tool, source: Path, result: Path, options: argparse
     row, log = Row(), result.with_suffix(".log")
     for _ in range(options.repeats):
         result.unlink(missing_ok=True)
-        code, seconds, peak = tool.run([str(source), str(result)], log, options.fork)
-        if peak is not None:
-            row.seconds.append(round(seconds, 3))
-            row.peak_mb.append(round(peak, 1))
-        row.converted = code == 0 and result.exists()
+        done = tool.run([str(source), str(result)], log, options.fork)
+        row.converted = done.code == 0 and result.exists()
         if not row.converted:
-            row.why = last_line(log) or f"exit {code}"
+            row.why = last_line(log) or f"exit {done.code}"
             break
+        if not options.fork:
+            row.seconds.append(round(done.wall, 3))
+            row.processor.append(round(done.processor, 3))
+            row.peak_mb.append(round(done.peak_mb, 1))
+        row.megabytes = result.stat().st_size / 1e6
         if name in OURS:
             row.proved = bool(json.loads(log.read_text())["proved"])
     return row
 
 
-def last_line(log: Path) -> str:
-    said = [line for file in (log, Path(f"{log}.err")) for line in file.read_text(errors="replace").splitlines()]
-    return next((line.strip()[:300] for line in reversed(said) if line.strip()), "")
-
-
 def judged(judge: Tool, source: Path, results: dict[str, Path], log: Path, fork: bool) -> dict[str, Any]:
     """Converter -> verdict, and `LiteRT` -> milliseconds of the source itself."""
-    code, _, _ = judge.run([str(source), *map(str, results.values())], log, fork)
+    code = judge.run([str(source), *map(str, results.values())], log, fork).code
     if code:
         return {name: {"why": f"judge: {last_line(log) or code}"} for name in results} | {"LiteRT": None}
     found = json.loads(log.read_text().strip().splitlines()[-1])
@@ -205,12 +190,6 @@ def judge_again(record: dict[str, Any], path: Path, judge: Tool, options: argpar
 
 def models(paths: Iterable[Path]) -> list[Path]:
     return [file for path in paths for file in (sorted(path.rglob("*.tflite")) if path.is_dir() else [path])]
-
-
-def versions(python: str, *packages: str) -> dict[str, str]:
-    code = "import sys\nfrom importlib.metadata import version\nfor name in sys.argv[1:]: print(name, version(name))"
-    said = subprocess.run([python, "-c", code, *packages], capture_output=True, text=True).stdout
-    return dict(line.split() for line in said.splitlines())
 
 
 def main() -> None:

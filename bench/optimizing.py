@@ -17,20 +17,22 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from processes import HERE, answer, last_line, measure, versions
+from tables import table
+
 LIMIT_SECONDS = 300
 OURS, BASE = "relayout", "onnx_ir"
 PEERS = ("onnxruntime", "onnxruntime_full", "onnxslim", "onnxsim", "onnxscript")
 NAMES = {"onnxruntime": "ONNX Runtime 1", "onnxruntime_full": "ONNX Runtime full", "onnx_ir": "read + write"}
+OF_ONE_RUNTIME = ("onnxruntime_full",)
+"""Whose results run in ONNX Runtime alone: integer kernels in NHWC, blocks for this processor. Shown, not raced."""
+PACKAGES = {"onnx_ir": "onnx-ir", "onnxruntime_full": "onnxruntime"}
 NOISE = 0.03
 """What a median may differ by beyond its own interval: sessions of one file differ by as much."""
 
@@ -43,45 +45,19 @@ def pythons(python: str, peers: str | None) -> dict[str, str]:
     return known | dict.fromkeys(PEERS[2:], peers) if peers else known
 
 
-def measure(arguments: list[str], log: Path) -> tuple[int, float, float]:
-    """Exit status, wall seconds and peak MB of one process."""
-    begun = time.perf_counter()
-    with log.open("wb") as out, log.with_suffix(".err").open("wb") as err:
-        process = subprocess.Popen(
-            ["timeout", str(LIMIT_SECONDS), *arguments],
-            stdout=out,
-            stderr=err,
-            stdin=subprocess.DEVNULL,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, time.perf_counter() - begun, usage.ru_maxrss / 1024
-
-
-def answer(python: str, script: str, *arguments: str) -> dict[str, Any]:
-    """What a script of this folder prints, as JSON; {"why": …} where it fails."""
-    done = subprocess.run(
-        ["timeout", str(LIMIT_SECONDS), python, str(HERE / script), *arguments], capture_output=True, text=True
-    )
-    if done.returncode:
-        return {"why": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:300]}
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
-
-
 def optimized(tool: str, python: str, source: Path, result: Path, log: Path, repeats: int) -> Row:
     """One tool on one model. The time is the least of the repeats: what is above it is others' work."""
     row: Row = {"tool": tool}
     for _ in range(repeats):
         result.unlink(missing_ok=True)
-        code, wall, peak = measure([python, str(HERE / "optimizers.py"), tool, str(source), str(result)], log)
-        if code or not result.exists():
-            lines = log.with_suffix(".err").read_text(errors="replace").strip().splitlines()
-            return row | {"why": lines[-1][:300] if lines else f"exit {code}", "wall": wall, "peak": peak}
+        done = measure([python, str(HERE / "optimizers.py"), tool, str(source), str(result)], log, LIMIT_SECONDS)
+        if done.code or not result.exists():
+            return row | {"why": last_line(log) or f"exit {done.code}", "wall": done.wall, "peak": done.peak_mb}
         said = json.loads(log.read_text().strip().splitlines()[-1])
-        row["wall"] = min(row.get("wall", wall), wall)
-        row["peak"] = max(row.get("peak", 0), peak)
+        row["wall"] = min(row.get("wall", done.wall), done.wall)
+        row["processor"] = min(row.get("processor", done.processor), done.processor)
+        row["peak"] = max(row.get("peak", 0), done.peak_mb)
+        row["megabytes"] = result.stat().st_size / 1e6
         row["seconds"] = min(row.get("seconds", said["seconds"]), said["seconds"])
         row["report"] = said["report"]
     return row
@@ -123,7 +99,9 @@ def judged(python: str, file: Path, results: dict[str, str]) -> tuple[Row, dict[
 
 def best_peer(rows: dict[str, Row], source: Row) -> tuple[int, str] | None:
     """The fewest bytes of a peer's equal result, and whose; not of one that moved Transposes into a fused operator."""
-    fair = {tool: row for tool, row in rows.items() if tool in PEERS and row.get("equal")}
+    fair = {
+        tool: row for tool, row in rows.items() if tool in PEERS and tool not in OF_ONE_RUNTIME and row.get("equal")
+    }
     found = [(row["bytes"], tool) for tool, row in fair.items() if row["hidden"] == source["hidden"]]
     return min(found, default=None)
 
@@ -150,11 +128,6 @@ def slower(latency: dict[str, Any]) -> bool:
     """Whether relayout's result takes longer than its source beyond noise."""
     noise = max(NOISE, latency["self"]["high"] - 1, 1 - latency["self"]["low"]) if "self" in latency else NOISE
     return OURS in latency and latency[OURS]["low"] > 1 + noise
-
-
-def table(head: list[str], lines: Iterable[list[str]]) -> str:
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *lines])
 
 
 def moved(row: Row) -> str:
@@ -290,14 +263,10 @@ def page(found: list[dict[str, Any]], tools: list[str], versions: str) -> str:
 
 def versions_of(known: dict[str, str]) -> str:
     """What ran, by its own word."""
-    said = []
-    for tool in dict.fromkeys(known):
-        name = {"onnx_ir": "onnx-ir"}.get(tool, tool)
-        code = f"from importlib.metadata import version; print(version({name!r}))"
-        done = subprocess.run([known[tool], "-c", code], capture_output=True, text=True)
-        if done.returncode == 0:
-            said.append(f"{name} {done.stdout.strip()}")
-    return f"Versions: {', '.join(said)}." if said else ""
+    said: dict[str, str] = {}
+    for tool, python in known.items():
+        said |= versions(python, PACKAGES.get(tool, tool))
+    return f"Versions: {', '.join(f'{name} {number}' for name, number in said.items())}." if said else ""
 
 
 def main() -> None:

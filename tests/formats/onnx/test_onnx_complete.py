@@ -151,3 +151,25 @@ def test_large_values_are_not_computed() -> None:
         }"""
     )
     assert known(source, {"x": np.ones((300, 400), np.float32)}) == {"s"}
+
+
+def test_extents_of_a_known_value_reach_what_reads_it() -> None:
+    """A class token, expanded to an extent that the graph computes, before the patches: 1 + 6 tokens, not some number."""
+    source = model(
+        """g (float[1,6,4] x) => (float[1,tokens,4] y) {
+            s = Shape(x)
+            batch = Slice(s, zero, one)
+            to = Concat<axis=0>(batch, rest)
+            chosen = Where(never, to, to)
+            class = Expand(token, chosen)
+            joined = Concat<axis=1>(class, x)
+            y = Relu(joined)
+        }""",
+        zero=ints(0),
+        one=ints(1),
+        rest=ints(1, 4),
+        never=np.array([False, True, False]),
+        token=np.arange(4, dtype=np.float32).reshape(1, 1, 4),
+    )
+    found = completed(source)
+    assert shape(found["joined"]) == [1, 7, 4]
