@@ -19,7 +19,6 @@ This file imports nothing heavy: a child's peak memory counts from what its pare
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import statistics
@@ -31,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark_page import page, suspect
-from processes import ENVIRONMENT, HERE, LIMIT_SECONDS, Measured, last_line, measure, versions
+from processes import ENVIRONMENT, HERE, LIMIT_SECONDS, Measured, digest, last_line, measure, versions
 
 OURS = {"relayout": [], "relayout --io convert": ["--io", "convert"]}
 NCHW = """
@@ -45,11 +44,12 @@ convert.from_tflite(sys.argv[1], opset=18, inputs_as_nchw=ends(model.get_input_d
 
 @dataclass
 class Tool:
-    """Python code that finds its arguments in `sys.argv[1:]`: imports, then a call."""
+    """Python code that finds its arguments in `sys.argv[1:]`: imports, then a call; before forks, `preload`, too."""
 
     python: str
     imports: str
     call: str
+    preload: str = ""
     server: subprocess.Popen[str] | None = None
 
     def run(self, arguments: list[str], log: Path, fork: bool) -> Measured:
@@ -61,7 +61,7 @@ class Tool:
     def _forked(self, arguments: list[str], log: Path) -> Measured:
         if self.server is None:
             self.server = subprocess.Popen(
-                [self.python, str(HERE / "forking.py"), self.imports, self.call],
+                [self.python, str(HERE / "forking.py"), f"{self.imports}\n{self.preload}", self.call],
                 text=True,
                 env=ENVIRONMENT,
                 stdin=subprocess.PIPE,
@@ -78,9 +78,11 @@ class Tool:
 
 def tools(python: str, peers: str | None, nchw: bool) -> dict[str, Tool]:
     """Converter -> the tool that takes IN and OUT."""
-    ours = "import sys, relayout.pipeline\nfrom relayout.cli import main"
+    ours = "import sys\nfrom relayout.cli import main"
     known = {
-        name: Tool(python, ours, f"sys.argv[1:1] = {['convert', '--json', *options]}\nmain()")
+        name: Tool(
+            python, ours, f"sys.argv[1:1] = {['convert', '--json', *options]}\nmain()", "import relayout.pipeline"
+        )
         for name, options in OURS.items()
     }
     if peers:
@@ -143,11 +145,11 @@ def one(path: Path, known: dict[str, Tool], judge: Tool, options: argparse.Names
     """The record of one model: what was kept from an earlier run, and the rest measured."""
     folder = options.out / path.parent.name
     folder.mkdir(parents=True, exist_ok=True)
-    file, digest = folder / f"{path.stem}.json", hashlib.sha256(path.read_bytes()).hexdigest()
+    file, found = folder / f"{path.stem}.json", digest(path)
     results = {name: folder / f"{path.stem}.{name.replace(' ', '_')}.onnx" for name in known}
     record: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    if record.get("sha256") != digest or options.keep == "none":
-        record = {"model": f"{path.parent.name}/{path.stem}", "sha256": digest, "rows": {}}
+    if record.get("sha256") != found or options.keep == "none":
+        record = {"model": f"{path.parent.name}/{path.stem}", "sha256": found, "rows": {}}
     kept = {name for name in record["rows"] if options.keep == "all" or name not in OURS}
     if set(known) <= kept:
         return record

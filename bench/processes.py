@@ -5,6 +5,7 @@ This file imports nothing heavy: a child's peak memory counts from what its pare
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -64,6 +65,15 @@ def answer(python: str, script: str, *arguments: str, limit: float = LIMIT_SECON
         return {"why": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:300]}
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, a piece at a time: a child's peak memory counts from what this process held."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            found.update(piece)
+    return found.hexdigest()
 
 
 def versions(python: str, *packages: str) -> dict[str, str]:
