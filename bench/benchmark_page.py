@@ -210,6 +210,11 @@ def details(records: list[Record]) -> str:
     return table(["model", *names(records)], lines)
 
 
+def headlines(records: list[Record]) -> str:
+    """What `run.py` takes of it."""
+    return "\n\n".join((summary(records), duels(records), latencies(records)))
+
+
 def page(records: list[Record], versions: dict[str, str]) -> str:
     """The whole page."""
     groups = dict.fromkeys(record["model"].partition("/")[0] for record in records)

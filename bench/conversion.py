@@ -8,8 +8,8 @@ one. Every conversion runs in a process of its own, and the converters take turn
 memory the largest; imports and start are part of both. With `--fork` a converter is imported once and forked for each
 model: much faster on many small models, and without figures of time and memory.
 
-DIRECTORY gets a JSON file for every model, the ONNX files, and the tables as `benchmark.md` and `benchmark.json`; PAGE
-is the page of the documentation. `--keep peers` takes the peers' rows, `--keep all` every row, from what an earlier run
+DIRECTORY gets a JSON file for every model, the ONNX files, and the tables as `conversion.md` and `.json`; PAGE is
+the page of the documentation. `--keep peers` takes the peers' rows, `--keep all` every row, from what an earlier run
 left there for the same file; `--part 1/2` runs half of the models, for two runs side by side. `--twice` judges once
 more what is not right or seems slower than a peer's, and takes the mean of the two latencies.
 
@@ -24,13 +24,13 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmark_page import page, suspect
-from processes import ENVIRONMENT, HERE, LIMIT_SECONDS, Measured, digest, last_line, measure, versions
+from benchmark_page import headlines, page, suspect
+from processes import ENVIRONMENT, HERE, LIMIT_SECONDS, Measured, digest, last_line, measure, models, versions
+from processes import record as write_all
 
 OURS = {"relayout": [], "relayout --io convert": ["--io", "convert"]}
 NCHW = """
@@ -150,6 +150,7 @@ def one(path: Path, known: dict[str, Tool], judge: Tool, options: argparse.Names
     record: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     if record.get("sha256") != found or options.keep == "none":
         record = {"model": f"{path.parent.name}/{path.stem}", "sha256": found, "rows": {}}
+        record["megabytes"] = path.stat().st_size / 1e6
     kept = {name for name in record["rows"] if options.keep == "all" or name not in OURS}
     if set(known) <= kept:
         return record
@@ -190,10 +191,6 @@ def judge_again(record: dict[str, Any], path: Path, judge: Tool, options: argpar
     (folder / f"{path.stem}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
-def models(paths: Iterable[Path]) -> list[Path]:
-    return [file for path in paths for file in (sorted(path.rglob("*.tflite")) if path.is_dir() else [path])]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", type=Path)
@@ -210,7 +207,7 @@ def main() -> None:
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
     known, judge = tools(options.python, options.peers, options.nchw), judge_of(options.python)
-    files = models(options.paths)[part - 1 :: parts]
+    files = models(options.paths, ".tflite")[part - 1 :: parts]
     records = [one(path, known, judge, options) for path in files]
     for record, path in zip(records, files, strict=True):
         if options.twice:
@@ -223,8 +220,7 @@ def main() -> None:
     used = versions(options.python, "onnxruntime", "ai-edge-litert", "onnx")
     used |= versions(options.peers, "tf2onnx", "tflite2onnx", "tensorflow-cpu") if options.peers else {}
     text = page(records, used)
-    Path(options.out, "benchmark.json").write_text(json.dumps({"versions": used, "models": records}, indent=1) + "\n")
-    Path(options.out, "benchmark.md").write_text(text)
+    write_all(options.out, "conversion", {"versions": used, "models": records}, text, headlines(records))
     if options.page:
         options.page.write_text(text)
     seconds = [statistics.median(row["seconds"] or [0]) for record in records for row in record["rows"].values()]

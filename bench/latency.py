@@ -15,7 +15,6 @@ from the others; LiteRT uses XNNPACK, as by default.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import statistics
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from processes import last_line, measure
+from processes import last_line, measure, record
 from tables import table
 
 import relayout
@@ -235,9 +234,8 @@ def main() -> None:
     for source in given.models:
         rows += compared(source, given.threads, given.rounds, given.peers, directory)
     text = markdown(rows)
-    (given.out / "latency.md").write_text(text + "\n", encoding="utf-8")
     content = [asdict(row) | {f"{a}/{b}": row.ratio(a, b) for a, b in PAIRS} for row in rows]
-    (given.out / "latency.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    record(given.out, "latency", content, text, summary(rows))
     print(text)
 
 

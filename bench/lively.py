@@ -54,9 +54,12 @@ def deviations(model: onnx.ModelProto, names: list[str]) -> dict[str, float]:
 def enliven(model: onnx.ModelProto) -> float:
     """Scale the weights in place until the outputs depend on the inputs; how much they do."""
     found = list(layers(model.graph))
+    reached, best = 0.0, (sensitivity(model), model.SerializeToString())
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     for _ in range(ROUNDS):
-        if (reached := sensitivity(model)) >= ALIVE:
+        reached = sensitivity(model)
+        best = max(best, (reached, model.SerializeToString()), key=lambda pair: pair[0])
+        if reached >= ALIVE:
             break
         spread = deviations(model, list(dict.fromkeys(name for given, _, made in found for name in (given, made))))
         for name in dict.fromkeys(name for _, name, _ in found):
@@ -67,7 +70,9 @@ def enliven(model: onnx.ModelProto) -> float:
             factor = np.clip(1 / max(gain, 1e-30), 0.1, 20) * np.clip(1 / max(max(given), 1e-30), 0.5, 2)
             array = numpy_helper.to_array(tensors[name])
             tensors[name].CopyFrom(numpy_helper.from_array((array * factor).astype(array.dtype), name))
-    return reached
+    if reached < ALIVE:
+        model.ParseFromString(best[1])
+    return best[0]
 
 
 def main() -> None:

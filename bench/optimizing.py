@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from processes import HERE, answer, digest, last_line, measure, versions
+from processes import HERE, answer, digest, last_line, measure, models, record, versions
 from tables import table
 
 LIMIT_SECONDS = 300
@@ -300,7 +300,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     parser.add_argument("--again", type=Path)
     options = parser.parse_args()
-    files = [file for given in options.files for file in (sorted(given.glob("*.onnx")) if given.is_dir() else [given])]
+    files = models(options.files, ".onnx")
     known, left = pythons(options.python, options.peers), options.out / "optimizing.json"
     before = options.again or (left if options.keep and left.exists() else None)
     found: list[dict[str, Any]] = json.loads(before.read_text(encoding="utf-8")) if before else []
@@ -324,10 +324,9 @@ def main() -> None:
             print(f"{item['model']}: {'; '.join(item['faults']) or 'fine'}", file=sys.stderr, flush=True)
             left.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     found.sort(key=lambda item: item["model"])
-    left.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     tools = [tool for tool in known if tool != BASE]
     text = page(found, tools, versions_of(known))
-    (options.out / "optimizing.md").write_text(text, encoding="utf-8")
+    record(options.out, "optimizing", found, text, summary(found, tools))
     if options.page:
         options.page.write_text(text, encoding="utf-8")
     print(summary(found, tools))

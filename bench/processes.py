@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,19 @@ def answer(python: str, script: str, *arguments: str, limit: float = LIMIT_SECON
         return {"why": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:300]}
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
+
+
+def record(folder: Path, name: str, found: Any, page: str, summary: str) -> None:
+    """What every script of this folder leaves: all figures as JSON, its page, and what `run.py` puts together."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (folder / f"{name}.md").write_text(page.rstrip("\n") + "\n", encoding="utf-8")
+    (folder / "summary.md").write_text(summary.rstrip("\n") + "\n", encoding="utf-8")
+
+
+def models(paths: Iterable[Path], suffix: str) -> list[Path]:
+    """The files among the paths, and those of that suffix in the folders among them."""
+    return [file for path in paths for file in (sorted(path.rglob(f"*{suffix}")) if path.is_dir() else [path])]
 
 
 def digest(path: Path) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from processes import answer
+from processes import answer, record
 from tables import table
 
 PERM = (0, 2, 3, 1)
@@ -290,8 +290,8 @@ def main() -> None:
 def save(found: dict[str, Any], folder: Path) -> None:
     parts = [growth(found["nodes"])] if found["nodes"] else []
     parts += [sizes_table(found["weights"])] if found["weights"] else []
-    (folder / "scale.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    (folder / "scale.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    text = "\n\n".join(parts)
+    record(folder, "scale", found, text, text)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ medians, with the quartiles. The small model is one that tflite2onnx converts: `
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -18,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from processes import HERE, last_line, measure
+from processes import HERE, last_line, measure, record
 from tables import table
 
 PACKAGES = (
@@ -102,7 +101,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path("out"))
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         result, log = Path(folder, "result.onnx"), Path(folder, "log")
         known = commands(options.python, options.peers, options.model, result)
@@ -112,8 +110,7 @@ def main() -> None:
     text += (
         table(["loaded by a conversion", "ms"], [[name, f"{ms:.0f}"] for name, ms in found["imports"].items()]) + "\n"
     )
-    (options.out / "starting.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    (options.out / "starting.md").write_text(text, encoding="utf-8")
+    record(options.out, "starting", found, text, text)
     print(text)
 
 

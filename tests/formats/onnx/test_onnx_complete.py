@@ -154,7 +154,7 @@ def test_large_values_are_not_computed() -> None:
 
 
 def test_extents_of_a_known_value_reach_what_reads_it() -> None:
-    """A class token, expanded to an extent that the graph computes, before the patches: 1 + 6 tokens, not some number."""
+    """A class token, expanded to an extent that the graph computes, before the patches: 1 + 6 tokens, and no symbol."""
     source = model(
         """g (float[1,6,4] x) => (float[1,tokens,4] y) {
             s = Shape(x)
