@@ -1,6 +1,6 @@
 """Processor time of `optimize` by stage as graphs grow, beside onnx-ir; and its memory as weights grow.
 
-    python bench/scale.py [--out DIRECTORY] [--sizes 1000,10000,50000,200000,1000000] [--gigabytes 0.3,1,3,10]
+    python bench/scale.py [--out DIRECTORY] [--sizes 1000,10000,50000,200000,1000000] [--gigabytes 0.01,0.1,1,10]
 
 An empty list leaves its part out. A graph is a residual network with a Transpose at every sixth node. A large model's
 weights lie in a sparse file of external data; every kernel is re-laid, since a channel shuffle goes into it. Each
@@ -13,6 +13,7 @@ import argparse
 import gc
 import importlib
 import json
+import math
 import resource
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from tables import table
 PERM = (0, 2, 3, 1)
 EXTENTS = (3, 4, 5)
 WIDTH = 8192
-"""Channels of the large model: each kernel has 256 MiB."""
+"""Channels of a large model at most: each kernel has 256 MiB."""
 
 
 def residual_network(count: int) -> Any:
@@ -67,15 +68,17 @@ def large_model(path: Path, gigabytes: float) -> int:
     """Shuffles and dense convolutions; returns the bytes of the weights, which take no room on the disk."""
     from onnx import StringStringEntryProto, TensorProto, helper, save
 
-    size = 4 * WIDTH * WIDTH
+    width = min(WIDTH, 4 * round(math.sqrt(gigabytes * 1e9 / 4) / 4))
+    size = 4 * width * width
     count = max(1, round(gigabytes * 1e9 / size))
     data = path.with_name(path.name + ".data")
     with data.open("wb") as file:
         file.truncate(count * size)
-    shapes = [helper.make_tensor(name, TensorProto.INT64, [len(dims)], dims) for name, dims in SHUFFLE.items()]
+    shuffle = {"split": [1, 4, width // 4, 2, 3], "joined": [1, width, 2, 3]}
+    shapes = [helper.make_tensor(name, TensorProto.INT64, [len(dims)], dims) for name, dims in shuffle.items()]
     kernels, nodes, given = [], [], "x"
     for number in range(count):
-        kernel = TensorProto(name=f"k{number}", dims=[WIDTH, WIDTH, 1, 1], data_type=TensorProto.FLOAT)
+        kernel = TensorProto(name=f"k{number}", dims=[width, width, 1, 1], data_type=TensorProto.FLOAT)
         kernel.data_location = TensorProto.EXTERNAL
         for key, value in (("location", data.name), ("offset", number * size), ("length", size)):
             kernel.external_data.append(StringStringEntryProto(key=key, value=str(value)))
@@ -88,15 +91,12 @@ def large_model(path: Path, gigabytes: float) -> int:
             helper.make_node("Relu", [f"d{number}"], [f"e{number}"], f"relu{number}"),
         ]
         given = f"e{number}"
-    shape = [1, WIDTH, 2, 3]
+    shape = [1, width, 2, 3]
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
     outputs = [helper.make_tensor_value_info(given, TensorProto.FLOAT, shape)]
     graph = helper.make_graph(nodes, "large", inputs, outputs, [*shapes, *kernels])
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
     return count * size
-
-
-SHUFFLE = {"split": [1, 4, WIDTH // 4, 2, 3], "joined": [1, WIDTH, 2, 3]}
 
 
 # What one process measures
@@ -266,7 +266,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--sizes", default="1000,10000,50000,200000,1000000")
-    parser.add_argument("--gigabytes", default="0.3,1,3,10", help="of the models of large weights")
+    parser.add_argument("--gigabytes", default="0.01,0.1,1,10", help="of the models of large weights")
     parser.add_argument("--limit", type=float, default=1800, help="seconds that one measurement may take")
     parser.add_argument("--out", type=Path, default=Path("out"))
     options = parser.parse_args()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relayout.cli import options
+from relayout.cli.starting import one_job
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -154,6 +155,7 @@ def write_views(result: Result, title: str, html: Path | None, model_explorer: P
 
 def run(doing: str, job: Job, as_json: bool, quiet: bool) -> None:
     """Perform one job, print what was done, and exit with 1 where verification fails."""
+    one_job()
     with stage(doing, quiet or as_json):
         report, found = perform(job)
     if as_json:

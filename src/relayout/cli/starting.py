@@ -43,7 +43,7 @@ def short_process() -> Iterator[None]:
 
     What is alive when the process ends is not looked through again.
     """
-    before = gc.get_threshold()
+    before, enabled = gc.get_threshold(), gc.isenabled()
     gc.set_threshold(YOUNG, *before[1:])
     sys.meta_path.insert(0, _Deferred)
     atexit.register(gc.freeze)
@@ -52,3 +52,10 @@ def short_process() -> Iterator[None]:
     finally:
         sys.meta_path.remove(_Deferred)
         gc.set_threshold(*before)
+        if enabled:
+            gc.enable()
+
+
+def one_job() -> None:
+    """To the end of this process, which does one job and has little to throw away, do not look for garbage at all."""
+    gc.disable()
