@@ -19,6 +19,7 @@ import matplotlib as mpl
 
 mpl.use("svg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 COLOURS = {
     "relayout": "#0b6e4f",
@@ -37,6 +38,15 @@ FORMATS = ("float32", "float16", "dynamic", "int8", "int16x8")
 def load(folder: Path, part: str) -> Any:
     path = folder / part / f"{part}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def logarithmic(axes: Any, *which: Any) -> None:
+    """Powers of ten, and 2 and 5 between them, as plain numbers."""
+    for axis in which or (axes.xaxis, axes.yaxis):
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}" if value < 1e4 else f"{value:,.0f}"))
+        axis.set_minor_locator(NullLocator())
 
 
 def bare(*axes: Any) -> None:
@@ -63,7 +73,8 @@ def conversion(folder: Path) -> Any:
             own = [row for row in rows if row[0] == name]
             sizes, values = [row[1] for row in own], [row[place] for row in own]
             axes.scatter(sizes, values, s=18, alpha=0.75, color=COLOURS[name], label=name, linewidths=0)
-        axes.set(xscale="log", yscale="log", xlabel="MB of the .tflite file", ylabel=label)
+        axes.set(xlabel="MB of the .tflite file", ylabel=label)
+        logarithmic(axes)
     both[0].legend(frameon=False)
     figure.suptitle("A whole conversion, its process and imports included")
     bare(*both)
@@ -105,10 +116,8 @@ def latency(folder: Path) -> Any:
         ]
         axes.scatter(*zip(*points, strict=True), s=26, alpha=0.8, color=COLOURS[name], label=name) if points else None
     axes.axhline(1, color="black", linewidth=0.8)
-    axes.set(yscale="log", ylabel="ONNX Runtime's time / LiteRT's, one thread")
-    ticks = (0.1, 0.25, 0.5, 1, 2, 4, 8)
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_yticks([], minor=True)
+    axes.set(ylabel="ONNX Runtime's time / LiteRT's, one thread", xlim=(-0.5, len(formats) - 0.5))
+    logarithmic(axes, axes.yaxis)
     axes.set_xticks(range(len(formats)), formats)
     axes.legend(frameon=False)
     bare(axes)
@@ -128,7 +137,9 @@ def growth(folder: Path) -> Any:
         both[0].plot(nodes, [row[name]["seconds"]["total"] for row in done], **style)
         both[1].plot(nodes, [row[name]["peak_mb"] for row in done], **style)
     for axes, label in zip(both, ("processor seconds", "peak MB"), strict=True):
-        axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=label)
+        axes.set(xlabel="nodes", ylabel=label)
+        logarithmic(axes)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1,)))
     both[0].legend(frameon=False)
     bare(*both)
     return figure
