@@ -169,3 +169,25 @@ def test_what_onnx_does_not_know_is_asked_for() -> None:
     complete(found, lambda node, _: [(ir.DataType.FLOAT, (2, ""))] if node.domain else [])
     values = {value.name or "": value for node in found.graph for value in node.outputs}
     assert [shape(values[name]) for name in "er"] == [[2, None], [2, None]]
+
+
+def test_extents_of_a_known_value_reach_what_reads_it() -> None:
+    """A class token, expanded to an extent that the graph computes, before the patches: 1 + 6 tokens, and no symbol."""
+    source = model(
+        """g (float[1,6,4] x) => (float[1,tokens,4] y) {
+            s = Shape(x)
+            batch = Slice(s, zero, one)
+            to = Concat<axis=0>(batch, rest)
+            chosen = Where(never, to, to)
+            class = Expand(token, chosen)
+            joined = Concat<axis=1>(class, x)
+            y = Relu(joined)
+        }""",
+        zero=ints(0),
+        one=ints(1),
+        rest=ints(1, 4),
+        never=np.array([False, True, False]),
+        token=np.arange(4, dtype=np.float32).reshape(1, 1, 4),
+    )
+    found = completed(source)
+    assert shape(found["joined"]) == [1, 7, 4]

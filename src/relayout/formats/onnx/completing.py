@@ -138,8 +138,11 @@ def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]
         if any(name in outputs for name in found):
             break
         light.CopyFrom(inferred)
-        del light.graph.node[:]
+        # What is known is an initializer from here on; ONNX would believe the symbols of its value_info instead.
+        open_still = [value for value in light.graph.value_info if value.name not in found]
+        del light.graph.node[:], light.graph.value_info[:]
         light.graph.node.extend(kept)
+        light.graph.value_info.extend(open_still)
         light.graph.initializer.extend(
             numpy_helper.from_array(known[name], name) for name in found if name not in given
         )
