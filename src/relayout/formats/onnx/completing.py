@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from relayout.formats.onnx.checking import without_weights
+from relayout.formats.onnx.contributed import with_stand_ins
 from relayout.formats.onnx.inferring import infer_shapes
 from relayout.layout.holds import STATED
 
@@ -58,7 +59,8 @@ def complete(model: ir.Model) -> None:
     if all(_is_known(value) for node in model.graph.all_nodes() for value in node.outputs):
         return
     try:
-        inferred, known = _inferred(without_weights(model))
+        light = without_weights(model)
+        inferred, known = _inferred(light, with_stand_ins(light))
     except Exception:  # onnx raises types of its own; what is wrong is said when the result is checked
         return
     _complete(model.graph, inferred)
@@ -80,14 +82,14 @@ def _is_known(value: ir.Value) -> bool:
     return value.type is not None and value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
 
 
-def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]]:
-    """The graph with inferred types and shapes, and the values that are known in advance."""
+def _inferred(light: onnx.ModelProto, opaque: frozenset[str]) -> tuple[onnx.GraphProto, dict[str, Array]]:
+    """The graph with inferred types and shapes, and the values that are known in advance, but for `opaque` ones."""
     whole: dict[str, onnx.ValueInfoProto] = {}
     known: dict[str, Array] = {}
     for _ in range(ROUNDS):
         inferred = infer_shapes(light)
         whole.update({value.name: value for value in inferred.graph.value_info})
-        found = dict(_evaluated(inferred, known))
+        found = dict(_evaluated(inferred, known, opaque))
         if not found:
             break
         known |= found
@@ -109,11 +111,13 @@ def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]
     return result, known
 
 
-def _evaluated(model: onnx.ModelProto, known: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+def _evaluated(
+    model: onnx.ModelProto, known: Mapping[str, Array], opaque: frozenset[str]
+) -> Iterator[tuple[str, Array]]:
     """Values of the main graph that follow from what is known, and were not known before."""
     evaluation = _Evaluation(model, known)
     for node in model.graph.node:
-        if node.output[0] not in known and node.domain in ("", "ai.onnx"):
+        if node.output[0] not in known and node.output[0] not in opaque and node.domain in ("", "ai.onnx"):
             yield from evaluation.run(node)
 
 
