@@ -36,6 +36,19 @@ CUT = "relayout.cut"
 """Metadata of a model that is a part of its source: the source's names of its inputs and outputs, as JSON."""
 
 
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collection: what is built here is all alive, and walking it again and again costs half of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_collector_paused()
 def convert(
     source: str | Path | onnx.ModelProto | ir.Model,
     *,
@@ -336,26 +349,25 @@ def _relayout(
     original: Any = None,
     annotate: bool = False,
 ) -> Result:
-    with _collector_paused():
-        began = perf_counter()
-        choose = wishes if wishes else None
-        sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"], choose=choose)
-        decided = plan(sites, time_limit=time_limit)
-        axes = Axes(sites, TFLITE in model.meta)
-        naming = Naming(sites, axes)
-        found = report(decided, axes, relaxed=relax(decided) if what_if else [])
-        found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
-        written = planfile.to_json(decided, options | {"wishes": wishes.to_json()})
-        seconds["plan"] = perf_counter() - began
-        if original is not None and (decided.size, len(decided.crossings)) == (
-            decided.source_size,
-            decided.source_count,
-        ):
-            found = replace(found, operators=operators(model), seconds=seconds)
-            return Result(model, found, written, original, naming)
-        began = perf_counter()
-        result = apply(model, decided)
-        seconds["rewrite"] = perf_counter() - began
+    began = perf_counter()
+    choose = wishes if wishes else None
+    sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"], choose=choose)
+    decided = plan(sites, time_limit=time_limit)
+    axes = Axes(sites, TFLITE in model.meta)
+    naming = Naming(sites, axes)
+    found = report(decided, axes, relaxed=relax(decided) if what_if else [])
+    found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
+    written = planfile.to_json(decided, options | {"wishes": wishes.to_json()})
+    seconds["plan"] = perf_counter() - began
+    if original is not None and (decided.size, len(decided.crossings)) == (
+        decided.source_size,
+        decided.source_count,
+    ):
+        found = replace(found, operators=operators(model), seconds=seconds)
+        return Result(model, found, written, original, naming)
+    began = perf_counter()
+    result = apply(model, decided)
+    seconds["rewrite"] = perf_counter() - began
     _say_interface(result, found)
     if annotate:
         naming.annotate(result)
@@ -380,15 +392,3 @@ def _renamed(result: Result, names: Mapping[str, str]) -> Result:
     report = replace(result.report, interface=interface, notes=notes)
     _say_interface(result.model, report)
     return replace(result, report=report)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No garbage collection: what is built here is all alive, and walking it again and again costs half of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -197,8 +197,8 @@ def _leaves(owners: Mapping[ir.Node, ir.Node], value: ir.Value, inside: set[ir.N
 def operator_of(model: ir.Model, node: ir.Node) -> Operator:
     """A node as its rule and a target see it."""
     domain = "" if node.domain.startswith(FUNCTIONS) else node.domain
-    shapes = [tuple(_shape(value) for value in values) for values in (node.inputs, node.outputs)]
-    return Operator(node, model.opset_imports.get(domain, 1), *shapes)
+    inputs, outputs = (tuple(_shape(value) for value in values) for values in (node.inputs, node.outputs))
+    return Operator(node, model.opset_imports.get(domain, 1), inputs, outputs)
 
 
 def _shape(value: ir.Value | None) -> tuple[Dim, ...] | None:
