@@ -23,7 +23,7 @@ from relayout.progress import say
 from relayout.reports import Axes, Naming, Report, inspection, operators, report
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
-from relayout.rewrite import apply, as_functions, inline_functions
+from relayout.rewrite import apply, as_functions, fuse_units, inline_functions
 from relayout.rewrite import rename as rename_values
 from relayout.rules import outputs_of
 from relayout.targets import LayoutFor, Target, Wishes
@@ -131,6 +131,7 @@ def convert(
     if dims:
         fix_dims(model, dims)
     wishes.against(model.graph)
+    fused = _on_integers(model, wishes)
     read_in = perf_counter() - began
     options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "read": reading}
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
@@ -142,7 +143,8 @@ def convert(
     result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original, annotate)
     if inline:
         inline_functions(result.model)
-    result = replace(result, target=wishes.target)
+    report = replace(result.report, notes=(*result.report.notes, *fused))
+    result = replace(result, target=wishes.target, report=report)
     if regions == "functions":
         as_functions(result.model, target_of(result))
     return _renamed(result, rename) if rename else result
@@ -308,6 +310,13 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
             raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
 
 
+def _on_integers(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
+    """Write quantized units as the target has them, in place; what to say of it in a report."""
+    counts = {} if wishes.target is None else fuse_units(model, wishes.target)
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return (f"quantized units that run on integers: {listed}",) if counts else ()
+
+
 def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.Model) -> Checked:
     """Check a plan file against the model that it was made for, without the solver.
 
@@ -328,6 +337,7 @@ def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.
         raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
     if dims:
         fix_dims(model, dims)
+    _on_integers(model, wishes)
     choose = wishes if wishes else None
     return planfile.check(data, build(model, keep_interface=keep, layouts=layouts, choose=choose))
 

@@ -87,14 +87,15 @@ def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
     for node in model.graph.all_nodes():
         if node.op_type == "Transpose" and not node.domain:
             found |= _ranked(node)
-        if outputs_of is None or all(value.shape is not None for value in node.outputs if value.name):
+        if outputs_of is None or all(_is_known(value) for value in node.outputs if value.name):
             continue
         if node.domain in ("", "ai.onnx") and not found:
             continue  # shape inference has seen as much of it
         for value, (kind, shape) in zip(node.outputs, outputs_of(node, model.opset_imports), strict=False):
-            if value.name and value.shape is None and shape is not None:
-                value.shape = ir.Shape([dim or None for dim in shape])
-                found = True
+            before = None if value.shape is None else list(value.shape)
+            if value.name and shape is not None:
+                value.shape = _better(value.shape, ir.Shape([dim or None for dim in shape]))
+                found |= before is None or before != list(value.shape or ())
             if kind is not None and value.type is None:
                 value.type = ir.TensorType(kind)
     return found
