@@ -249,7 +249,8 @@ class _Rewrite:
         assert site.node is not None
         value = self.storage.get(port.view.root, self.forms[port])
         if port.slot >= 0:
-            site.node.replace_input_with(port.slot, value)
+            if site.node.inputs[port.slot] is not value:
+                site.node.replace_input_with(port.slot, value)
             return
         for user, slot, read in self.captures[site.node]:
             if self.plan.sites.views.get(read) is port.view:

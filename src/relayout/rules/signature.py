@@ -204,10 +204,27 @@ class Signature:
     grain: tuple[tuple[str, int], ...] = ()
     head: Letters = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """The hash of all that is compared, found once: signatures are the keys of what is known of many nodes."""
+        return hash((self.inputs, self.outputs, self.whole, self.block, self.tail, self.variants, self.grain))
+
     @cached_property
     def letters(self) -> Letters:
         """All letters in the source's order: one that every operand agrees with, where there is one."""
         return _in_order((*self.inputs, *self.outputs))
+
+    @cached_property
+    def alike(self) -> tuple[tuple[int, ...], ...]:
+        """Output -> the inputs that have the same letters in the same order, none of them twice or in `whole`."""
+        found = []
+        for letters in self.outputs:
+            apart = letters is not None and len(set(letters)) == len(letters) and self.whole.isdisjoint(letters)
+            found.append(tuple(index for index, given in enumerate(self.inputs) if apart and given == letters))
+        return tuple(found)
 
     @cached_property
     def stretched(self) -> frozenset[str]:

@@ -88,14 +88,15 @@ def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
     for node in model.graph.all_nodes():
         if node.op_type == "Transpose" and not node.domain:
             found |= _ranked(node)
-        if outputs_of is None or all(value.shape is not None for value in node.outputs if value.name):
+        if outputs_of is None or all(_is_known(value) for value in node.outputs if value.name):
             continue
         if node.domain in ("", "ai.onnx") and not found:
             continue  # shape inference has seen as much of it
         for value, (kind, shape) in zip(node.outputs, outputs_of(node, model.opset_imports), strict=False):
-            if value.name and value.shape is None and shape is not None:
-                value.shape = ir.Shape([dim or None for dim in shape])
-                found = True
+            before = None if value.shape is None else list(value.shape)
+            if value.name and shape is not None:
+                value.shape = _better(value.shape, ir.Shape([dim or None for dim in shape]))
+                found |= before is None or before != list(value.shape or ())
             if kind is not None and value.type is None:
                 value.type = ir.TensorType(kind)
     return found
@@ -139,8 +140,11 @@ def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]
         if any(name in outputs for name in found):
             break
         light.CopyFrom(inferred)
-        del light.graph.node[:]
+        # What is known is an initializer from here on; ONNX would believe the symbols of its value_info instead.
+        open_still = [value for value in light.graph.value_info if value.name not in found]
+        del light.graph.node[:], light.graph.value_info[:]
         light.graph.node.extend(kept)
+        light.graph.value_info.extend(open_still)
         light.graph.initializer.extend(
             numpy_helper.from_array(known[name], name) for name in found if name not in given
         )

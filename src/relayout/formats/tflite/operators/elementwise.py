@@ -13,6 +13,7 @@ from relayout.formats.tflite.activation import clip
 from relayout.formats.tflite.builder import broadcast, dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.channels import normalized, weighted
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
 _UNARY = {
@@ -92,8 +93,14 @@ def _binary(op_type: str) -> Translation:
     return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
 
 
+_IN_CHANNELS = {"Add": normalized, "Mul": weighted}
+"""Forms of their own for constants along the channels."""
+
+
 def _arithmetic(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
+        if op_type in _IN_CHANNELS and _IN_CHANNELS[op_type](op):
+            return
         # Of narrow integers without a scale the kernels add and multiply those of 16 bits.
         plain = op.input(0).type == TensorType.INT16 and op_type in ("Add", "Mul")
         a, b = (op.plain(0), op.plain(1)) if plain else (op.real(0), op.real(1))
