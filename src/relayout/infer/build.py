@@ -234,7 +234,7 @@ class _Builder:
                 return
             fact = self._barrier_signature(fact, inputs[0])
         outputs = [self._root(value, constant=value.const_value is not None) for value in node.outputs]
-        reason = "" if isinstance(fact, Signature) else f"{node.op_type} has no axis signature here"
+        reason = "" if isinstance(fact, Signature) else f"what {node.op_type} does with axes is not known here"
         signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
         self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
         for value in node.outputs:

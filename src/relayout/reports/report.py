@@ -117,7 +117,7 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
         Transposed(
             crossing.root.value.name or "",
             tuple(_dims(crossing.root)),
-            f"{axes.order(crossing.root, crossing.given)} -> {axes.order(crossing.root, crossing.order)}",
+            " -> ".join(axes.orders(crossing.root, crossing.given, crossing.order)),
             crossing.size,
             crossing.producer.name,
             tuple(site.name for site in crossing.readers),

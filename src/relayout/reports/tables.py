@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from relayout.reports.report import Report
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
 MOST = 20
 """Remaining Transposes listed on a terminal; `--json` lists all."""
+
+FEW = 6
+"""With more remaining Transposes than this, they are first counted by what stands on both sides."""
 
 LONG = 48
 """A longer name is cut."""
@@ -67,11 +71,25 @@ def _table(*columns: str) -> Table:
     return Table(*columns, box=None, pad_edge=False)
 
 
+def _kinds(report: Report) -> list[str]:
+    """What stands on both sides of the remaining Transposes, by operator, heaviest first."""
+    counts, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for left in report.remaining:
+        pair = left.causes[0].above.split(" ")[0], left.causes[0].below.split(" ")[0]
+        counts[pair] += 1
+        sizes[pair] += left.bytes
+    return [
+        f"{above} and {below}: {counts[above, below]} Transpose{'s'[: counts[above, below] > 1]}, {size:,} bytes"
+        for (above, below), size in sizes.most_common(FEW)
+    ]
+
+
 def _remaining(report: Report) -> list[RenderableType]:
     from rich.text import Text
 
     ordered = sorted(report.remaining, key=lambda item: -item.bytes)
-    lines: list[RenderableType] = [
+    lines: list[RenderableType] = [Text(f"between {each}") for each in _kinds(report)] if len(ordered) > FEW else []
+    lines += [
         Text.assemble(
             "remains: ",
             (short(item.tensor), "bold"),

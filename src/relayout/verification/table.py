@@ -25,7 +25,7 @@ def render(report: VerifyReport) -> RenderableType:
     if worst and not report.ok:
         parts.append(_table(f"interior values: the {len(worst)} worst of {len(report.interiors)} compared", worst))
     if report.first is not None and not report.ok:
-        parts.append(Text(_where(report.first), style="yellow"))
+        parts.append(Text(_where(report.first, report), style="yellow"))
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.counts.items())
     interiors = f"; {report.unmatched} interior values have no counterpart" if report.interiors else ""
     parts.append(Text(f"{counts}{interiors}", style="dim"))
@@ -82,9 +82,12 @@ def _badness(row: Row) -> tuple[int, float]:
     return -row.verdict.rank, -row.excess
 
 
-def _where(row: Row) -> str:
+def _where(row: Row, report: VerifyReport) -> str:
     made = f"{row.operator} {row.node}".strip() or "an input"
     other = f"{row.other_operator} {row.other_node}".strip() or "nothing"
+    before = sum(each.order < row.order for each in report.rows)
+    agreed = f"; the {before} values compared before it agree" if before else "; no value before it was compared"
     return (
         f"first divergence: '{short(row.name)}', made by {made}, against '{short(row.other)}', made by {short(other)}"
+        f"{agreed}"
     )
