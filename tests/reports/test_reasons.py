@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper, parser, shape_inference
+from onnx import compose, numpy_helper, parser, shape_inference
 
 import relayout
 from infer.graphs import random_model
@@ -88,6 +89,15 @@ def attention() -> onnx.ModelProto:
     return shape_inference.infer_shapes(proto)
 
 
+def repeated(make: Callable[[], onnx.ModelProto], times: int) -> onnx.ModelProto:
+    """A model several times over, side by side."""
+    parts = [compose.add_prefix(make(), f"p{index}_") for index in range(times)]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = compose.merge_models(whole, part, io_map=[])
+    return whole
+
+
 def test_a_reason_names_the_operators_beside_its_transpose_and_their_axes() -> None:
     """More than two orders: the certificate's prices lead on to other Transposes, which are no reason for this one."""
     found = {left.tensor: left for left in relayout.explain(attention()).remaining}
@@ -144,6 +154,18 @@ def test_a_transposed_tensor_of_an_importer_is_named_as_it_lies() -> None:
     given = {spot.operator: chart.values[spot.outputs[0]] for spot in chart.spots if spot.outputs}
     assert given["Conv"].layout == "n c h w"
     assert given["input"].layout == "n h w c"
+
+
+def test_a_report_is_printed_as_the_terminal_shows_it() -> None:
+    text = str(relayout.explain(attention()))
+    assert "remains: a  n c h w -> n h w c, 1,280 bytes" in text
+    assert "  Conv a runs in one order only (n c h w); MatMul q needs c last (n h w c)" in text
+    assert "proved minimal" in text
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert "between MatMul and MatMul: " not in text
+    many = relayout.explain(repeated(attention, 4))
+    assert "between MatMul and MatMul: 8 Transposes, 10,240 bytes" in str(many)
 
 
 def test_the_report_is_json_and_equal_for_equal_input() -> None:

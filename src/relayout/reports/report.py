@@ -98,6 +98,12 @@ class Report:
             return "minimal according to the solver"
         return f"not proved: at most {self.bytes - self.lower_bound} bytes above the least"
 
+    def __str__(self) -> str:
+        """What a terminal shows."""
+        from relayout.reports.tables import text
+
+        return text(self)
+
     def to_dict(self) -> dict[str, Any]:
         """For machines: JSON types only."""
         return {**asdict(self), "verdict": self.verdict}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from relayout.reports.report import Report
@@ -17,6 +18,9 @@ MOST = 20
 FEW = 6
 """With more remaining Transposes than this, they are first counted by what stands on both sides."""
 
+WIDTH = 100
+"""Columns where there is no terminal to ask."""
+
 LONG = 48
 """A longer name is cut."""
 
@@ -26,6 +30,15 @@ def show(report: Report, console: Console | None = None) -> None:
     from rich.console import Console, Group
 
     (console or Console()).print(Group(*_parts(report)))
+
+
+def text(report: Report) -> str:
+    """The same without colours, in lines of up to `WIDTH` columns."""
+    from rich.console import Console
+
+    written = StringIO()
+    show(report, Console(file=written, width=WIDTH, color_system=None, force_terminal=False, force_jupyter=False))
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
 
 def _parts(report: Report) -> list[RenderableType]:

@@ -163,6 +163,12 @@ class VerifyReport:
         maker = f", made by {first.operator} {first.node}".rstrip() if first.operator else ""
         return f"FAILED: output '{bad[0].name}' {bad[0].verdict.value}; the first to diverge is '{first.name}'{maker}"
 
+    def __str__(self) -> str:
+        """What a terminal shows."""
+        from relayout.verification.table import text
+
+        return text(self)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it: infinities and NaN are null."""
         return {

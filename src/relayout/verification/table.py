@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from relayout.verification.compare import Difference, Kind
@@ -10,6 +11,9 @@ from relayout.verification.report import Row, VerifyReport
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+
+WIDTH = 100
+"""Columns where there is no terminal to ask."""
 
 WORST = 8
 """How many interior values are listed."""
@@ -35,6 +39,16 @@ def render(report: VerifyReport) -> RenderableType:
     parts += [Text(f"note: {note}", style="dim") for note in report.notes]
     parts.append(Text(report.verdict, style="bold green" if report.ok else "bold red"))
     return Group(*parts)
+
+
+def text(report: VerifyReport) -> str:
+    """The same without colours, in lines of up to `WIDTH` columns."""
+    from rich.console import Console
+
+    written = StringIO()
+    plain = Console(file=written, width=WIDTH, color_system=None, force_terminal=False, force_jupyter=False)
+    plain.print(render(report))
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
 
 def _table(title: str, rows: tuple[Row, ...] | list[Row]) -> Table:
