@@ -35,6 +35,27 @@ def test_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run or all(block.reason for block in blocks(document))
 
 
+@pytest.mark.parametrize("notebook", sorted((ROOT / "examples").glob("*.ipynb")), ids=name)
+def test_notebooks_run_and_show_what_they_print(
+    notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Reader(tmp_path, monkeypatch).notebook(notebook) > 3
+    assert notebook.stat().st_size < 60_000
+    for link in re.findall(r"\]\(([^)\s:]+)\)", notebook.read_text(encoding="utf-8")):
+        assert (notebook.parent / link).exists(), link
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"), [("245,760", "245,761"), ("(2, 6)", "(2, 7)"), ("1 output agrees", "2 outputs agree")]
+)
+def test_a_wrong_notebook_is_seen(right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "examples" / "tinynet.ipynb").read_text(encoding="utf-8")
+    assert right in text
+    (tmp_path / "wrong.ipynb").write_text(text.replace(right, wrong), encoding="utf-8")
+    with pytest.raises(AssertionError, match="shown"):
+        Reader(tmp_path, monkeypatch).notebook(tmp_path / "wrong.ipynb")
+
+
 def test_what_is_not_run_is_known() -> None:
     shown = {name(path): sum(block.reason is not None for block in blocks(path)) for path in WITH_CODE}
     assert {path: count for path, count in shown.items() if count} == NOT_RUN
@@ -82,7 +103,7 @@ def test_a_mobilenet_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_every_page_is_in_the_navigation() -> None:
     navigation = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
-    brought = {"contributing.md", "changelog.md", "models.md", "examples.md"}
+    brought = {"contributing.md", "changelog.md", "models.md", "examples.md", "notebook.md"}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert sorted(navigation) == sorted(pages | brought)
 

@@ -157,7 +157,8 @@ class VerifyReport:
     def verdict(self) -> str:
         """The result in one line."""
         if self.ok:
-            return f"verified: {len(self.outputs)} outputs agree ({self.b} against {self.a})"
+            agree = "1 output agrees" if len(self.outputs) == 1 else f"{len(self.outputs)} outputs agree"
+            return f"verified: {agree} ({self.b} against {self.a})"
         bad = [row for row in self.outputs if not row.ok]
         first = self.first or bad[0]
         maker = f", made by {first.operator} {first.node}".rstrip() if first.operator else ""
