@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -78,12 +80,33 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_drawings_are_current() -> None:
-    found = importlib.util.spec_from_file_location("draw_concepts", ROOT / "docs" / "draw_concepts.py")
+def script(name: str) -> ModuleType:
+    """A script of `docs/`, not run."""
+    found = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert found is not None
     assert found.loader is not None
-    drawing = importlib.util.module_from_spec(found)
-    found.loader.exec_module(drawing)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_terminal_in_the_picture_is_current_and_asks_nobody() -> None:
+    """Its words; the drawing is `rich`'s, and versions of runtimes and last digits are those of the day."""
+
+    def words(svg: str) -> str:
+        text = " ".join(html.unescape(each) for each in re.findall(r"<text[^>]*>([^<]*)</text>", svg)).replace(
+            "\xa0", " "
+        )
+        return " ".join(re.sub(r"\d+\.\d+\.\d+|\d\.\de-\d+|\d+ (equal|close),?", "…", text).split())
+
+    written = (ROOT / "docs" / "terminal.svg").read_text(encoding="utf-8")
+    assert words(written) == words(script("draw_terminal").terminal()), "python docs/draw_terminal.py"
+    assert "proved minimal" in words(written)
+    assert not re.search(r"(href|src)=|url\((?!#)|@import|@font-face", written)
+
+
+def test_drawings_are_current() -> None:
+    drawing = script("draw_concepts")
     for name in ("layouts", "remains"):
         written = (ROOT / "docs" / "concepts" / f"{name}.svg").read_text(encoding="utf-8")
         assert getattr(drawing, name)() == written, "python docs/draw_concepts.py"

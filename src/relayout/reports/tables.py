@@ -98,19 +98,14 @@ def _kinds(report: Report) -> list[str]:
 
 
 def _remaining(report: Report) -> list[RenderableType]:
+    from rich.padding import Padding
     from rich.text import Text
 
     ordered = sorted(report.remaining, key=lambda item: -item.bytes)
     lines: list[RenderableType] = [Text(f"between {each}") for each in _kinds(report)] if len(ordered) > FEW else []
-    lines += [
-        Text.assemble(
-            "remains: ",
-            (short(item.tensor), "bold"),
-            f"  {item.layout}, {item.bytes:,} bytes\n",
-            (f"  {short(item.reason)}", "dim"),
-        )
-        for item in ordered[:MOST]
-    ]
+    for item in ordered[:MOST]:
+        lines.append(Text.assemble("remains: ", (short(item.tensor), "bold"), f"  {item.layout}, {item.bytes:,} bytes"))
+        lines.append(Padding.indent(Text(short(item.reason), style="dim"), 2))
     if len(ordered) > MOST:
         lines.append(Text(f"… {len(ordered) - MOST} more Transposes (--json lists all)"))
     return lines
