@@ -12,10 +12,12 @@ from onnx import parser
 
 import relayout
 from formats.tflite.tflite_writing import Net, Scale, options
+from relayout.errors import RelayoutError
 from relayout.layout.holds import Holds
 from relayout.verification import Verdict, verify
 from relayout.verification.compare import Tolerance
 from relayout.verification.feeds import random_feed
+from relayout.verification.ort import OrtSide
 from relayout.verification.pairs import match_interface, match_interiors
 from relayout.verification.side import opened
 from relayout.verification.stepwise import Step, Stepwise, has_direction
@@ -252,6 +254,18 @@ def test_what_nobody_needs_is_not_asked_for() -> None:
         assert forced is not None
         assert sorted(forced.given) == ["a", "b"]
         assert list(side.forced(["a"], ["a", "b"]).given) == []  # type: ignore[union-attr]
+
+
+def test_what_cannot_be_given_is_judged_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RelayoutError("no")
+
+    monkeypatch.setattr(OrtSide, "forced", refuse)
+    path = MODELS / "tinynet_int8.tflite"
+    report = verify(path, relayout.convert(path, io="convert").model, runs=3)
+    assert not report.ok
+    assert report.outputs[0].alone is None
+    assert "not judged operator by operator: no" in report.notes
 
 
 def test_a_tflite_model_cannot_be_given_values() -> None:

@@ -108,11 +108,11 @@ class OrtSide:
         graph, entries = model.graph, {}
         made = {value.name: value for node in graph for value in node.outputs}
         for name in given:
-            value = made[name]
-            if value.uses() and value.type is not None:
+            value = made.get(name)
+            if value is not None and value.uses() and value.type is not None:
                 entries[name] = entry = ir.Value(name=f"{name}/given", type=value.type, shape=value.shape)
                 convenience.replace_all_uses_with(value, entry)
-        graph.outputs[:] = [made[name] for name in shown]
+        graph.outputs[:] = [made[name] for name in shown if name in made]
         RemoveUnusedNodesPass()(model)
         needed = {name: entry for name, entry in entries.items() if entry.uses()}
         graph.inputs.extend(needed.values())

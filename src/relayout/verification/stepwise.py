@@ -58,7 +58,7 @@ class Stepwise:
     Args:
         left: the source.
         right: what is held against it.
-        inputs: inputs that both have.
+        inputs: inputs of the second model, and what the source has there: of a part, interior values.
         pairs: all other values that both have.
         tolerance: of floats.
     """
@@ -68,7 +68,9 @@ class Stepwise:
     ) -> None:
         self._left, self._right, self._inputs, self._tolerance = left, right, inputs, tolerance
         self._pairs = list({pair.left.name: pair for pair in pairs}.values())
-        self._source = left.runner([pair.left.name for pair in self._pairs])
+        own = {value.name for value in left.inputs}
+        self._begun = [pair.left.name for pair in inputs if pair.left.name not in own]
+        self._source = left.runner([*self._begun, *(pair.left.name for pair in self._pairs)])
 
     def judge(self, feeds: Feeds) -> dict[str, Step]:
         """The source's name of each value -> what the second model makes there of the source's values."""
@@ -90,7 +92,7 @@ class Stepwise:
         if forced is None:
             return {}
         needed = {name: given[name] for name in forced.given}
-        wanted = list(dict.fromkeys(pair.left.name for pair in (*part, *needed.values())))
+        wanted = list(dict.fromkeys([*self._begun, *(pair.left.name for pair in (*part, *needed.values()))]))
         source = self._source.run(feeds, wanted)
         found: dict[str, Step] = {}
         exact = {**feeds, **source}

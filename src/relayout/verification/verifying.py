@@ -149,7 +149,7 @@ class Comparison:
             mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
             theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
             rows += self._compare(part, mine, theirs, feeds, output=False)
-        if any(row.output and row.verdict is Verdict.DIFFERS for row in rows):
+        if self.interiors and any(row.output and row.verdict is Verdict.DIFFERS for row in rows):
             rows = self._by_operator(rows, feeds)
         for row in rows:
             self._add(row)
@@ -236,8 +236,13 @@ class Comparison:
         """
         if self._stepwise is None:
             pairs = [*self.interiors, *self.outputs]
-            self._stepwise = Stepwise(self.left, self.right, self.inputs, pairs, self.tolerance)
-        steps = self._stepwise.judge(feeds)
+            inputs = [*self.inputs, *self.begun]
+            self._stepwise = Stepwise(self.left, self.right, inputs, pairs, self.tolerance)
+        try:
+            steps = self._stepwise.judge(feeds)
+        except RelayoutError as error:  # what a runtime does not take as given is judged as a whole
+            self.notes.append(f"not judged operator by operator: {error}")
+            return rows
         judged = []
         for row in rows:
             step = steps.get(row.source)
