@@ -90,11 +90,13 @@ class Result:
 
     def node_data(self) -> dict[str, Any]:
         """The layouts of all values as Model Explorer's node data, JSON types: for the source and for the result."""
-        from relayout.reports.explorer import node_data
+        from relayout.reports.explorer import keys_of, node_data
 
         stored = {value.tensor: value.stored for value in self.report.chart.values}
-        source = {} if self.naming is None else self.naming.of_source(stored)
-        return node_data(self.report, source | self.layouts)
+        if self.naming is None:
+            return node_data(self.report, self.layouts, {})
+        keys = keys_of(self.model) | self.naming.tensors
+        return node_data(self.report, self.naming.of_source(stored) | self.layouts, keys)
 
     @property
     def proto(self) -> onnx.ModelProto:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from relayout.errors import LayoutError, RelayoutError
+from relayout.progress import say
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of
 from relayout.verification.feeds import dynamic_shape, given_feeds, random_feed
 from relayout.verification.pairs import Pair, match_ends, match_interface, match_interiors
@@ -56,12 +57,13 @@ def verify(
         MissingRuntimeError: a runtime is not installed.
         RelayoutError: a run fails, or the two models' inputs cannot be matched.
     """
+    say("loading")
     with ExitStack() as stack:
         left, right = stack.enter_context(opened(a)), stack.enter_context(opened(b))
-        comparison = Comparison(left, right, Tolerance(rtol, atol), tensors)
+        comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=max(1, runs))
         given = given_feeds(inputs, left.inputs)
         fed: tuple[Fed, ...] = ()
-        for run in range(max(1, runs)):
+        for run in range(comparison.runs):
             fed = comparison.run(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
         rows = sorted(comparison.rows.values(), key=lambda row: (row.order, row.output))
         return VerifyReport(
@@ -71,7 +73,7 @@ def verify(
             fed,
             comparison.unmatched,
             seed,
-            max(1, runs),
+            comparison.runs,
             rtol,
             atol,
             tuple(dict([left.runtime, right.runtime]).items()),
@@ -81,12 +83,14 @@ def verify(
 
 @dataclass
 class Comparison:
-    """Both sides, their counterparts, their runners, and the rows so far."""
+    """Both sides, their counterparts, their runners, how many values were compared, and the rows so far."""
 
     left: Side
     right: Side
     tolerance: Tolerance
     tensors: bool
+    runs: int = 1
+    compared: int = 0
     rows: dict[tuple[str, int], Row] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -133,6 +137,7 @@ class Comparison:
 
     def run(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Fed, ...]:
         """One input through both models."""
+        self._advance(0)
         feeds, first = self._fed(given, rng, signed)
         if self._ends:
             # All of one run: what the part is fed, and what the source made of it.
@@ -209,6 +214,7 @@ class Comparison:
         far: list[Row] = []
         sources: dict[str, Array] = {}
         for pair in pairs:
+            self._advance(1)
             row = self._row(pair, mine.get(pair.left.name), theirs.get(pair.right.name), output)
             if row is None:
                 continue
@@ -243,6 +249,10 @@ class Comparison:
             kind=kind,
             difference=found,
         )
+
+    def _advance(self, count: int) -> None:
+        self.compared += count
+        say("comparing", self.compared, self.runs * (len(self.outputs) + len(self.interiors)))
 
     def _add(self, row: Row) -> None:
         key = (row.name, int(row.output))
