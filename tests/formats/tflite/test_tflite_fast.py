@@ -463,3 +463,25 @@ def test_a_few_copies_along_one_axis_are_put_together() -> None:
         net.op("TILE", [net.input((2, 3, 4)), net.const(np.array(repeats), "int32")], [net.output(shape)])
         assert count(read(net.bytes())) == {wanted: 1}
         compare(net.bytes())
+
+
+# Computed slices.
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("begin", "size"), [((0, 0), None), ((1, 2), None), (None, (-1, 2)), (None, (1, -1)), (None, None)]
+)
+def test_computed_slices(begin: tuple[int, int] | None, size: tuple[int, int] | None, kind: str) -> None:
+    net = Net()
+    x, operands = net.input((4, 5), name="x"), []
+    for constant, low, high, name in ((begin, 0, 1, "begin"), (size, -1, 2, "size")):
+        operands.append(net.input((2,), kind, low, high, name=name) if constant is None else net.const(constant, kind))
+    net.op("SLICE", [x, *operands], [net.output((4, 5), signature=(-1, -1))], options("SliceOptions"))
+    found = count(read(net.bytes()))
+    assert not {"Where", "Less"} & set(found)
+    assert found["BitwiseAnd"] == (size is None)
+    assert found["Add"] == (begin != (0, 0))
+    assert found["Cast"] == 0
+    for seed in range(4):
+        compare(net.bytes(), [(-2, 2), *[(0, 1)] * (begin is None), *[(-1, 2)] * (size is None)], seed=seed)
