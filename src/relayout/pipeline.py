@@ -25,7 +25,7 @@ from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
 from relayout.rewrite import apply, as_functions, fuse_units, inline_functions
 from relayout.rewrite import rename as rename_values
-from relayout.rules import outputs_of
+from relayout.rules import is_known, outputs_of
 from relayout.targets import LayoutFor, Target, Wishes
 
 Regions = Literal["flat", "functions"]
@@ -185,13 +185,17 @@ def relayout_in_place(model: ir.Model) -> tuple[tuple[int, int], tuple[int, int]
 
     Where nothing is to be won the model is not touched.
     """
-    from relayout.formats.onnx import lift_constants
+    from relayout.formats.onnx import CALLS, complete, lift_constants, restore_calls, spell_out
 
     lift_constants(model)
+    spell_out(model, is_known)
+    if CALLS in model.meta:
+        complete(model, outputs_of)  # nothing is known of what is inside
     decided = plan(build(model))
     before, after = (decided.source_count, decided.source_size), (len(decided.crossings), decided.size)
     if before != after:
         apply(model, decided)
+    restore_calls(model)
     return before, after
 
 
@@ -277,12 +281,18 @@ def _read(
     exported = getattr(source, "model", None)
     if isinstance(exported, ir.Model):  # what torch.onnx.export(…, dynamo=True) returns
         source = exported
-    from relayout.formats.onnx import complete, cut
+    from relayout.formats.onnx import complete, cut, spell_out
     from relayout.formats.onnx import read as read_onnx
 
     model = read_onnx(source)
+    if inputs or outputs:
+        complete(model, outputs_of)
+        model = cut(model, inputs, outputs)
+        if not model.functions:
+            return model
+    spell_out(model, is_known)
     complete(model, outputs_of)
-    return cut(model, inputs, outputs) if inputs or outputs else model
+    return model
 
 
 def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
@@ -352,6 +362,8 @@ def _relayout(
     original: Any = None,
     annotate: bool = False,
 ) -> Result:
+    from relayout.formats.onnx import restore_calls
+
     say("planning")
     began = perf_counter()
     choose = wishes if wishes else None
@@ -367,11 +379,14 @@ def _relayout(
         decided.source_size,
         decided.source_count,
     ):
+        restore_calls(model)
         found = replace(found, operators=operators(model), seconds=seconds)
         return Result(model, found, written, original, naming)
     say("rewriting")
     began = perf_counter()
     result = apply(model, decided)
+    if wishes.target is None:  # a target claims operators, not calls
+        restore_calls(result)
     seconds["rewrite"] = perf_counter() - began
     _say_interface(result, found)
     if annotate:

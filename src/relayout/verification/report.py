@@ -157,11 +157,18 @@ class VerifyReport:
     def verdict(self) -> str:
         """The result in one line."""
         if self.ok:
-            return f"verified: {len(self.outputs)} outputs agree ({self.b} against {self.a})"
+            agree = "1 output agrees" if len(self.outputs) == 1 else f"{len(self.outputs)} outputs agree"
+            return f"verified: {agree} ({self.b} against {self.a})"
         bad = [row for row in self.outputs if not row.ok]
         first = self.first or bad[0]
         maker = f", made by {first.operator} {first.node}".rstrip() if first.operator else ""
         return f"FAILED: output '{bad[0].name}' {bad[0].verdict.value}; the first to diverge is '{first.name}'{maker}"
+
+    def __str__(self) -> str:
+        """What a terminal shows."""
+        from relayout.verification.table import text
+
+        return text(self)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it: infinities and NaN are null."""

@@ -63,7 +63,8 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
         outputs_of: what a node gives in a model of these opsets, by what is known of its inputs.
     """
     for value in model.graph.outputs:
-        value.meta[STATED] = value.shape
+        if STATED not in value.meta:
+            value.meta[STATED] = value.shape
     lift_constants(model)
     if all(_is_known(value) for node in model.graph.all_nodes() for value in node.outputs):
         return
