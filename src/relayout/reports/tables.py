@@ -18,7 +18,7 @@ MOST = 20
 FEW = 6
 """With more remaining Transposes than this, they are first counted by what stands on both sides."""
 
-WIDTH = 100
+WIDTH = 88
 """Columns where there is no terminal to ask."""
 
 LONG = 48
