@@ -53,7 +53,8 @@ def _parts(report: Report) -> list[RenderableType]:
     kinds = ", ".join(f"{name} {count}" for name, count in list(report.operators.items())[:8])
     more = f", … ({len(report.operators)} kinds)" if len(report.operators) > 8 else ""
     spent = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in report.seconds.items())
-    parts.append(Text(f"{sum(report.operators.values())} operators: {kinds}{more}\n{spent}", style="dim"))
+    total = sum(report.operators.values())
+    parts.append(Text(f"{total} operator{'' if total == 1 else 's'}: {kinds}{more}\n{spent}", style="dim"))
     return parts
 
 
