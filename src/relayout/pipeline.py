@@ -26,8 +26,9 @@ from relayout.reports.differing import Diff, Looked, attributes_of
 from relayout.reports.differing import diff as compared
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
-from relayout.rewrite import apply, as_functions, inline_functions
+from relayout.rewrite import apply, as_functions, fuse_units, inline_functions
 from relayout.rewrite import rename as rename_values
+from relayout.rules import is_known, outputs_of
 from relayout.targets import LayoutFor, Target, Wishes
 
 Regions = Literal["flat", "functions"]
@@ -40,6 +41,19 @@ CUT = "relayout.cut"
 """Metadata of a model that is a part of its source: the source's names of its inputs and outputs, as JSON."""
 
 
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collection: what is built here is all alive, and walking it again and again costs half of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_collector_paused()
 def convert(
     source: str | Path | onnx.ModelProto | ir.Model,
     *,
@@ -120,6 +134,7 @@ def convert(
     if dims:
         fix_dims(model, dims)
     wishes.against(model.graph)
+    fused = _on_integers(model, wishes)
     read_in = perf_counter() - began
     options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "read": reading}
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
@@ -131,7 +146,8 @@ def convert(
     result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original, annotate)
     if inline:
         inline_functions(result.model)
-    result = replace(result, target=wishes.target)
+    report = replace(result.report, notes=(*result.report.notes, *fused))
+    result = replace(result, target=wishes.target, report=report)
     if regions == "functions":
         as_functions(result.model, target_of(result))
     return _renamed(result, rename) if rename else result
@@ -172,13 +188,17 @@ def relayout_in_place(model: ir.Model) -> tuple[tuple[int, int], tuple[int, int]
 
     Where nothing is to be won the model is not touched.
     """
-    from relayout.formats.onnx import lift_constants
+    from relayout.formats.onnx import CALLS, complete, lift_constants, restore_calls, spell_out
 
     lift_constants(model)
+    spell_out(model, is_known)
+    if CALLS in model.meta:
+        complete(model, outputs_of)  # nothing is known of what is inside
     decided = plan(build(model))
     before, after = (decided.source_count, decided.source_size), (len(decided.crossings), decided.size)
     if before != after:
         apply(model, decided)
+    restore_calls(model)
     return before, after
 
 
@@ -289,12 +309,18 @@ def _read(
     exported = getattr(source, "model", None)
     if isinstance(exported, ir.Model):  # what torch.onnx.export(…, dynamo=True) returns
         source = exported
-    from relayout.formats.onnx import complete, cut
+    from relayout.formats.onnx import complete, cut, spell_out
     from relayout.formats.onnx import read as read_onnx
 
     model = read_onnx(source)
-    complete(model)
-    return cut(model, inputs, outputs) if inputs or outputs else model
+    if inputs or outputs:
+        complete(model, outputs_of)
+        model = cut(model, inputs, outputs)
+        if not model.functions:
+            return model
+    spell_out(model, is_known)
+    complete(model, outputs_of)
+    return model
 
 
 def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
@@ -322,6 +348,13 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
             raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
 
 
+def _on_integers(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
+    """Write quantized units as the target has them, in place; what to say of it in a report."""
+    counts = {} if wishes.target is None else fuse_units(model, wishes.target)
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return (f"quantized units that run on integers: {listed}",) if counts else ()
+
+
 def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.Model) -> Checked:
     """Check a plan file against the model that it was made for, without the solver.
 
@@ -342,6 +375,7 @@ def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.
         raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
     if dims:
         fix_dims(model, dims)
+    _on_integers(model, wishes)
     choose = wishes if wishes else None
     return planfile.check(data, build(model, keep_interface=keep, layouts=layouts, choose=choose))
 
@@ -356,28 +390,32 @@ def _relayout(
     original: Any = None,
     annotate: bool = False,
 ) -> Result:
-    with _collector_paused():
-        say("planning")
-        began = perf_counter()
-        choose = wishes if wishes else None
-        sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"], choose=choose)
-        decided = plan(sites, time_limit=time_limit)
-        axes = Axes(sites, TFLITE in model.meta)
-        naming = Naming(sites, axes)
-        found = report(decided, axes, relaxed=relax(decided) if what_if else [])
-        found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
-        written = planfile.to_json(decided, options | {"wishes": wishes.to_json()})
-        seconds["plan"] = perf_counter() - began
-        if original is not None and (decided.size, len(decided.crossings)) == (
-            decided.source_size,
-            decided.source_count,
-        ):
-            found = replace(found, operators=operators(model), seconds=seconds)
-            return Result(model, found, written, original, naming)
-        say("rewriting")
-        began = perf_counter()
-        result = apply(model, decided)
-        seconds["rewrite"] = perf_counter() - began
+    from relayout.formats.onnx import restore_calls
+
+    say("planning")
+    began = perf_counter()
+    choose = wishes if wishes else None
+    sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"], choose=choose)
+    decided = plan(sites, time_limit=time_limit)
+    axes = Axes(sites, TFLITE in model.meta)
+    naming = Naming(sites, axes)
+    found = report(decided, axes, relaxed=relax(decided) if what_if else [])
+    found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
+    written = planfile.to_json(decided, options | {"wishes": wishes.to_json()})
+    seconds["plan"] = perf_counter() - began
+    if original is not None and (decided.size, len(decided.crossings)) == (
+        decided.source_size,
+        decided.source_count,
+    ):
+        restore_calls(model)
+        found = replace(found, operators=operators(model), seconds=seconds)
+        return Result(model, found, written, original, naming)
+    say("rewriting")
+    began = perf_counter()
+    result = apply(model, decided)
+    if wishes.target is None:  # a target claims operators, not calls
+        restore_calls(result)
+    seconds["rewrite"] = perf_counter() - began
     _say_interface(result, found)
     if annotate:
         naming.annotate(result)
@@ -402,15 +440,3 @@ def _renamed(result: Result, names: Mapping[str, str]) -> Result:
     report = replace(result.report, interface=interface, notes=notes)
     _say_interface(result.model, report)
     return replace(result, report=report)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No garbage collection: what is built here is all alive, and walking it again and again costs half of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

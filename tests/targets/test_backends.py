@@ -52,6 +52,8 @@ def domains(proto: onnx.ModelProto) -> dict[str, str]:
 @pytest.mark.parametrize("net", [cnn, qdq])
 def test_claimed_nodes_run_as_the_target_has_them_and_others_are_standard(net: object, target: Target) -> None:
     source = net()  # type: ignore[operator]
+    if target.units and net is qdq:
+        pytest.skip("its units become other operators, before they are claimed: test_units.py")
     written = domains(converted(source, target).proto)
     claims = 0
     for name, found in operators(source).items():
@@ -61,7 +63,7 @@ def test_claimed_nodes_run_as_the_target_has_them_and_others_are_standard(net: o
         allowed = {"" if str(way) == "NCHW" else way.domain for way in ways} or {""}
         assert written[name] in allowed, f"{name} is written in {written[name]!r}, not in {allowed}"
         claims += bool(ways)
-    assert claims or target.name == "onnx"
+    assert claims or target.name == "onnx" or target.rest
 
 
 @pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)

@@ -19,6 +19,7 @@ from relayout.cli.ops import ops
 from relayout.cli.optimize import optimize
 from relayout.cli.reduce import reduce
 from relayout.cli.running import INTERRUPTED, REFUSED
+from relayout.cli.starting import short_process
 from relayout.cli.targets import targets_command
 from relayout.cli.verify import verify_command
 from relayout.errors import RelayoutError
@@ -57,7 +58,8 @@ def main() -> None:
     # To be told to end is answered as Ctrl-C is: what was begun is cleaned up.
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
-        _run()
+        with short_process():
+            _run()
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -10,10 +10,12 @@ import click
 
 from relayout.cli.bars import bars, stages_of
 from relayout.cli.running import FAILED, Job, perform, print_report, print_verification
+from relayout.cli.starting import one_job
 
 
 def run(job: Job, as_json: bool, quiet: bool) -> None:
     """Perform one job, print what was done, and exit with 1 where verification fails."""
+    one_job()
     with bars(stages_of(job.verify), quiet or as_json):
         report, found = perform(job)
     if as_json:

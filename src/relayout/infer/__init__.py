@@ -1,10 +1,10 @@
 """Graph -> problem -> plan: roots and views, candidate orders, what each order costs."""
 
 from relayout.infer.build import Sites, build
-from relayout.infer.candidates import Label, identity, placed, placement
+from relayout.infer.candidates import identity, placed, placement
 from relayout.infer.planning import Crossing, Formulation, Plan, formulate, plan, size_of
 from relayout.infer.relaxing import Relaxed, what_if
-from relayout.infer.sites import Form, Order, Port, Root, Site, View, order_of
+from relayout.infer.sites import Form, Label, Order, Port, Root, Site, View, order_of
 
 __all__ = [
     "Crossing",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 import numpy as np
 import onnx_ir as ir
@@ -11,12 +12,14 @@ import onnx_ir as ir
 from relayout.infer.captures import captured
 from relayout.infer.pieces import Piece, regroup
 from relayout.infer.pins import Pins
-from relayout.infer.sites import Placed, Port, Root, Site, View, order_of
+from relayout.infer.sites import Numbering, Port, Root, Site, View, order_of
 from relayout.infer.splits import carry, refine, tile
 from relayout.layout import Dim, Extent, product, segments
 from relayout.rules import (
     FUNCTIONS,
     Changes,
+    Fact,
+    Facts,
     Letters,
     Nested,
     Operator,
@@ -26,7 +29,6 @@ from relayout.rules import (
     Signature,
     Variant,
     axis_letters,
-    facts,
 )
 
 Choose = Callable[[Operator, Signature], Signature]
@@ -87,6 +89,7 @@ class _Builder:
         self, model: ir.Model, keep_interface: bool, layouts: dict[str, tuple[str, str]], choose: Choose | None
     ) -> None:
         self.choose = choose
+        self.facts = Facts()
         self.graph = model.graph
         self.keep = keep_interface
         self.pins = Pins(model.graph, layouts)
@@ -97,6 +100,7 @@ class _Builder:
         self.grained: list[tuple[Site, str, int]] = []
         self.moves: list[tuple[str, View, View]] = []
         self.unknown = 0
+        self.static: dict[ir.Value, tuple[int, ...]] = {}
         self.unnamed: dict[tuple[ir.Value, int], str] = {}
         self.aliases: dict[str, Dim] = {}
 
@@ -110,11 +114,11 @@ class _Builder:
             pass  # a run that is split by one may be split by another
         declared = {str(dim) for value in self.graph.inputs for dim in self._shape(value) or ()}
         self.sites.likely = {name: extent for name, extent in self.sites.likely.items() if name not in declared}
+        numbering = Numbering()
         for root in self.sites.roots:
-            root.number()
-        kinds: dict[object, dict[tuple[object, int], Placed]] = {}
+            numbering.root(root)
         for site in self.sites.sites:
-            site.number(kinds)
+            numbering.site(site)
         for name, before, after in self.moves:
             computed = not before.root.constant or before.root.value.producer() is not None
             if computed and order_of(before.form) != order_of(after.form):
@@ -133,12 +137,19 @@ class _Builder:
     # Values
 
     def _shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
+        found = self.static.get(value)
+        if found is not None:
+            return found
         if value.const_value is not None:
             return tuple(value.const_value.shape.numpy())
         if value.shape is None:
             return None
+        given = tuple(value.shape)
+        if is_static(given):
+            self.static[value] = given
+            return given
         dims: list[Dim] = []
-        for axis, dim in enumerate(value.shape):
+        for axis, dim in enumerate(given):
             if isinstance(dim, int):
                 dims.append(dim)
                 continue
@@ -152,16 +163,29 @@ class _Builder:
         self.unknown += 1
         return f"?{self.unknown}"
 
-    def _root(self, value: ir.Value, *, constant: bool) -> View:
-        """A new root; a value of unknown rank becomes one opaque axis, which only barriers touch."""
+    def _root(self, value: ir.Value, *, constant: bool, alike: Sequence[View | None] = ()) -> View:
+        """A new root; a value of unknown rank becomes one opaque axis, which only barriers touch.
+
+        Args:
+            value: the value.
+            constant: whether it is known when the model is converted.
+            alike: operands that have the same axes: with the extents of one of them it has its very pieces, so that
+                what splits one splits both.
+        """
         shape = self._shape(value)
         if shape is None:
             shape = (self._symbol(),)
-        root = Root(
-            len(self.sites.roots), value, tuple(Piece(Extent.of(dim)) for dim in shape), constant, self.scope, self.runs
-        )
+        extents = [Extent.of(dim) for dim in shape]
+        for other in alike:
+            if other is not None and other.pieces is not None and [piece.extent for piece in other.pieces] == extents:
+                pieces, dims = other.pieces, other.dims
+                break
+        else:
+            pieces = tuple([Piece(extent) for extent in extents])
+            dims = tuple([(piece,) for piece in pieces])
+        root = Root(len(self.sites.roots), value, pieces, constant, self.scope, self.runs)
         self.sites.roots.append(root)
-        view = View(root, tuple((piece,) for piece in root.dims))
+        view = View(root, dims, itself=True)
         self._name(value, view)
         return view
 
@@ -187,7 +211,7 @@ class _Builder:
         signature = Signature((letters,), (letters,), whole=frozenset(letters), variants=pinned)
         kind = "input" if output else "output"
         port = Port(view, letters, output, slot)
-        self._add(Site(f"{kind} {value.name}", None, signature, [port], kind, whole=set(letters)))
+        self._add(Site(f"{kind} {value.name}", None, signature, [port], kind, whole=frozenset(letters)))
 
     def _pin_inside(self, value: ir.Value) -> None:
         """Store an interior value as asked: its producer writes to the pin, its readers read from it."""
@@ -203,7 +227,7 @@ class _Builder:
         self.sites.originals[before.root].remove(value)
         after = self._root(value, constant=False)
         ports = [Port(before, letters, False, 0), Port(after, letters, True, 0)]
-        self._add(Site(f"pin {value.name}", None, signature, ports, "pin", whole=set(letters)))
+        self._add(Site(f"pin {value.name}", None, signature, ports, "pin", whole=frozenset(letters)))
 
     # Nodes
 
@@ -215,7 +239,7 @@ class _Builder:
             tuple(None if value is None else self._shape(value) for value in node.inputs),
             tuple(self._shape(value) for value in node.outputs),
         )
-        fact = facts(operator)
+        fact = self.facts.of(operator)
         if isinstance(fact, Signature) and self.choose is not None:
             given = fact.variants
             fact = self.choose(operator, fact)
@@ -223,7 +247,7 @@ class _Builder:
         if isinstance(fact, Nested):
             self._nested(node, fact, inputs)
             return
-        implicit = captured(node)
+        implicit = captured(node) if node.attributes else []
         if isinstance(fact, Permuted | Regrouped) and inputs[0] is not None:
             if (view := self._as_view(fact, inputs[0])) is not None:
                 self._name(node.outputs[0], view)
@@ -233,7 +257,10 @@ class _Builder:
                 self._pin_inside(node.outputs[0])
                 return
             fact = self._barrier_signature(fact, inputs[0])
-        outputs = [self._root(value, constant=value.const_value is not None) for value in node.outputs]
+        outputs = [
+            self._root(value, constant=value.const_value is not None, alike=_alike(fact, inputs, slot))
+            for slot, value in enumerate(node.outputs)
+        ]
         reason = "" if isinstance(fact, Signature) else f"what {node.op_type} does with axes is not known here"
         signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
         self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
@@ -259,13 +286,20 @@ class _Builder:
         name = f"{node.op_type} {node.name or node.outputs[0].name}"
         # What is carried as one value is a site of its own: values that a node carries side by side do not depend on
         # each other's orders.
-        for letters in dict.fromkeys(port.letters for port in ports if not port.pinned):
-            carried = [port for port in ports if not port.pinned and port.letters == letters]
-            border = Site(name, None, Signature((), (letters,)), carried, "border")
+        for carried in _values(ports):
+            named = {letter for port in carried for letter in port.letters}
+            signature = Signature(
+                (),
+                tuple(dict.fromkeys(port.letters for port in carried)),
+                whole=fact.signature.whole & named,
+                head=tuple(letter for letter in fact.signature.head if letter in named),
+            )
+            border = Site(name, None, signature, carried, "border")
             self._carried(border)
             self._add(border)
         kept = [port for port in ports if port.pinned]
-        self._add(Site(name, node, Signature((), ()), kept, bodies=graphs, carried=tuple(ports)))
+        signature = Signature((), (), changes=fact.signature.changes)
+        self._add(Site(name, node, signature, kept, bodies=graphs, carried=tuple(ports)))
 
     def _ends(
         self, views: Sequence[View | None], given: Sequence[Letters | None], output: bool, body: int = -1
@@ -365,6 +399,28 @@ class _Builder:
             for extent in dims:
                 if len(static) == 1 and extent.number == 1 and len(extent.symbols) == 1:
                     self.sites.likely.setdefault(extent.symbols[0], *static)
+
+
+def _alike(fact: Fact, inputs: Sequence[View | None], slot: int) -> list[View | None]:
+    """The inputs that have the same axes as an output, all of which may lie in pieces."""
+    if not isinstance(fact, Signature) or not (alike := fact.alike[slot]):
+        return []
+    return [inputs[index] for index in alike]
+
+
+def is_static(dims: tuple[int | ir.SymbolicDim, ...]) -> TypeGuard[tuple[int, ...]]:
+    """Whether all extents are numbers."""
+    return set(map(type, dims)) <= {int}
+
+
+def _values(ports: Sequence[Port]) -> list[list[Port]]:
+    """The ends of each value that is carried across a border: those that share a letter, or have none."""
+    values: dict[str, list[Port]] = {}
+    for port in (port for port in ports if not port.pinned):
+        known = next((values[letter] for letter in port.letters or ("",) if letter in values), [])
+        known.append(port)
+        values.update(dict.fromkeys(port.letters or ("",), known))
+    return list({id(value): value for value in values.values()}.values())
 
 
 def _reshape(placement: Placement) -> Changes:

@@ -12,21 +12,13 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from relayout.infer.build import Sites
-from relayout.infer.sites import Form, Order, Placed, Port, Root, Site, order_of
+from relayout.infer.sites import Form, Label, Order, Placed, Port, Root, Site, order_of
 from relayout.layout import Extent, product
 from relayout.rules import Placement
 from relayout.rules.signature import Part, part_of
 
 CAP = 4096
 """The most labels a site may have; what is dropped is said in the report."""
-
-
-@dataclass(frozen=True)
-class Label:
-    """One way to run a site: its factors in order, and for a layout-sensitive one the variant."""
-
-    order: tuple[int, ...]
-    variant: int = -1
 
 
 @dataclass
@@ -38,15 +30,17 @@ class Candidates:
 
 
 def placed(site: Site, label: Label, port: Port) -> Placed:
-    """The stored dimensions of one operand under a label.
-
-    Sites of equal signature, shapes and factors share what is found: real graphs have few kinds of them.
-    """
-    known = site.placed.get((label, port.position))
+    """The stored dimensions of one operand under a label."""
+    known = site.pattern.placed.get((label, port.position))
     if known is None:
         dims, form = _placed(site, label, port)
-        known = site.placed[label, port.position] = Placed(dims, form, order_of(form))
+        known = site.pattern.placed[label, port.position] = Placed(dims, form, order_of(form))
     return known
+
+
+def orders(site: Site, label: Label) -> tuple[Order, ...]:
+    """The stored order of every operand under a label."""
+    return site.pattern.of(orders, label, lambda: tuple(placed(site, label, port).order for port in site.ports))
 
 
 def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Extent], ...], Form]:
@@ -64,7 +58,7 @@ def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Exte
     if site.signature.broadcast and not site.signature.variants:
         while len(dims) > len(port.letters) and not dims[0][1] and dims[0][0] not in port.letters:
             del dims[0]
-    extents = tuple((letter, product(root.factors[index].extent for index in indices)) for letter, indices in dims)
+    extents = tuple((letter, product(root.extents[index] for index in indices)) for letter, indices in dims)
     return extents, tuple(indices for _, indices in dims)
 
 
@@ -100,7 +94,7 @@ def _tiled(held: list[int], part: Part, port: Port) -> list[int]:
     while size < part.tile and first:
         first -= 1
         for leaf in port.factors.get(held[first], ()):
-            size *= port.view.root.factors[leaf].extent.number
+            size *= port.view.root.extents[leaf].number
     return held[first:] if part.inner else held[:first]
 
 
@@ -113,7 +107,7 @@ class _Search:
         for index, site in enumerate(sites.sites):
             for port in site.ports:
                 self.ports.setdefault(port.view.root, []).append((index, port))
-        self.orders: dict[Root, dict[Order, None]] = {root: {} for root in sites.roots}
+        self.orders: dict[Root, set[Order]] = {root: set() for root in sites.roots}
         self.queue: deque[tuple[Root, Order]] = deque()
         self.capped = False
 
@@ -138,51 +132,60 @@ class _Search:
 
     def add(self, index: int, label: Label) -> None:
         site = self.sites.sites[index]
-        key = tuple(placed(site, label, port).order for port in site.ports)
+        key = orders(site, label)
         if key in self.labels[index]:
             return
         if len(self.labels[index]) >= CAP:
             self.capped = True
             return
         self.labels[index][key] = label
-        for held, order in zip(self.held[index], key, strict=True):
+        for port, held, order in zip(site.ports, self.held[index], key, strict=True):
             held.add(order)
-        for port, order in zip(site.ports, key, strict=True):
-            orders = self.orders[port.view.root]
-            if not port.view.root.constant and order not in orders:
-                orders[order] = None
-                self.queue.append((port.view.root, order))
+            root = port.view.root
+            if not root.constant and order not in (known := self.orders[root]):
+                known.add(order)
+                self.queue.append((root, order))
 
     def extended(self, index: int, port: Port, order: Order) -> list[Label]:
         """Labels of a site that store one operand in `order`, as far as its signature allows."""
         site = self.sites.sites[index]
-        position = port.position
-        if order in self.held[index][position]:
+        if order in self.held[index][port.position]:
             return []
-        owner = {leaf: factor for factor, held in port.factors.items() for leaf in held}
-        if not owner.keys() >= set(order):
-            return []  # a file that states another shape than its operator gives
-        factors = [owner[leaf] for leaf in order]
-        wanted = list(dict.fromkeys(factors))
-        if site.signature.variants:
-            return [
-                Label(_slotted(range(len(site.factors)), wanted), variant)
-                for variant in range(len(site.signature.variants))
-            ]
-        moving = {f for p in site.free_ports() for f, held in p.factors.items() if held}
-        bases = [identity(site).order]
-        if moving - set(wanted):
-            bases += [label.order for label in self.labels[index].values()]
-            # Bases that hold the other factors alike give the same labels.
-            inside = set(wanted)
-            alike = {tuple(-1 if factor in inside else factor for factor in base): base for base in reversed(bases)}
-            bases = list(reversed(alike.values()))
-        # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
-        # the two suits the other readers is not known here.
-        late = list(reversed(dict.fromkeys(reversed(factors))))
-        found = [repaired(site, _slotted(base, wanted)) for base in bases]
-        found += [repaired(site, _slotted(base, late), late=True) for base in bases]
-        return [Label(order) for order in dict.fromkeys(found)]
+        factors = site.pattern.of(_factors, (port.position, order), lambda: _factors(port, order))
+        if factors is None:
+            return []
+        if site.signature.variants or not site.pattern.of(_others, factors, lambda: _others(site, factors)):
+            return site.pattern.of(_extended, factors, lambda: _extended(site, factors, [identity(site).order]))
+        # Bases that hold the other factors alike give the same labels.
+        bases = [identity(site).order, *(label.order for label in self.labels[index].values())]
+        inside = set(factors)
+        alike = {tuple(-1 if factor in inside else factor for factor in base): base for base in reversed(bases)}
+        return _extended(site, factors, list(reversed(alike.values())))
+
+
+def _factors(port: Port, order: Order) -> tuple[int, ...] | None:
+    """The site's factors as an order of one operand holds them; None where a file states another shape than it has."""
+    owner = {leaf: factor for factor, held in port.factors.items() for leaf in held}
+    return tuple(owner[leaf] for leaf in order) if owner.keys() >= set(order) else None
+
+
+def _others(site: Site, factors: Sequence[int]) -> bool:
+    """Whether operands move in factors beside these."""
+    return any(held and factor not in factors for port in site.free_ports() for factor, held in port.factors.items())
+
+
+def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> list[Label]:
+    """The labels that hold `factors` in that order, and the others as one of `bases` does."""
+    wanted = list(dict.fromkeys(factors))
+    if site.signature.variants:
+        order = _slotted(range(len(site.factors)), wanted)
+        return [Label(order, variant) for variant in range(len(site.signature.variants))]
+    # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
+    # the two suits the other readers is not known here.
+    late = list(reversed(dict.fromkeys(reversed(factors))))
+    found = [repaired(site, _slotted(base, wanted)) for base in bases]
+    found += [repaired(site, _slotted(base, late), late=True) for base in bases]
+    return [Label(order) for order in dict.fromkeys(found)]
 
 
 def placement(site: Site, label: Label) -> Placement:
@@ -221,7 +224,7 @@ def seeds(site: Site) -> list[Label]:
         return list(dict.fromkeys(priced)) if site.signature.price(placement(site, Label(everything))) else []
     if site.signature.variants:
         return [Label(everything, variant) for variant in range(len(site.signature.variants))]
-    if not site.free_ports() or site.signature.tail:
+    if not site.free_ports() or site.signature.tail or site.signature.head:
         return [Label(repaired(site, everything))]
     return []
 
@@ -234,7 +237,7 @@ def _slotted(base: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
 
 
 def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[int, ...]:
-    """The nearest order that the signature allows: blocks gathered where they begin (or end), the tail last."""
+    """The nearest order that the signature allows: blocks gathered where they begin (or end), head first, tail last."""
     signature = site.signature
     groups: dict[object, list[int]] = {}
     for factor in reversed(order) if late else order:
@@ -243,5 +246,6 @@ def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[i
     gathered = [factor for group in groups.values() for factor in group]
     if late:
         gathered.reverse()
+    first = [factor for letter in signature.head for factor in gathered if site.factors[factor][0] == letter]
     last = [factor for letter in signature.tail for factor in gathered if site.factors[factor][0] == letter]
-    return tuple(factor for factor in gathered if factor not in last) + tuple(last)
+    return (*first, *(factor for factor in gathered if factor not in first and factor not in last), *last)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from relayout.infer.build import Sites
-from relayout.infer.candidates import Candidates, Label, candidates, identity, placed, placement
-from relayout.infer.sites import Order, Port, Root, Site, order_of
+from relayout.infer.candidates import Candidates, candidates, identity, orders, placement
+from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
 from relayout.solve import Certificate, Problem, Solution, Value, bound, moved, solve
 from relayout.solve import Port as NumberPort
 
@@ -182,8 +182,8 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         Value(weights.of(size) + (root not in moved_roots), ports[0], tuple(ports[1:]))
         for (root, ports, _), size in zip(parts, sizes, strict=True)
     ]
-    roots, orders = [root for root, _, _ in parts], [order for _, _, order in parts]
-    return Formulation(sites, labels, Problem(costs, tuple(values)), roots, orders, sizes, weights, found.capped)
+    numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
+    return Formulation(sites, labels, Problem(costs, tuple(values)), *numbered, sizes, weights, found.capped)
 
 
 def _weights(labels: Sequence[Sequence[Label]], parts: Sequence[tuple[Root, list[NumberPort], list[Order]]]) -> Weights:
@@ -275,9 +275,9 @@ def _ends(sites: Sites) -> Ends:
 
 
 def _number(sites: Sites, labels: list[list[Label]], index: int, port: Port, number: dict[Order, int]) -> NumberPort:
-    site = sites.sites[index]
-    orders = (placed(site, label, port).order for label in labels[index])
-    return NumberPort(index, tuple(number.setdefault(order, len(number)) for order in orders))
+    site, position = sites.sites[index], port.position
+    wanted = [orders(site, label)[position] for label in labels[index]]
+    return NumberPort(index, tuple([number.setdefault(order, len(number)) for order in wanted]))
 
 
 def _costs(site: Site, choice: Sequence[Label], weights: Weights) -> tuple[int, ...]:
@@ -293,4 +293,5 @@ def _costs(site: Site, choice: Sequence[Label], weights: Weights) -> tuple[int, 
 
 def _as_source(site: Site, label: Label) -> bool:
     """Whether a label stores every operand as the source graph does."""
-    return all(placed(site, label, port).order == order_of(port.view.form) for port in site.ports)
+    source = site.pattern.of(_as_source, None, lambda: tuple(order_of(port.view.form) for port in site.ports))
+    return orders(site, label) == source

@@ -2,14 +2,17 @@
 
 A *root* is a value that some node computes; every value behind Transposes and Reshapes is a *view* of its root. A
 *site* is a node (or a graph input or output) with its axis signature: one *port* for each operand.
+
+Real graphs have few kinds of values and nodes. What values with the same factors have in common is their *space*, what
+sites with the same axes in the same places have in common their *pattern*: it is found once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import NamedTuple
+from functools import cache, cached_property
+from typing import Any, NamedTuple, TypeVar
 
 import onnx_ir as ir
 
@@ -21,6 +24,9 @@ Order = tuple[int, ...]
 """A stored order: indices of a root's factors, size-1 factors left out. Equal orders need no Transpose."""
 Form = tuple[tuple[int, ...], ...]
 """How a value lies in an ONNX tensor: the factors of each stored dimension; () for a size-1 dimension."""
+Lies = dict[int, tuple[int, ...]]
+"""Where a site's factors lie in one operand: factor of the site -> factors of the operand's root."""
+T = TypeVar("T")
 
 
 class Placed(NamedTuple):
@@ -31,7 +37,53 @@ class Placed(NamedTuple):
     order: Order
 
 
-@dataclass(eq=False)
+class Label(NamedTuple):
+    """One way to run a site: its factors in order, and for a layout-sensitive one the variant."""
+
+    order: tuple[int, ...]
+    variant: int = -1
+
+
+class Common:
+    """What depends on nothing else than what is in common; it is found when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[object, object], Any] = {}
+
+    def of(self, what: object, given: object, find: Callable[[], T]) -> T:
+        """What `find` gives; it is asked once for each `what` and what it is found from."""
+        key = what, given
+        if key not in self._found:
+            self._found[key] = find()
+        found: T = self._found[key]
+        return found
+
+
+class Space(Common):
+    """What values with equal factors have in common.
+
+    Args:
+        extents: the extent of each factor.
+        logical: the form in which the source graph stores such a value.
+    """
+
+    def __init__(self, extents: tuple[Extent, ...] = (), logical: Form = ()) -> None:
+        super().__init__()
+        self.extents, self.logical = extents, logical
+        self._shapes: dict[Form, tuple[Extent, ...]] = {}
+
+    def shape(self, form: Form) -> tuple[Extent, ...]:
+        """The shape of a value under `form`."""
+        found = self._shapes.get(form)
+        if found is None:
+            found = self._shapes[form] = tuple(product(self.extents[index] for index in dim) for dim in form)
+        return found
+
+
+UNNUMBERED = Space()
+
+
+@dataclass(eq=False, slots=True)
 class Root:
     """A value that is computed or given: what can be stored in one order or another.
 
@@ -42,7 +94,7 @@ class Root:
         constant: whether it is known when the model is converted.
         graph: the graph that it belongs to.
         runs: how often that graph runs, where it is a loop's body.
-        factors: its factors in order, once all splits are known.
+        space: its factors in order, once all splits are known; until then it has none.
         where: factor -> index.
     """
 
@@ -52,40 +104,49 @@ class Root:
     constant: bool
     graph: ir.Graph
     runs: int = 1
-    factors: list[Piece] = field(default_factory=list)
+    space: Space = UNNUMBERED
     where: dict[Piece, int] = field(default_factory=dict)
 
-    def number(self) -> None:
-        """Number the factors, once all splits are known."""
-        self.factors = leaves(self.dims)
-        self.where = {piece: position for position, piece in enumerate(self.factors)}
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        """The extent of each factor."""
+        return self.space.extents
 
     @property
-    def extents(self) -> list[Extent]:
-        """The extent of each factor."""
-        return [factor.extent for factor in self.factors]
+    def logical(self) -> Form:
+        """The form in which the source graph stores this value."""
+        return self.space.logical
 
     def shape(self, form: Form) -> tuple[Extent, ...]:
         """The shape of this value under `form`."""
-        return tuple(product(self.factors[index].extent for index in dim) for dim in form)
-
-    @cached_property
-    def logical(self) -> Form:
-        """The form in which the source graph stores this value."""
-        return View(self, tuple((piece,) for piece in self.dims)).form
+        return self.space.shape(form)
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A value as an order of its root's factors."""
+    """A value as an order of its root's factors; `itself`: it is the root's own value."""
 
     root: Root
     dims: tuple[tuple[Piece, ...], ...]
+    itself: bool = False
 
-    @cached_property
+    @property
     def form(self) -> Form:
         """The factors of each dimension, as the source graph has them, once the root's are numbered."""
-        return tuple(tuple(self.root.where[leaf] for leaf in leaves(dim)) for dim in self.dims)
+        return self.root.space.logical if self.itself else self._form
+
+    @cached_property
+    def _form(self) -> Form:
+        where = self.root.where
+        return tuple(tuple([where[leaf] for leaf in leaves(dim)]) for dim in self.dims)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...] | None:
+        """The piece of each dimension; None where one has several, or two are the same."""
+        if self.itself:
+            return self.root.dims
+        pieces = tuple([dim[0] for dim in self.dims if len(dim) == 1])
+        return pieces if len(pieces) == len(self.dims) == len(set(pieces)) else None
 
     @property
     def extents(self) -> tuple[Extent, ...]:
@@ -95,10 +156,19 @@ class View:
 
 def order_of(form: Form) -> Order:
     """The stored order of a form."""
-    return tuple(index for dim in form for index in dim)
+    return tuple([index for dim in form for index in dim])
 
 
-@dataclass(eq=False)
+@cache
+def axes_of(letters: Letters) -> dict[str, tuple[int, ...]]:
+    """Letter -> the dimensions that hold it."""
+    axes: dict[str, tuple[int, ...]] = {}
+    for axis, letter in enumerate(letters):
+        axes[letter] = (*axes.get(letter, ()), axis)
+    return axes
+
+
+@dataclass(eq=False, slots=True)
 class Port:
     """One operand of a site.
 
@@ -109,6 +179,8 @@ class Port:
         slot: the operand's index at the node, or at the body; -1 for a value that a subgraph captures.
         body: which of the node's subgraphs it is an input (`output` is set: the site gives it) or output of; -1: none.
         pinned: it keeps the source's order, whatever the node does.
+        position: its index among the site's ports.
+        factors: where the site's factors lie in it.
     """
 
     view: View
@@ -118,15 +190,12 @@ class Port:
     pinned: bool = False
     body: int = -1
     position: int = 0
-    factors: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    factors: Lies = field(default_factory=dict)
 
-    @cached_property
+    @property
     def axes(self) -> dict[str, tuple[int, ...]]:
         """Letter -> the dimensions that hold it."""
-        axes: dict[str, tuple[int, ...]] = {}
-        for axis, letter in enumerate(self.letters):
-            axes[letter] = (*axes.get(letter, ()), axis)
-        return axes
+        return axes_of(self.letters)
 
     def dims(self, letter: str) -> tuple[int, ...]:
         """The dimensions that hold `letter`."""
@@ -137,7 +206,24 @@ class Port:
         return [piece for axis in self.dims(letter) for piece in self.view.dims[axis]]
 
 
-@dataclass(eq=False)
+class Pattern(Common):
+    """What sites have in common that are alike in all that decides where their axes lie.
+
+    Args:
+        factors: the sites' own factors: (letter, which of its factors).
+        lies: where they lie in each operand.
+    """
+
+    def __init__(self, factors: tuple[tuple[str, int], ...] = (), lies: tuple[Lies, ...] = ()) -> None:
+        super().__init__()
+        self.factors, self.lies = factors, lies
+        self.placed: dict[tuple[Label, int], Placed] = {}
+
+
+UNMATCHED = Pattern()
+
+
+@dataclass(eq=False, slots=True)
 class Site:
     """A node, or an end of the interface, with its signature.
 
@@ -154,7 +240,7 @@ class Site:
         whole: axes that lie in one dimension, in order.
         grain: axis in `whole` -> elements in a run that may lie apart from the others.
         reason: why it is a barrier, if it is one.
-        placed: what `candidates.placed` found, by label and port; shared among sites of a kind.
+        pattern: what it has in common with sites like it, once all splits are known.
     """
 
     name: str
@@ -166,63 +252,89 @@ class Site:
     graph: ir.Graph | None = None
     bodies: tuple[ir.Graph, ...] = ()
     carried: tuple[Port, ...] = ()
-    whole: set[str] = field(default_factory=set)
+    whole: frozenset[str] = frozenset()
     grain: dict[str, int] = field(default_factory=dict)
-    factors: list[tuple[str, int]] = field(default_factory=list)
-    placed: dict[tuple[object, int], Placed] = field(default_factory=dict, repr=False)
+    pattern: Pattern = field(default=UNMATCHED, repr=False)
 
-    def number(self, kinds: dict[object, dict[tuple[object, int], Placed]]) -> None:
-        """Find the node's own factors: those of its letters, and where each lies in each port's root.
-
-        Args:
-            kinds: what is known of sites that are alike in all that decides where their axes lie.
-        """
-        free = [(port, port.view.form, port.axes) for port in self.free_ports()]
-        for letter in self.signature.letters:
-            held = [
-                (port, [index for axis in axes[letter] for index in form[axis]])
-                for port, form, axes in free
-                if letter in axes
-            ]
-            if letter in self.whole:
-                cut = [(port, *self._cut(port, letter, indices)) for port, indices in held]
-                self._add(letter, 0, [(port, outer) for port, outer, _ in cut])
-                for k in range(max((len(free) for _, _, free in cut), default=0)):
-                    self._add(letter, k + 1, [(port, free[k : k + 1]) for port, _, free in cut])
-                continue
-            count = max((len(indices) for _, indices in held), default=0)
-            if not count:
-                self._add(letter, 0, [])
-            for k in range(count):
-                self._add(letter, k, [(port, indices[k : k + 1]) for port, indices in held if indices])
-        described: list[object] = [self.signature, *sorted(self.whole), *self.grain.items(), *self.factors]
-        for position, port in enumerate(self.ports):
-            port.position = position
-            described += [
-                port.letters,
-                port.output,
-                port.slot,
-                port.pinned,
-                tuple(port.factors.items()),
-                port.view.form,
-            ]
-            described += port.view.root.extents
-        self.placed = kinds.setdefault(tuple(described), {})
-
-    def _cut(self, port: Port, letter: str, indices: list[int]) -> tuple[list[int], list[int]]:
-        """The factors of a whole axis in one operand: those that stay together, and those inside of its grain."""
-        size, first = self.grain.get(letter, 1), len(indices)
-        while size > 1:
-            first -= 1
-            size //= port.view.root.factors[indices[first]].extent.number
-        return indices[:first], indices[first:]
-
-    def _add(self, letter: str, k: int, lies: Sequence[tuple[Port, list[int]]]) -> None:
-        index = len(self.factors)
-        self.factors.append((letter, k))
-        for port, indices in lies:
-            port.factors[index] = tuple(indices)
+    @property
+    def factors(self) -> tuple[tuple[str, int], ...]:
+        """The node's own factors: those of its letters."""
+        return self.pattern.factors
 
     def free_ports(self) -> list[Port]:
         """The ports that the signature describes."""
         return [port for port in self.ports if not port.pinned]
+
+
+class Numbering:
+    """Factors of roots and sites as numbers, once all splits are known; what is alike is found once."""
+
+    def __init__(self) -> None:
+        self._roots: dict[tuple[Piece, ...], tuple[Space, dict[Piece, int]]] = {}
+        self._spaces: dict[tuple[tuple[Extent, ...], Form], Space] = {}
+        self._patterns: dict[tuple[object, ...], Pattern] = {}
+
+    def root(self, root: Root) -> None:
+        """Number a root's factors."""
+        known = self._roots.get(root.dims)
+        if known is None:
+            factors = leaves(root.dims)
+            where = {piece: position for position, piece in enumerate(factors)}
+            logical = tuple(tuple([where[leaf] for leaf in leaves((piece,))]) for piece in root.dims)
+            key = tuple(piece.extent for piece in factors), logical
+            known = self._roots[root.dims] = self._spaces.setdefault(key, Space(*key)), where
+        root.space, root.where = known
+
+    def site(self, site: Site) -> None:
+        """Find a site's own factors, and where each lies in each operand's root."""
+        ports = site.ports
+        key: list[object] = [site.signature, site.whole, tuple(site.grain.items())]
+        for port in ports:
+            view = port.view
+            key += (port.letters, port.output, port.slot, port.pinned, view.form, view.root.space)
+        described = tuple(key)
+        pattern = self._patterns.get(described)
+        if pattern is None:
+            pattern = self._patterns[described] = _pattern(site)
+        site.pattern = pattern
+        for position, (port, lies) in enumerate(zip(ports, pattern.lies, strict=True)):
+            port.position, port.factors = position, lies
+
+
+def _pattern(site: Site) -> Pattern:
+    factors: list[tuple[str, int]] = []
+    lies: dict[Port, Lies] = {port: {} for port in site.ports}
+
+    def add(letter: str, k: int, held: Sequence[tuple[Port, Sequence[int]]]) -> None:
+        for port, indices in held:
+            lies[port][len(factors)] = tuple(indices)
+        factors.append((letter, k))
+
+    free = [(port, port.view.form, port.axes) for port in site.free_ports()]
+    for letter in site.signature.letters:
+        held = [
+            (port, [index for axis in axes[letter] for index in form[axis]])
+            for port, form, axes in free
+            if letter in axes
+        ]
+        if letter in site.whole:
+            cut = [(port, *_cut(site, port, letter, indices)) for port, indices in held]
+            add(letter, 0, [(port, outer) for port, outer, _ in cut])
+            for k in range(max((len(inner) for _, _, inner in cut), default=0)):
+                add(letter, k + 1, [(port, inner[k : k + 1]) for port, _, inner in cut])
+            continue
+        count = max((len(indices) for _, indices in held), default=0)
+        if not count:
+            add(letter, 0, [])
+        for k in range(count):
+            add(letter, k, [(port, indices[k : k + 1]) for port, indices in held if indices])
+    return Pattern(tuple(factors), tuple(lies.values()))
+
+
+def _cut(site: Site, port: Port, letter: str, indices: list[int]) -> tuple[list[int], list[int]]:
+    """The factors of a whole axis in one operand: those that stay together, and those inside of its grain."""
+    size, first = site.grain.get(letter, 1), len(indices)
+    while size > 1:
+        first -= 1
+        size //= port.view.root.extents[indices[first]].number
+    return indices[:first], indices[first:]

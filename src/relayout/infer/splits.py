@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from relayout.infer.pieces import Piece, align, leaves
-from relayout.infer.sites import Site
+from relayout.infer.sites import Port, Site, axes_of
 from relayout.layout import Extent, product
+from relayout.rules import Letters
 
 
 def carry(site: Site) -> None:
     """Carry splits along the site's axes; an axis whose splits do not agree is held together."""
-    site.whole = set(site.signature.whole)
-    for letter in site.signature.letters:
-        if letter not in site.whole and not _linked(site, letter):
-            site.whole.add(letter)
+    site.whole = site.signature.whole
+    if _is_same(site.ports):
+        return
+    for letter, held in _holding(tuple([None if port.pinned else port.letters for port in site.ports])):
+        if letter not in site.whole and not _linked(site, letter, held):
+            site.whole |= {letter}
+
+
+def _is_same(ports: Sequence[Port]) -> bool:
+    """Whether all operands have the very same pieces for the same letters."""
+    if not ports:
+        return True
+    letters, dims = ports[0].letters, ports[0].view.dims
+    alike = all(port.letters == letters and port.view.dims is dims for port in ports)
+    return alike and len(axes_of(letters)) == len(letters)
 
 
 def tile(site: Site) -> None:
@@ -78,11 +91,33 @@ def _in_runs(site: Site, letter: str, size: int) -> bool:
     return letter in site.grain
 
 
-def _linked(site: Site, letter: str) -> bool:
+Held = tuple[tuple[int, int], ...]
+"""(operand, dimension) pairs that are one axis."""
+
+
+@lru_cache(4096)
+def _holding(operands: tuple[Letters | None, ...]) -> tuple[tuple[str, Held], ...]:
+    """Letter -> the operands and dimensions that hold it."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for position, letters in enumerate(operands):
+        for axis, letter in enumerate(letters or ()):
+            found.setdefault(letter, []).append((position, axis))
+    return tuple((letter, tuple(held)) for letter, held in found.items())
+
+
+def _linked(site: Site, letter: str, held: Held) -> bool:
     """Link a letter's factors on all operands that hold more than one element of it."""
-    held = [port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes]
-    full = [pieces for pieces in held if leaves(pieces)]
-    return all(align(full[0], pieces) for pieces in full[1:])
+    ports = site.ports
+    dims = [dim for position, axis in held if not _is_one(dim := ports[position].view.dims[axis])]
+    if all(dim == dims[0] and len(dim) == 1 for dim in dims):
+        return True  # the very same piece
+    pieces = [port.pieces(letter) for port in ports if not port.pinned and letter in port.axes]
+    full = [held for held in pieces if leaves(held)]
+    return all(align(full[0], held) for held in full[1:])
+
+
+def _is_one(dim: tuple[Piece, ...]) -> bool:
+    return not dim or (len(dim) == 1 and dim[0].extent.is_one)
 
 
 def _suffixes(pieces: Sequence[Piece]) -> Iterator[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 Dim = int | str
 
@@ -22,9 +23,7 @@ class Extent:
     @staticmethod
     def of(dim: Dim | Extent) -> Extent:
         """The extent of a dimension: an integer, or a symbol's name."""
-        if isinstance(dim, Extent):
-            return dim
-        return Extent(1, (dim,)) if isinstance(dim, str) else Extent(dim)
+        return dim if isinstance(dim, Extent) else _extent(dim)
 
     def __mul__(self, other: Extent) -> Extent:
         return Extent(self.number * other.number, tuple(sorted(self.symbols + other.symbols)))
@@ -59,6 +58,12 @@ class Extent:
     def __str__(self) -> str:
         parts = ([] if self.number == 1 and self.symbols else [str(self.number)]) + list(self.symbols)
         return "*".join(parts)
+
+
+@lru_cache(65536)
+def _extent(dim: Dim) -> Extent:
+    """One object for each dimension: equal extents are mostly the same."""
+    return Extent(1, (dim,)) if isinstance(dim, str) else Extent(dim)
 
 
 ONE = Extent(1)

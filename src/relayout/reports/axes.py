@@ -7,7 +7,7 @@ these names too. What no operator names gets the letters `a b c d` by its place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
 from relayout.infer import Form, Order, Port, Root, Site, Sites, order_of
@@ -36,7 +36,7 @@ class Axes:
         count = 0
         for root in sites.roots:
             self._base[root] = count
-            count += len(root.factors)
+            count += len(root.extents)
         self._class = list(range(count))
         self._named: dict[int, str] = {}
         self._kernels: dict[Root, dict[int, str]] = {}
@@ -129,14 +129,9 @@ class Axes:
 
     def _link(self, site: Site) -> None:
         """What a signature calls the same axis has one name on all operands."""
-        ports = site.free_ports()
-        for factor in range(len(site.factors)):
-            held = [(port, indices) for port in ports if (indices := port.factors.get(factor))]
-            for port, indices in held[1:]:
-                first, known = held[0]
-                if len(indices) == len(known):
-                    for a, b in zip(known, indices, strict=True):
-                        self._join(self._base[first.view.root] + a, self._base[port.view.root] + b)
+        base = [self._base[port.view.root] for port in site.ports]
+        for first, a, other, b in site.pattern.of(_same, None, lambda: list(_same(site))):
+            self._join(base[first] + a, base[other] + b)
 
     def _join(self, a: int, b: int) -> None:
         a, b = self._find(a), self._find(b)
@@ -157,7 +152,7 @@ class Axes:
 
     def _names(self, root: Root) -> tuple[str, ...]:
         base = self._base[root]
-        known = [self._named.get(self._find(base + index), "") for index in range(len(root.factors))]
+        known = [self._named.get(self._find(base + index), "") for index in range(len(root.extents))]
         known = [self._kernels.get(root, {}).get(index, name) for index, name in enumerate(known)]
         spare = _letters(len(root.dims), set(known))
         for axis, dim in enumerate(root.logical):
@@ -210,3 +205,14 @@ def _kernel_axes(letters: Letters) -> dict[str, str]:
     if len(spatial) not in SPATIAL or len(rest) != 2:
         return {}
     return {**dict(zip(rest, "oi", strict=True)), **dict(zip(spatial, SPATIAL[len(spatial)], strict=True))}
+
+
+def _same(site: Site) -> Iterator[tuple[int, int, int, int]]:
+    """(operand, factor of its root, other operand, factor of its root) that a signature calls the same axis."""
+    for factor in range(len(site.factors)):
+        held = [(port, indices) for port in site.free_ports() if (indices := port.factors.get(factor))]
+        for port, indices in held[1:]:
+            first, known = held[0]
+            if len(indices) == len(known):
+                for a, b in zip(known, indices, strict=True):
+                    yield first.position, a, port.position, b

@@ -8,7 +8,10 @@ from typing import Any
 from relayout.targets import Target, target, targets
 
 COLUMNS = ("operators", "layouts", "types", "ranks", "limits")
+UNIT_COLUMNS = ("unit of", "runs as", "ranks", "limits")
 EVERYTHING = "every operator, in every layout"
+REST = "every other operator as ONNX has it"
+UNITS = "quantized units, int8 and uint8, of which the first row that fits is taken"
 MARK = "<!-- From here on: written by `relayout.reports.backends.markdown`. -->"
 """What precedes the tables on their page."""
 
@@ -25,7 +28,9 @@ def table(name: str) -> dict[str, Any]:
         LayoutError: there is no target of that name.
     """
     found = target(name)
-    return {"name": found.name, "line": found.line, "rows": [row.to_dict() for row in found.kernels]}
+    rows = [row.to_dict() for row in found.kernels]
+    units = [unit.to_dict() for unit in found.units]
+    return {"name": found.name, "line": found.line, "rows": rows, "rest": found.rest, "units": units}
 
 
 def words(row: Mapping[str, Any]) -> dict[str, str]:
@@ -33,10 +38,21 @@ def words(row: Mapping[str, Any]) -> dict[str, str]:
     when = f" ({row['when']})" if row["when"] else ""
     return {
         "operators": ", ".join(row["operators"]) + when,
-        "layouts": ", ".join(row["layouts"]) or "any order of axes",
+        "layouts": ", ".join(row["layouts"]) + (f" (as {row['written']})" if row["written"] else "")
+        or "any order of axes",
         "types": ", ".join(map(str.lower, row["types"])) or "any",
         "ranks": ", ".join(map(str, row["ranks"])) or "any",
         "limits": "; ".join(row["limits"]),
+    }
+
+
+def unit_words(unit: Mapping[str, Any]) -> dict[str, str]:
+    """A row of units for people."""
+    return {
+        "unit of": ", ".join(unit["operators"]),
+        "runs as": unit["written"],
+        "ranks": ", ".join(map(str, unit["ranks"])) or "any",
+        "limits": "; ".join(unit["limits"]),
     }
 
 
@@ -54,6 +70,12 @@ def show(found: Mapping[str, Any]) -> None:
         console.print(EVERYTHING)
         return
     _print(console, Table(*COLUMNS, box=None, pad_edge=False), (words(row).values() for row in found["rows"]))
+    if found["rest"]:
+        console.print(REST)
+    if found["units"]:
+        console.print(f"\n{UNITS}:")
+        rows = (unit_words(unit).values() for unit in found["units"])
+        _print(console, Table(*UNIT_COLUMNS, box=None, pad_edge=False), rows)
 
 
 def _print(console: Any, table: Any, rows: Iterator[Any]) -> None:
@@ -72,12 +94,18 @@ def _section(found: Target) -> Iterator[str]:
     if not found.kernels:
         yield from (EVERYTHING[0].upper() + EVERYTHING[1:] + ".", "")
         return
-    yield from _table([words(row.to_dict()) for row in found.kernels])
+    yield from _table(COLUMNS, [words(row.to_dict()) for row in found.kernels])
     yield ""
+    if found.rest:
+        yield from (REST[0].upper() + REST[1:] + ".", "")
+    if found.units:
+        yield from (UNITS[0].upper() + UNITS[1:] + ":", "")
+        yield from _table(UNIT_COLUMNS, [unit_words(unit.to_dict()) for unit in found.units])
+        yield ""
 
 
-def _table(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    yield f"| {' | '.join(COLUMNS)} |"
-    yield "|---" * len(COLUMNS) + "|"
+def _table(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield "|---" * len(columns) + "|"
     for row in rows:
-        yield f"| {' | '.join(row[column] for column in COLUMNS)} |"
+        yield f"| {' | '.join(row[column] for column in columns)} |"

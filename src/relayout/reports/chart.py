@@ -8,12 +8,12 @@ the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from relayout.infer import Plan, Port, Root, Site, placed, size_of
+from relayout.infer import Plan, Port, Root, Site, Sites, placed, size_of
 from relayout.reports.axes import Axes
 from relayout.reports.regions import Link, regions
 
@@ -108,23 +108,55 @@ class Chart:
     after: Side
 
 
-NOTHING = Chart((), (), Side((), (), ()), Side((), (), ()))
+class Drawing:
+    """The chart of a plan, drawn when it is first looked at.
 
-
-def chart(plan: Plan, axes: Axes, reasons: Sequence[str]) -> Chart:
-    """The chart of a plan, before it is applied.
+    What the graph says is noted before the plan is applied to it.
 
     Args:
-        plan: the plan.
+        plan: the plan; None: there is nothing to see.
         axes: names of axes.
         reasons: for each crossing why it remains.
     """
-    return _Chart(plan, axes, reasons).run()
+
+    def __init__(self, plan: Plan | None = None, axes: Axes | None = None, reasons: Sequence[str] = ()) -> None:
+        self._draw: Callable[[], Chart] | None = None
+        self._chart = Chart((), (), Side((), (), ()), Side((), (), ()))
+        if plan is not None and axes is not None:
+            source = _Source(plan.sites)
+            self._draw = lambda: _Chart(plan, source, axes, reasons).run()
+
+    @property
+    def chart(self) -> Chart:
+        """Operators, the layout of every value, Transposes and regions, before and after."""
+        if self._draw is not None:
+            self._chart, self._draw = self._draw(), None
+        return self._chart
+
+
+class _Source:
+    """What the graph says that the rewrite changes: names, operators, and what reads what."""
+
+    def __init__(self, sites: Sites) -> None:
+        moving = {name for name, _ in sites.moves}
+        self.names = {root: root.value.name or "" for root in sites.roots}
+        self.spots = {site: _said(site.node) for site in sites.sites if site.node is not None}
+        self.inputs = {site: site.node.inputs for site in sites.sites if site.node is not None}
+        self.behind = {node.outputs[0]: node.inputs[0] for node, _, _ in sites.viewing}
+        self.moving = {value for value in self.behind if value.name in moving}
+        graphs = {sites.graph, *(graph for site in sites.sites for graph in site.bodies)}
+        self.outputs = {graph: tuple(graph.outputs) for graph in graphs}
+
+
+def _said(node: ir.Node) -> tuple[str, str, str]:
+    """A node's name, its operator, and the TensorFlow Lite operator that it comes from."""
+    operator = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
+    return node.name or node.outputs[0].name or "", operator, node.metadata_props.get("relayout.source", "")
 
 
 class _Chart:
-    def __init__(self, plan: Plan, axes: Axes, reasons: Sequence[str]) -> None:
-        self.plan, self.axes, self.reasons = plan, axes, reasons
+    def __init__(self, plan: Plan, source: _Source, axes: Axes, reasons: Sequence[str]) -> None:
+        self.plan, self.source, self.axes, self.reasons = plan, source, axes, reasons
         self.sites = plan.sites
         self.label = dict(zip(plan.sites.sites, plan.labels, strict=True))
         pairs = zip(plan.sites.sites, plan.formulation.labels, strict=True)
@@ -159,13 +191,8 @@ class _Chart:
                 yield site, port, port.view.root
 
     def _described(self, site: Site, outputs: Sequence[int]) -> Spot:
-        node = site.node
-        fixed = site in self.fixed
-        if node is None:
-            return Spot(site.name.partition(" ")[2], site.kind, fixed, "", tuple(outputs))
-        operator = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
-        name = node.name or node.outputs[0].name or ""
-        return Spot(name, operator, fixed, node.metadata_props.get("relayout.source", ""), tuple(outputs))
+        name, operator, source = self.source.spots.get(site, (site.name.partition(" ")[2], site.kind, ""))
+        return Spot(name, operator, site in self.fixed, source, tuple(outputs))
 
     def _values(self) -> Iterator[Stored]:
         others: dict[Root, list[str]] = {}
@@ -173,7 +200,7 @@ class _Chart:
             others.setdefault(crossing.root, []).append(self.axes.order(crossing.root, crossing.order))
         for root, (site, port) in self.producers.items():
             yield Stored(
-                root.value.name or "",
+                self.source.names[root],
                 str(root.value.dtype).lower(),
                 tuple(piece.extent.number if piece.extent.is_static else str(piece.extent) for piece in root.dims),
                 self.axes.form(root, root.logical),
@@ -186,12 +213,11 @@ class _Chart:
         """The source: its own Transposes lie between a value and what reads it."""
         marks: dict[ir.Value, int] = {}
         found: list[Mark] = []
-        moving = {name for name, _ in self.sites.moves}
         edges = []
         for site, port, root in self._readings():
             through = []
-            for value in _views(self._read(site, port), root):
-                if value.name in moving:
+            for value in self._views(self._read(site, port), root):
+                if value in self.source.moving:
                     if value not in marks:
                         marks[value] = len(found)
                         found.append(self._source_mark(value, root))
@@ -200,8 +226,7 @@ class _Chart:
         return self._side(edges, found, [value.layout for value in values])
 
     def _source_mark(self, value: ir.Value, root: Root) -> Mark:
-        source = _behind(value)
-        forms = [self.sites.views[end].form for end in (source, value) if end is not None]
+        forms = [self.sites.views[end].form for end in (self.source.behind[value], value) if end is not None]
         return Mark(
             self.number[root], " -> ".join(self.axes.form(root, form) for form in forms), self.sizes[self.number[root]]
         )
@@ -211,11 +236,19 @@ class _Chart:
         if site.kind == "pin":
             return site.ports[1].view.root.value
         if site.kind == "output":
-            return self.sites.graph.outputs[port.slot]
+            return self.source.outputs[self.sites.graph][port.slot]
         owner = self.kept[self.spot[site]]
         if owner.node is None or port.slot < 0:
             return None
-        return owner.bodies[port.body].outputs[port.slot] if port.body >= 0 else owner.node.inputs[port.slot]
+        if port.body >= 0:
+            return self.source.outputs[owner.bodies[port.body]][port.slot]
+        return self.source.inputs[owner][port.slot]
+
+    def _views(self, value: ir.Value | None, root: Root) -> Iterator[ir.Value]:
+        """The views between a value and its root, the value first."""
+        while value is not None and value is not root.value:
+            yield value
+            value = self.source.behind.get(value)
 
     def _after(self, values: Sequence[Stored]) -> Side:
         """The result: one Transpose for each further order in which a value has to exist."""
@@ -235,7 +268,7 @@ class _Chart:
 
     def _side(self, edges: Sequence[Edge], marks: Sequence[Mark], layouts: Sequence[str]) -> Side:
         distinct = tuple(dict.fromkeys(edge for edge in edges if edge.producer != edge.reader))
-        factors = [len(root.factors) for root in self.producers]
+        factors = [len(root.extents) for root in self.producers]
         ranks = [len([dim for dim in root.logical if dim]) for root in self.producers]
         links = [Link(e.producer, e.reader, factors[e.value], bool(e.through)) for e in distinct]
         held = [list(given) for given in self.given]
@@ -292,16 +325,3 @@ def _spots(sites: Sequence[Site]) -> tuple[dict[Site, int], list[Site]]:
                 waiting = [border for border in waiting if border.name != site.name]
             kept.append(site)
     return number, kept
-
-
-def _views(value: ir.Value | None, root: Root) -> Iterator[ir.Value]:
-    """The views between a value and its root, the value first."""
-    while value is not None and value is not root.value:
-        yield value
-        value = _behind(value)
-
-
-def _behind(value: ir.Value) -> ir.Value | None:
-    """What a Transpose or Reshape reads."""
-    node = value.producer()
-    return None if node is None else node.inputs[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import onnx_ir as ir
@@ -12,7 +12,7 @@ import onnx_ir as ir
 from relayout.infer import Form, Plan, Relaxed, Root, placed
 from relayout.layout.perm import between, is_identity
 from relayout.reports.axes import Axes
-from relayout.reports.chart import NOTHING, Chart, chart
+from relayout.reports.chart import Chart, Drawing
 from relayout.reports.reasons import Cause, causes, sentence
 
 
@@ -70,8 +70,8 @@ class Report:
         barriers: operators that keep the source's order, with the reason -> how many.
         what_if: operators and ends of the interface that are fixed, with the bytes that each costs alone.
         notes: what else a reader should know (a cap that was reached, a time limit).
-        chart: operators, the layout of every value, Transposes and regions, before and after.
         seconds: stage -> wall time.
+        drawing: how `chart` is made.
     """
 
     operators: dict[str, int]
@@ -86,8 +86,13 @@ class Report:
     barriers: dict[str, int]
     what_if: tuple[Relaxed, ...] = ()
     notes: tuple[str, ...] = ()
-    chart: Chart = NOTHING
     seconds: dict[str, float] = field(default_factory=dict)
+    drawing: Drawing = field(default_factory=Drawing, repr=False, compare=False)
+
+    @property
+    def chart(self) -> Chart:
+        """Operators, the layout of every value, Transposes and regions, before and after."""
+        return self.drawing.chart
 
     @property
     def verdict(self) -> str:
@@ -106,7 +111,10 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """For machines: JSON types only."""
-        return {**asdict(self), "verdict": self.verdict}
+        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "drawing"}
+        found = _plain(plain | {"chart": self.chart, "verdict": self.verdict})
+        assert isinstance(found, dict)
+        return found
 
 
 def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report:
@@ -151,8 +159,17 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
         dict(sorted(barriers.items())),
         tuple(relaxed),
         tuple(notes),
-        chart(plan, axes, reasons),
+        drawing=Drawing(plan, axes, reasons),
     )
+
+
+def _plain(item: Any) -> Any:
+    """Rows as dictionaries, all the way down."""
+    if is_dataclass(item) and not isinstance(item, type):
+        return {each.name: _plain(getattr(item, each.name)) for each in fields(item)}
+    if isinstance(item, list | tuple):
+        return type(item)(map(_plain, item))
+    return {key: _plain(value) for key, value in item.items()} if isinstance(item, dict) else item
 
 
 def operators(model: ir.Model) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from relayout.infer import Form, Plan, Port, Root, Site, order_of, placed
 from relayout.rules.signature import unchanged
@@ -18,11 +19,10 @@ def forms(plan: Plan) -> Forms:
     An operator that counts no axes takes the dimensions in which its operands come, and one that belongs to its reader
     those that the reader wants.
     """
-    chosen = {
-        port: placed(site, label, port).form
-        for site, label in zip(plan.sites.sites, plan.labels, strict=True)
-        for port in site.ports
-    }
+    chosen: Forms = {}
+    for site, label in zip(plan.sites.sites, plan.labels, strict=True):
+        for port in site.ports:
+            chosen[port] = placed(site, label, port).form
     _follow_producers(plan.sites.sites, chosen)
     _follow_readers(plan.sites.sites, chosen)
     return chosen
@@ -48,40 +48,56 @@ def _counts_no_axes(site: Site) -> bool:
     return site.kind == "node" and not fixed and signature.changes is unchanged and any(port.output for port in free)
 
 
+class Beside(NamedTuple):
+    """What stands beside an operand: the form in which an input is given, or the forms that readers of an output want.
+
+    A constant is given in none: it is re-laid for nothing.
+    """
+
+    given: Form | None = None
+    wanted: frozenset[Form] = frozenset()
+
+    def reshapes(self, form: Form) -> int:
+        """How many Reshapes stand beside an operand in `form`."""
+        others = self.wanted if self.given is None else (self.given,)
+        return sum(1 for other in others if other != form and order_of(other) == order_of(form))
+
+
 def _take(site: Site, given: dict[Root, Form], fixed: Forms, chosen: Forms, readers: dict[Root, list[Port]]) -> None:
     """Store every operand of a site in the dimensions that need the fewest Reshapes around it."""
     free = site.free_ports()
-    tokens = {port: _tokens(port) for port in free}
-    full = max((len(held) for held in tokens.values()), default=0)
-    best, least = None, _reshapes({port: chosen[port] for port in free}, given, fixed, readers)
+    now = tuple([chosen[port] for port in free])
+    beside: list[Beside] = []
     for port in free:
-        form = given.get(port.view.root)
-        if port.output or form is None or len(tokens[port]) < full or order_of(form) != order_of(chosen[port]):
-            continue
-        dims = [tuple(tokens[port][leaf] for leaf in dim) for dim in form]
-        taken = {other: _dealt(tokens[other], dims, full) for other in free}
-        found = {other: dealt for other, dealt in taken.items() if dealt is not None}
-        if len(found) < len(free) or any(order_of(found[other]) != order_of(chosen[other]) for other in free):
-            continue
-        count = _reshapes(found, given, fixed, readers)
-        if count < least or (count == least and best is None):  # what follows may follow, too
-            best, least = found, count
-    if best is not None:
-        chosen.update(best)
-
-
-def _reshapes(forms: Forms, given: dict[Root, Form], fixed: Forms, readers: dict[Root, list[Port]]) -> int:
-    """How many Reshapes stand around a site that stores its operands so."""
-    count = 0
-    for port, form in forms.items():
         root = port.view.root
-        if not port.output:
-            before = form if root.constant else given.get(root, form)
-            count += before != form and order_of(before) == order_of(form)
+        if port.output:
+            beside.append(Beside(wanted=frozenset([fixed[reader] for reader in readers.get(root, ())])))
+        else:
+            beside.append(Beside(None if root.constant else given.get(root)))
+    found = site.pattern.of(_fewest, (now, *beside), lambda: _fewest(free, now, beside))
+    chosen.update(zip(free, found, strict=True))
+
+
+def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside]) -> Sequence[Form]:
+    """The forms of a site's operands with the fewest Reshapes around it: those of one of its inputs, or `now`."""
+    tokens = [_tokens(port) for port in free]
+    full = max((len(held) for held in tokens), default=0)
+
+    def count(forms: Sequence[Form]) -> int:
+        return sum(each.reshapes(form) for each, form in zip(beside, forms, strict=True))
+
+    best, least = None, count(now)
+    for (form, _), held, order in zip(beside, tokens, map(order_of, now), strict=True):
+        if form is None or len(held) < full or order_of(form) != order:
             continue
-        wanted = {fixed[reader] for reader in readers.get(root, []) if reader in fixed}
-        count += sum(1 for other in wanted if other != form and order_of(other) == order_of(form))
-    return count
+        dims = [tuple(held[leaf] for leaf in dim) for dim in form]
+        dealt = [_dealt(other, dims, full) for other in tokens]
+        found = [taken for taken in dealt if taken is not None]
+        if len(found) < len(free) or any(order_of(a) != order_of(b) for a, b in zip(found, now, strict=True)):
+            continue
+        if (needed := count(found)) < least or (needed == least and best is None):  # what follows may follow, too
+            best, least = found, needed
+    return now if best is None else best
 
 
 def _tokens(port: Port) -> dict[int, Token]:

@@ -58,10 +58,10 @@ def _form(root: Root, stored: Form, held: Holds) -> Form | None:
 def _taken(root: Root, order: list[int], extent: int) -> tuple[int, ...] | None:
     """The factors at the front of `order` whose product is `extent` (-1: one dynamic factor); they are taken off."""
     if extent == -1:
-        return (order.pop(0),) if order and not root.factors[order[0]].extent.is_static else None
+        return (order.pop(0),) if order and not root.extents[order[0]].is_static else None
     taken: list[int] = []
     size = 1
-    while size < extent and order and root.factors[order[0]].extent.is_static:
-        size *= root.factors[order[0]].extent.number
+    while size < extent and order and root.extents[order[0]].is_static:
+        size *= root.extents[order[0]].number
         taken.append(order.pop(0))
     return tuple(taken) if size == extent else None

@@ -63,7 +63,7 @@ def parts(model: ir.Model, target: Target) -> list[Part]:
     connected and nothing that it needs has to come back from the host in between. Nodes that nothing reads are in none.
     """
     graph = model.graph
-    claims = {node: target.runs(_operator(model, node)) for node in graph}
+    claims = {node: target.runs(operator_of(model, node)) for node in graph}
     levels = _levels(graph, claims)
     groups = _Groups()
     for node in graph:
@@ -194,10 +194,11 @@ def _leaves(owners: Mapping[ir.Node, ir.Node], value: ir.Value, inside: set[ir.N
     return any(owners[use.node] not in inside for use in value.uses())
 
 
-def _operator(model: ir.Model, node: ir.Node) -> Operator:
+def operator_of(model: ir.Model, node: ir.Node) -> Operator:
+    """A node as its rule and a target see it."""
     domain = "" if node.domain.startswith(FUNCTIONS) else node.domain
-    shapes = [tuple(_shape(value) for value in values) for values in (node.inputs, node.outputs)]
-    return Operator(node, model.opset_imports.get(domain, 1), *shapes)
+    inputs, outputs = (tuple(_shape(value) for value in values) for values in (node.inputs, node.outputs))
+    return Operator(node, model.opset_imports.get(domain, 1), inputs, outputs)
 
 
 def _shape(value: ir.Value | None) -> tuple[Dim, ...] | None:

@@ -7,7 +7,8 @@ one order moves no byte.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -208,7 +209,7 @@ class Storage:
         known = self._helper(root, f"{stem}/shape", "Shape", [self.stored[root, source]])
         parts = []
         for dim in target:
-            extent = product(root.factors[index].extent for index in dim)
+            extent = product(root.extents[index] for index in dim)
             axes = [axis for axis, held in enumerate(source) if held and set(held) <= set(dim)]
             if extent.is_static:
                 parts.append(self.constant(f"{stem}/extent", np.array([extent.number], np.int64)))
@@ -249,9 +250,9 @@ class Storage:
 
     def describe(self, value: ir.Value, root: Root, form: Form) -> None:
         """Give a stored value its shape, and say in its metadata which of the source's values it holds, and how."""
-        value.shape = ir.Shape([_dim(extent) for extent in root.shape(form)])
+        value.shape = ir.Shape(root.space.of(_dim, form, lambda: [_dim(extent) for extent in root.shape(form)]))
         held = [
-            _holds(name, root.extents, source, form)
+            replace(root.space.of(_holds, (source, form), partial(_holds, root.extents, source, form)), name=name)
             for name, source in self.sources.get(root, [])
             if not (name == value.name and source == form)
         ]
@@ -262,6 +263,10 @@ class Storage:
 
 def tag(root: Root, form: Form) -> str:
     """A short word for a form: `nchw`, `p021`, or the shape."""
+    return root.space.of(tag, form, lambda: _tag(root, form))
+
+
+def _tag(root: Root, form: Form) -> str:
     logical = root.logical
     if sorted(logical) == sorted(form):
         perm = between(_distinct(logical), _distinct(form))
@@ -317,7 +322,7 @@ def _constant_shape(root: Root, source: Form, target: Form) -> tuple[int, ...] |
     """
     shape: list[int] = []
     for axis, dim in enumerate(target):
-        extent = product(root.factors[index].extent for index in dim)
+        extent = product(root.extents[index] for index in dim)
         if extent.is_static:
             shape.append(extent.number)
         elif axis < len(source) and source[axis] == dim:
@@ -327,15 +332,15 @@ def _constant_shape(root: Root, source: Form, target: Form) -> tuple[int, ...] |
     return tuple(shape) if shape.count(-1) <= 1 else None
 
 
-def _holds(name: str, extents: Sequence[Extent], source: Form, stored: Form) -> Holds:
-    """The note that a value in form `stored` holds the source's value in form `source`."""
+def _holds(extents: Sequence[Extent], source: Form, stored: Form) -> Holds:
+    """The note that a value in form `stored` holds a value of the source in form `source`, but for its name."""
 
     def number(extent: Extent) -> int:
         return extent.number if extent.is_static else -1
 
     factors = order_of(source)
     return Holds(
-        name,
+        "",
         tuple(number(extents[factor]) for factor in factors),
         between(factors, order_of(stored)),
         tuple(number(product(extents[factor] for factor in dim)) for dim in source),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import FunctionType
 
 import onnx_ir as ir
 
 from relayout.errors import LayoutError
+from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
 from relayout.rules.operator import Operator
 from relayout.rules.registry import LayoutVariant, Rule, registry, variant_keys
@@ -22,6 +24,13 @@ def rule_of(operator: Operator) -> Rule | None:
     if found is None:
         found = next((registry().get(key) for key, variant in _written_as(operator)), None)
     return found
+
+
+def is_known(node: ir.Node) -> bool:
+    """Whether there is a rule for what a node is called, or it is a function of a layout."""
+    key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+    rule = registry().get(key)
+    return (rule is not None and rule.kind != "opaque") or key in variant_keys() or node.domain.startswith(FUNCTIONS)
 
 
 def layouts_of(operator: Operator) -> Laid | None:
@@ -67,6 +76,50 @@ def facts(operator: Operator) -> Fact:
     except (IndexError, TypeError, ValueError, LayoutError):
         return None  # an input, output or attribute that the operator must have is missing or of another type
     return _fitted(fact, operator)
+
+
+class Facts:
+    """What is known of the nodes of a graph: of those that are alike in all that a rule looks at it is asked once.
+
+    A rule may look at a constant, and what it says may hold on to the node: such a fact is of that node alone.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Fact] = {}
+
+    def of(self, operator: Operator) -> Fact:
+        """What is known of a node; see `facts`."""
+        key = _described(operator)
+        if key is None:
+            return facts(operator)
+        if key in self._known:
+            return self._known[key]
+        fact = facts(operator)
+        if not operator.looked and (not isinstance(fact, Signature) or _stands_alone(fact)):
+            self._known[key] = fact
+        return fact
+
+
+PLAIN = (ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING)
+LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
+
+
+def _described(operator: Operator) -> tuple[object, ...] | None:
+    """A node without the values of its inputs; None where its attributes are no plain values."""
+    node = operator.node
+    key: list[object] = [node.domain, node.op_type, operator.version, operator.inputs, operator.outputs]
+    key += [tuple([value is not None for value in node.inputs]), tuple([bool(value.name) for value in node.outputs])]
+    for attribute in node.attributes.values() if node.attributes else ():
+        if attribute.is_ref() or attribute.type not in (*PLAIN, *LISTS):
+            return None
+        value = attribute.value
+        key += [attribute.name, attribute.type, tuple(value) if attribute.type in LISTS else value]
+    return tuple(key)
+
+
+def _stands_alone(fact: Signature) -> bool:
+    """Whether a signature holds nothing of the node that it was found for."""
+    return fact.price is None and isinstance(fact.changes, FunctionType) and fact.changes.__closure__ is None
 
 
 def in_standard(operator: Operator) -> tuple[Operator, Signature] | None:

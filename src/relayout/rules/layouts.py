@@ -8,7 +8,7 @@ standard operator between Transposes, so that every runtime can run it and a bac
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from relayout.errors import LayoutError
 from relayout.layout import Dim, Extent, Factor, Layout, product
@@ -30,11 +30,13 @@ class Laid:
         data: of the images that it reads.
         kernel: of its kernel; None: the standard's.
         result: of the images that it gives; None: as it reads them.
+        written: the node that runs it so, where a backend has one; None: a registered variant, or a function.
     """
 
     data: Layout
     kernel: Layout | None = None
     result: Layout | None = None
+    written: Written | None = field(default=None, compare=False)
 
     @property
     def given(self) -> Layout:
@@ -161,7 +163,7 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
     if (tuple(inputs), tuple(outputs)) == (body.inputs, body.outputs):
         return body
     found = Laid(fitted(layouts.data, rank), kernel, None if layouts.result is None else fitted(layouts.result, rank))
-    written = _registered(rule, found, rank)
+    written = layouts.written or _registered(rule, found, rank)
     if written is None and rule.domain:
         raise LayoutError(f"{rule.domain}:{rule.op_type} in {found} is no function of ONNX, and no variant of a user's")
     if written is None:

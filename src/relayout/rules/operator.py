@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
@@ -24,12 +24,14 @@ class Operator:
         version: the opset version of its domain.
         inputs: shape of each input; None for an absent input or an unknown rank.
         outputs: shape of each output.
+        looked: the inputs whose values or element types the rule has asked for.
     """
 
     node: ir.Node
     version: int
     inputs: tuple[Shape | None, ...]
     outputs: tuple[Shape | None, ...]
+    looked: set[int] = field(default_factory=set, compare=False)
 
     @property
     def name(self) -> str:
@@ -63,17 +65,23 @@ class Operator:
 
     def dtype(self, index: int) -> np.dtype[np.generic]:
         """The element type of an input of integers; int64 where it is not known."""
-        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        value = self._looked_at(index)
         return np.dtype(np.int64) if value is None or value.dtype is None else value.dtype.numpy()
 
     def constant(self, index: int) -> NDArray[np.generic] | None:
         """The value of a constant input, or None where it is absent or computed."""
-        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        value = self._looked_at(index)
         if value is None or value.const_value is None:
             return None
         if value.is_graph_input():
             return None
         return value.const_value.numpy()
+
+    def _looked_at(self, index: int) -> ir.Value | None:
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        if value is not None:
+            self.looked.add(index)
+        return value
 
     def integers(self, index: int) -> tuple[int, ...] | None:
         """A constant input of integers, or None."""

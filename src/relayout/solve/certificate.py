@@ -59,7 +59,7 @@ def bound(problem: Problem, certificate: Certificate) -> int:
     return ceil(_bound(problem, certificate, allowed))
 
 
-def _bound(problem: Problem, certificate: Certificate, allowed: list[frozenset[int]]) -> Fraction:
+def _bound(problem: Problem, certificate: Certificate, allowed: list[frozenset[int]]) -> Fraction | int:
     if isinstance(certificate, Leaf):
         return _leaf_bound(problem, certificate, allowed)
     node = certificate.node
@@ -71,18 +71,18 @@ def _bound(problem: Problem, certificate: Certificate, allowed: list[frozenset[i
     return min(bounds)
 
 
-def _leaf_bound(problem: Problem, leaf: Leaf, allowed: list[frozenset[int]]) -> Fraction:
-    reduced = [[Fraction(cost) for cost in labels] for labels in problem.costs]
-    spent: dict[tuple[int, int], Fraction] = {}
+def _leaf_bound(problem: Problem, leaf: Leaf, allowed: list[frozenset[int]]) -> Fraction | int:
+    reduced: list[list[Fraction | int]] = [list(labels) for labels in problem.costs]
+    spent: dict[tuple[int, int], Fraction | int] = {}
     for (index, order, reader), price in leaf.prices.items():
         if price < 0 or not 0 <= index < len(problem.values):
             raise CertificateError(f"price {price} of value {index} is not one")
         value = problem.values[index]
-        spent[index, order] = spent.get((index, order), Fraction(0)) + price
+        spent[index, order] = spent.get((index, order), 0) + price
         if spent[index, order] > value.weight:
             raise CertificateError(f"value {index}, order {order}: prices exceed the weight {value.weight}")
         for port, sign in ((value.readers[reader], 1), (value.producer, -1)):
             for label, given in enumerate(port.orders):
                 if given == order:
                     reduced[port.node][label] += sign * price
-    return sum((min(labels[i] for i in ok) for labels, ok in zip(reduced, allowed, strict=True)), Fraction(0))
+    return sum((min(labels[i] for i in ok) for labels, ok in zip(reduced, allowed, strict=True)))

@@ -3,7 +3,8 @@
 Label 0 is the source side, 1 the sink side. For every (value, order) whose readers want it on the sink side add one
 auxiliary node a with `p -> a: w` and `a -> c: infinite` for every such reader c; mirrored (`b -> p: w`, `c -> b:
 infinite`) for an order wanted on the source side. A reader on the other side than the producer forces the auxiliary
-node over, so w is cut once however many such readers there are. (Lawler 1973; Kohli et al. 2009.)
+node over, so w is cut once however many such readers there are; where there is one, w stands on an arc between the two
+nodes themselves. (Lawler 1973; Kohli et al. 2009.)
 """
 
 from __future__ import annotations
@@ -58,39 +59,42 @@ class Network:
         return [level >= 0 for level in self._levels(source)]
 
     def _levels(self, source: int) -> list[int]:
-        levels = [-1] * len(self.arcs)
+        heads, capacity, arcs = self.heads, self.capacity, self.arcs
+        levels = [-1] * len(arcs)
         levels[source] = 0
         queue = deque([source])
         while queue:
             tail = queue.popleft()
-            for arc in self.arcs[tail]:
-                if self.capacity[arc] and levels[self.heads[arc]] < 0:
-                    levels[self.heads[arc]] = levels[tail] + 1
-                    queue.append(self.heads[arc])
+            level = levels[tail] + 1
+            for arc in arcs[tail]:
+                if capacity[arc] and levels[head := heads[arc]] < 0:
+                    levels[head] = level
+                    queue.append(head)
         return levels
 
     def _augment(self, source: int, sink: int, levels: list[int], position: list[int]) -> int:
+        heads, capacity = self.heads, self.capacity
         path: list[int] = []
         tail = source
         while tail != sink:
-            arcs = self.arcs[tail]
-            while position[tail] < len(arcs):
-                arc = arcs[position[tail]]
-                if self.capacity[arc] and levels[self.heads[arc]] == levels[tail] + 1:
+            arcs, level = self.arcs[tail], levels[tail] + 1
+            for place in range(position[tail], len(arcs)):
+                arc = arcs[place]
+                if capacity[arc] and levels[heads[arc]] == level:
+                    position[tail] = place
+                    path.append(arc)
+                    tail = heads[arc]
                     break
-                position[tail] += 1
-            if position[tail] < len(arcs):
-                path.append(arcs[position[tail]])
-                tail = self.heads[path[-1]]
-            elif path:
-                tail = self.heads[path.pop() ^ 1]
-                position[tail] += 1
             else:
-                return 0
-        pushed = min(self.capacity[arc] for arc in path)
+                position[tail] = len(arcs)
+                if not path:
+                    return 0
+                tail = heads[path.pop() ^ 1]
+                position[tail] += 1
+        pushed = min([capacity[arc] for arc in path])
         for arc in path:
-            self.capacity[arc] -= pushed
-            self.capacity[arc ^ 1] += pushed
+            capacity[arc] -= pushed
+            capacity[arc ^ 1] += pushed
         return pushed
 
 
@@ -135,13 +139,20 @@ def solve_two(
                 prices[index, order, sides.index(ALWAYS)] = value.weight
                 continue
             side = next(s for s in (given, *sides) if s >= 0)
-            helper = network.node()
             producer = (source if side else sink) if given == NEVER else name[value.producer.node]
+            targets = [
+                (reader, (sink if side else source) if wants == ALWAYS else name[value.readers[reader].node])
+                for reader, wants in enumerate(sides)
+                if wants != NEVER
+            ]
+            if len(targets) == 1:  # the weight may stand on the arc itself
+                ((reader, target),) = targets
+                wanted.append(((index, order, reader), _gadget_arc(network, producer, target, value.weight, side)))
+                continue
+            helper = network.node()
             _gadget_arc(network, producer, helper, value.weight, side)
-            for reader, wants in enumerate(sides):
-                if wants != NEVER:
-                    target = (sink if side else source) if wants == ALWAYS else name[value.readers[reader].node]
-                    wanted.append(((index, order, reader), _gadget_arc(network, helper, target, infinite, side)))
+            for reader, target in targets:
+                wanted.append(((index, order, reader), _gadget_arc(network, helper, target, infinite, side)))
     network.maximize(source, sink)
     for price, arc in wanted:
         if flow := network.flow_on(arc):
@@ -156,12 +167,10 @@ def _gadget_arc(network: Network, outer: int, inner: int, capacity: int, side: i
 
 def _side(port: Port, order: int, flipped: dict[int, int]) -> int:
     """The side on which `port` has `order`: 0, 1, ALWAYS or NEVER."""
-    labels = [label for label, given in enumerate(port.orders) if given == order]
-    if not labels:
+    orders = port.orders
+    if order not in orders:
         return NEVER
-    if len(labels) == len(port.orders):
-        return ALWAYS
-    return labels[0] ^ flipped[port.node]
+    return ALWAYS if len(set(orders)) == 1 else orders.index(order) ^ flipped[port.node]
 
 
 def _sides(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> dict[int, int] | None:

@@ -16,12 +16,25 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relayout.solve.certificate import Branch, Certificate, Leaf, Price
 from relayout.solve.problem import Problem, moved
 
 _GRID = 1 << 20
-"""Prices are rounded down to multiples of gcd/_GRID."""
+"""Prices are rounded to multiples of gcd/_GRID."""
+
+_OPTIONS: dict[str, bool | int | float | str] = {
+    "output_flag": False,
+    "threads": 1,
+    "random_seed": 0,
+    "solver": "simplex",
+    # Neither pays: a bound is all that a branch changes, and perturbed costs double the iterations on these programs.
+    "presolve": "off",
+    "dual_simplex_cost_perturbation_multiplier": 0.0,
+}
+
+Prices = dict[Price, Fraction | int]
 
 
 @dataclass
@@ -78,7 +91,7 @@ class Program:
                 if wants:
                     self.rows.append(_Terms((index, order, reader), column, wants, gives))
 
-    def relax(self, allowed: dict[int, frozenset[int]]) -> tuple[float, dict[int, list[float]], dict[Price, Fraction]]:
+    def relax(self, allowed: dict[int, frozenset[int]]) -> tuple[float, dict[int, list[float]], Prices]:
         """The relaxation with only `allowed` labels: (objective / scale, node -> label weights, exact prices)."""
         import highspy
 
@@ -89,25 +102,29 @@ class Program:
             highs.changeColBounds(column, 0.0, 1.0 if label in allowed[node] else 0.0)
         highs.run()
         solution = highs.getSolution()
-        weights = np.asarray(solution.col_value)
+        weights = list(solution.col_value)
         duals = np.asarray(solution.row_dual)[: len(self.rows)]
         shares = {
-            node: [float(weights[self.columns[node, label]]) for label in range(len(self.problem.costs[node]))]
+            node: [weights[self.columns[node, label]] for label in range(len(self.problem.costs[node]))]
             for node in self.nodes
         }
         return highs.getInfo().objective_function_value, shares, self._prices(duals)
 
-    def _prices(self, duals: Any) -> dict[Price, Fraction]:
-        spent: dict[tuple[int, int], Fraction] = {}
-        prices: dict[Price, Fraction] = {}
-        for row, dual in zip(self.rows, duals, strict=True):
-            price = Fraction(round(float(dual) * _GRID), _GRID) * self.scale
+    def _prices(self, duals: NDArray[np.float64]) -> Prices:
+        spent: dict[tuple[int, int], Fraction | int] = {}
+        prices: Prices = {}
+        for row, steps in zip(self.rows, np.rint(duals * _GRID).astype(np.int64).tolist(), strict=True):
+            if steps <= 0:
+                continue
+            whole, rest = divmod(steps * self.scale, _GRID)
             index, order, _ = row.price
-            left = self.problem.values[index].weight - spent.get((index, order), Fraction(0))
-            price = min(price, left)
+            known = spent.get((index, order), 0)
+            price = min(
+                Fraction(steps * self.scale, _GRID) if rest else whole, self.problem.values[index].weight - known
+            )
             if price > 0:
                 prices[row.price] = price
-                spent[index, order] = spent.get((index, order), Fraction(0)) + price
+                spent[index, order] = known + price
         return prices
 
     def _build(self, highspy: Any) -> Any:
@@ -144,7 +161,7 @@ class Program:
         program.a_matrix_.index_ = np.array(indices, dtype=np.int32)
         program.a_matrix_.value_ = np.array(entries, dtype=np.float64)
         highs = highspy.Highs()
-        for option, value in (("output_flag", False), ("threads", 1), ("random_seed", 0), ("solver", "simplex")):
+        for option, value in _OPTIONS.items():
             highs.setOptionValue(option, value)
         highs.passModel(program)
         return highs

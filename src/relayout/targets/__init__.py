@@ -3,6 +3,7 @@
 from relayout.targets.conditions import Condition
 from relayout.targets.registry import target, targets
 from relayout.targets.target import FLOAT, INT8, Kernel, Target
+from relayout.targets.units import Unit
 from relayout.targets.wishes import LayoutFor, Wishes
 from relayout.targets.wishfile import read_wishes
 
@@ -13,6 +14,7 @@ __all__ = [
     "Kernel",
     "LayoutFor",
     "Target",
+    "Unit",
     "Wishes",
     "read_wishes",
     "target",

@@ -184,7 +184,7 @@ def _dims(operator: Operator, first: int) -> list[int | str]:
     return [dim for shape in (*operator.inputs, *operator.outputs) for dim in (shape or ())[first:]]
 
 
-def _bounds(operator: Operator) -> tuple[float, float] | None:
+def clip_bounds(operator: Operator) -> tuple[float, float] | None:
     """The constant bounds of a Clip; infinite where there is none."""
     if operator.version < 11:
         found = operator.node.attributes
@@ -200,8 +200,8 @@ def _bounds(operator: Operator) -> tuple[float, float] | None:
     return bounds[0], bounds[1]
 
 
-CONSTANT_BOUNDS = Condition("constant bounds", lambda operator: _bounds(operator) is not None)
-RELU_6 = Condition("bounds of 0 and 6, or of -1 and 1", lambda operator: _bounds(operator) in ((0, 6), (-1, 1)))
+CONSTANT_BOUNDS = Condition("constant bounds", lambda operator: clip_bounds(operator) is not None)
+RELU_6 = Condition("bounds of 0 and 6, or of -1 and 1", lambda operator: clip_bounds(operator) in ((0, 6), (-1, 1)))
 PLAIN_PRODUCT = Condition(
     "alpha 1, beta 1, transA 0",
     lambda operator: (

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relayout.errors import LayoutError
 from relayout.rules import Laid, Operator, Placement, Rule, Signature, Written, in_standard, is_laid, laid, rule_of
 from relayout.targets.conditions import Condition
+from relayout.targets.units import Unit
 
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
 INT8 = ("INT8", "UINT8")
+STANDARD = Laid.parse("NCHW")
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Kernel:
         limits: what must hold of a node besides; one that does not names the reason why the target cannot run it.
         when: the nodes that the row is about; None: all of its operators.
         domain: the operators' domain.
+        written: the node that runs them in these layouts, where they are not the standard's; None: a function.
     """
 
     op_types: str
@@ -35,6 +38,7 @@ class Kernel:
     limits: tuple[Condition, ...] = ()
     when: Condition | None = None
     domain: str = ""
+    written: Written | None = None
 
     def __post_init__(self) -> None:
         """Read the layouts.
@@ -70,7 +74,14 @@ class Kernel:
             "types": list(self.types),
             "ranks": list(self.ranks),
             "limits": [str(limit) for limit in self.limits],
+            "written": "" if self.written is None else f"{self.written.domain}:{self.written.op_type}",
         }
+
+    def ways(self) -> Iterator[Laid]:
+        """Its layouts, with the node that runs them."""
+        for text in self.layouts:
+            found = Laid.parse(text)
+            yield found if found == STANDARD else replace(found, written=self.written)
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,8 @@ class Target:
         joins: it also runs layout-sensitive operators in the standard's order: its ways join the default ones.
         price: what running a node in an order costs beside its best one, in bytes that might be moved instead: of the
             node, what its rule says, and where its axes lie.
+        rest: it also runs every operator that no row is about, as the standard has it.
+        units: what it has for quantized units; of several rows the first that fits.
     """
 
     name: str
@@ -91,6 +104,8 @@ class Target:
     kernels: tuple[Kernel, ...]
     joins: bool = False
     price: Callable[[Operator, Signature, Placement], int] | None = None
+    rest: bool = False
+    units: tuple[Unit, ...] = ()
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""
@@ -99,7 +114,7 @@ class Target:
 
     def lacks(self, operator: Operator) -> str:
         """Why the target cannot run a node; empty if it can."""
-        if not self.kernels:
+        if not self.kernels or self.rest:
             return ""
         node, *_ = _standard(operator)
         reasons = [row.lacks(node) for row in self.rows(operator)]
@@ -135,7 +150,7 @@ class Target:
     def layouts(self, operator: Operator) -> list[Laid]:
         """The ways in which the target runs a node that it claims, best first; none: any order of axes."""
         node, *_ = _standard(operator)
-        return [Laid.parse(text) for row in self.rows(operator) if not row.lacks(node) for text in row.layouts]
+        return [way for row in self.rows(operator) if not row.lacks(node) for way in row.ways()]
 
 
 def _written(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> Written | None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser
 
 from relayout.formats.onnx import complete, read
+from relayout.rules import outputs_of
 from running import run
 
 
@@ -24,7 +25,7 @@ def ints(*values: int) -> NDArray[np.int64]:
 
 def completed(proto: onnx.ModelProto) -> dict[str, ir.Value]:
     found = read(proto)
-    complete(found)
+    complete(found, outputs_of)
     return {value.name or "": value for node in found.graph for value in node.outputs}
 
 
@@ -151,3 +152,87 @@ def test_large_values_are_not_computed() -> None:
         }"""
     )
     assert known(source, {"x": np.ones((300, 400), np.float32)}) == {"s"}
+
+
+def test_a_transpose_says_the_rank_of_what_it_reads() -> None:
+    source = model(
+        "g (float[n] f, int64[k] s) => (float[a,b,c] y) {"
+        " x = Reshape(f, s) t = Transpose<perm=[2,0,1]>(x) r = Relu(t) y = Transpose<perm=[1,2,0]>(r) }"
+    )
+    values = completed(source)
+    assert [shape(values[name]) for name in "xtr"] == [[None] * 3] * 3
+
+
+def test_what_onnx_does_not_know_is_asked_for() -> None:
+    source = model("g (float[2,3] x) => (float[3,2] y) { e = some.where.Unknown(x) r = Relu(e) y = Transpose(r) }")
+    source.opset_import.append(helper.make_opsetid("some.where", 1))
+    found = read(source)
+    complete(found, lambda node, _: [(ir.DataType.FLOAT, (2, ""))] if node.domain else [])
+    values = {value.name or "": value for node in found.graph for value in node.outputs}
+    assert [shape(values[name]) for name in "er"] == [[2, None], [2, None]]
+
+
+def test_extents_of_a_known_value_reach_what_reads_it() -> None:
+    """A class token, expanded to an extent that the graph computes, before the patches: 1 + 6 tokens, and no symbol."""
+    source = model(
+        """g (float[1,6,4] x) => (float[1,tokens,4] y) {
+            s = Shape(x)
+            batch = Slice(s, zero, one)
+            to = Concat<axis=0>(batch, rest)
+            chosen = Where(never, to, to)
+            class = Expand(token, chosen)
+            joined = Concat<axis=1>(class, x)
+            y = Relu(joined)
+        }""",
+        zero=ints(0),
+        one=ints(1),
+        rest=ints(1, 4),
+        never=np.array([False, True, False]),
+        token=np.arange(4, dtype=np.float32).reshape(1, 1, 4),
+    )
+    found = completed(source)
+    assert shape(found["joined"]) == [1, 7, 4]
+
+
+INTEGERS = """g (uint8[1,4,6,5] x, uint8[1,4,1,1] v, bool[1,4,6,5] c) => (uint8[1,r] y) {
+    a = com.microsoft.QLinearAdd(x, s, z, v, s, z, s, z)
+    m = com.microsoft.QLinearMul(v, s, z, a, s, z, s, z)
+    b = com.microsoft.QLinearConcat<axis=1>(s, z, a, s, z, m, s, z)
+    p = com.microsoft.QLinearAveragePool<kernel_shape=[2,2]>(b, s, z, s, z)
+    q = com.microsoft.QLinearConv<kernel_shape=[2,2]>(p, s, z, w, s, z, s, z)
+    e = com.microsoft.QLinearSigmoid(q, s, z, s, z)
+    l = com.microsoft.QLinearLeakyRelu<alpha=0.2>(e, s, z, s, z)
+    o = com.microsoft.QLinearSoftmax<axis=1, opset=13>(l, s, z, s, z)
+    h = com.microsoft.QLinearWhere(c, x, s, z, a, s, z, s, z)
+    n = com.microsoft.QLinearGlobalAveragePool(o, s, z, s, z)
+    f = Flatten(n)
+    y = com.microsoft.QGemm<transB=1>(f, s, z, k, s, z, , s, z)
+}"""
+
+
+def test_shapes_behind_integers_of_onnx_runtime_are_those_that_it_gives() -> None:
+    rng = np.random.default_rng(0)
+    constants: dict[str, NDArray[np.generic]] = {"s": np.array(0.1, np.float32), "z": np.array(3, np.uint8)}
+    constants["w"], constants["k"] = (rng.integers(0, 9, shape).astype(np.uint8) for shape in ((3, 8, 2, 2), (7, 3)))
+    proto = model(INTEGERS, **constants)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    found = completed(proto)
+    del proto.graph.output[:]
+    proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in found)
+    feed = {
+        "x": np.ones((1, 4, 6, 5), np.uint8),
+        "v": np.ones((1, 4, 1, 1), np.uint8),
+        "c": np.ones((1, 4, 6, 5), bool),
+    }
+    for name, given in zip(found, run(proto, feed), strict=True):
+        assert shape(found[name]) == list(given.shape), name
+        assert found[name].dtype == ir.DataType.UINT8, name
+
+
+def test_what_integers_of_onnx_runtime_give_is_not_known_in_advance() -> None:
+    """Only the shapes of such operators are those of the ones that stand for them."""
+    text = """g () => (uint8[r] y) { b = com.microsoft.QLinearAdd(a, s, z, a, s, z, s, z) y = Identity(b) }"""
+    constants = {"a": np.array([4, 9], np.uint8), "s": np.array(0.1, np.float32), "z": np.array(3, np.uint8)}
+    proto = model(text, **constants)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    assert known(proto, {}) == set()

@@ -12,6 +12,8 @@ from relayout.errors import ReadError
 
 SHOWN = 3
 """How many names one message lists."""
+MOST_NODES = 2_000_000
+"""Nodes of a model with all calls of its functions spelled out."""
 
 
 @dataclass
@@ -41,6 +43,7 @@ def check_structure(model: onnx.ModelProto) -> bool:
         scope = _Scope(place, frozenset(), set(function.input))
         unsorted.append(_check_nodes(scope, function.node, function.output)[1])
     _refuse_recursion(model)
+    _refuse_expansion(model)
     return any(unsorted)
 
 
@@ -146,6 +149,25 @@ def _refuse_recursion(model: onnx.ModelProto) -> None:
             elif function in calls and function not in finished:
                 path.append(function)
                 stack += [(function, True), *((called, False) for called in calls[function])]
+
+
+def _refuse_expansion(model: onnx.ModelProto) -> None:
+    """Shape inference and runtimes spell calls out: a function that calls another twice, which calls a third twice, and
+    so on, makes a short file of any size.
+    """
+    bodies = {(f.domain, f.name): Counter(_operators(f.node)) for f in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+    waiting = list(bodies)
+    while waiting:
+        function = waiting[-1]
+        inner = [called for called in bodies[function] if called in bodies and called not in sizes]
+        if inner:
+            waiting += inner
+            continue
+        sizes[waiting.pop()] = sum(count * sizes.get(called, 1) for called, count in bodies[function].items())
+    size = sum(sizes.get(called, 1) for called in _operators(model.graph.node))
+    if size > MOST_NODES:
+        raise ReadError(f"the calls of functions spelled out are {size} nodes; more than {MOST_NODES} are not read")
 
 
 def _operators(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:

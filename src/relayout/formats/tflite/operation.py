@@ -18,7 +18,7 @@ from relayout.formats.tflite import activation
 from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.emission import Emission
 from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.model import MAX_RANK, Quantization, Tensor
+from relayout.formats.tflite.model import MAX_RANK, Operator, Quantization, Tensor
 from relayout.formats.tflite.registry import Unsupported
 from relayout.formats.tflite.tensors import DTYPES, QUANTIZED_TYPES, array, dequantized
 
@@ -74,6 +74,19 @@ class Operation(Emission):
         if not -rank <= axis < rank:
             raise ReadError(f"{self.operator.name} has axis {axis} of {rank} dimensions", where=self.place)
         return axis % rank
+
+    def spare(self, operator: Operator) -> None:
+        """Let the nodes of an operator before this one go, if nothing else reads what they yield; and its Casts."""
+        flow, tensors = self.tensors.flow, self.tensors.subgraph.tensors
+        casts = [p for p in map(flow.producer, operator.inputs) if p is not None and p.name == "DEQUANTIZE"]
+        for one in (operator, *casts):
+            values = [self.tensors.value(tensors[i]) for i in one.outputs if self.tensors.has_value(tensors[i])]
+            waiting = [value.producer() for value in values]
+            while waiting:
+                node = waiting.pop()
+                if node is not None and node.metadata_props.get("relayout.source", "").endswith(f" {one.place}"):
+                    self.builder.spare.add(id(node))
+                    waiting += [value.producer() for value in node.inputs if value is not None]
 
     # Operands as values.
 

@@ -1,0 +1,359 @@
+"""Quantized units -> the operators on integers that a target has, before any layout is chosen.
+
+A unit is an operator with a DequantizeLinear before every operand and a QuantizeLinear after its result. The
+QuantizeLinear becomes the operator on integers, in place: the value that it gives, and its name, stay. A unit for which
+the target has no row stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.rewrite.regions import operator_of
+from relayout.rewrite.storage import Names
+from relayout.rules import Operator
+from relayout.targets import Target, Unit
+from relayout.targets.units import (
+    DEQUANTIZING,
+    QUANTIZING,
+    Reals,
+    affine_weights,
+    bias_in_steps,
+    scale_and_shift,
+    vanishes,
+)
+
+Array = NDArray[np.generic]
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+
+
+class Integers(NamedTuple):
+    """Integers and what they mean: `(integers - zero) * scale`, along an axis where there are several scales."""
+
+    values: ir.Value
+    scale: ir.Value
+    zero: ir.Value
+    axis: int
+
+    @property
+    def scales(self) -> NDArray[np.float32]:
+        """The scales, one or one per item of the axis."""
+        return np.asarray(_known(self.scale)).reshape(-1).astype(np.float32)
+
+    @property
+    def zeros(self) -> NDArray[np.int64]:
+        """The zero points, likewise."""
+        return np.asarray(_known(self.zero)).reshape(-1).astype(np.int64)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether one scale and one zero point hold for all."""
+        return self.scales.size == self.zeros.size == 1
+
+    def alike(self, other: Integers) -> bool:
+        """Whether an integer means the same in both."""
+        kinds = self.values.dtype == other.values.dtype
+        scales = bool(np.array_equal(self.scales, other.scales))
+        return kinds and self.is_plain and scales and bool(np.array_equal(self.zeros, other.zeros))
+
+
+class DeclinedError(Exception):
+    """A row does not fit a unit."""
+
+
+@dataclass
+class Found:
+    """A unit: its operator, between what it reads and the QuantizeLinear that it ends in."""
+
+    node: ir.Node
+    operator: Operator
+    end: ir.Node
+    result: Integers
+    operands: list[Integers | None]
+    reals: list[Reals | None]
+
+
+def fuse_units(model: ir.Model, target: Target) -> dict[str, int]:
+    """Write quantized units as the operators on integers that a target has, in place.
+
+    Returns:
+        Operator on integers -> how many units it runs now.
+    """
+    if not target.units:
+        return {}
+    fusing = _Fusing(model, target.units)
+    for node in list(model.graph.all_nodes()):
+        if node.op_type in QUANTIZING and not node.domain:
+            fusing.end(node)
+    fusing.clear()
+    return dict(sorted(fusing.counts.items()))
+
+
+class _Fusing:
+    def __init__(self, model: ir.Model, units: Sequence[Unit]) -> None:
+        self.model, self.units = model, units
+        self.counts: Counter[str] = Counter()
+        values = [*model.graph.inputs, *model.graph.initializers.values()]
+        values += [value for node in model.graph.all_nodes() for value in node.outputs]
+        self.names = Names({value.name for value in values if value.name})
+        self.left: dict[ir.Node, None] = {}
+        self.zeros: dict[ir.DataType, ir.Value] = {}
+
+    def end(self, node: ir.Node) -> None:
+        """Write the unit that a QuantizeLinear ends, if there is one that some row fits."""
+        found = self._found(node)
+        if found is None:
+            return
+        for unit in self.units:
+            if not unit.takes(found.operator):
+                continue
+            try:
+                inputs = self._affine(found) if unit.affine else self._inputs(unit, found)
+            except DeclinedError:
+                continue
+            self._write(unit, found, inputs)
+            return
+
+    def clear(self) -> None:
+        """Remove the nodes that nothing reads any longer."""
+        for node in reversed(list(self.model.graph.all_nodes())):
+            if node in self.left and node.graph is not None and not any(_read(value) for value in node.outputs):
+                node.graph.remove(node, safe=True)
+
+    # What a unit is
+
+    def _found(self, end: ir.Node) -> Found | None:
+        result = self._integers(end, end.outputs[0])
+        value = end.inputs[0]
+        if result is None or not result.is_plain or result.values.dtype not in BYTES:
+            return None
+        scale, zero = float(result.scales[0]), int(result.zeros[0])
+        ends = _ends(result.values)
+        node = _before(value, end)
+        between: list[ir.Node] = []
+        while node is not None and vanishes(operator_of(self.model, node), scale, zero, ends):
+            between.append(node)
+            node = _before(node.inputs[0], node)
+        if node is None or node.op_type in DEQUANTIZING:
+            return None
+        operands = [None if read is None else self._dequantized(read) for read in node.inputs]
+        reals = [None if read is None else self._real(read) for read in node.inputs]
+        if all(operand is None for operand in operands):
+            return None
+        self.left.update(dict.fromkeys((*between, node)))
+        return Found(node, operator_of(self.model, node), end, result, operands, reals)
+
+    def _dequantized(self, value: ir.Value) -> Integers | None:
+        """The integers that a value was dequantized from."""
+        node = value.producer()
+        if node is None or node.op_type not in DEQUANTIZING or node.domain or node.inputs[0] is None:
+            return None
+        found = self._integers(node, node.inputs[0])
+        if found is not None:
+            self.left[node] = None
+        return found
+
+    def _integers(self, node: ir.Node, values: ir.Value) -> Integers | None:
+        """The integers on one side of a node that quantizes or dequantizes, if their scales are constant floats."""
+        scale = node.inputs[1]
+        zero = node.inputs[2] if len(node.inputs) > 2 else None
+        known = _known(scale)
+        if scale is None or known is None or known.dtype != np.float32 or known.ndim > 1 or values.dtype is None:
+            return None
+        if zero is None:
+            zero = self._zero(values.dtype)
+        if node.attributes.get_int("block_size", 0) or _known(zero) is None:
+            return None
+        return Integers(values, scale, zero, node.attributes.get_int("axis", 1))
+
+    def _zero(self, dtype: ir.DataType) -> ir.Value:
+        """The zero point of a node that names none."""
+        if dtype not in self.zeros:
+            self.zeros[dtype] = self._constant(np.zeros((), dtype.numpy()), "zero_point")
+        return self.zeros[dtype]
+
+    def _real(self, value: ir.Value) -> Reals | None:
+        """A constant as real numbers, dequantized where it is stored as integers."""
+        known = _known(value)
+        if known is not None:
+            return known.astype(np.float64) if known.dtype.kind == "f" else None
+        found = self._dequantized(value)
+        integers = None if found is None else _known(found.values)
+        if found is None or integers is None:
+            return None
+        shape = [1] * integers.ndim
+        if not found.is_plain:
+            shape[found.axis % integers.ndim] = -1
+        zeros, scales = found.zeros, found.scales.astype(np.float64)
+        ones: Sequence[int] = shape if integers.ndim else ()
+        return np.asarray((integers.astype(np.int64) - zeros.reshape(ones)) * scales.reshape(ones), np.float64)
+
+    # How a row writes it
+
+    def _inputs(self, unit: Unit, found: Found) -> list[ir.Value | None]:
+        inputs: list[ir.Value | None] = []
+        for slot, form in _slots(unit.operands, len(found.operands)):
+            inputs += getattr(self, f"_{FORMS[form]}")(unit, found, slot)
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        return inputs
+
+    def _result(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
+        return [found.result.scale, found.result.zero]
+
+    def _data(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
+        operand = _at(found, slot)
+        if not operand.is_plain or operand.values.dtype != found.result.values.dtype:
+            raise DeclinedError
+        return [operand.values, operand.scale, operand.zero]
+
+    def _alike(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
+        operand = _at(found, slot)
+        if not operand.alike(found.result):
+            raise DeclinedError
+        return [operand.values]
+
+    def _kernel(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
+        operand = _at(found, slot)
+        own, data = operand.values.dtype, found.result.values.dtype
+        rank = None if operand.values.shape is None else len(operand.values.shape)
+        along = operand.is_plain or (rank and operand.axis % rank == unit.channel(found.operator) % rank)
+        if (own != data and (own, data) != BYTES) or not along or len(set(operand.zeros.tolist())) > 1:
+            raise DeclinedError
+        return [operand.values, operand.scale, operand.zero]
+
+    def _bias(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
+        if slot >= len(found.operands) or found.node.inputs[slot] is None:
+            return [None]
+        bias, data, kernel, own = found.reals[slot], _at(found, 0), _at(found, 1), found.operands[slot]
+        if bias is None or bias.ndim != 1:
+            raise DeclinedError
+        steps = data.scales.astype(np.float64) * kernel.scales
+        stored = None if own is None else _known(own.values)
+        integers = bias_in_steps(bias, steps, float(found.result.scales[0]))
+        if integers is None:
+            raise DeclinedError
+        if own is not None and stored is not None and np.array_equal(stored, integers):
+            return [own.values]
+        return [self._constant(integers, f"{found.node.name or found.end.outputs[0].name}/bias")]
+
+    def _quantized(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
+        given = slot < len(found.operands) and found.node.inputs[slot] is not None
+        real = found.reals[slot] if given else np.zeros(())
+        if real is None:
+            raise DeclinedError
+        integers = np.rint(real / float(found.result.scales[0])) + int(found.result.zeros[0])
+        made = np.clip(integers, *_ends(found.result.values)).astype(np.asarray(_known(found.result.zero)).dtype)
+        return [self._constant(made, f"{found.node.name or found.end.outputs[0].name}/{slot}")]
+
+    def _raw(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
+        return [found.node.inputs[slot] if slot < len(found.operands) else None]
+
+    def _affine(self, found: Found) -> list[ir.Value | None]:
+        known = scale_and_shift(found.operator, found.reals)
+        if known is None:
+            raise DeclinedError
+        slot, scale, shift = known
+        data = _at(found, slot)
+        if not data.is_plain or data.values.dtype != found.result.values.dtype:
+            raise DeclinedError
+        made = affine_weights(scale, shift, float(data.scales[0]), float(found.result.scales[0]))
+        if made is None:
+            raise DeclinedError
+        weights, steps, bias = made
+        rank = found.operator.rank(slot) or 0
+        stem = found.node.name or found.end.outputs[0].name or found.node.op_type
+        kernel = self._constant(weights.reshape(-1, *(1,) * (rank - 1)), f"{stem}/kernel")
+        return [
+            *(data.values, data.scale, data.zero, kernel),
+            *(self._constant(steps, f"{stem}/kernel_scale"), self._zero(ir.DataType.INT8)),
+            *(found.result.scale, found.result.zero, self._constant(bias, f"{stem}/bias")),
+        ]
+
+    def _write(self, unit: Unit, found: Found, inputs: Sequence[ir.Value | None]) -> None:
+        """The QuantizeLinear becomes the operator on integers."""
+        node, end = found.node, found.end
+        domain, _, op_type = (unit.written or node.op_type).rpartition(":")
+        said = dict(unit.attributes(found.operator))
+        kept = [attribute for attribute in node.attributes.values() if attribute.name not in said and not unit.affine]
+        end.attributes.clear()
+        for attribute in kept:
+            end.attributes.add(attribute)
+        for name, value in said.items():
+            if value is not None:
+                end.attributes.add(ir.convenience.convert_attribute(name, value))
+        end.resize_inputs(len(inputs))
+        for slot, read in enumerate(inputs):
+            end.replace_input_with(slot, read)
+        end.domain, end.op_type, end.name = domain, op_type, node.name or end.name
+        if domain:
+            self.model.opset_imports.setdefault(domain, 1)
+        self.counts[f"{domain}:{op_type}" if domain else op_type] += 1
+
+    def _constant(self, array: Array, stem: str) -> ir.Value:
+        name = self.names.unique(stem)
+        value = ir.Value(
+            name=name,
+            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+            shape=ir.Shape(array.shape),
+            const_value=ir.Tensor(array, name=name),
+        )
+        self.model.graph.register_initializer(value)
+        return value
+
+
+FORMS = {"": "data", "=": "alike", "w": "kernel", "b": "bias", "q": "quantized", ".": "raw", "y": "result"}
+"""Letter of `Unit.operands` -> what it is."""
+
+
+def _slots(operands: str, count: int) -> Iterator[tuple[int, str]]:
+    """(operand, form) of each word of `Unit.operands`."""
+    following = 0
+    for word in operands.split():
+        if word == "y":
+            yield -1, word
+        elif word[0] == "*":
+            yield from ((slot, word[1:]) for slot in range(following, count))
+        else:
+            slot = int(word[0])
+            following = slot + 1
+            yield slot, word[1:]
+
+
+def _at(found: Found, slot: int) -> Integers:
+    operand = found.operands[slot] if slot < len(found.operands) else None
+    if operand is None:
+        raise DeclinedError
+    return operand
+
+
+def _before(value: ir.Value | None, reader: ir.Node) -> ir.Node | None:
+    """The node that gives a value to one reader alone, in the same graph, and gives nothing else."""
+    node = None if value is None else value.producer()
+    if value is None or node is None or node.graph is not reader.graph or len(value.uses()) != 1:
+        return None
+    others = [other for other in node.outputs if other is not value and _read(other)]
+    return None if others or value.is_graph_output() else node
+
+
+def _ends(value: ir.Value) -> tuple[int, int]:
+    """The least and the largest integer of a value of bytes."""
+    return (0, 255) if value.dtype == ir.DataType.UINT8 else (-128, 127)
+
+
+def _read(value: ir.Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
+
+
+def _known(value: ir.Value | None) -> Array | None:
+    """A constant: an initializer that no input overrides."""
+    if value is None or value.const_value is None or value.is_graph_input() or value.producer() is not None:
+        return None
+    return value.const_value.numpy()

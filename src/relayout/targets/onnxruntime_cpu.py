@@ -1,0 +1,135 @@
+"""ONNX Runtime's CPU provider: what it has on integers, channels last included, and what its kernels cost.
+
+Operators and their types: ONNX Runtime, "OperatorKernels.md", the tables of the CPU provider, and "ContribOperators.md"
+for `com.microsoft`; that the provider has them was seen by running each (`tests/targets/test_onnxruntime_cpu.py`).
+Prices: measured by `bench/measure_prices.py`, kept in `onnxruntime_prices.py`.
+
+A quantized unit becomes the operator on integers that ONNX Runtime's own optimizer would make of it, and some that it
+makes not: a Sum of two, a constant border, and a scale and shift per channel (BatchNormalization, Mul or Add with
+constants), which run as a depthwise convolution of one element, so that nothing has to be brought back to channels
+first for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from relayout.rules import Attribute, Operator, Placement, Signature, Written
+from relayout.targets.conditions import (
+    CONSTANT_KERNEL,
+    CONSTANT_MODE,
+    INFERENCE,
+    NO_DILATIONS,
+    NO_INDICES,
+    PLAIN_PRODUCT,
+    Condition,
+    attribute,
+    inputs,
+)
+from relayout.targets.onnxruntime_prices import CHANNELS_FIRST
+from relayout.targets.target import INT8, Kernel, Target
+from relayout.targets.units import Unit
+
+CONTRIBUTED = "com.microsoft"
+IMAGES = (3, 4, 5)
+CHANNELS_LAST = Written(CONTRIBUTED, "QLinearConv", {"channels_last": 1})
+LAST_POOL = Written(CONTRIBUTED, "NhwcMaxPool", {"storage_order": None})
+ONE_OUTPUT = Condition("one output", lambda operator: not operator.gives(1))
+
+
+def since(version: int) -> Condition:
+    """An operator of an opset."""
+    return Condition(f"opset {version} or later", lambda operator: operator.version >= version)
+
+
+def _whole_image(operator: Operator) -> bool:
+    rank = operator.rank() or 0
+    axes = operator.integers(1) if operator.has(1) else operator.ints("axes")
+    spatial = set(range(2, rank))
+    return bool(axes) and operator.int("keepdims", 1) == 1 and {axis % rank for axis in axes or ()} == spatial
+
+
+def _softmax(operator: Operator) -> Mapping[str, Attribute | None]:
+    return {"opset": operator.version, "axis": operator.int("axis", -1 if operator.version >= 13 else 1)}
+
+
+def _transposed(operator: Operator) -> int:
+    return 0 if operator.int("transB", 0) else 1
+
+
+def _depthwise(operator: Operator) -> Mapping[str, Attribute | None]:
+    shape = next(shape for shape in operator.outputs if shape is not None)
+    assert isinstance(shape[1], int)
+    return {"group": shape[1], "kernel_shape": (1,) * (len(shape) - 2)}
+
+
+def price(operator: Operator, signature: Signature, placement: Placement) -> int:
+    """What an operator on integers costs with channels first, beside last: it transposes inside, or counts alone.
+
+    At least a byte: ONNX Runtime's own optimizer would write Transposes around such a node, even of one element.
+    """
+    value, letters = operator.node.inputs[0], placement.letters()
+    if operator.name not in CHANNELS_FIRST or value is None or value.dtype is None or value.dtype.name not in INT8:
+        return 0
+    if letters.index("c") != 1:
+        return 0
+    operands = (placement.extents(), placement.extents(output=True))
+    elements = sum(prod(extent.number for extent in extents) for extents in operands)
+    return max(1, round(CHANNELS_FIRST[operator.name] * elements))
+
+
+UNITS = (
+    Unit(
+        "BatchNormalization",
+        "QLinearConv",
+        limits=(INFERENCE, ONE_OUTPUT),
+        ranks=IMAGES,
+        attributes=_depthwise,
+        affine=True,
+    ),
+    Unit("Add Div Mul Sub", "QLinearConv", ranks=IMAGES, attributes=_depthwise, affine=True),
+    Unit("Conv", "QLinearConv", "0 1w y 2b", limits=(CONSTANT_KERNEL,), ranks=IMAGES),
+    Unit("MatMul", "QLinearMatMul", "0 1w y", lambda _: -1),
+    Unit(
+        "Gemm", "com.microsoft:QGemm", "0 1w 2b y", _transposed, (PLAIN_PRODUCT,), attributes=lambda _: {"beta": None}
+    ),
+    Unit("Add", "com.microsoft:QLinearAdd", "0 1 y"),
+    Unit("Sum", "com.microsoft:QLinearAdd", "0 1 y", limits=(inputs(2),)),
+    Unit("Mul", "com.microsoft:QLinearMul", "0 1 y"),
+    Unit("Where", "com.microsoft:QLinearWhere", "0. 1 2 y"),
+    Unit("Concat", "Concat", "*="),
+    Unit("Concat", "com.microsoft:QLinearConcat", "y *"),
+    Unit("Sigmoid", "com.microsoft:QLinearSigmoid", "0 y"),
+    Unit("LeakyRelu", "com.microsoft:QLinearLeakyRelu", "0 y"),
+    Unit("Softmax", "com.microsoft:QLinearSoftmax", "0 y", attributes=_softmax),
+    Unit("AveragePool", "com.microsoft:QLinearAveragePool", "0 y", limits=(NO_DILATIONS,), ranks=IMAGES),
+    Unit("GlobalAveragePool", "com.microsoft:QLinearGlobalAveragePool", "0 y", ranks=IMAGES),
+    Unit(
+        "ReduceMean",
+        "com.microsoft:QLinearGlobalAveragePool",
+        "0 y",
+        limits=(Condition("all spatial axes, kept", _whole_image),),
+        ranks=IMAGES,
+        attributes=lambda _: dict.fromkeys(("axes", "keepdims", "noop_with_empty_axes")),
+    ),
+    Unit("MaxPool", "", "0=", limits=(NO_INDICES, since(12))),
+    Unit("Pad", "", "0= 1. 2q 3.", limits=(CONSTANT_MODE, since(11))),
+    Unit("Max Min", "", "*=", limits=(since(12),)),
+    Unit("ReduceMax ReduceMin", "", "0= *.", limits=(since(12),)),
+    Unit("Resize", "", "0= *.", limits=(attribute("mode", ("nearest",), "nearest"),)),
+    Unit("DepthToSpace Expand Flatten Gather Reshape Slice SpaceToDepth Squeeze Tile Transpose Unsqueeze", "", "0= *."),
+)
+
+TARGET = Target(
+    "onnxruntime-cpu",
+    "ONNX Runtime's CPU provider: quantized units on integers, images NHWC; all else as ONNX has it",
+    (
+        Kernel("QLinearConv", ("NHWC", "NCHW"), INT8, IMAGES, (CONSTANT_KERNEL,), written=CHANNELS_LAST),
+        Kernel("MaxPool", ("NHWC", "NCHW"), INT8, IMAGES, (NO_INDICES,), written=LAST_POOL),
+    ),
+    joins=True,
+    price=price,
+    rest=True,
+    units=UNITS,
+)

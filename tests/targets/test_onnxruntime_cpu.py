@@ -1,0 +1,184 @@
+"""`--target onnxruntime-cpu`: whole networks on integers, channels last, and what ONNX Runtime makes of the result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto
+
+import relayout
+from relayout import pipeline
+from relayout.layout import Extent
+from relayout.rewrite import fuse_units
+from relayout.rules import Placement, Signature, Variant, facts
+from relayout.targets import Wishes, targets
+from relayout.targets.onnxruntime_prices import CHANNELS_FIRST
+from rules.law import Array
+from running import run
+from targets.nets import HEADER, feed, qdq
+from targets.row_cases import operator
+
+BLOCK = """
+block (float[1,3,20,22] x) => (float[1,24] y) {
+    [q0] i0 = QuantizeLinear(x, s0, z)      [d0] f0 = DequantizeLinear(i0, s0, z)
+    [dw1] v1 = DequantizeLinear(w1, sw, zw)
+    [stem] c1 = Conv<pads=[1,1,1,1]>(f0, v1)
+    [r1] a1 = Relu(c1)
+    [q1] i1 = QuantizeLinear(a1, s1, zero)  [d1] f1 = DequantizeLinear(i1, s1, zero)
+    [max] m1 = MaxPool<kernel_shape=[3,3], strides=[2,2]>(f1)
+    [q2] i2 = QuantizeLinear(m1, s1, zero)  [d2] f2 = DequantizeLinear(i2, s1, zero)
+    [norm] b1 = BatchNormalization(f2, gamma, beta, mean, var)
+    [r2] a2 = Relu(b1)
+    [q3] i3 = QuantizeLinear(a2, s2, zero)  [d3] f3 = DequantizeLinear(i3, s2, zero)
+    [dw2] v2 = DequantizeLinear(w2, sw, zw)
+    [grow] c2 = Conv<pads=[1,1,1,1]>(f3, v2)
+    [q4] i4 = QuantizeLinear(c2, s3, z)     [d4] f4 = DequantizeLinear(i4, s3, z)
+    [join] k1 = Concat<axis=1>(f2, f4)
+    [q5] i5 = QuantizeLinear(k1, s3, z)     [d5] f5 = DequantizeLinear(i5, s3, z)
+    [down] p1 = AveragePool<kernel_shape=[2,2], strides=[2,2]>(f5)
+    [q6] i6 = QuantizeLinear(p1, s3, z)     [d6] f6 = DequantizeLinear(i6, s3, z)
+    [dw3] v3 = DequantizeLinear(w3, sw, zw)
+    [skip] c3 = Conv(f6, v3)
+    [q7] i7 = QuantizeLinear(c3, s3, z)     [d7] f7 = DequantizeLinear(i7, s3, z)
+    [sum] t1 = Sum(f7, f6)
+    [q8] i8 = QuantizeLinear(t1, s3, z)     [d8] f8 = DequantizeLinear(i8, s3, z)
+    [mean1] g1 = GlobalAveragePool(f8)
+    [q9] i9 = QuantizeLinear(g1, s3, z)     [d9] f9 = DequantizeLinear(i9, s3, z)
+    [flat] y = Flatten(f9)
+}"""
+"""A stem, half of a dense block, a transition and a sum of two: what exported int8 networks consist of."""
+
+
+def block() -> onnx.ModelProto:
+    rng = np.random.default_rng(7)
+
+    def scale(value: float) -> Array:
+        return np.array(value, np.float32)
+
+    constants: dict[str, Array] = {f"s{number}": scale(0.02 * (number + 1)) for number in range(4)}
+    constants |= {"sw": scale(0.01), "z": np.array(121, np.uint8), "zero": np.array(0, np.uint8)}
+    constants |= {"zw": np.array(0, np.int8)}
+    for name, shape in {"w1": (16, 3, 3, 3), "w2": (8, 16, 3, 3), "w3": (24, 24, 1, 1)}.items():
+        constants[name] = rng.integers(-40, 40, shape).astype(np.int8)
+    for name in ("gamma", "beta", "mean", "var"):
+        constants[name] = (rng.random(16) + 0.3).astype(np.float32)
+    proto = onnx.parser.parse_model(HEADER + BLOCK)
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in constants.items())
+    return onnx.shape_inference.infer_shapes(proto)
+
+
+def counts(proto: onnx.ModelProto) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for node in proto.graph.node:
+        found[node.op_type] = found.get(node.op_type, 0) + 1
+    return found
+
+
+def optimized(proto: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """What ONNX Runtime runs of a model at full optimization."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnx.load(options.optimized_model_filepath)
+
+
+def test_a_network_runs_on_integers_with_channels_last() -> None:
+    source = block()
+    result = relayout.convert(source, target="onnxruntime-cpu")
+    assert result.report.proved
+    found = counts(result.proto)
+    assert "BatchNormalization" not in found
+    assert found["QLinearConv"] == 4, "three convolutions, and the normalization"
+    assert (found["QuantizeLinear"], found["DequantizeLinear"]) == (1, 1), "at the ends only"
+    (transpose,) = (node for node in result.proto.graph.node if node.op_type == "Transpose")
+    types = {value.name: value.type.tensor_type.elem_type for value in result.proto.graph.value_info}
+    assert types[transpose.input[0]] == TensorProto.UINT8, "it moves bytes, and of the smallest value"
+    assert result.report.bytes == 3 * 20 * 22
+    for node in result.proto.graph.node:
+        said = {attribute.name: attribute.i for attribute in node.attribute}
+        if node.op_type.startswith("QLinear") and node.op_type not in ("QLinearAdd", "QLinearConcat"):
+            assert (node.domain, said["channels_last"]) == ("com.microsoft", 1)
+    assert [node.domain for node in result.proto.graph.node if node.op_type == "NhwcMaxPool"] == ["com.microsoft"]
+
+
+def test_the_result_is_within_a_step_value_by_value() -> None:
+    result = relayout.convert(block(), target="onnxruntime-cpu").proto
+    report = relayout.verify(block(), result)
+    assert report.ok, report.first
+    inputs = feed(block())
+    for want, got in zip(run(block(), inputs), run(result, inputs), strict=True):
+        np.testing.assert_allclose(got, want, atol=0.08 + 1e-6, err_msg="more than a step of the last QuantizeLinear")
+
+
+def test_full_optimization_adds_nothing_to_the_result(tmp_path: Path) -> None:
+    """ONNX Runtime's own pass on the source brings the normalization back to channels first; here nothing is left."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    after.mkdir()
+    assert counts(optimized(block(), before))["Transpose"] >= 4
+    result = relayout.convert(block(), target="onnxruntime-cpu").proto
+    assert counts(optimized(result, after)) == counts(result)
+
+
+def test_a_second_time_changes_nothing() -> None:
+    for net in (qdq, block):
+        once = relayout.convert(net(), target="onnxruntime-cpu").proto
+        twice = relayout.convert(once, target="onnxruntime-cpu").proto
+        assert [(n.name, n.op_type) for n in twice.graph.node] == [(n.name, n.op_type) for n in once.graph.node]
+
+
+def test_a_plan_is_checked_from_the_source(tmp_path: Path) -> None:
+    source, plan = tmp_path / "block.onnx", tmp_path / "plan.json"
+    onnx.save(block(), source)
+    result = relayout.convert(source, target="onnxruntime-cpu")
+    plan.write_text(json.dumps(result.plan), encoding="utf-8")
+    checked = pipeline.check_plan(plan, source)
+    assert (checked.bytes, checked.transposes, checked.proved) == (result.report.bytes, 1, True)
+
+
+def test_what_is_asked_for_goes_before_the_target() -> None:
+    result = relayout.convert(block(), target="onnxruntime-cpu", node_layouts={"stem": "NCHW"})
+    stem = next(node for node in result.proto.graph.node if node.name == "stem")
+    assert (stem.domain, stem.op_type) == ("", "QLinearConv")
+
+
+def test_floats_stay_as_onnx_has_them() -> None:
+    text = """<ir_version: 10, opset_import: ["": 20]>
+    g (float[1,3,8,10] x) => (float[1,5,7,9] y) { a = Conv(x, w) y = MaxPool<kernel_shape=[2,2]>(a) }"""
+    source = onnx.parser.parse_model(text)
+    weights = np.ones((5, 3, 1, 1), np.float32)
+    source.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    proto = relayout.convert(source, target="onnxruntime-cpu").proto
+    assert [(node.domain, node.op_type) for node in proto.graph.node] == [("", "Conv"), ("", "MaxPool")]
+
+
+@pytest.mark.parametrize("name", sorted(CHANNELS_FIRST))
+def test_prices_are_of_integers_with_channels_first(name: str) -> None:
+    """Every operator of the measured table has its price in one order, and none in the other."""
+    model, target = pipeline.read(block()), targets()["onnxruntime-cpu"]
+    fuse_units(model, target)
+    wishes = Wishes.of(target=target)
+    (index, *_) = (index for index, node in enumerate(model.graph) if node.op_type == name)
+    found = operator(model, index)
+    known = facts(found)
+    assert isinstance(known, Signature)
+    signature = wishes(found, known)
+    costs = {}
+    for variant in signature.variants:
+        assert signature.price is not None
+        costs[(variant.inputs[0] or ()).index("c") == 1] = signature.price(_placed(variant))
+    assert costs.keys() == {False, True}
+    assert costs[False] == 0 < costs[True]
+
+
+def _placed(variant: Variant) -> Placement:
+    def dims(given: tuple[tuple[str, ...] | None, ...]) -> tuple[tuple[tuple[str, Extent], ...] | None, ...]:
+        return tuple(None if letters is None else tuple((t, Extent.of(4)) for t in letters) for letters in given)
+
+    return Placement(dims(variant.inputs), dims(variant.outputs))
