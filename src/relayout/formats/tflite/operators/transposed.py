@@ -78,7 +78,7 @@ def _emit(
     long = any(m >= s for m, s in zip(more, strides, strict=True))
     y = op.emit(
         "ConvTranspose",
-        [x, kernel, None if long else op.bias(3)],
+        [x, kernel, None if long else op.bias(3, 2, 1)],
         (n, o, *(shifted(w, -m) for w, m in zip(wanted, more, strict=True))) if long else (n, o, *wanted),
         kernel_shape=window,
         dilations=list(dilations),
@@ -94,7 +94,7 @@ def _emit(
 
 
 def _biased(op: Operation, y: ir.Value) -> ir.Value:
-    bias, rank = op.bias(3), len(dims(y))
+    bias, rank = op.bias(3, 2, 1), len(dims(y))
     if bias is None:
         return y
     column = op.emit("Unsqueeze", [bias, op.ints(range(1, rank - 1))], (*dims(bias), *[1] * (rank - 2)))
