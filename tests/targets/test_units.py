@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -97,7 +98,7 @@ def test_a_row_runs_its_units_within_a_step(target: Target, unit: Unit) -> None:
         assert (f"{node.domain}:{node.op_type}" if node.domain else node.op_type) == written
         assert steps(source, result, feed) <= (0 if "=" in unit.operands else 1), op_type
         seen.add((op_type, source.graph.output[0].type.tensor_type.elem_type))
-    wanted = {(op, kind) for op in unit.op_types.split() for kind in (TensorProto.UINT8, TensorProto.INT8)}
+    wanted = {(op, TensorProto.DataType.Value(kind)) for op in unit.op_types.split() for kind in unit.types}
     assert seen == wanted, f"no unit was seen of {wanted - seen}"
 
 
@@ -133,6 +134,8 @@ def unit(
 U, S = parameters(np.uint8, 0.05), parameters(np.int8, 0.05)
 WORDS = np.array(0.05, np.float32), np.array(0, np.int16)
 CPU = targets()["onnxruntime-cpu"]
+SIGNED = replace(CPU, unsigned=False)
+"""The same, with int8 as it is."""
 
 
 @pytest.mark.parametrize(
@@ -141,9 +144,34 @@ CPU = targets()["onnxruntime-cpu"]
 )
 def test_only_kinds_of_integers_that_have_a_kernel_are_fused(x: object, w: object, y: object, fuses: bool) -> None:
     source, feed = unit(x, w, y)  # type: ignore[arg-type]
-    result, counts = fused(source, CPU)
+    result, counts = fused(source, SIGNED)
     assert counts == ({"QLinearConv": 1} if fuses else {})
     assert steps(source, result, feed) <= fuses
+
+
+def test_int8_between_units_is_stored_as_uint8_and_means_the_same() -> None:
+    """The interface keeps its int8; a constant operand follows."""
+    source, feed = unit(S, S, S)
+    last = source.graph.node.pop()
+    source.graph.node[-1].output[0], last.input[0] = "c1", "total"
+    nodes = [
+        helper.make_node("QuantizeLinear", ["c1", "ys", "yz"], ["i1"]),
+        helper.make_node("DequantizeLinear", ["i1", "ys", "yz"], ["r1"]),
+        helper.make_node("DequantizeLinear", ["k", "ys", "yz"], ["kr"]),
+        helper.make_node("Add", ["r1", "kr"], ["total"], name="add"),
+    ]
+    source.graph.node.extend([*nodes, last])
+    constant = np.arange(-3, 3, dtype=np.int8).reshape(6, 1, 1)
+    source.graph.initializer.append(onnx.numpy_helper.from_array(constant, "k"))
+    source = onnx.shape_inference.infer_shapes(source)
+    result, counts = fused(source, CPU)
+    assert counts == {"QLinearConv": 1, "com.microsoft:QLinearAdd": 1}
+    ends = (*result.graph.input, *result.graph.output)
+    assert {value.type.tensor_type.elem_type for value in ends} == {TensorProto.INT8}
+    types = {value.name: value.type.tensor_type.elem_type for value in result.graph.value_info}
+    made = [node.output[0] for node in result.graph.node if node.op_type.startswith("QLinear")]
+    assert {types[name] for name in made} == {TensorProto.UINT8}
+    assert steps(source, result, feed) <= 2
 
 
 RELU = helper.make_node("Relu", ["c"], ["r"])
