@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
+
+from tables import median, table
 
 Record = dict[str, Any]
 """One model: `model`, `litert_ms`, and `rows`, converter -> what it did."""
@@ -36,16 +38,6 @@ def kind(record: Record) -> str:
 
 
 OTHER = ("coral", "tflite2onnx", "operators")
-
-
-def table(head: list[str], lines: Iterable[list[str]], left: int = 1) -> str:
-    rule = ["---" if place < left else "---:" for place in range(len(head))]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *lines])
-
-
-def median(values: Iterable[float], form: str) -> str:
-    known = list(values)
-    return format(statistics.median(known), form) if known else "–"
 
 
 def names(records: list[Record]) -> list[str]:
@@ -216,6 +208,11 @@ def details(records: list[Record]) -> str:
             cells.append(f"{known}{moved}")
         lines.append([record["model"], *cells])
     return table(["model", *names(records)], lines)
+
+
+def headlines(records: list[Record]) -> str:
+    """What `run.py` takes of it."""
+    return "\n\n".join((summary(records), duels(records), latencies(records)))
 
 
 def page(records: list[Record], versions: dict[str, str]) -> str:

@@ -1,9 +1,9 @@
 """What is transposed when a target claims a part of a graph for NHWC: relayout beside ONNX Runtime and TVM.
 
-    python bench/claiming.py MODELS [--out DIR] [--tvm PYTHON] [--seed N]
+    python bench/claiming.py MODELS ... [--out DIR] [--tvm PYTHON] [--seed N]
 
-MODELS is a folder of `.onnx` files. Three targets claim: only convolutions; every operator that ONNX Runtime's layout
-transformer calls layout-sensitive; a random half of the convolutions. DIR gets claiming.json and claiming.md.
+MODELS are `.onnx` files, or folders of them. Three targets claim: only convolutions; every operator that ONNX Runtime's
+layout transformer calls layout-sensitive; a random half of the convolutions. DIR gets claiming.json and claiming.md.
 
 * relayout: a target with those claims; the result is run beside its source.
 * ONNX Runtime: its layout transformer needs an execution provider that wants NHWC, which its wheel has not. Its own way
@@ -39,6 +39,8 @@ import onnxruntime
 from judge import count_transposes
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, version_converter
+from processes import models, record
+from tables import table
 
 import relayout
 from relayout.targets import Condition, Kernel, Target
@@ -287,52 +289,51 @@ def cell(told: dict[str, Any] | None, claimed: int) -> str:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """The table, sums over the models that both sides took, and what was refused."""
-    lines = [
-        "| model | claim | nodes | relayout, T / MB | ONNX Runtime's way | relayout, pools follow | TVM |",
-        "|---|---|---|---|---|---|---|",
+    """The table, its sums, and what was refused."""
+    each = [
+        [row["model"], row["claim"], str(row["claimed"]), *(cell(row.get(name), row["claimed"]) for name in SIDES)]
+        for row in rows
     ]
-    for row in rows:
-        cells = [cell(row.get(name), row["claimed"]) for name in SIDES]
-        lines.append(f"| {row['model']} | {row['claim']} | {row['claimed']} | {' | '.join(cells)} |")
-    lines += [
-        "",
-        "| claim | beside | models | relayout, T / MB | the other, T / MB | ours is less on | more on |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for claim in dict.fromkeys(row["claim"] for row in rows):
-        for own, peer in (SIDES[:2], SIDES[2:]):
-            pairs = [(row[own], row[peer]) for row in rows if row["claim"] == claim and peer in row]
-            both = [(ours, other) for ours, other in pairs if "bytes" in ours and "bytes" in other]
-            sums = [
-                f"{sum(side['transposes'] for side in each)} / {sum(side['bytes'] for side in each) / 1e6:.2f}"
-                for each in zip(*both, strict=True)
-            ]
-            less = sum(ours["bytes"] < other["bytes"] for ours, other in both)
-            more = sum(ours["bytes"] > other["bytes"] for ours, other in both)
-            lines.append(f"| {claim} | {peer} | {len(both)} | {' | '.join(sums or ['', ''])} | {less} | {more} |")
     said = {
         f"{row['model']}, {name}: {row[name]['refused']}": None
         for row in rows
         for name in SIDES
         if "refused" in row.get(name, {})
     }
-    return "\n".join([*lines, "", *(f"* refused: {line}" for line in said)]) + "\n"
+    first = ["model", "claim", "nodes", "relayout, T / MB", "ONNX Runtime's way", "relayout, pools follow", "TVM"]
+    tables = [table(first, each, 2), "", sums(rows), ""]
+    return "\n".join([*tables, *(f"* refused: {line}" for line in said)]) + "\n"
+
+
+def sums(rows: list[dict[str, Any]]) -> str:
+    """For each claim and peer: Transposes and megabytes over the models that both took."""
+    lines = []
+    for claim in dict.fromkeys(row["claim"] for row in rows):
+        for own, peer in (SIDES[:2], SIDES[2:]):
+            pairs = [(row[own], row[peer]) for row in rows if row["claim"] == claim and peer in row]
+            both = [(ours, other) for ours, other in pairs if "bytes" in ours and "bytes" in other]
+            totals = [
+                f"{sum(one['transposes'] for one in side)} / {sum(one['bytes'] for one in side) / 1e6:.2f}"
+                for side in zip(*both, strict=True)
+            ]
+            less = sum(ours["bytes"] < other["bytes"] for ours, other in both)
+            more = sum(ours["bytes"] > other["bytes"] for ours, other in both)
+            lines.append([claim, peer, str(len(both)), *(totals or ["", ""]), str(less), str(more)])
+    head = ["claim", "beside", "models", "relayout, T / MB", "the other, T / MB", "ours is less on", "more on"]
+    return table(head, lines, 2)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("models", type=Path)
+    parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--tvm", metavar="PYTHON")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
-    for path in sorted(given.models.glob("*.onnx")):
+    for path in models(given.models, ".onnx"):
         rows += measured(path, given.tvm, given.seed)
-        (given.out / "claiming.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-        (given.out / "claiming.md").write_text(markdown(rows), encoding="utf-8")
+        record(given.out, "claiming", rows, markdown(rows), sums(rows))
     print(markdown(rows))
 
 

@@ -8,8 +8,8 @@ one. Every conversion runs in a process of its own, and the converters take turn
 memory the largest; imports and start are part of both. With `--fork` a converter is imported once and forked for each
 model: much faster on many small models, and without figures of time and memory.
 
-DIRECTORY gets a JSON file for every model, the ONNX files, and the tables as `benchmark.md` and `benchmark.json`; PAGE
-is the page of the documentation. `--keep peers` takes the peers' rows, `--keep all` every row, from what an earlier run
+DIRECTORY gets a JSON file for every model, the ONNX files, and the tables as `conversion.md` and `.json`; PAGE is
+the page of the documentation. `--keep peers` takes the peers' rows, `--keep all` every row, from what an earlier run
 left there for the same file; `--part 1/2` runs half of the models, for two runs side by side. `--twice` judges once
 more what is not right or seems slower than a peer's, and takes the mean of the two latencies.
 
@@ -19,23 +19,19 @@ This file imports nothing heavy: a child's peak memory counts from what its pare
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmark_page import page, suspect
+from benchmark_page import headlines, page, suspect
+from processes import ENVIRONMENT, HERE, LIMIT_SECONDS, Measured, digest, last_line, measure, models, versions
+from processes import record as write_all
 
-LIMIT_SECONDS = 600
-HERE = Path(__file__).parent
-ENVIRONMENT = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 OURS = {"relayout": [], "relayout --io convert": ["--io", "convert"]}
 NCHW = """
 def ends(puts):
@@ -48,34 +44,24 @@ convert.from_tflite(sys.argv[1], opset=18, inputs_as_nchw=ends(model.get_input_d
 
 @dataclass
 class Tool:
-    """Python code that finds its arguments in `sys.argv[1:]`: imports, then a call."""
+    """Python code that finds its arguments in `sys.argv[1:]`: imports, then a call; before forks, `preload`, too."""
 
     python: str
     imports: str
     call: str
+    preload: str = ""
     server: subprocess.Popen[str] | None = None
 
-    def run(self, arguments: list[str], log: Path, fork: bool) -> tuple[int, float, float | None]:
-        """Exit status, wall seconds, and peak MB of a process of its own."""
+    def run(self, arguments: list[str], log: Path, fork: bool) -> Measured:
+        """A process of its own, or a fork, of which only the exit status is known."""
         if fork:
             return self._forked(arguments, log)
-        begun = time.perf_counter()
-        with log.open("wb") as out, Path(f"{log}.err").open("wb") as err:
-            process = subprocess.Popen(
-                ["timeout", str(LIMIT_SECONDS), self.python, "-c", f"{self.imports}\n{self.call}", *arguments],
-                stdout=out,
-                stderr=err,
-                env=ENVIRONMENT,
-                stdin=subprocess.DEVNULL,
-            )
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        return process.returncode, time.perf_counter() - begun, usage.ru_maxrss / 1024
+        return measure([self.python, "-c", f"{self.imports}\n{self.call}", *arguments], log)
 
-    def _forked(self, arguments: list[str], log: Path) -> tuple[int, float, None]:
+    def _forked(self, arguments: list[str], log: Path) -> Measured:
         if self.server is None:
             self.server = subprocess.Popen(
-                [self.python, str(HERE / "forking.py"), self.imports, self.call],
+                [self.python, str(HERE / "forking.py"), f"{self.imports}\n{self.preload}", self.call],
                 text=True,
                 env=ENVIRONMENT,
                 stdin=subprocess.PIPE,
@@ -87,14 +73,16 @@ class Tool:
         job = {"argv": ["job", *arguments], "log": str(log), "limit": LIMIT_SECONDS}
         print(json.dumps(job), file=self.server.stdin, flush=True)
         answer = json.loads(self.server.stdout.readline())
-        return answer["code"], answer["seconds"], None
+        return Measured(answer["code"], answer["seconds"], 0, 0)
 
 
 def tools(python: str, peers: str | None, nchw: bool) -> dict[str, Tool]:
     """Converter -> the tool that takes IN and OUT."""
-    ours = "import sys, relayout.pipeline\nfrom relayout.cli import main"
+    ours = "import sys\nfrom relayout.cli import main"
     known = {
-        name: Tool(python, ours, f"sys.argv[1:1] = {['convert', '--json', *options]}\nmain()")
+        name: Tool(
+            python, ours, f"sys.argv[1:1] = {['convert', '--json', *options]}\nmain()", "import relayout.pipeline"
+        )
         for name, options in OURS.items()
     }
     if peers:
@@ -116,7 +104,9 @@ class Row:
     """One model by one converter."""
 
     seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
     peak_mb: list[float] = field(default_factory=list)
+    megabytes: float = 0.0
     converted: bool = False
     why: str = ""
     proved: bool | None = None
@@ -127,27 +117,24 @@ def convert(name: str, tool: Tool, source: Path, result: Path, options: argparse
     row, log = Row(), result.with_suffix(".log")
     for _ in range(options.repeats):
         result.unlink(missing_ok=True)
-        code, seconds, peak = tool.run([str(source), str(result)], log, options.fork)
-        if peak is not None:
-            row.seconds.append(round(seconds, 3))
-            row.peak_mb.append(round(peak, 1))
-        row.converted = code == 0 and result.exists()
+        done = tool.run([str(source), str(result)], log, options.fork)
+        row.converted = done.code == 0 and result.exists()
         if not row.converted:
-            row.why = last_line(log) or f"exit {code}"
+            row.why = last_line(log) or f"exit {done.code}"
             break
+        if not options.fork:
+            row.seconds.append(round(done.wall, 3))
+            row.processor.append(round(done.processor, 3))
+            row.peak_mb.append(round(done.peak_mb, 1))
+        row.megabytes = result.stat().st_size / 1e6
         if name in OURS:
             row.proved = bool(json.loads(log.read_text())["proved"])
     return row
 
 
-def last_line(log: Path) -> str:
-    said = [line for file in (log, Path(f"{log}.err")) for line in file.read_text(errors="replace").splitlines()]
-    return next((line.strip()[:300] for line in reversed(said) if line.strip()), "")
-
-
 def judged(judge: Tool, source: Path, results: dict[str, Path], log: Path, fork: bool) -> dict[str, Any]:
     """Converter -> verdict, and `LiteRT` -> milliseconds of the source itself."""
-    code, _, _ = judge.run([str(source), *map(str, results.values())], log, fork)
+    code = judge.run([str(source), *map(str, results.values())], log, fork).code
     if code:
         return {name: {"why": f"judge: {last_line(log) or code}"} for name in results} | {"LiteRT": None}
     found = json.loads(log.read_text().strip().splitlines()[-1])
@@ -158,11 +145,12 @@ def one(path: Path, known: dict[str, Tool], judge: Tool, options: argparse.Names
     """The record of one model: what was kept from an earlier run, and the rest measured."""
     folder = options.out / path.parent.name
     folder.mkdir(parents=True, exist_ok=True)
-    file, digest = folder / f"{path.stem}.json", hashlib.sha256(path.read_bytes()).hexdigest()
+    file, found = folder / f"{path.stem}.json", digest(path)
     results = {name: folder / f"{path.stem}.{name.replace(' ', '_')}.onnx" for name in known}
     record: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    if record.get("sha256") != digest or options.keep == "none":
-        record = {"model": f"{path.parent.name}/{path.stem}", "sha256": digest, "rows": {}}
+    if record.get("sha256") != found or options.keep == "none":
+        record = {"model": f"{path.parent.name}/{path.stem}", "sha256": found, "rows": {}}
+        record["megabytes"] = path.stat().st_size / 1e6
     kept = {name for name in record["rows"] if options.keep == "all" or name not in OURS}
     if set(known) <= kept:
         return record
@@ -203,16 +191,6 @@ def judge_again(record: dict[str, Any], path: Path, judge: Tool, options: argpar
     (folder / f"{path.stem}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
-def models(paths: Iterable[Path]) -> list[Path]:
-    return [file for path in paths for file in (sorted(path.rglob("*.tflite")) if path.is_dir() else [path])]
-
-
-def versions(python: str, *packages: str) -> dict[str, str]:
-    code = "import sys\nfrom importlib.metadata import version\nfor name in sys.argv[1:]: print(name, version(name))"
-    said = subprocess.run([python, "-c", code, *packages], capture_output=True, text=True).stdout
-    return dict(line.split() for line in said.splitlines())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", type=Path)
@@ -229,7 +207,7 @@ def main() -> None:
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
     known, judge = tools(options.python, options.peers, options.nchw), judge_of(options.python)
-    files = models(options.paths)[part - 1 :: parts]
+    files = models(options.paths, ".tflite")[part - 1 :: parts]
     records = [one(path, known, judge, options) for path in files]
     for record, path in zip(records, files, strict=True):
         if options.twice:
@@ -242,8 +220,7 @@ def main() -> None:
     used = versions(options.python, "onnxruntime", "ai-edge-litert", "onnx")
     used |= versions(options.peers, "tf2onnx", "tflite2onnx", "tensorflow-cpu") if options.peers else {}
     text = page(records, used)
-    Path(options.out, "benchmark.json").write_text(json.dumps({"versions": used, "models": records}, indent=1) + "\n")
-    Path(options.out, "benchmark.md").write_text(text)
+    write_all(options.out, "conversion", {"versions": used, "models": records}, text, headlines(records))
     if options.page:
         options.page.write_text(text)
     seconds = [statistics.median(row["seconds"] or [0]) for record in records for row in record["rows"].values()]

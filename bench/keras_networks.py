@@ -396,8 +396,11 @@ def narrower(divisor: int) -> Callable[[Any], Any]:
     """A clone of a layer with fewer filters, units or channels; what only passes them on is as it was."""
 
     def clone(layer: Any) -> Any:
+        if isinstance(layer, keras.Sequential):
+            return keras.Sequential([clone(inner) for inner in layer.layers], name=layer.name)
         config = layer.get_config()
-        for key in ("filters", "units", "projection_dim"):
+        depthwise = config.get("groups", 1) == config.get("filters")
+        for key in ("filters", "units", "projection_dim", *(["groups"] if depthwise else [])):
             if config.get(key):
                 config[key] = max(config[key] // divisor, 4)
         if config.get("target_shape") and tuple(config["target_shape"][:2]) == (1, 1):
@@ -408,27 +411,21 @@ def narrower(divisor: int) -> Callable[[Any], Any]:
 
 
 _apps, _plain = keras.applications, {"weights": None, "classes": CLASSES}
+_WIDE: dict[str, tuple[Callable[[Tensor], Any], int]] = {
+    "efficientnet_b0": (lambda image: _apps.EfficientNetB0(input_tensor=image, **_plain), 2),
+    "densenet121": (lambda image: _apps.DenseNet121(input_tensor=image, **_plain), 2),
+    "inception_v3": (lambda image: _apps.InceptionV3(input_tensor=image, **_plain), 4),
+    "xception": (lambda image: _apps.Xception(input_tensor=image, **_plain), 4),
+    "convnext_tiny": (lambda image: _apps.ConvNeXtTiny(input_tensor=image, **_plain), 4),
+    "resnet50": (lambda image: _apps.ResNet50(input_tensor=image, **_plain), 2),
+}
 APPLICATIONS |= {
     "mobilenet_v1": application(lambda image: _apps.MobileNet(input_tensor=image, alpha=0.25, **_plain)),
     "mobilenet_v2": application(lambda image: _apps.MobileNetV2(input_tensor=image, alpha=0.35, **_plain)),
     "mobilenet_v3_small": application(lambda image: _apps.MobileNetV3Small(input_tensor=image, **_plain)),
     "mobilenet_v3_large": application(lambda image: _apps.MobileNetV3Large(input_tensor=image, **_plain)),
-    "efficientnet_b0": application(lambda image: _apps.EfficientNetB0(input_tensor=image, **_plain), 2),
-    "nasnet_mobile": application(
-        lambda image: _apps.nasnet.NASNet(
-            input_shape=tuple(image.shape[1:]),
-            input_tensor=image,
-            penultimate_filters=264,
-            num_blocks=2,
-            skip_reduction=False,
-            stem_block_filters=16,
-            default_size=224,
-            **_plain,
-        )
-    ),
-    "densenet121": application(lambda image: _apps.DenseNet121(input_tensor=image, **_plain), 2),
-    "inception_v3": application(lambda image: _apps.InceptionV3(input_tensor=image, **_plain), 4),
-    "xception": application(lambda image: _apps.Xception(input_tensor=image, **_plain), 4),
-    "convnext_tiny": application(lambda image: _apps.ConvNeXtTiny(input_tensor=image, **_plain), 4),
-    "resnet50": application(lambda image: _apps.ResNet50(input_tensor=image, **_plain), 2),
+    "nasnet_mobile": application(lambda image: _apps.NASNetMobile(input_tensor=image, **_plain)),
+    **{name: application(build, divisor) for name, (build, divisor) in _WIDE.items()},
 }
+FULL = {f"{name}_full": application(build) for name, (build, _) in _WIDE.items()}
+"""Those that are narrower above, as wide as they are published: 20 to 110 MB of float32."""

@@ -15,11 +15,9 @@ from the others; LiteRT uses XNNPACK, as by default.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from processes import last_line, measure, record
+from tables import table
 
 import relayout
 
@@ -131,7 +131,7 @@ def fastest(run: Run, count: int, clock: Callable[[], float]) -> float:
     return best * 1000
 
 
-def measure(row: Row, runs: dict[str, Run], rounds: int) -> None:
+def take_turns(row: Row, runs: dict[str, Run], rounds: int) -> None:
     # On one thread everything happens in this one, whose own time does not count what others take of the processor.
     clock = time.thread_time if row.threads == 1 else time.perf_counter
     counts = {}
@@ -159,12 +159,11 @@ def results(source: Path, directory: Path, peers: str | None, why: dict[str, str
         made[PEER] = theirs
     elif peers:
         command = [peers, "-m", "tf2onnx.convert", "--opset", "18", "--tflite", str(source), "--output", str(theirs)]
-        environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        if done.returncode == 0 and theirs.exists():
+        log = directory / f"{source.stem}.log"
+        if measure(command, log).code == 0 and theirs.exists():
             made[PEER] = theirs
         else:
-            why[PEER] = (done.stderr.strip().splitlines() or ["no result"])[-1][:200]
+            why[PEER] = last_line(log) or "no result"
     return made
 
 
@@ -185,8 +184,8 @@ def compared(source: Path, threads: list[int], rounds: int, peers: str | None, d
                 runs[converter] = run
             except Exception as error:  # ONNX Runtime's exceptions have no common class
                 row.why[converter] = str(error).splitlines()[0][:200]
-        measure(row, runs, rounds)
-        print(line(row), file=sys.stderr, flush=True)
+        take_turns(row, runs, rounds)
+        print(*cells_of(row), sep=" | ", file=sys.stderr, flush=True)
     return rows
 
 
@@ -194,36 +193,31 @@ def shown(ratio: tuple[float, float, float] | None) -> str:
     return "" if ratio is None else f"{ratio[1]:.2f} ({ratio[0]:.2f}–{ratio[2]:.2f})"
 
 
-def line(row: Row) -> str:
+def cells_of(row: Row) -> list[str]:
     times = [
         f"{statistics.median(row.milliseconds[n]):.1f}" if n in row.milliseconds else "—" for n in (LITERT, OURS, PEER)
     ]
     errors = [f"{row.error[name]:.1e}" if name in row.error else row.why.get(name, "") for name in (OURS, PEER)]
-    cells = [row.model, row.format, str(row.threads), *times, *(shown(row.ratio(*pair)) for pair in PAIRS), *errors]
-    return f"| {' | '.join(cells)} |"
+    return [row.model, row.format, str(row.threads), *times, *(shown(row.ratio(*pair)) for pair in PAIRS), *errors]
 
 
 def markdown(rows: list[Row]) -> str:
     head = ["model", "format", "threads", *(f"{n} ms" for n in (LITERT, OURS, PEER)), *(f"{a} / {b}" for a, b in PAIRS)]
     head += [f"error {OURS}", f"error {PEER}"]
-    rule = ["---", "---", *["---:"] * (len(head) - 2)]
-    return "\n".join([*(f"| {' | '.join(cells)} |" for cells in (head, rule)), *map(line, rows), "", summary(rows)])
+    return "\n".join([table(head, map(cells_of, rows), 2), "", summary(rows)])
 
 
 def summary(rows: list[Row]) -> str:
     """For each number format: the median of the models' ratios, and the worst."""
-    lines = [
-        f"| format | threads | models | {' | '.join(f'{a} / {b}' for a, b in PAIRS)} |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
+    lines = []
     for form, threads in dict.fromkeys((row.format, row.threads) for row in rows):
         own = [row for row in rows if (row.format, row.threads) == (form, threads)]
         cells = []
         for pair in PAIRS:
             middles = [ratio[1] for row in own if (ratio := row.ratio(*pair)) is not None]
             cells.append(f"{statistics.median(middles):.2f} (worst {max(middles):.2f})" if middles else "")
-        lines.append(f"| {form} | {threads} | {len(own)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([form, str(threads), str(len(own)), *cells])
+    return table(["format", "threads", "models", *(f"{a} / {b}" for a, b in PAIRS)], lines)
 
 
 def main() -> None:
@@ -240,9 +234,8 @@ def main() -> None:
     for source in given.models:
         rows += compared(source, given.threads, given.rounds, given.peers, directory)
     text = markdown(rows)
-    (given.out / "latency.md").write_text(text + "\n", encoding="utf-8")
     content = [asdict(row) | {f"{a}/{b}": row.ratio(a, b) for a, b in PAIRS} for row in rows]
-    (given.out / "latency.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    record(given.out, "latency", content, text, summary(rows))
     print(text)
 
 

@@ -1,11 +1,12 @@
 """Write Keras networks with random weights as .tflite files, each in five number formats.
 
     python -m venv tf && tf/bin/pip install tensorflow-cpu==2.19.0 tf_keras==2.19.0
-    tf/bin/python bench/make_keras.py OUT_DIRECTORY [--tiny] [--only PART_OF_A_NAME ...] [--again]
+    tf/bin/python bench/make_keras.py OUT_DIRECTORY [--tiny] [--full] [--only PART_OF_A_NAME ...] [--again]
 
 The files are `NETWORK.FORMAT.tflite`, and `NETWORK_dynamic.FORMAT.tflite` with a dynamic batch. What the converter
 refuses is listed in `refused.json` beside them, with its reason. A file that is there is kept. Seeds are fixed: the
-same TensorFlow on the same kind of processor writes the same bytes. `--tiny` writes the versions that the tests use.
+same TensorFlow on the same kind of processor writes the same bytes. `--tiny` writes the versions that the tests use,
+`--full` the applications that are otherwise narrower, as wide as they are published (1 GB).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from keras_networks import APPLICATIONS, NETWORKS, Size, keras, tf
+from keras_networks import APPLICATIONS, FULL, NETWORKS, Size, keras, tf
 
 FORMATS = ("float32", "float16", "dynamic", "int8", "int16x8")
 APPLICATION = Size(1, 96, 128, 32)
@@ -49,13 +50,13 @@ TINY_NETWORKS = (
 )
 
 
-def plans(tiny: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+def plans(tiny: bool, full: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Name -> how to build the network."""
     if tiny:
         for name in TINY_NETWORKS:
             yield name, lambda name=name: NETWORKS[name](TINY)
         return
-    for known, size in ((NETWORKS, LARGE), (APPLICATIONS, APPLICATION)):
+    for known, size in ((FULL, APPLICATION),) if full else ((NETWORKS, LARGE), (APPLICATIONS, APPLICATION)):
         for name, build in known.items():
             yield name, lambda build=build, size=size: build(size)
             if name in DYNAMIC:
@@ -175,7 +176,7 @@ class Record:
 def make_all(options: argparse.Namespace) -> None:
     path = options.out / "refused.json"
     record = Record(path, json.loads(path.read_text()) if path.exists() else {})
-    for name, build in plans(options.tiny):
+    for name, build in plans(options.tiny, options.full):
         if any(part in name for part in options.only):
             make(name, build, options.out, record)
 
@@ -184,6 +185,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--full", action="store_true")
     parser.add_argument("--only", nargs="*", default=[""])
     parser.add_argument("--again", action="store_true", help="throw away what is there")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)

@@ -2,6 +2,7 @@
 
     torch/bin/python bench/make_onnx.py torch OUT [NAME ...]      both of PyTorch's exporters
     torch/bin/python bench/make_onnx.py light OUT                 the `light` models of the onnx package
+    torch/bin/python bench/make_onnx.py lively OUT                scales what ignores its input
     torch/bin/python bench/make_onnx.py quantized OUT             int8 QDQ versions of what is in OUT
     tf/bin/python    bench/make_onnx.py keras OUT [NAME ...]      tf2onnx on Keras models
     tf/bin/python    bench/make_onnx.py tflite OUT FILE.tflite …  tf2onnx on .tflite files
@@ -394,6 +395,25 @@ def light(out: Path, _: Sequence[str]) -> None:
         say(path.stem, "written")
 
 
+def lively(out: Path, _: Sequence[str]) -> None:
+    """What random weights make deaf to its input: a comparison of values would see nothing."""
+    import onnx
+    from lively import ALIVE, enliven, sensitivity
+
+    for path in sorted(out.glob("*.onnx")):
+        if path.name.endswith(".qdq.onnx") or path.name.startswith("tflite_"):
+            continue  # made from others; trained
+        try:
+            model = onnx.load(path)
+            if (before := sensitivity(model)) >= ALIVE:
+                continue
+            after = enliven(model)
+            onnx.save(model, path)
+            say(path.stem, f"{before:.1e} -> {after:.1e}")
+        except Exception as error:
+            say(path.stem, "lively", error)
+
+
 QUANTIZED = ("resnet.dynamo", "mobilenet.script", "yolo.dynamo", "segformer.dynamo", "swin.script", "vit.dynamo")
 QUANTIZED += ("shufflenet.script", "convnext.dynamo", "unet.script", "superresolution.script", "keras_mobilenet")
 
@@ -497,7 +517,14 @@ def from_tflite(out: Path, files: Sequence[str]) -> None:
             say(path.stem, "tflite", error)
 
 
-ACTIONS = {"torch": from_torch, "light": light, "quantized": quantized, "keras": from_keras, "tflite": from_tflite}
+ACTIONS = {
+    "torch": from_torch,
+    "light": light,
+    "lively": lively,
+    "quantized": quantized,
+    "keras": from_keras,
+    "tflite": from_tflite,
+}
 
 
 def main() -> None:

@@ -5,7 +5,8 @@
 `bench/make_onnx.py` makes the models. `--peers` (or PEERS_PYTHON) is a Python that has onnxslim, onnxsim and
 onnxscript; `--python` one that has relayout and ONNX Runtime, by default this one. Each optimizer runs in a process of
 its own. All results are judged by one counter (`bench/counting.py`): the bytes of the Transposes that move data, as the
-model runs. `--again OPTIMIZING.json` writes the page of an earlier run.
+model runs. `--keep` leaves out what DIRECTORY has of an earlier run for the same files; `--again OPTIMIZING.json`
+writes the page of one. `--openvino` is a Python that has openvino, onnx and onnxruntime (`bench/by_openvino.py`).
 
 This file imports nothing heavy: a child's peak memory counts from what its parent held.
 """
@@ -17,20 +18,22 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from processes import HERE, answer, digest, last_line, measure, models, record, versions
+from tables import table
+
 LIMIT_SECONDS = 300
 OURS, BASE = "relayout", "onnx_ir"
-PEERS = ("onnxruntime", "onnxslim", "onnxsim", "onnxscript")
-NAMES = {"onnxruntime": "ONNX Runtime 1", "onnx_ir": "read + write"}
+PEERS = ("onnxruntime", "onnxruntime_full", "onnxslim", "onnxsim", "onnxscript")
+NAMES = {"onnxruntime": "ONNX Runtime 1", "onnxruntime_full": "ONNX Runtime full", "onnx_ir": "read + write"}
+OF_ONE_RUNTIME = ("onnxruntime_full",)
+"""Whose results run in ONNX Runtime alone: integer kernels in NHWC, blocks for this processor. Shown, not raced."""
+PACKAGES = {"onnx_ir": "onnx-ir", "onnxruntime_full": "onnxruntime"}
 NOISE = 0.03
 """What a median may differ by beyond its own interval: sessions of one file differ by as much."""
 
@@ -39,35 +42,8 @@ Row = dict[str, Any]
 
 def pythons(python: str, peers: str | None) -> dict[str, str]:
     """Tool -> the Python that runs it."""
-    known = {BASE: python, OURS: python, "onnxruntime": python}
-    return known | dict.fromkeys(PEERS[1:], peers) if peers else known
-
-
-def measure(arguments: list[str], log: Path) -> tuple[int, float, float]:
-    """Exit status, wall seconds and peak MB of one process."""
-    begun = time.perf_counter()
-    with log.open("wb") as out, log.with_suffix(".err").open("wb") as err:
-        process = subprocess.Popen(
-            ["timeout", str(LIMIT_SECONDS), *arguments],
-            stdout=out,
-            stderr=err,
-            stdin=subprocess.DEVNULL,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, time.perf_counter() - begun, usage.ru_maxrss / 1024
-
-
-def answer(python: str, script: str, *arguments: str) -> dict[str, Any]:
-    """What a script of this folder prints, as JSON; {"why": …} where it fails."""
-    done = subprocess.run(
-        ["timeout", str(LIMIT_SECONDS), python, str(HERE / script), *arguments], capture_output=True, text=True
-    )
-    if done.returncode:
-        return {"why": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:300]}
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    known = {BASE: python, OURS: python, "onnxruntime": python, "onnxruntime_full": python}
+    return known | dict.fromkeys(PEERS[2:], peers) if peers else known
 
 
 def optimized(tool: str, python: str, source: Path, result: Path, log: Path, repeats: int) -> Row:
@@ -75,35 +51,38 @@ def optimized(tool: str, python: str, source: Path, result: Path, log: Path, rep
     row: Row = {"tool": tool}
     for _ in range(repeats):
         result.unlink(missing_ok=True)
-        code, wall, peak = measure([python, str(HERE / "optimizers.py"), tool, str(source), str(result)], log)
-        if code or not result.exists():
-            lines = log.with_suffix(".err").read_text(errors="replace").strip().splitlines()
-            return row | {"why": lines[-1][:300] if lines else f"exit {code}", "wall": wall, "peak": peak}
+        done = measure([python, str(HERE / "optimizers.py"), tool, str(source), str(result)], log, LIMIT_SECONDS)
+        if done.code or not result.exists():
+            return row | {"why": last_line(log) or f"exit {done.code}", "wall": done.wall, "peak": done.peak_mb}
         said = json.loads(log.read_text().strip().splitlines()[-1])
-        row["wall"] = min(row.get("wall", wall), wall)
-        row["peak"] = max(row.get("peak", 0), peak)
+        row["wall"] = min(row.get("wall", done.wall), done.wall)
+        row["processor"] = min(row.get("processor", done.processor), done.processor)
+        row["peak"] = max(row.get("peak", 0), done.peak_mb)
+        row["megabytes"] = result.stat().st_size / 1e6
         row["seconds"] = min(row.get("seconds", said["seconds"]), said["seconds"])
         row["report"] = said["report"]
     return row
 
 
-def run(file: Path, known: dict[str, str], python: str, scratch: Path, seconds: float, repeats: int) -> dict[str, Any]:
-    rows = {}
+def run(file: Path, known: dict[str, str], options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+    rows, python, seconds = {}, options.python, str(options.seconds)
     results = {tool: scratch / f"{tool}.onnx" for tool in known}
     for tool, its in known.items():
-        rows[tool] = optimized(tool, its, file, results[tool], scratch / "log", repeats)
+        rows[tool] = optimized(tool, its, file, results[tool], scratch / "log", options.repeats)
     made = [tool for tool, row in rows.items() if "why" not in row and tool != BASE]
     source, verdicts = judged(python, file, {tool: str(results[tool]) for tool in made})
     for tool, verdict in verdicts.items():
         rows[tool] |= verdict
     timed = [str(results[tool]) for tool, row in rows.items() if row.get("runs")]
-    latency = answer(python, "judge_optimized.py", "time", str(seconds), str(file), *timed)
+    latency = answer(python, "judge_optimized.py", "time", seconds, str(file), *timed)
+    other = answer(options.openvino, "by_openvino.py", seconds, str(file)) if options.openvino else None
     return {
         "model": file.stem,
         "megabytes": file.stat().st_size / 1e6,
         "source": source,
         "tools": rows,
         "latency": latency,
+        "openvino": other,
         "faults": faults(source, rows, latency),
     }
 
@@ -112,7 +91,7 @@ def judged(python: str, file: Path, results: dict[str, str]) -> tuple[Row, dict[
     """The source's own verdict and each tool's. A result that brings the judge down is judged by itself."""
 
     def asked(*paths: str) -> dict[str, Any]:
-        return answer(python, "judge_optimized.py", "judge", str(file), *paths)
+        return answer(python, "judge_optimized.py", "judge", str(file), *paths, limit=LIMIT_SECONDS)
 
     paths = [str(file), *results.values()]
     found = asked(*paths)
@@ -123,7 +102,9 @@ def judged(python: str, file: Path, results: dict[str, str]) -> tuple[Row, dict[
 
 def best_peer(rows: dict[str, Row], source: Row) -> tuple[int, str] | None:
     """The fewest bytes of a peer's equal result, and whose; not of one that moved Transposes into a fused operator."""
-    fair = {tool: row for tool, row in rows.items() if tool in PEERS and row.get("equal")}
+    fair = {
+        tool: row for tool, row in rows.items() if tool in PEERS and tool not in OF_ONE_RUNTIME and row.get("equal")
+    }
     found = [(row["bytes"], tool) for tool, row in fair.items() if row["hidden"] == source["hidden"]]
     return min(found, default=None)
 
@@ -152,11 +133,6 @@ def slower(latency: dict[str, Any]) -> bool:
     return OURS in latency and latency[OURS]["low"] > 1 + noise
 
 
-def table(head: list[str], lines: Iterable[list[str]]) -> str:
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *lines])
-
-
 def moved(row: Row) -> str:
     if "bytes" not in row:
         return "fails" if "runs" not in row else "does not run"
@@ -166,13 +142,23 @@ def moved(row: Row) -> str:
     return f"{row['transposes']} / {row['bytes'] / 1e3:,.1f}{marks}"
 
 
+def by_openvino(found: dict[str, Any] | None) -> str:
+    if not found:
+        return ""
+    if "why" in found:
+        return "fails"
+    marks = ("" if found["equal"] else " ≠") + f" +{found['reorders']} Reorder"
+    return f"{found['transposes']} / {found['bytes'] / 1e3:,.1f}{marks}"
+
+
 def bytes_table(found: list[dict[str, Any]], tools: list[str]) -> str:
-    head = ["model", "source", *(NAMES.get(tool, tool) for tool in tools), "proved"]
+    head = ["model", "source", *(NAMES.get(tool, tool) for tool in tools), "OpenVINO", "proved"]
     lines = [
         [
             item["model"],
             moved(item["source"]),
             *(moved(item["tools"][tool]) for tool in tools),
+            by_openvino(item.get("openvino")),
             "yes" if (item["tools"][OURS].get("report") or {}).get("proved") else "no",
         ]
         for item in found
@@ -195,7 +181,7 @@ def cost_table(found: list[dict[str, Any]], tools: list[str]) -> str:
 
 
 def latency_table(found: list[dict[str, Any]], tools: list[str]) -> str:
-    head = ["model", "source ms", "source again", *(NAMES.get(tool, tool) for tool in tools)]
+    head = ["model", "source ms", "source again", *(NAMES.get(tool, tool) for tool in tools), "OpenVINO"]
     lines = []
     for item in found:
         known = item["latency"]
@@ -205,6 +191,8 @@ def latency_table(found: list[dict[str, Any]], tools: list[str]) -> str:
         if OURS in known:
             mine = known[OURS]
             cells[1 + tools.index(OURS)] = f"{mine['ratio']:.3f} ({mine['low']:.3f}–{mine['high']:.3f})"
+        other = item.get("openvino") or {}
+        cells.append(f"{other['ratio']:.3f}" if "ratio" in other else "")
         lines.append([item["model"], f"{known['source']['ms']:.2f}", *cells])
     return table(head, lines)
 
@@ -249,7 +237,9 @@ them, some with dynamic dimensions, int8 versions (`qdq`), and the onnx package'
 
 Transposes that move data in one inference / kilobytes that they move, counted in each result as it runs; DepthToSpace
 and SpaceToDepth count as what they are. `≠`: other values than the source's. `!`: the checker refuses the file. `+`:
-operators that transpose inside and are not counted.
+operators that transpose inside and are not counted. What ONNX Runtime's full optimization writes runs in ONNX Runtime
+alone, on a processor like this one, and OpenVINO writes no ONNX (counted is the graph that it runs): both are shown,
+and not raced.
 
 {bytes}
 
@@ -257,7 +247,7 @@ operators that transpose inside and are not counted.
 
 ONNX Runtime, all of its own optimizations, one thread, interleaved; medians of its processor time as a multiple of the
 source's. "source again" is a second session of the source: noise. In brackets: where the middle 95 % of resampled
-rounds lie.
+rounds lie. OpenVINO runs the source itself, one thread.
 
 {latency}
 
@@ -290,14 +280,10 @@ def page(found: list[dict[str, Any]], tools: list[str], versions: str) -> str:
 
 def versions_of(known: dict[str, str]) -> str:
     """What ran, by its own word."""
-    said = []
-    for tool in dict.fromkeys(known):
-        name = {"onnx_ir": "onnx-ir"}.get(tool, tool)
-        code = f"from importlib.metadata import version; print(version({name!r}))"
-        done = subprocess.run([known[tool], "-c", code], capture_output=True, text=True)
-        if done.returncode == 0:
-            said.append(f"{name} {done.stdout.strip()}")
-    return f"Versions: {', '.join(said)}." if said else ""
+    said: dict[str, str] = {}
+    for tool, python in known.items():
+        said |= versions(python, PACKAGES.get(tool, tool))
+    return f"Versions: {', '.join(f'{name} {number}' for name, number in said.items())}." if said else ""
 
 
 def main() -> None:
@@ -305,6 +291,8 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--python", default=os.environ.get("RELAYOUT_PYTHON", sys.executable))
     parser.add_argument("--peers", default=os.environ.get("PEERS_PYTHON"))
+    parser.add_argument("--openvino", default=os.environ.get("OPENVINO_PYTHON"))
+    parser.add_argument("--keep", action="store_true", help="what an earlier run left in the directory")
     parser.add_argument("--seconds", type=float, default=3.0, help="to time each model's results for")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time")
     parser.add_argument("--repeats", type=int, default=2, help="of each optimization; the least time counts")
@@ -312,26 +300,33 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     parser.add_argument("--again", type=Path)
     options = parser.parse_args()
-    files = [file for given in options.files for file in (sorted(given.glob("*.onnx")) if given.is_dir() else [given])]
-    known = pythons(options.python, options.peers)
-    found = json.loads(options.again.read_text(encoding="utf-8")) if options.again else []
+    files = models(options.files, ".onnx")
+    known, left = pythons(options.python, options.peers), options.out / "optimizing.json"
+    before = options.again or (left if options.keep and left.exists() else None)
+    found: list[dict[str, Any]] = json.loads(before.read_text(encoding="utf-8")) if before else []
     options.out.mkdir(parents=True, exist_ok=True)
+    done = {(item["model"], item["sha256"]) for item in found}
+    digests = {file: digest(file) for file in files}
+    files = [file for file in files if (file.stem, digests[file]) not in done]
+    names = {file.stem for file in files}
+    found = [item for item in found if item["model"] not in names]
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(options.jobs) as pool:
 
         def one(file: Path) -> dict[str, Any]:
             own = Path(scratch, file.stem)
             own.mkdir()
-            item = run(file, known, options.python, own, options.seconds, options.repeats)
+            item = run(file, known, options, own)
             shutil.rmtree(own)
-            return item
+            return item | {"sha256": digests[file]}
 
         for item in pool.map(one, files):
             found.append(item)
             print(f"{item['model']}: {'; '.join(item['faults']) or 'fine'}", file=sys.stderr, flush=True)
-            (options.out / "optimizing.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            left.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    found.sort(key=lambda item: item["model"])
     tools = [tool for tool in known if tool != BASE]
     text = page(found, tools, versions_of(known))
-    (options.out / "optimizing.md").write_text(text, encoding="utf-8")
+    record(options.out, "optimizing", found, text, summary(found, tools))
     if options.page:
         options.page.write_text(text, encoding="utf-8")
     print(summary(found, tools))

@@ -1,18 +1,20 @@
-"""Processor time of `optimize` by stage on large graphs, beside onnx-ir; and its memory on a 10 GB model.
+"""Processor time of `optimize` by stage as graphs grow, beside onnx-ir; and its memory as weights grow.
 
-    python bench/scale.py [--out DIRECTORY] [--sizes 1000,10000,50000,200000] [--gigabytes 10]
+    python bench/scale.py [--out DIRECTORY] [--sizes 1000,10000,50000,200000,1000000] [--gigabytes 0.01,0.1,1,10]
 
-A graph is a residual network with a Transpose at every sixth node. The large model's weights lie in a sparse file of
-external data; every kernel is re-laid, since a channel shuffle goes into it. Each measurement runs in a process of its
-own.
+An empty list leaves its part out. A graph is a residual network with a Transpose at every sixth node. A large model's
+weights lie in a sparse file of external data; every kernel is re-laid, since a channel shuffle goes into it. Each
+measurement runs in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import importlib
 import json
+import math
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,10 +22,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from processes import answer, record
+from tables import table
+
 PERM = (0, 2, 3, 1)
 EXTENTS = (3, 4, 5)
 WIDTH = 8192
-"""Channels of the large model: each kernel has 256 MiB."""
+"""Channels of a large model at most: each kernel has 256 MiB."""
 
 
 def residual_network(count: int) -> Any:
@@ -63,15 +68,17 @@ def large_model(path: Path, gigabytes: float) -> int:
     """Shuffles and dense convolutions; returns the bytes of the weights, which take no room on the disk."""
     from onnx import StringStringEntryProto, TensorProto, helper, save
 
-    size = 4 * WIDTH * WIDTH
+    width = min(WIDTH, 4 * round(math.sqrt(gigabytes * 1e9 / 4) / 4))
+    size = 4 * width * width
     count = max(1, round(gigabytes * 1e9 / size))
     data = path.with_name(path.name + ".data")
     with data.open("wb") as file:
         file.truncate(count * size)
-    shapes = [helper.make_tensor(name, TensorProto.INT64, [len(dims)], dims) for name, dims in SHUFFLE.items()]
+    shuffle = {"split": [1, 4, width // 4, 2, 3], "joined": [1, width, 2, 3]}
+    shapes = [helper.make_tensor(name, TensorProto.INT64, [len(dims)], dims) for name, dims in shuffle.items()]
     kernels, nodes, given = [], [], "x"
     for number in range(count):
-        kernel = TensorProto(name=f"k{number}", dims=[WIDTH, WIDTH, 1, 1], data_type=TensorProto.FLOAT)
+        kernel = TensorProto(name=f"k{number}", dims=[width, width, 1, 1], data_type=TensorProto.FLOAT)
         kernel.data_location = TensorProto.EXTERNAL
         for key, value in (("location", data.name), ("offset", number * size), ("length", size)):
             kernel.external_data.append(StringStringEntryProto(key=key, value=str(value)))
@@ -84,7 +91,7 @@ def large_model(path: Path, gigabytes: float) -> int:
             helper.make_node("Relu", [f"d{number}"], [f"e{number}"], f"relu{number}"),
         ]
         given = f"e{number}"
-    shape = [1, WIDTH, 2, 3]
+    shape = [1, width, 2, 3]
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
     outputs = [helper.make_tensor_value_info(given, TensorProto.FLOAT, shape)]
     graph = helper.make_graph(nodes, "large", inputs, outputs, [*shapes, *kernels])
@@ -92,10 +99,25 @@ def large_model(path: Path, gigabytes: float) -> int:
     return count * size
 
 
-SHUFFLE = {"split": [1, 4, WIDTH // 4, 2, 3], "joined": [1, WIDTH, 2, 3]}
-
-
 # What one process measures
+
+
+STAGES = {
+    "read": "relayout.formats.onnx:read",
+    "complete": "relayout.formats.onnx:complete",
+    "build": "relayout.pipeline:build",
+    "candidates": "relayout.infer.planning:candidates",
+    "formulate": "relayout.infer.planning:formulate",
+    "solve": "relayout.infer.planning:solve",
+    "certify": "relayout.pipeline:plan",
+    "report": "relayout.pipeline:report",
+    "name": "relayout.pipeline:Naming",
+    "plan file": "relayout.infer.planfile:to_json",
+    "apply": "relayout.pipeline:apply",
+    "check": "relayout.formats.onnx.writing:check_parts",
+    "write": "relayout.formats.onnx:write",
+}
+"""Stage -> the function that it is, where the pipeline looks it up. A stage's time is without the stages inside it."""
 
 
 def peak_mb() -> float:
@@ -103,123 +125,149 @@ def peak_mb() -> float:
 
 
 class Stages:
-    """Processor seconds by stage."""
+    """Processor seconds by stage, each without those inside it; `other` is what no stage has."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self.seconds = {"other": 0.0}
+        self.running = ["other"]
+        self.since = time.process_time()
 
-    def run(self, stage: str, action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        begun = time.process_time()
-        found = action(*arguments, **options)
-        self.seconds[stage] = self.seconds.get(stage, 0) + time.process_time() - begun
-        return found
+    def switch(self) -> None:
+        now = time.process_time()
+        self.seconds[self.running[-1]] = self.seconds.get(self.running[-1], 0) + now - self.since
+        self.since = now
 
+    def timed(self, stage: str, action: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **options: Any) -> Any:
+            self.switch()
+            self.running.append(stage)
+            try:
+                return action(*arguments, **options)
+            finally:
+                self.switch()
+                self.running.pop()
 
-def staged(source: str, target: str) -> dict[str, Any]:
-    """`optimize`, one stage after the other."""
-    import gc
+        return run
 
-    import highspy  # noqa: F401  (imports are not counted)
-
-    from relayout.formats.onnx import check, complete, read, write
-    from relayout.infer import build, candidates, planning
-    from relayout.rewrite import apply
-
-    gc.disable()  # as the pipeline does
-    stages = Stages()
-    model = stages.run("read", read, Path(source))
-    stages.run("complete", complete, model)
-    sites = stages.run("build", build, model)
-    found = stages.run("candidates", candidates.candidates, sites)
-    formulation = stages.run("formulate", planning.formulate, sites, among=found)
-    kept = planning.formulate, planning.solve
-    planning.formulate = lambda *_, **__: formulation
-    planning.solve = lambda *given, **options: stages.run("solve", kept[1], *given, **options)
-    plan = stages.run("certify", planning.plan, sites)
-    stages.seconds["certify"] -= stages.seconds["solve"]
-    planning.formulate, planning.solve = kept
-    result = stages.run("apply", apply, model, plan)
-    stages.run("check", check, result)
-    stages.run("write", write, result, target)
-    moved = {"transposes": [plan.source_count, len(plan.crossings)], "proved": plan.proved}
-    return {"seconds": stages.seconds, "peak_mb": peak_mb(), **moved}
+    def watch(self) -> None:
+        """Put a timed one in the place of every stage's function."""
+        for stage, place in STAGES.items():
+            module, _, name = place.partition(":")
+            home = importlib.import_module(module)
+            setattr(home, name, self.timed(stage, getattr(home, name)))
 
 
-def whole(source: str, target: str) -> dict[str, Any]:
-    import highspy  # noqa: F401  (imports are not counted)
+def optimize(source: str, target: str) -> dict[str, Any]:
+    """`relayout.optimize` and its stages, as a command runs it: garbage is seldom looked for. Imports do not count."""
+    import highspy  # noqa: F401
 
     import relayout
     import relayout.formats.onnx
     import relayout.pipeline
+    from relayout.cli.starting import short_process
 
-    begun = time.process_time()
-    result = relayout.optimize(source)
-    result.save(target)
+    with short_process():
+        stages = Stages()
+        stages.watch()
+        result = relayout.optimize(source)
+        result.save(target)
+        stages.switch()
     report = result.report
-    moved = {"transposes": [report.source_transposes, report.transposes], "proved": report.proved}
-    return {"seconds": {"total": time.process_time() - begun}, "peak_mb": peak_mb(), **moved}
+    return {
+        "seconds": {"total": sum(stages.seconds.values())} | stages.seconds,
+        "peak_mb": peak_mb(),
+        "transposes": [report.source_transposes, report.transposes],
+        "bytes": [report.source_bytes, report.bytes],
+        "lower_bound": report.lower_bound,
+        "proved": report.proved,
+    }
 
 
 def read_and_write(source: str, target: str) -> dict[str, Any]:
     import onnx_ir
 
+    gc.disable()
     begun = time.process_time()
     onnx_ir.save(onnx_ir.load(source), target)
     return {"seconds": {"total": time.process_time() - begun}, "peak_mb": peak_mb()}
 
 
-MEASURES = {"staged": staged, "whole": whole, "onnx-ir": read_and_write}
+MEASURES = {"relayout": optimize, "onnx-ir": read_and_write}
 
 
 # The table
 
 
-def measured(kind: str, source: Path, target: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, __file__, "--measure", kind, str(source), str(target)], capture_output=True, text=True
-    )
-    if done.returncode:
-        sys.exit(f"{kind}: {done.stderr.strip()[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+def measured(kind: str, source: Path, target: Path, limit: float) -> dict[str, Any]:
+    """What a process of its own measures of itself; {"why": …} where it fails."""
+    return answer(sys.executable, Path(__file__).name, "--measure", kind, str(source), str(target), limit=limit)
 
 
-def row(count: int, scratch: Path) -> dict[str, Any]:
+def row(count: int, scratch: Path, limit: float) -> dict[str, Any]:
     from onnx import save
 
     source = scratch / f"{count}.onnx"
     save(residual_network(count), source)
-    found = {kind: measured(kind, source, scratch / "out.onnx") for kind in MEASURES}
+    found = {kind: measured(kind, source, scratch / "out.onnx", limit) for kind in MEASURES}
     source.unlink()
     return {"nodes": count} | found
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    stages = list(rows[0]["staged"]["seconds"])
-    head = ["nodes", *stages, "total s", "peak MB", "onnx-ir s", "times onnx-ir", "Transposes", "proved"]
-    lines = [head, ["---:"] * len(head)]
-    for item in rows:
-        total, base = item["whole"]["seconds"]["total"], item["onnx-ir"]["seconds"]["total"]
+def weights(gigabytes: float, scratch: Path, limit: float) -> dict[str, Any]:
+    """The model of large weights: its bytes, its seconds and its memory."""
+    source, target = scratch / "large.onnx", scratch / "out.onnx"
+    size = large_model(source, gigabytes)
+    found = measured("relayout", source, target, limit) | {"gigabytes": size / 1e9}
+    for path in scratch.iterdir():
+        path.unlink()
+    return found
+
+
+def growth(rows: list[dict[str, Any]]) -> str:
+    done = [item for item in rows if "why" not in item["relayout"] and "why" not in item["onnx-ir"]]
+    failed = [
+        f"{item['nodes']:,} nodes: {item[kind]['why']}" for item in rows for kind in MEASURES if "why" in item[kind]
+    ]
+    head = ["nodes", *STAGES, "other", "total s", "peak MB", "onnx-ir s", "times onnx-ir", "Transposes", "proved"]
+    lines = []
+    for item in done:
+        ours, base = item["relayout"], item["onnx-ir"]["seconds"]["total"]
         lines.append(
             [
                 f"{item['nodes']:,}",
-                *(f"{item['staged']['seconds'][stage]:.2f}" for stage in stages),
-                f"{total:.2f}",
-                f"{item['whole']['peak_mb']:.0f}",
+                *(f"{ours['seconds'].get(stage, 0):.2f}" for stage in (*STAGES, "other")),
+                f"{ours['seconds']['total']:.2f}",
+                f"{ours['peak_mb']:.0f}",
                 f"{base:.2f}",
-                f"{total / base:.1f}",
-                " → ".join(f"{number:,}" for number in item["whole"]["transposes"]),
-                "yes" if item["whole"]["proved"] else "no",
+                f"{ours['seconds']['total'] / base:.1f}",
+                " → ".join(f"{number:,}" for number in ours["transposes"]),
+                "yes" if ours["proved"] else "no",
             ]
         )
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return "\n\n".join([table(head, lines, 0), *failed])
+
+
+def sizes_table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        [f"{item['gigabytes']:.2f}", *(["–", item["why"], ""] if "why" in item else cells_of(item))] for item in rows
+    ]
+    return table(["GB of weights", "s", "peak MB", "Transposes"], lines, 0)
+
+
+def cells_of(item: dict[str, Any]) -> list[str]:
+    return [
+        f"{item['seconds']['total']:.1f}",
+        f"{item['peak_mb']:.0f}",
+        " → ".join(f"{number:,}" for number in item["transposes"]),
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--sizes", default="1000,10000,50000,200000")
-    parser.add_argument("--gigabytes", type=float, default=10.0, help="of the large model; 0 leaves it out")
+    parser.add_argument("--sizes", default="1000,10000,50000,200000,1000000")
+    parser.add_argument("--gigabytes", default="0.01,0.1,1,10", help="of the models of large weights")
+    parser.add_argument("--limit", type=float, default=1800, help="seconds that one measurement may take")
     parser.add_argument("--out", type=Path, default=Path("out"))
     options = parser.parse_args()
     if options.measure:
@@ -227,20 +275,23 @@ def main() -> None:
         print(json.dumps(MEASURES[kind](source, target)))
         return
     options.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=options.out) as folder:
-        scratch = Path(folder)
-        rows = [row(int(size), scratch) for size in options.sizes.split(",") if size]
-        text = table(rows) + "\n" if rows else ""
-        found: dict[str, Any] = {"rows": rows}
-        if options.gigabytes:
-            size = large_model(scratch / "large.onnx", options.gigabytes)
-            found["large"] = measured("whole", scratch / "large.onnx", scratch / "out.onnx") | {"bytes": size}
-            took, peak = found["large"]["seconds"]["total"], found["large"]["peak_mb"]
-            moved = " → ".join(map(str, found["large"]["transposes"]))
-            text += f"\n{size / 1e9:.1f} GB of weights: {took:.0f} s, peak {peak:.0f} MB, Transposes {moved}\n"
-    (options.out / "scale.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    (options.out / "scale.md").write_text(text, encoding="utf-8")
-    print(text)
+    found: dict[str, Any] = {"nodes": [], "weights": []}
+    for size in filter(None, options.sizes.split(",")):
+        with tempfile.TemporaryDirectory(dir=options.out) as folder:
+            found["nodes"].append(row(int(size), Path(folder), options.limit))
+        save(found, options.out)
+    for size in filter(None, options.gigabytes.split(",")):
+        with tempfile.TemporaryDirectory(dir=options.out) as folder:
+            found["weights"].append(weights(float(size), Path(folder), options.limit))
+        save(found, options.out)
+    print((options.out / "scale.md").read_text(encoding="utf-8"))
+
+
+def save(found: dict[str, Any], folder: Path) -> None:
+    parts = [growth(found["nodes"])] if found["nodes"] else []
+    parts += [sizes_table(found["weights"])] if found["weights"] else []
+    text = "\n\n".join(parts)
+    record(folder, "scale", found, text, text)
 
 
 if __name__ == "__main__":

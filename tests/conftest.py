@@ -45,6 +45,18 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         raise
 
 
+TERMINAL = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLORTERM", "COLUMNS", "LINES")
+"""What a caller's terminal says of itself, to which `rich` listens."""
+
+
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever terminal the tests are called from, they see the same."""
+    for name in TERMINAL:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
 class Ran:
     """Exit code and what was printed."""
 

@@ -76,6 +76,12 @@ def test_optimize_explain_plan_and_check(relayout, tmp_path: Path) -> None:  # t
     relayout("convert", FLOAT, tmp_path / "a.onnx", "--quiet", "--plan", tmp_path / "plan.json", "--what-if")
     ran = relayout("check", tmp_path / "plan.json", FLOAT)
     assert (ran.code, "proved minimal" in ran.out) == (0, True)
+    stated = json.loads((tmp_path / "plan.json").read_text()) | {"bytes": 1}
+    (tmp_path / "misstated.json").write_text(json.dumps(stated))
+    ran = relayout("check", tmp_path / "misstated.json", FLOAT)
+    assert (ran.code, "misstated: bytes: the plan states 1, counted are 23,040" in ran.out) == (1, True)
+    ran = relayout("check", tmp_path / "misstated.json", FLOAT, "--json")
+    assert json.loads(ran.out)["misstated"] == [{"figure": "bytes", "stated": 1, "counted": 23040}]
     again = relayout("optimize", tmp_path / "a.onnx", tmp_path / "b.onnx", "--json")
     assert json.loads(again.out)["transposes"] == 1
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()

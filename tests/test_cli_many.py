@@ -8,11 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 
+import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import relayout as package
@@ -77,18 +78,80 @@ def test_many_as_json_and_their_exit_codes(relayout, several: Path, tmp_path: Pa
     assert ran.err.startswith("relayout: ")
 
 
+@dataclass
+class Found:
+    """As much of a verification's report as a row needs."""
+
+    ok: bool
+    b: str = ""
+
+
 def test_a_result_that_differs_makes_exit_code_1(
     relayout,
     several: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
 ) -> None:
-    monkeypatch.setattr(running, "verified", lambda first, *_: SimpleNamespace(ok=first.name != "b.tflite"))
+    monkeypatch.setattr(running, "verified", lambda first, *_: Found(first.name != "b.tflite"))
     files = several / "a.tflite", several / "b.tflite"
     ran = relayout("convert", *files, "--out-dir", tmp_path / "out", "--verify", "--json")
     assert [(row["code"], row["verified"]) for row in json.loads(ran.out)] == [(0, True), (1, False)]
     assert ran.code == 1
     assert relayout("convert", *files, several / "text.onnx", "--out-dir", tmp_path / "out", "--verify").code == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "many"),
+    [
+        *((fault, many) for fault in ("no LiteRT", "no feed", "no input") for many in (False, True)),
+        ("no directory", False),
+    ],
+)
+def test_what_cannot_be_verified_is_not_written(  # type: ignore[no-untyped-def]
+    relayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, many: bool
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    target = out / "tinynet_float.onnx"
+    target.write_bytes(b"old")
+    given: list[object] = ["--verify"]
+    if fault == "no LiteRT":
+        monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
+    elif fault == "no directory":
+        target = out / "absent" / "a.onnx"
+    else:
+        np.save(tmp_path / "x.npy", np.zeros((2, 24, 40, 3), np.float32))
+        given += ["--input", f"imag={tmp_path / 'x.npy'}" if fault == "no input" else f"image={tmp_path / 'y.npy'}"]
+    if not many:
+        given += ["--plan", out / "plan.json", "--html", out / "map.html"]
+    ran = relayout("convert", FLOAT, *(["--out-dir", out] if many else [target]), *given)
+    said = {"no LiteRT": "pip install 'relayout[verify]'", "no feed": "y.npy", "no input": "imag"}
+    assert (ran.code, said.get(fault, "there is no directory") in ran.err + ran.out) == (2, True), ran.err + ran.out
+    assert [path.name for path in out.iterdir()] == ["tinynet_float.onnx"]
+    assert (out / "tinynet_float.onnx").read_bytes() == b"old"
+
+
+def test_a_result_that_differs_is_written_and_can_be_looked_into(  # type: ignore[no-untyped-def]
+    relayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relayout import pipeline
+
+    plain = pipeline.convert
+
+    def broken(source: Path, **more: object) -> object:
+        result = plain(source, **more)  # type: ignore[arg-type]
+        next(node for node in result.model.graph if node.op_type == "Softmax").attributes["axis"] = ir.AttrInt64(
+            "axis", 0
+        )
+        return result
+
+    monkeypatch.setattr(pipeline, "convert", broken)
+    ran = relayout("convert", FLOAT, tmp_path / "a.onnx", "--verify")
+    assert ran.code == 1
+    assert "FAILED: output 'StatefulPartitionedCall_1:0' differs" in ran.out
+    ran = relayout("convert", FLOAT, tmp_path / "a.onnx", "--verify", "--json")
+    assert json.loads(ran.out)["verification"]["b"] == str(tmp_path / "a.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.onnx"]
 
 
 def test_an_internal_error_is_one_row(
@@ -271,7 +334,7 @@ def test_a_model_and_a_plan_go_to_standard_output(tmp_path: Path) -> None:
 
 
 def test_a_pipe_gets_no_control_characters() -> None:
-    piped = run(INT8, FORCE_COLOR="")
+    piped = run(INT8)
     assert b"\x1b" not in piped.stdout + piped.stderr
 
 
@@ -283,7 +346,7 @@ def terminal(*arguments: object, **environment: str) -> str:
         stdout=theirs,
         stderr=theirs,
         stdin=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": str(SOURCE), "COLUMNS": "150", "TERM": "xterm-256color"} | environment,
+        env=os.environ | {"PYTHONPATH": str(SOURCE), "COLUMNS": "150"} | environment,
     )
     os.close(theirs)
     shown = b""
@@ -309,8 +372,23 @@ def test_a_terminal_shows_progress_and_no_color_is_respected(several: Path, tmp_
     plain = terminal(*arguments, NO_COLOR="1")
     assert "4/4" in plain
     assert not colour.search(plain)
-    assert "converting" in terminal("convert", FLOAT, tmp_path / "a.onnx")
     assert "not text" in terminal("convert", FLOAT, "-")
+
+
+def test_bars_count_stages_and_values(several: Path, tmp_path: Path) -> None:
+    shown = terminal("convert", FLOAT, tmp_path / "a.onnx", "--verify")
+    for words in ("reading …", "planning …", "rewriting …", "comparing …", "writing …", "5/6", "14/14"):
+        assert words in shown, words
+    shown = terminal("verify", FLOAT, tmp_path / "a.onnx", "--runs", 2)
+    for words in ("loading …", "comparing …", "28/28"):
+        assert words in shown, words
+    assert "5/6" in terminal(FLOAT)
+    shown = terminal("convert", several / "a.tflite", several / "b.tflite", "--out-dir", tmp_path / "out")
+    assert "b.tflite: writing …" in shown
+    shown = terminal("convert", FLOAT, tmp_path / "b.onnx", "--verify", "--quiet")
+    assert shown == ""
+    piped = run("verify", FLOAT, tmp_path / "a.onnx")
+    assert (piped.stderr, b"\x1b" in piped.stdout) == (b"", False)
 
 
 # Help and completion.

@@ -19,11 +19,16 @@ from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
 from relayout.layout.holds import STATED
-from relayout.reports import Axes, Naming, Report, inspection, operators, report
+from relayout.progress import say
+from relayout.reports import Axes, Naming, Report, inspection, operators, page, report
+from relayout.reports.chart import chart
+from relayout.reports.differing import Diff, Looked, attributes_of
+from relayout.reports.differing import diff as compared
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
 from relayout.rewrite import apply, as_functions, fuse_units, inline_functions
 from relayout.rewrite import rename as rename_values
+from relayout.rules import is_known, outputs_of
 from relayout.targets import LayoutFor, Target, Wishes
 
 Regions = Literal["flat", "functions"]
@@ -124,6 +129,7 @@ def convert(
         "inputs": list(inputs or ()),
         "outputs": list(outputs or ()),
     }
+    say("reading")
     model = read(source, **reading)
     if dims:
         fix_dims(model, dims)
@@ -183,19 +189,48 @@ def relayout_in_place(model: ir.Model) -> tuple[tuple[int, int], tuple[int, int]
 
     Where nothing is to be won the model is not touched.
     """
-    from relayout.formats.onnx import lift_constants
+    from relayout.formats.onnx import CALLS, complete, lift_constants, restore_calls, spell_out
 
     lift_constants(model)
+    spell_out(model, is_known)
+    if CALLS in model.meta:
+        complete(model, outputs_of)  # nothing is known of what is inside
     decided = plan(build(model))
     before, after = (decided.source_count, decided.source_size), (len(decided.crossings), decided.size)
     if before != after:
         apply(model, decided)
+    restore_calls(model)
     return before, after
 
 
 def explain(source: str | Path | onnx.ModelProto | ir.Model, **options: Any) -> Report:
     """What `convert` would do with a model, and why, without writing anything."""
     return convert(source, **options).report
+
+
+def diff(a: str | Path, b: str | Path) -> Diff:
+    """What two model files have in common, and in what they differ: operators, attributes, types, shapes, layouts.
+
+    Raises:
+        ReadError: one is not a model, or is damaged.
+        UnsupportedError: a `.tflite` holds operators that cannot be read.
+    """
+    return compared(*(_looked(Path(path)) for path in (a, b)))
+
+
+def diff_page(found: Diff) -> str:
+    """Two models side by side as one page of HTML without requests."""
+    return page.diff_page(found)
+
+
+def _looked(path: Path) -> Looked:
+    say("reading")
+    model = read(path)
+    attributes = attributes_of(model.graph)
+    say("planning")
+    decided = plan(build(model))
+    axes = Axes(decided.sites, TFLITE in model.meta)
+    return Looked(str(path), chart(decided, axes, [""] * len(decided.crossings)), attributes)
 
 
 def inspect(path: str | Path) -> Inspection:
@@ -275,12 +310,18 @@ def _read(
     exported = getattr(source, "model", None)
     if isinstance(exported, ir.Model):  # what torch.onnx.export(…, dynamo=True) returns
         source = exported
-    from relayout.formats.onnx import complete, cut
+    from relayout.formats.onnx import complete, cut, spell_out
     from relayout.formats.onnx import read as read_onnx
 
     model = read_onnx(source)
-    complete(model)
-    return cut(model, inputs, outputs) if inputs or outputs else model
+    if inputs or outputs:
+        complete(model, outputs_of)
+        model = cut(model, inputs, outputs)
+        if not model.functions:
+            return model
+    spell_out(model, is_known)
+    complete(model, outputs_of)
+    return model
 
 
 def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
@@ -362,6 +403,9 @@ def _relayout(
     original: Any = None,
     annotate: bool = False,
 ) -> Result:
+    from relayout.formats.onnx import restore_calls
+
+    say("planning")
     began = perf_counter()
     choose = wishes if wishes else None
     sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"], choose=choose)
@@ -376,10 +420,14 @@ def _relayout(
         decided.source_size,
         decided.source_count,
     ):
+        restore_calls(model)
         found = replace(found, operators=operators(model), seconds=seconds)
         return Result(model, found, written, original, naming)
+    say("rewriting")
     began = perf_counter()
     result = apply(model, decided)
+    if wishes.target is None:  # a target claims operators, not calls
+        restore_calls(result)
     seconds["rewrite"] = perf_counter() - began
     _say_interface(result, found)
     if annotate:

@@ -58,7 +58,7 @@ class Result:
             LayoutError: the model was converted for no target.
             WriteError: there is something in the directory, or a file cannot be written.
         """
-        from relayout.formats.onnx import check, write
+        from relayout.formats.onnx import write
 
         found, folder = self.parts(), Path(directory)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -67,8 +67,7 @@ class Result:
         rows = []
         for part in found:
             model = part_model(self.model, part)
-            check(model)
-            write(model, folder / f"{part.name}.onnx", overwrite=False)
+            write(model, folder / f"{part.name}.onnx", overwrite=False, checked=False)
             rows.append(part.to_dict())
         ends = {
             "inputs": [value.name for value in self.model.graph.inputs],
@@ -90,11 +89,13 @@ class Result:
 
     def node_data(self) -> dict[str, Any]:
         """The layouts of all values as Model Explorer's node data, JSON types: for the source and for the result."""
-        from relayout.reports.explorer import node_data
+        from relayout.reports.explorer import keys_of, node_data
 
         stored = {value.tensor: value.stored for value in self.report.chart.values}
-        source = {} if self.naming is None else self.naming.of_source(stored)
-        return node_data(self.report, source | self.layouts)
+        if self.naming is None:
+            return node_data(self.report, self.layouts, {})
+        keys = keys_of(self.model) | self.naming.tensors
+        return node_data(self.report, self.naming.of_source(stored) | self.layouts, keys)
 
     @property
     def proto(self) -> onnx.ModelProto:
@@ -119,13 +120,12 @@ class Result:
         Raises:
             WriteError: the model would not be valid, or the file cannot be written.
         """
-        from relayout.formats.onnx import check, copy, write
+        from relayout.formats.onnx import copy, write
 
         if isinstance(self.untouched, Path) and external_data is None:
             copy(self.untouched, path, overwrite=overwrite)
             return
-        check(self.model)
-        write(self.model, path, external_data=external_data, overwrite=overwrite)
+        write(self.model, path, external_data=external_data, overwrite=overwrite, checked=False)
 
 
 def target_of(result: Result) -> Target:

@@ -29,6 +29,7 @@ def test_a_plan_is_checked_without_the_solver(tmp_path: Path, monkeypatch: pytes
             found = check_plan(written(tmp_path, result.plan), model)
         assert (found.bytes, found.transposes) == (result.report.bytes, result.report.transposes)
         assert (found.bound, found.proved) == (result.report.lower_bound, True)
+        assert (found.misstated, found.ok) == ((), True)
 
 
 def costly() -> tuple[onnx.ModelProto, dict[str, object]]:
@@ -44,7 +45,9 @@ def test_faults_in_a_plan_are_found(tmp_path: Path) -> None:
     model, plan = costly()
     less = copy.deepcopy(plan)
     less["certificate"] = []
-    assert not check_plan(written(tmp_path, less), model).proved
+    found = check_plan(written(tmp_path, less), model)
+    assert not found.proved
+    assert [wrong.figure for wrong in found.misstated] == ["lower_bound"]
     dear = copy.deepcopy(plan)
     dear["certificate"][0][3] *= 1000  # type: ignore[index]
     with pytest.raises(relayout.ReadError, match="exceed"):
@@ -56,6 +59,28 @@ def test_faults_in_a_plan_are_found(tmp_path: Path) -> None:
             check_plan(written(tmp_path, broken), model)
     with pytest.raises(relayout.ReadError):
         check_plan(tmp_path / "nothing.json", model)
+
+
+def test_a_figure_that_a_plan_misstates_is_named(tmp_path: Path) -> None:
+    model, plan = costly()
+    size = plan["bytes"]
+    for figure, stated, said in (
+        ("bytes", 1, f"bytes: the plan states 1, counted are {size:,}"),
+        ("transposes", 77, "transposes: the plan states 77, counted are "),
+        ("lower_bound", None, "lower_bound: the plan states nothing, counted are "),
+        ("terminals", [], "terminals: the plan states 0 of them, counted are "),
+        ("values", plan["values"][1:], "values: the plan states "),  # type: ignore[index]
+    ):
+        (wrong,) = (found := check_plan(written(tmp_path, {**plan, figure: stated}), model)).misstated
+        assert (wrong.figure, wrong.stated, found.proved, found.ok) == (figure, stated, True, False)
+        assert str(wrong).startswith(said)
+    for key, stated in (("tensor", "other"), ("bytes", 3), ("orders", [[0]])):
+        wrongly = copy.deepcopy(plan)
+        value = wrongly["values"][0]  # type: ignore[index]
+        name = value["tensor"]
+        value[key] = stated
+        (wrong,) = check_plan(written(tmp_path, wrongly), model).misstated
+        assert wrong.figure == f"{key} of value '{name}'"
 
 
 def test_what_if_names_the_constraint_that_costs() -> None:

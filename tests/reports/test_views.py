@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import relayout
 from relayout import cli
+from relayout.formats.tflite.loading import load
 from relayout.layout.holds import Holds
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -37,15 +39,25 @@ def test_metadata_says_how_each_value_lies(io: str) -> None:
         for held in Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []:
             # What the machine-readable note says of an image is what the layout says.
             if len(held.shape) == len(held.perm) == 4:
-                source = {(0, 3, 1, 2): "n h w c", (0, 2, 3, 1): "n c h w", (0, 1, 2, 3): layout}[held.perm]
-                assert " ".join(np.array(source.split())[list(held.perm)]) == layout
+                source = {(0, 3, 1, 2): "n h w c", (0, 2, 3, 1): "n c h w", (0, 1, 2, 3): "n c h w"}[held.perm]
+                assert " ".join(np.array(source.split())[list(held.perm)]) == re.sub("[()]", "", layout)
     assert {k: v[0] for k, v in found.items()} == result.layouts
     assert annotated(plain) == {}
+    # A node says what it reads and gives: what Netron shows where one is clicked.
+    for node in model.graph.node:
+        (said,) = (entry.value for entry in node.metadata_props if entry.key == "relayout.layout")
+        ends = [dict.fromkeys(found[n][0] for n in names if n in found) for names in (node.input, node.output)]
+        assert said == " -> ".join(dict.fromkeys(", ".join(end) for end in ends))
+    flat = model.graph.node[[node.op_type for node in model.graph.node].index("Reshape")].output[0]
+    assert found[flat][0] == "n (c h w)"
+    assert io == "convert" or "n h w c -> n c h w" in {
+        entry.value for node in model.graph.node for entry in node.metadata_props if node.op_type == "Transpose"
+    }
     # The notes are the only difference.
-    for value in [*model.graph.input, *model.graph.value_info, *model.graph.output]:
-        kept = [entry for entry in value.metadata_props if entry.key != "relayout.layout"]
-        del value.metadata_props[:]
-        value.metadata_props.extend(kept)
+    for noted in [*model.graph.input, *model.graph.value_info, *model.graph.output, *model.graph.node]:
+        kept = [entry for entry in noted.metadata_props if entry.key != "relayout.layout"]
+        del noted.metadata_props[:]
+        noted.metadata_props.extend(kept)
     assert model.SerializeToString() == plain.SerializeToString()
 
 
@@ -57,15 +69,40 @@ def test_a_model_with_nothing_to_win_is_annotated_when_asked(tmp_path: Path) -> 
     assert relayout.verify(tmp_path / "a.onnx", tmp_path / "b.onnx").ok
 
 
+EXPLORER = {
+    "results": dict,
+    "showExpandedSummaryOnGroupNode": bool,
+    "hideInAggregatedStatsTable": bool,
+    "hideInChildrenStatsTable": bool,
+}
+"""Keys of Model Explorer's `GraphNodeData` that are written, and their types."""
+COLOUR = re.compile("#[0-9a-f]{6}")
+
+
 def test_node_data_for_model_explorer_colours_source_and_result() -> None:
     result = relayout.convert(TINYNET)
     data = result.node_data()
-    assert set(data) == {"results", "showExpandedSummaryOnGroupNode"}
-    assert all(set(each) == {"value", "bgColor", "textColor"} for each in data["results"].values())
-    assert data["results"]["image"]["value"] == "n h w c; transposed n h w c -> n c h w, 23,040 bytes"
-    names = {name for node in result.proto.graph.node for name in node.output}
-    assert names <= set(data["results"])
-    assert {each["value"] for each in data["results"].values()} >= {"n c h w", "n h w c -> n c h w"}
+    assert {key: type(value) for key, value in data.items()} == EXPLORER
+    for each in data["results"].values():
+        assert set(each) == {"value", "bgColor", "textColor"}
+        assert isinstance(each["value"], str)
+        assert COLOUR.fullmatch(each["bgColor"])
+        assert COLOUR.fullmatch(each["textColor"])
+    said = {name: each["value"] for name, each in data["results"].items()}
+    assert said["image"] == "n h w c; transposed n h w c -> n c h w, 23,040 bytes"
+    assert said["tinynet_1/flatten_1_1/Reshape"] == "n (h w c) -> n (c h w)"
+    assert set(said.values()) >= {"n c h w", "n h w c -> n c h w"}
+    assert {name for node in result.proto.graph.node for name in node.output} <= set(said)
+    # Its reader of ONNX goes by the names of nodes.
+    for node in result.proto.graph.node:
+        assert said[node.name] == said[node.output[0]]
+    assert said["[value] image"] == said["image"]
+    # Whoever opens it over the source sees tensors by the file's own names.
+    graph = load(TINYNET).subgraphs[0]
+    made = {graph.tensors[index].name for operator in graph.operators for index in operator.outputs}
+    assert len(made) == len(graph.operators)
+    assert made | {"serving_default_image:0"} <= set(said)
+    assert said["serving_default_image:0"] == said["image"]
     assert json.loads(json.dumps(data)) == data
 
 

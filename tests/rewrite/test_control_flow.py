@@ -152,20 +152,75 @@ def test_loops_and_branches_inside_each_other() -> None:
     assert result.report.transposes == 2
 
 
+def test_the_axis_of_a_scan_follows() -> None:
+    """The batch comes first outside and time in the Scan: its axes are renumbered, and nothing is moved for them."""
+    source = parsed(
+        """
+        g (float[2,6,4,5,3] x, float[2,3,4,5] s) => (float[2,3,4,5] y, float[2,6,3,4,5] z) {
+            t = Transpose<perm=[1,0,2,3,4]>(x)
+            f, g = Scan<num_scan_inputs=1,
+                body = b (float[2,3,4,5] a, float[2,4,5,3] e) => (float[2,3,4,5] h, float[2,4,5,3] o) {
+                    c = Transpose<perm=[0,3,1,2]>(e)
+                    v = Conv(c, w)
+                    h = Add(a, v)
+                    o = Transpose<perm=[0,2,3,1]>(h)
+                }
+            >(s, t)
+            y = LRN<size=3>(f)
+            z = Transpose<perm=[1,0,4,2,3]>(g)
+        }""",
+        w=floats(3, 3, 1, 1),
+    )
+    result = check(source, {"x": floats(2, 6, 4, 5, 3), "s": floats(2, 3, 4, 5, seed=1)})
+    # The images of x have to become n c h w, outside or slice by slice, and that is all.
+    assert (result.report.transposes, result.report.bytes) == (1, 2 * 6 * 4 * 5 * 3 * 4)
+    (scan,) = [node for node in result.proto.graph.node if node.op_type == "Scan"]
+    axes = {attribute.name: list(attribute.ints) for attribute in scan.attribute if "axes" in attribute.name}
+    assert axes == {"scan_input_axes": [1], "scan_output_axes": [1]}
+
+
+def test_a_scan_of_which_nothing_is_won_is_given_back() -> None:
+    source = parsed("""
+        g (float[6,2,3] x, float[2,3] s) => (float[2,3] y, float[6,2,3] z) {
+            y, z = Scan<num_scan_inputs=1,
+                body = b (float[2,3] a, float[2,3] e) => (float[2,3] h, float[2,3] o) { h = Add(a, e) o = Identity(h) }
+            >(s, x)
+        }""")
+    assert relayout.optimize(source).proto == source
+
+
+def test_a_scan_inside_a_loop_carries_the_same_state() -> None:
+    source = loop("""
+        go = Identity(k)
+        t = Transpose<perm=[1,0,3,2]>(s)
+        u, v = Scan<num_scan_inputs=1,
+            body = b (float[2,3,5] a, float[2,3,5] e) => (float[2,3,5] h, float[2,5,3] o) {
+                c = Tanh(e)
+                h = Add(a, c)
+                o = Transpose<perm=[0,2,1]>(h)
+            }
+        >(zero, t)
+        r = Transpose<perm=[1,0,2,3]>(v)
+    """)
+    source.graph.initializer.append(numpy_helper.from_array(np.zeros((2, 3, 5), np.float32), "zero"))
+    source = shape_inference.infer_shapes(source)
+    result = check(source, *({"x": floats(2, 4, 5, 3), "n": np.array(count, np.int64)} for count in (0, 1, 3)))
+    assert result.report.bytes == 0
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_an_unknown_operator_with_a_subgraph_keeps_what_it_reads(seed: int) -> None:
     source = parsed("""
-        g (float[3,2,4] x, float[2,4] s) => (float[2,4] y, float[3,4,2] z, float[2,3,4] w) {
+        g (float[3,2,4] x, float[2,4] s) => (seq(float[2,4]) y, float[2,3,4] w) {
             t = Transpose<perm=[0,2,1]>(x)
             o = Relu(t)
-            y, z = Scan<num_scan_inputs=1,
-                body = b (float[2,4] a, float[2,4] e) => (float[2,4] f, float[4,2] h) {
-                    f = Add(a, e)
+            all = SequenceConstruct(s, s)
+            y = SequenceMap<
+                body = b (float[2,4] a) => (float[2,4] f) {
                     m = ReduceSum<keepdims=0>(o)
-                    v = Mul(f, m)
-                    h = Transpose<perm=[1,0]>(v)
+                    f = Mul(a, m)
                 }
-            >(s, x)
+            >(all)
             w = Transpose<perm=[2,0,1]>(o)
         }""")
     result = relayout.optimize(source)

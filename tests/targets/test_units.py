@@ -14,6 +14,7 @@ import relayout
 from relayout.pipeline import read
 from relayout.rewrite import fuse_units
 from relayout.targets import Target, Unit, targets
+from relayout.targets.onnxruntime_prices import LEAST_CHANNELS
 from rules.cases.making import f
 from rules.law import Array, Case
 from running import run
@@ -22,6 +23,7 @@ from targets.row_cases import cases
 
 ROWS = [(target, unit) for target in targets().values() for unit in target.units]
 BYTES = (np.uint8, np.int8)
+WIDE = max(LEAST_CHANNELS.values()) + 1
 
 
 def named(item: object) -> str:
@@ -30,11 +32,11 @@ def named(item: object) -> str:
 
 def of_units() -> Iterator[Case]:
     """Units that the cases of rules and rows do not have."""
-    image, wide, channels = f(2, 6, 9, 8), f(2, 33, 9, 8), np.abs(f(33, 1, 1)) + 0.2
+    image, wide, channels = f(2, 6, 9, 8), f(2, WIDE, 9, 8), np.abs(f(WIDE, 1, 1)) + 0.2
     for op in ("Mul", "Add", "Sub", "Div"):
         yield Case(op, {"x": wide, "c": channels}, ("c",))
     yield Case("Sub", {"c": channels, "x": wide}, ("c",))
-    parameters = {name: np.abs(f(33)) + 0.2 for name in ("scale", "bias", "mean", "variance")}
+    parameters = {name: np.abs(f(WIDE)) + 0.2 for name in ("scale", "bias", "mean", "variance")}
     yield Case("BatchNormalization", {"x": wide, **parameters}, tuple(parameters), {"epsilon": 0.01})
     yield Case("Sum", {"a": image, "b": f(2, 6, 9, 8)})
     yield Case("Add", {"a": image, "b": f(6, 1, 8)})
@@ -208,10 +210,10 @@ def test_what_is_read_as_a_float_too_stays_one() -> None:
 
 def test_a_shift_that_integers_cannot_hold_stays_a_float() -> None:
     """The bias is of 32 bits, in steps of what the weights and the data say."""
-    shifts = np.linspace(1, 2, 33, dtype=np.float32).reshape(33, 1, 1)
+    shifts = np.linspace(1, 2, WIDE, dtype=np.float32).reshape(WIDE, 1, 1)
     for largest, fuses in ((2.0, True), (5e9, False)):
         shifts[-1] = largest
-        case = Case("Add", {"x": f(2, 33, 9, 8), "c": shifts}, ("c",))
+        case = Case("Add", {"x": f(2, WIDE, 9, 8), "c": shifts}, ("c",))
         source, feed = quantized(case, np.uint8, alike=True)
         result, counts = fused(source, CPU)
         assert bool(counts) == fuses

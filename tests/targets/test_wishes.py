@@ -14,7 +14,7 @@ import pytest
 
 import relayout
 from relayout.errors import LayoutError, ReadError
-from relayout.targets import read_wishes
+from relayout.targets import Wishes, read_wishes
 from relayout.targets.testing import claiming
 from targets.nets import blocked, cnn
 
@@ -145,6 +145,11 @@ BAD = [
     ({"node_layouts": {"point": "OHWI"}}, "OHWI is no layout of images"),
     ({"to": "OIHW"}, "OIHW is no layout of images: it names C, N, and some of D, H and W"),
     ({"to": "NC"}, "NC is no layout of images"),
+    ({"to": "NHCW"}, "NHCW is no usual layout of images; did you mean 'NHWC'"),
+    ({"to": "nwhc"}, "NWHC is no usual layout of images; did you mean 'NHWC'"),
+    ({"to": "CNHW"}, "did you mean 'NCHW'"),
+    ({"to": "NHDWC"}, "did you mean 'NDHWC'"),
+    ({"desired_layouts": {"Conv": ["NHWC", "OHIW"]}}, "OHIW is no usual layout of kernels; did you mean 'OIHW'"),
     ({"desired_layouts": {"Cnov": ["NHWC"]}}, "'Cnov' is no operator with layouts of its own; did you mean 'Conv'?"),
     ({"desired_layouts": {"Relu": ["NHWC"]}}, "'Relu' is no operator with layouts of its own"),
     ({"node_layouts": {"pont": "NHWC"}}, "the model has no node 'pont'; did you mean 'point'?"),
@@ -157,6 +162,16 @@ def test_bad_wishes_are_one_clear_error(wishes: dict[str, object], message: str)
         relayout.convert(cnn(), **wishes)  # type: ignore[arg-type]
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("to", ["NHWC", "NCHW", "nhwc", "n h w c", "CHWN", "HWCN", "NWC", "NDHWC", "NHCW16c"])
+def test_usual_layouts_are_taken(to: str) -> None:
+    assert Wishes.of(to).to == to
+
+
+def test_one_tensor_is_stored_in_any_order() -> None:
+    result = relayout.convert(cnn(), layouts={"x": ("NCHW", "NHCW")}, io="convert")
+    assert result.report.interface[0].layout == "n c h w -> n h c w"
 
 
 # The command line, files, plans.

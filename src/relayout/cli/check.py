@@ -12,20 +12,31 @@ from relayout.cli import options
 from relayout.cli.group import Command
 from relayout.cli.running import FAILED
 
+MOST = 20
+"""Misstated figures listed on a terminal; `--json` lists all."""
+
 
 @click.command(cls=Command)
 @click.argument("plan", type=options.MODEL)
 @click.argument("source", type=options.MODEL)
 @options.as_json
 def check(plan: Path, source: Path, as_json: bool) -> None:
-    """Check the PLAN that `--plan` wrote against its SOURCE model: the proof, without the solver."""
+    """Check a plan against its model: the proof, without the solver.
+
+    PLAN is what `convert --plan` or `optimize --plan` wrote, SOURCE the model that it was made for.
+    """
     from relayout import pipeline
 
     found = pipeline.check_plan(plan, source)
     if as_json:
-        click.echo(json.dumps({**vars(found), "proved": found.proved}))
+        click.echo(json.dumps(found.to_dict()))
     else:
         verdict = "proved minimal" if found.proved else "not proved"
-        click.echo(f"{found.transposes} Transposes, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
-    if not found.proved:
+        count = f"{found.transposes} Transpose{'' if found.transposes == 1 else 's'}"
+        click.echo(f"{count}, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
+        for wrong in found.misstated[:MOST]:
+            click.echo(f"misstated: {wrong}")
+        if len(found.misstated) > MOST:
+            click.echo(f"… {len(found.misstated) - MOST} more (--json lists all)")
+    if not found.ok:
         sys.exit(FAILED)

@@ -11,6 +11,7 @@ import click
 from relayout import __version__
 from relayout.cli.check import check
 from relayout.cli.convert import convert
+from relayout.cli.diff import diff
 from relayout.cli.explain import explain
 from relayout.cli.group import EXIT_CODES, Group
 from relayout.cli.info import info
@@ -18,6 +19,7 @@ from relayout.cli.ops import ops
 from relayout.cli.optimize import optimize
 from relayout.cli.reduce import reduce
 from relayout.cli.running import INTERRUPTED, REFUSED
+from relayout.cli.starting import short_process
 from relayout.cli.targets import targets_command
 from relayout.cli.verify import verify_command
 from relayout.errors import RelayoutError
@@ -32,6 +34,7 @@ Examples:
   relayout convert model.tflite model.onnx --layout x=NHWC:NCHW
   relayout optimize in.onnx out.onnx
   relayout explain model.tflite --what-if
+  relayout diff before.onnx after.onnx --html diff.html
 
 \b
 Completion: eval "$(_RELAYOUT_COMPLETE=bash_source relayout)", or zsh_source, or fish_source.
@@ -46,7 +49,7 @@ def cli() -> None:
     """The data-layout compiler for neural-network graphs. A FILE alone is shown: what it is, and what could be won."""
 
 
-for verb in (convert, optimize, explain, info, verify_command, check, reduce, ops, targets_command):
+for verb in (convert, optimize, explain, diff, info, verify_command, check, reduce, ops, targets_command):
     cli.add_command(verb)
 
 
@@ -55,7 +58,8 @@ def main() -> None:
     # To be told to end is answered as Ctrl-C is: what was begun is cleaned up.
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
-        _run()
+        with short_process():
+            _run()
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -8,38 +8,24 @@ from typing import Any
 import click
 
 from relayout.cli import options
+from relayout.cli.bars import MADE, bars
 from relayout.cli.group import Command
-from relayout.cli.running import print_report, refuse_own_source, stage, write_views
+from relayout.cli.running import print_report, refuse_own_source, write_views
 
 
 @click.command(cls=Command)
 @click.argument("source", type=options.MODEL)
-@options.io
-@options.layouts
-@options.dims
-@options.inputs
-@options.outputs
-@options.rename
-@options.opset
-@options.quant
-@options.signature
-@options.state
-@options.custom_ops
-@options.to
-@options.backend
-@options.desired
-@options.inline
-@options.time_limit
-@options.what_if
-@options.html
-@options.model_explorer
+@options.conversion
 @options.as_json
 def explain(source: Path, as_json: bool, html: Path | None, model_explorer: Path | None, **given: Any) -> None:
-    """What a conversion of SOURCE would do: layouts, remaining Transposes, the reason for each, the proof."""
+    """What is transposed and why: layouts, reasons, the proof.
+
+    Nothing is written: this is what `convert` would do with SOURCE, a .tflite or an .onnx file, by the same options.
+    """
     from relayout import pipeline
 
     refuse_own_source([html, model_explorer], [source], ever=False)
-    with stage("planning", as_json):
+    with bars(MADE, as_json):
         result = pipeline.convert(source, **options.converted(given))
         write_views(result, source.name, html, model_explorer)
     print_report(result.report, as_json)

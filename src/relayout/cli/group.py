@@ -8,6 +8,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from relayout.cli.options import SECTION
+
 EXIT_CODES = (
     "Exit codes: 0 done, 1 verification or check failed, 2 the input was refused; of several models, the highest."
 )
@@ -17,7 +19,17 @@ INFO = "info"
 
 
 class Command(click.Command):
-    """A verb whose help ends with the exit codes."""
+    """A verb whose help lists its options by section and ends with the exit codes."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options without a section first."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for each in self.get_params(ctx):
+            if isinstance(each, click.Option) and (record := each.get_help_record(ctx)) is not None:
+                sections.setdefault(getattr(each, SECTION, "Options"), []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The verb's own epilog, then the exit codes."""

@@ -8,19 +8,23 @@ from pathlib import Path
 import click
 
 from relayout.cli import options
+from relayout.cli.bars import MADE, bars
 from relayout.cli.group import Command
-from relayout.cli.running import console, stage
+from relayout.cli.running import console
 
 
 @click.command(cls=Command)
 @click.argument("file", type=options.MODEL)
 @options.as_json
 def info(file: Path, as_json: bool) -> None:
-    """What FILE is, and what could be won: operators, inputs and outputs, number formats, layouts, Transposes."""
+    """What a file is, and what could be won.
+
+    Operators, inputs and outputs, number formats, layouts, Transposes of FILE, a .tflite or an .onnx file.
+    """
     from relayout import pipeline
     from relayout.reports import inspection
 
-    with stage("reading", as_json):
+    with bars(2 * MADE, as_json):
         found = pipeline.inspect(file)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from relayout.cli import options
+from relayout.cli.bars import bar
 from relayout.cli.running import FAILED, REFUSED, Job, console, perform, refuse_own_source
 from relayout.errors import RelayoutError
 
@@ -114,17 +115,21 @@ def one(job: Job) -> Row:
 
 def _performed(jobs: Sequence[Job], workers: int, silent: bool) -> Iterator[Row]:
     with ExitStack() as stack:
-        advance = stack.enter_context(_Progress(len(jobs), silent))
+        advance = stack.enter_context(bar(len(jobs), silent))
         if workers == 1 or len(jobs) == 1:
             for job in jobs:
-                yield advance(one(job))
+                advance(job.source.name, False)
+                yield one(job)
+                advance(job.source.name, True)
             return
         # Spawned, not forked: the runtimes that verification loads have threads.
         context = multiprocessing.get_context("spawn")
         pool: Executor = stack.enter_context(ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context))
         waiting: dict[Future[Row], Job] = {pool.submit(one, job): job for job in jobs}
         for future in as_completed(waiting):
-            yield advance(_settled(future, waiting[future]))
+            row = _settled(future, waiting[future])
+            advance(waiting[future].source.name, True)
+            yield row
 
 
 def _settled(future: Future[Row], job: Job) -> Row:
@@ -142,32 +147,6 @@ def _alone(job: Job) -> Row:
         if error is None:
             return future.result()
     return Row(str(job.source), str(job.target), REFUSED, error=f"its process ended: {error}")
-
-
-class _Progress:
-    """A bar on a terminal; nothing in a pipe."""
-
-    def __init__(self, total: int, silent: bool) -> None:
-        self._total, self._silent = total, silent or not sys.stderr.isatty()
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Any:
-        if self._silent:
-            return lambda row: row
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
-        progress = self._stack.enter_context(Progress(*columns, console=console(err=True), transient=True))
-        task = progress.add_task("", total=self._total)
-
-        def advance(row: Row) -> Row:
-            progress.update(task, advance=1, description=Path(row.source).name)
-            return row
-
-        return advance
-
-    def __exit__(self, *raised: Any) -> None:
-        self._stack.__exit__(*raised)
 
 
 def _show(rows: Sequence[Row]) -> None:
@@ -200,3 +179,5 @@ jobs_option = click.option(
     "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Models at a time, with --out-dir."
 )
 paths = click.argument("paths", nargs=-1, required=True, type=options.MODEL, metavar="SOURCE... [TARGET]")
+models = options.together(paths, out_dir, jobs_option)
+"""One source and its target, or many sources."""

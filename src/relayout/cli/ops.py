@@ -16,7 +16,7 @@ from relayout.cli import options
 @click.option("--onnx", "part", flag_value="onnx", help="Only ONNX operators: classes and signatures.")
 @options.as_json
 def ops(part: str | None, as_json: bool) -> None:
-    """What is covered: ONNX operators by class, and TensorFlow Lite operators."""
+    """What is covered: operators of ONNX and TensorFlow Lite."""
     from relayout.reports import coverage
 
     if as_json:

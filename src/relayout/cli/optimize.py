@@ -9,30 +9,15 @@ import click
 
 from relayout.cli import many, options
 from relayout.cli.group import Command
-from relayout.cli.running import run
+from relayout.cli.one import run
 
 
 @click.command(cls=Command)
-@many.paths
-@many.out_dir
-@many.jobs_option
-@options.dims
-@options.inputs
-@options.outputs
-@options.rename
-@options.time_limit
-@options.what_if
-@options.html
-@options.model_explorer
-@options.annotate
-@options.plan_file
-@options.external_data
-@options.overwrite
-@click.option("--verify", is_flag=True, help="Run both in ONNX Runtime and compare value by value.")
-@options.feeds
-@options.seed
-@options.as_json
-@options.quiet
+@many.models
+@options.part
+@options.solving
+@options.views
+@options.written
 def optimize(
     paths: tuple[Path, ...],
     out_dir: Path | None,
@@ -42,9 +27,12 @@ def optimize(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """The fewest transposed bytes for the ONNX model SOURCE, interface and meaning kept; many with --out-dir."""
+    """The fewest transposed bytes, interface and meaning kept.
+
+    SOURCE and TARGET are .onnx files, TARGET may be `-` for standard output. With --out-dir, any number of sources.
+    """
     made = many.jobs_of("optimize", paths, out_dir, verify, given)
     if out_dir is None:
-        run("optimizing", made[0], as_json, quiet)
+        run(made[0], as_json, quiet)
     else:
         many.run_all(made, jobs, as_json, quiet)

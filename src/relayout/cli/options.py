@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+SECTION = "section"
+"""Attribute of an option: the heading in `--help` that it stands under."""
+
+
+def together(*options: Callable[[F], F], section: str = "") -> Callable[[F], F]:
+    """Several options as one decorator; `--help` lists them in this order, under the heading of their section."""
+
+    def decorate(function: F) -> F:
+        before = len(getattr(function, "__click_params__", ()))
+        for option in reversed(options):
+            function = option(function)
+        for made in getattr(function, "__click_params__", ())[before:] if section else ():
+            setattr(made, SECTION, section)
+        return function
+
+    return decorate
 
 
 def _pairs(separator: str, form: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, str]]:
@@ -79,7 +99,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 html = click.option("--html", type=_FILE, help="Write the graph before and after as one page.")
 model_explorer = click.option("--model-explorer", type=_FILE, help="Write every layout as Model Explorer's node data.")
 annotate = click.option(
-    "--annotate", is_flag=True, help="Put every value's layout into its metadata, as Netron shows it."
+    "--annotate", is_flag=True, help="Put layouts into the metadata of nodes and values, as Netron shows them."
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="For machines.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -151,6 +171,20 @@ parts = click.option(
 inline = click.option("--inline", is_flag=True, help="Standard operators between Transposes instead of functions.")
 seed = click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
 MODEL = click.Path(dir_okay=False, path_type=Path)
+verify = click.option("--verify", is_flag=True, help="Run both in their runtimes and compare value by value.")
+
+part = together(dims, inputs, outputs, rename, section="Which part of the graph")
+importing = together(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
+wishing = together(to, backend, desired, inline, section="Layouts of operators")
+solving = together(time_limit, what_if, section="The solver")
+views = together(html, model_explorer, section="To look at")
+conversion = together(io, layouts, part, importing, wishing, solving, views)
+"""What `convert` does, and `explain` tells of."""
+splitting = together(regions, parts, section="What a target runs")
+writing = together(annotate, plan_file, external_data, overwrite, section="What is written")
+verifying = together(verify, feeds, seed, section="Verification")
+written = together(writing, verifying, as_json, quiet)
+"""How a model is written, checked and reported."""
 
 
 def converted(options: dict[str, Any]) -> dict[str, Any]:

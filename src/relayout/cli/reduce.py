@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from relayout.cli import options
+from relayout.cli.bars import bars
 from relayout.cli.group import Command
-from relayout.cli.running import refuse_own_source, stage
+from relayout.cli.running import refuse_own_source
 
 
 @click.command(cls=Command)
@@ -29,12 +30,15 @@ from relayout.cli.running import refuse_own_source, stage
 def reduce(
     source: Path, target: Path, still: str, time_limit: float | None, overwrite: bool, seed: int, as_json: bool
 ) -> None:
-    """The smallest part of the ONNX model SOURCE that still shows a fault, for a bug report."""
+    """The smallest part of a model that still shows a fault.
+
+    SOURCE is an .onnx file; the part is for a bug report.
+    """
     from relayout import reduction
     from relayout.formats.onnx import check, write
 
     refuse_own_source([target], [source], overwrite)
-    with stage("reducing", as_json):
+    with bars(("reducing",), as_json):
         found = reduction.reduce(source, still=still, time_limit=time_limit, seed=seed)  # type: ignore[arg-type]
         check(found.model)
         write(found.model, target, overwrite=overwrite)

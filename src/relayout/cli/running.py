@@ -6,15 +6,16 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from relayout.cli import options
+from relayout.errors import RelayoutError, WriteError
+from relayout.progress import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,15 +112,17 @@ def refuse_own_source(
 
 
 def perform(job: Job) -> tuple[Report, VerifyReport | None]:
-    """Make the model, write it, and verify it if that is asked for.
+    """Make the model, verify it if that is asked for, and write it, whether it agrees or not.
 
     Raises:
-        RelayoutError: it is refused, or cannot be written: then nothing was.
+        RelayoutError: it is refused, cannot be verified, or cannot be written: then nothing was.
     """
     from relayout import pipeline
     from relayout.formats.onnx import write_text
 
     result = getattr(pipeline, job.verb)(job.source, **job.given)
+    found = _verified_first(result, job) if job.verify else None
+    say("writing")
     # The plan first: where it cannot be written, no model is.
     if job.plan_file is not None:
         text = json.dumps(result.plan, separators=(",", ":"))
@@ -138,8 +141,27 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
         result.save(job.target, external_data=job.external_data, overwrite=job.overwrite)
     if job.parts is not None:
         result.save_parts(job.parts)
-    found = verified(job.source, job.target, job.feeds, job.seed) if job.verify else None
     return result.report, found
+
+
+def _verified_first(result: Result, job: Job) -> VerifyReport:
+    """Verify what will be written before it stands in its place: in a directory beside it, of which nothing stays.
+
+    Raises:
+        RelayoutError: one of the two cannot be run.
+        WriteError: the directory of the target is not there.
+    """
+    if not job.target.parent.is_dir():
+        raise WriteError(f"cannot write '{job.target}': there is no directory '{job.target.parent}'")
+    with tempfile.TemporaryDirectory(prefix=".relayout-", dir=job.target.parent) as directory:
+        path = Path(directory) / job.target.name
+        result.save(path, external_data=job.external_data)
+        try:
+            found = verified(job.source, path, job.feeds, job.seed)
+        except RelayoutError as error:
+            error.args = (str(error).replace(str(path), str(job.target)),)
+            raise
+    return replace(found, b=str(job.target))
 
 
 def write_views(result: Result, title: str, html: Path | None, model_explorer: Path | None) -> None:
@@ -150,21 +172,6 @@ def write_views(result: Result, title: str, html: Path | None, model_explorer: P
         write_text(html, result.html(title))
     if model_explorer is not None:
         write_text(model_explorer, json.dumps(result.node_data(), indent=1))
-
-
-def run(doing: str, job: Job, as_json: bool, quiet: bool) -> None:
-    """Perform one job, print what was done, and exit with 1 where verification fails."""
-    with stage(doing, quiet or as_json):
-        report, found = perform(job)
-    if as_json:
-        whole = report.to_dict() | ({"verification": found.to_dict()} if found is not None else {})
-        click.echo(json.dumps(whole, indent=2), err=job.console_is_taken)
-    elif not quiet:
-        print_report(report, False, err=job.console_is_taken)
-        if found is not None:
-            print_verification(found, err=job.console_is_taken)
-    if found is not None and not found.ok:
-        sys.exit(FAILED)
 
 
 def verified(first: Path, second: Path, feeds: dict[str, str], seed: int, runs: int = 1) -> VerifyReport:
@@ -196,17 +203,3 @@ def console(err: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=err)
-
-
-@contextmanager
-def stage(name: str, silent: bool) -> Iterator[None]:
-    """A moving sign of work and its time on a terminal; silent in a pipe."""
-    if silent or not sys.stderr.isatty():
-        yield
-        return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn()
-    with Progress(*columns, console=console(err=True), transient=True) as progress:
-        progress.add_task(name, total=None)
-        yield

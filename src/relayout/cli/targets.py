@@ -13,7 +13,10 @@ from relayout.cli import options
 @click.argument("name", required=False)
 @options.as_json
 def targets_command(name: str | None, as_json: bool) -> None:
-    """The backends that --target knows; with NAME its table: operators, layouts, types, limits."""
+    """The backends that --target knows, or the table of one.
+
+    With NAME: its operators, layouts, types and limits.
+    """
     from relayout.reports import backends
 
     tables = backends.tables() if name is None else backends.table(name)

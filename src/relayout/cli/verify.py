@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from relayout.cli import options
+from relayout.cli.bars import COMPARED, bars
 from relayout.cli.group import Command
-from relayout.cli.running import FAILED, print_verification, stage, verified
+from relayout.cli.running import FAILED, print_verification, verified
 
 if TYPE_CHECKING:
     from relayout.verification import VerifyReport
@@ -41,8 +42,11 @@ def verify_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Run FIRST and SECOND on the same inputs and compare value by value, layouts undone."""
-    with stage("verifying", quiet or as_json):
+    """Run two models on the same inputs and compare every value.
+
+    FIRST is the source, SECOND is held against it; each a .tflite or an .onnx file. Layouts are undone.
+    """
+    with bars(COMPARED, quiet or as_json):
         found = verified(first, second, feeds, seed, runs)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
@@ -60,7 +64,7 @@ def reproduced(
     """Write the reproduction, and say where."""
     from relayout.verification import reproduce
 
-    with stage("cutting", silent):
+    with bars(("cutting",), silent):
         written = reproduce(first, second, found, folder, inputs=feeds or None)
     if not silent:
         count = f"{written.nodes} node{'' if written.nodes == 1 else 's'}"

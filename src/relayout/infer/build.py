@@ -261,7 +261,7 @@ class _Builder:
             self._root(value, constant=value.const_value is not None, alike=_alike(fact, inputs, slot))
             for slot, value in enumerate(node.outputs)
         ]
-        reason = "" if isinstance(fact, Signature) else f"{node.op_type} has no axis signature here"
+        reason = "" if isinstance(fact, Signature) else f"what {node.op_type} does with axes is not known here"
         signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
         self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
         for value in node.outputs:
@@ -286,13 +286,20 @@ class _Builder:
         name = f"{node.op_type} {node.name or node.outputs[0].name}"
         # What is carried as one value is a site of its own: values that a node carries side by side do not depend on
         # each other's orders.
-        for letters in dict.fromkeys(port.letters for port in ports if not port.pinned):
-            carried = [port for port in ports if not port.pinned and port.letters == letters]
-            border = Site(name, None, Signature((), (letters,)), carried, "border")
+        for carried in _values(ports):
+            named = {letter for port in carried for letter in port.letters}
+            signature = Signature(
+                (),
+                tuple(dict.fromkeys(port.letters for port in carried)),
+                whole=fact.signature.whole & named,
+                head=tuple(letter for letter in fact.signature.head if letter in named),
+            )
+            border = Site(name, None, signature, carried, "border")
             self._carried(border)
             self._add(border)
         kept = [port for port in ports if port.pinned]
-        self._add(Site(name, node, Signature((), ()), kept, bodies=graphs, carried=tuple(ports)))
+        signature = Signature((), (), changes=fact.signature.changes)
+        self._add(Site(name, node, signature, kept, bodies=graphs, carried=tuple(ports)))
 
     def _ends(
         self, views: Sequence[View | None], given: Sequence[Letters | None], output: bool, body: int = -1
@@ -404,6 +411,16 @@ def _alike(fact: Fact, inputs: Sequence[View | None], slot: int) -> list[View | 
 def is_static(dims: tuple[int | ir.SymbolicDim, ...]) -> TypeGuard[tuple[int, ...]]:
     """Whether all extents are numbers."""
     return set(map(type, dims)) <= {int}
+
+
+def _values(ports: Sequence[Port]) -> list[list[Port]]:
+    """The ends of each value that is carried across a border: those that share a letter, or have none."""
+    values: dict[str, list[Port]] = {}
+    for port in (port for port in ports if not port.pinned):
+        known = next((values[letter] for letter in port.letters or ("",) if letter in values), [])
+        known.append(port)
+        values.update(dict.fromkeys(port.letters or ("",), known))
+    return list({id(value): value for value in values.values()}.values())
 
 
 def _reshape(placement: Placement) -> Changes:

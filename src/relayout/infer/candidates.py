@@ -224,7 +224,7 @@ def seeds(site: Site) -> list[Label]:
         return list(dict.fromkeys(priced)) if site.signature.price(placement(site, Label(everything))) else []
     if site.signature.variants:
         return [Label(everything, variant) for variant in range(len(site.signature.variants))]
-    if not site.free_ports() or site.signature.tail:
+    if not site.free_ports() or site.signature.tail or site.signature.head:
         return [Label(repaired(site, everything))]
     return []
 
@@ -237,7 +237,7 @@ def _slotted(base: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
 
 
 def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[int, ...]:
-    """The nearest order that the signature allows: blocks gathered where they begin (or end), the tail last."""
+    """The nearest order that the signature allows: blocks gathered where they begin (or end), head first, tail last."""
     signature = site.signature
     groups: dict[object, list[int]] = {}
     for factor in reversed(order) if late else order:
@@ -246,5 +246,6 @@ def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[i
     gathered = [factor for group in groups.values() for factor in group]
     if late:
         gathered.reverse()
+    first = [factor for letter in signature.head for factor in gathered if site.factors[factor][0] == letter]
     last = [factor for letter in signature.tail for factor in gathered if site.factors[factor][0] == letter]
-    return tuple(factor for factor in gathered if factor not in last) + tuple(last)
+    return (*first, *(factor for factor in gathered if factor not in first and factor not in last), *last)

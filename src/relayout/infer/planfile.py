@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -16,6 +16,24 @@ FORMAT = "relayout-plan-1"
 
 
 @dataclass(frozen=True)
+class Misstated:
+    """A figure that a plan states, and what is counted from its choice, its certificate and the model.
+
+    Args:
+        figure: which: `bytes`, `transposes`, `lower_bound`, `terminals`, or one of a value.
+        stated: in the plan; None where it states none.
+        counted: by the checker.
+    """
+
+    figure: str
+    stated: Any
+    counted: Any
+
+    def __str__(self) -> str:
+        return f"{self.figure}: the plan states {_figure(self.stated)}, counted are {_figure(self.counted)}"
+
+
+@dataclass(frozen=True)
 class Checked:
     """What the checker found of a plan.
 
@@ -24,17 +42,28 @@ class Checked:
         bytes: bytes that they move.
         bound: bytes below which the certificate proves that no choice can go.
         capped: candidate orders were dropped: the bound holds for those that were considered.
+        misstated: figures of the plan that are not those which were counted.
     """
 
     transposes: int
     bytes: int
     bound: int
     capped: bool
+    misstated: tuple[Misstated, ...] = ()
 
     @property
     def proved(self) -> bool:
         """Whether the choice is proved minimal."""
         return self.bytes == self.bound and not self.capped
+
+    @property
+    def ok(self) -> bool:
+        """Whether the choice is proved minimal, and the plan says what it is."""
+        return self.proved and not self.misstated
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines: JSON types only."""
+        return {**asdict(self), "proved": self.proved, "ok": self.ok}
 
 
 def to_json(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,20 +74,16 @@ def to_json(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
         options: what the problem was built with (`io`, `layouts`, `dims`), which the check builds it with again.
     """
     formulation = plan.formulation
-    sites = formulation.sites.sites
     return {
         "format": FORMAT,
         "options": dict(options),
         "bytes": plan.size,
         "transposes": len(plan.crossings),
         "lower_bound": plan.bound,
-        "sites": [site.name for site in sites],
-        "terminals": [site.name for site, labels in zip(sites, formulation.labels, strict=True) if len(labels) == 1],
+        "sites": [site.name for site in formulation.sites.sites],
+        "terminals": _terminals(formulation),
         "choice": list(plan.solution.choice),
-        "values": [
-            {"tensor": root.value.name, "bytes": size, "orders": [list(order) for order in orders]}
-            for root, size, orders in zip(formulation.roots, formulation.sizes, formulation.orders, strict=True)
-        ],
+        "values": _values(formulation),
         "certificate": _write(plan.solution.certificate),
     }
 
@@ -75,7 +100,7 @@ def options_of(data: Any) -> dict[str, Any]:
 
 
 def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Checked:
-    """Rebuild the problem from the model, evaluate the plan's choice, and check its certificate.
+    """Rebuild the problem from the model, evaluate the plan's choice, check its certificate, and compare its figures.
 
     Raises:
         ReadError: the file is no plan, is of another model, or its certificate proves nothing.
@@ -90,7 +115,8 @@ def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Che
             raise ReadError("this plan is of another model: its operators differ")
         if any(not 0 <= label < len(labels) for label, labels in zip(choice, formulation.labels, strict=True)):
             raise ReadError("this plan chooses an order that its operator does not have")
-        return _checked(formulation, choice, certificate)
+        found = _checked(formulation, choice, certificate)
+        return replace(found, misstated=tuple(_misstated(data, found, formulation)))
     except (KeyError, TypeError, ValueError, IndexError, CertificateError) as error:
         raise ReadError(f"this plan's certificate is not valid ({error})") from error
 
@@ -99,6 +125,45 @@ def _checked(formulation: Formulation, choice: list[int], certificate: Certifica
     count = sum(len(moved(value, choice)) for value in formulation.problem.values)
     size, price = formulation.moved_bytes(choice), formulation.price(choice)
     return Checked(count, size, min(size, formulation.proved_bytes(certificate) - price), formulation.capped)
+
+
+def _terminals(formulation: Formulation) -> list[str]:
+    sites = zip(formulation.sites.sites, formulation.labels, strict=True)
+    return [site.name for site, labels in sites if len(labels) == 1]
+
+
+def _values(formulation: Formulation) -> list[dict[str, Any]]:
+    return [
+        {"tensor": root.value.name, "bytes": size, "orders": [list(order) for order in orders]}
+        for root, size, orders in zip(formulation.roots, formulation.sizes, formulation.orders, strict=True)
+    ]
+
+
+def _misstated(data: Mapping[str, Any], found: Checked, formulation: Formulation) -> Iterator[Misstated]:
+    """What a plan states otherwise than it is: its figures, then its terminals, then those of single values."""
+    counted: dict[str, Any] = {"transposes": found.transposes, "bytes": found.bytes, "lower_bound": found.bound}
+    counted["terminals"] = _terminals(formulation)
+    for figure, number in counted.items():
+        if data.get(figure) != number:
+            yield Misstated(figure, data.get(figure), number)
+    stated, values = data.get("values"), _values(formulation)
+    if not isinstance(stated, list) or len(stated) != len(values):
+        yield Misstated("values", stated, values)
+        return
+    for mine, value in zip(stated, values, strict=True):
+        for key, number in value.items():
+            held = mine.get(key) if isinstance(mine, dict) else None
+            if held != number:
+                yield Misstated(f"{key} of value '{value['tensor']}'", held, number)
+
+
+def _figure(stated: Any) -> str:
+    """A figure for people; of a list, how long it is."""
+    if stated is None:
+        return "nothing"
+    if isinstance(stated, list) and not (stated and all(isinstance(item, list) for item in stated)):
+        return f"{len(stated)} of them"
+    return f"{stated:,}" if isinstance(stated, int) else str(stated)
 
 
 def _write(certificate: Certificate) -> Any:

@@ -80,7 +80,10 @@ class Space(Common):
         return found
 
 
-@dataclass(eq=False)
+UNNUMBERED = Space()
+
+
+@dataclass(eq=False, slots=True)
 class Root:
     """A value that is computed or given: what can be stored in one order or another.
 
@@ -91,7 +94,7 @@ class Root:
         constant: whether it is known when the model is converted.
         graph: the graph that it belongs to.
         runs: how often that graph runs, where it is a loop's body.
-        space: its factors in order, once all splits are known.
+        space: its factors in order, once all splits are known; until then it has none.
         where: factor -> index.
     """
 
@@ -101,7 +104,7 @@ class Root:
     constant: bool
     graph: ir.Graph
     runs: int = 1
-    space: Space = field(default_factory=Space)
+    space: Space = UNNUMBERED
     where: dict[Piece, int] = field(default_factory=dict)
 
     @property
@@ -217,7 +220,10 @@ class Pattern(Common):
         self.placed: dict[tuple[Label, int], Placed] = {}
 
 
-@dataclass(eq=False)
+UNMATCHED = Pattern()
+
+
+@dataclass(eq=False, slots=True)
 class Site:
     """A node, or an end of the interface, with its signature.
 
@@ -248,7 +254,7 @@ class Site:
     carried: tuple[Port, ...] = ()
     whole: frozenset[str] = frozenset()
     grain: dict[str, int] = field(default_factory=dict)
-    pattern: Pattern = field(default_factory=Pattern, repr=False)
+    pattern: Pattern = field(default=UNMATCHED, repr=False)
 
     @property
     def factors(self) -> tuple[tuple[str, int], ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import onnx_ir as ir
+
 from relayout.reports.report import Report
 
 PALETTE = ("#cfe3ff", "#ffe2bd", "#cdeed3", "#ecd7fb", "#c9eff2", "#fbd5e3", "#eceac0")
@@ -12,12 +14,13 @@ PALETTE = ("#cfe3ff", "#ffe2bd", "#cdeed3", "#ecd7fb", "#c9eff2", "#fbd5e3", "#e
 OTHER, MARK = "#e0e3e8", "#a3180f"
 
 
-def node_data(report: Report, layouts: Mapping[str, str]) -> dict[str, Any]:
+def node_data(report: Report, layouts: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, Any]:
     """Model Explorer's node data of one graph: keys are names of output tensors, in the source or in the result.
 
     Args:
         report: the report.
         layouts: name of a value in the graph that is looked at -> its layout there.
+        keys: what readers of models call a node or a value otherwise -> name of the value, or of the node's first.
     """
     kinds = list(dict.fromkeys(layouts.values()))
     colours = {layout: PALETTE[i] if i < len(PALETTE) else OTHER for i, layout in enumerate(kinds)}
@@ -28,4 +31,14 @@ def node_data(report: Report, layouts: Mapping[str, str]) -> dict[str, Any]:
         if left.tensor in results:
             said = f"{results[left.tensor]['value']}; transposed {left.layout}, {left.bytes:,} bytes"
             results[left.tensor] = {"value": said, "bgColor": MARK, "textColor": "#ffffff"}
-    return {"results": results, "showExpandedSummaryOnGroupNode": True}
+    results |= {key: results[name] for key, name in keys.items() if name in results and key not in results}
+    hidden = dict.fromkeys(("hideInAggregatedStatsTable", "hideInChildrenStatsTable"), True)  # sums of texts
+    return {"results": results, "showExpandedSummaryOnGroupNode": True, **hidden}
+
+
+def keys_of(model: ir.Model) -> dict[str, str]:
+    """What the ONNX reader of Model Explorer calls nodes (by their names) and inputs and outputs -> name of a value."""
+    ends = [value.name for value in (*model.graph.inputs, *model.graph.outputs)]
+    nodes = [(node.name, node.outputs[0].name) for node in model.graph.all_nodes() if node.outputs]
+    named = [*nodes, *((f"[value] {name}", name) for name in ends)]
+    return {key: name for key, name in named if key and name}

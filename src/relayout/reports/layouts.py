@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 import onnx_ir as ir
 
-from relayout.infer import Form, Root, Sites, order_of
+from relayout.infer import Form, Order, Root, Sites, order_of
 from relayout.layout import perm
-from relayout.layout.holds import Holds
+from relayout.layout.holds import TENSOR, Holds
 from relayout.reports.axes import Axes
 
 KEY = "relayout.layout"
-"""Metadata of a value: its stored order in einops' notation, such as `n c h w`."""
+"""Metadata of a value: its stored order in einops' notation, such as `n c h w`; of a node: those of what it reads and
+gives, such as `n h w c -> n c h w`, since viewers show metadata of nodes, but not of values inside a graph."""
 
 
 class Naming:
@@ -21,12 +24,19 @@ class Naming:
     Args:
         sites: the source graph.
         axes: names of its axes.
+
+    `tensors` holds what inputs and outputs are called in the file, where that is another name than the graph's.
     """
 
     def __init__(self, sites: Sites, axes: Axes) -> None:
         self._axes = axes
         self._known: dict[str, tuple[Root, Form]] = {
             value.name: (view.root, view.form) for value, view in sites.views.items() if value.name
+        }
+        self.tensors = {
+            value.metadata_props[TENSOR]: value.name
+            for value in sites.views
+            if value.name and value.metadata_props.get(TENSOR)
         }
         self._roots = {root: root.value.name or "" for root in sites.roots if not root.constant}
 
@@ -43,15 +53,20 @@ class Naming:
         found = {}
         for name, (root, form) in self._known.items():
             if root in self._roots:
-                source, now = self._axes.form(root, form), stored.get(self._roots[root], "")
+                source = self._axes.form(root, form)
+                now = _flattened(stored.get(self._roots[root], ""), source)
                 found[name] = f"{source} -> {now}" if now and now != source else source
         return found
 
     def annotate(self, model: ir.Model) -> None:
-        """Put every value's layout into its metadata, where viewers show it."""
-        for value in _values(model):
-            if text := self._layout(value):
-                value.metadata_props[KEY] = text
+        """Put every value's layout into its metadata, and what each node reads and gives into the node's."""
+        found = {value: text for value in _values(model) if (text := self._layout(value))}
+        for value, text in found.items():
+            value.metadata_props[KEY] = text
+        for node in model.graph.all_nodes():
+            reads, gives = (dict.fromkeys(found[v] for v in ends if v in found) for ends in (node.inputs, node.outputs))
+            if gives:
+                node.metadata_props[KEY] = " -> ".join(dict.fromkeys(filter(None, map(", ".join, (reads, gives)))))
 
     def _layout(self, value: ir.Value) -> str:
         held = Holds.load(value.metadata_props[Holds.KEY]) if Holds.KEY in value.metadata_props else []
@@ -62,8 +77,33 @@ class Naming:
                 root, form = self._known[item.name]
                 order = order_of(form)
                 if len(order) == len(item.perm):
-                    return self._axes.order(root, perm.apply(item.perm, order))
+                    order, extents = perm.apply(item.perm, order), perm.apply(item.perm, item.factors)
+                    form = _form(order, extents, value.shape)
+                    return self._axes.form(root, form) if form else self._axes.order(root, order)
         return ""
+
+
+def _flattened(stored: str, source: str) -> str:
+    """A stored order as a Reshape that flattens it leaves it: `n c h w` for a value `n (h w c)` is `n (c h w)`."""
+    together = {word: dim for dim in re.findall(r"\(([^)]*)\)", source) for word in dim.split()}
+    parts = (list(words) for _, words in groupby(stored.split(), lambda word: together.get(word, word)))
+    return " ".join(part[0] if len(part) == 1 else f"({' '.join(part)})" for part in parts)
+
+
+def _form(order: Order, extents: Sequence[int], shape: ir.Shape | None) -> Form:
+    """The factors that each stored dimension holds; nothing where the shape is not known."""
+    dims = [dim for dim in shape or () if isinstance(dim, int)]
+    if shape is None or len(dims) < len(shape) or -1 in extents:
+        return ()
+    rest, form = list(zip(order, extents, strict=True)), []
+    for dim in dims:
+        held, size = [], 1
+        while rest and size < dim:
+            factor, extent = rest.pop(0)
+            held.append(factor)
+            size *= extent
+        form.append(tuple(held))
+    return tuple(form)
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:

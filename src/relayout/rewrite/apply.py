@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from relayout.infer import Plan, Port, Site, placement
+from relayout.infer import Plan, Port, Site, placed, placement
 from relayout.infer.captures import nested
+from relayout.layout import Extent
 from relayout.layout.holds import STATED
 from relayout.rewrite.forms import forms
 from relayout.rewrite.functions import add_function, drop_unused_functions
 from relayout.rewrite.storage import Names, Storage
-from relayout.rules import Attribute, Changes, Written
+from relayout.rules import Attribute, Changes, Placement, Written
 
 
 def apply(model: ir.Model, plan: Plan) -> ir.Model:
@@ -46,6 +47,7 @@ class _Rewrite:
         self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}))
         self.forms = forms(plan)
         self.labels = dict(zip(plan.sites.sites, plan.labels, strict=True))
+        self.borders = {port: site for site in plan.sites.sites if site.kind == "border" for port in site.ports}
         self.results: dict[ir.Graph, list[tuple[int, ir.Value]]] = {}
         self.entries: dict[ir.Graph, list[Port]] = {}
         for site in plan.sites.sites:
@@ -191,8 +193,8 @@ class _Rewrite:
                 self._read(site, port)
         changes, written = Changes(), self._written(site)
         called = written is not None and written.body is not None  # the body has the operator in its own order
-        if not site.carried and not called and any(self.forms[port] != port.view.form for port in site.ports):
-            changes = site.signature.changes(placement(site, self.labels[site]))
+        if not called and any(self.forms[port] != port.view.form for port in site.carried or site.ports):
+            changes = site.signature.changes(self._placement(site))
         self._change(site.graph, node, changes)
         self._write_as(site, node)
         self.storage.nodes[site.graph].append(node)
@@ -203,6 +205,19 @@ class _Rewrite:
                     self.storage.put(port.view.root, self.forms[port], value)
                 else:
                     self._give(port)
+
+    def _placement(self, site: Site) -> Placement:
+        """Where the axes of a node's operands lie; those that it carries into its bodies are its borders'."""
+        if not site.carried:
+            return placement(site, self.labels[site])
+        assert site.node is not None
+        inputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(site.node.inputs)
+        outputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(site.node.outputs)
+        for port in site.carried:
+            border = self.borders.get(port)
+            if border is not None and port.body < 0:
+                (outputs if port.output else inputs)[port.slot] = placed(border, self.labels[border], port).dims
+        return Placement(tuple(inputs), tuple(outputs))
 
     def _write_as(self, site: Site, node: ir.Node) -> None:
         """Write a node as the variant that was chosen asks for: another operator, or a call of a function."""

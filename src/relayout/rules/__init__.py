@@ -2,11 +2,12 @@
 
 from relayout.rules.elementwise import aligned
 from relayout.rules.extending import register, register_variant, scope
-from relayout.rules.facts import Facts, facts, in_standard, is_laid, rule_of
+from relayout.rules.facts import Facts, facts, in_standard, is_known, is_laid, rule_of
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import KINDS, LayoutVariant, Rule, registry, rule
+from relayout.rules.shapes import outputs_of
 from relayout.rules.signature import (
     Attribute,
     Body,
@@ -47,9 +48,11 @@ __all__ = [
     "facts",
     "in_standard",
     "is_function",
+    "is_known",
     "is_laid",
     "laid",
     "normalized",
+    "outputs_of",
     "register",
     "register_variant",
     "registry",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import onnx_ir as ir
 
-from relayout.rules.operator import Operator, axis_letters
+from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
-from relayout.rules.signature import Body, Fact, Letters, Nested, Signature
+from relayout.rules.signature import Body, Changes, Fact, Letters, Nested, Placement, Signature
 
 UNKNOWN_RUNS = 2
 """How often a loop counts whose trip count is computed: more than once, or it would be no loop."""
+MOST_RUNS = 1 << 20
+"""How often a loop counts at most."""
 
 
 def _rank(value: ir.Value | None) -> int | None:
@@ -51,6 +56,127 @@ def loop(operator: Operator) -> Fact:
         letters.append(_shared(f"v{index}.", *map(_rank, ends)))
     stacked = (None,) * (len(node.outputs) - carried)
     trips = operator.integers(0) if operator.has(0) else None
-    runs = max(1, min(trips[0], 1 << 20)) if trips else UNKNOWN_RUNS
+    runs = max(1, min(trips[0], MOST_RUNS)) if trips else UNKNOWN_RUNS
     inside = Body("body", (None, None, *letters), (None, *letters, *stacked))
     return Nested(Signature((None, None, *letters), (*letters, *stacked)), (inside,), runs)
+
+
+BATCHED = 8
+"""The one opset whose Scan has a batch in front, and no attributes for axes."""
+
+
+@rule("Scan", kind="axis attributes")
+def scan(operator: Operator) -> Fact:
+    """Any order for each state and for the slices of what is scanned, whose axis is renumbered (opset 8: `b t *d`)."""
+    node = operator.node
+    body = node.attributes.get_graph("body")
+    scanned = operator.int("num_scan_inputs", 0)
+    skipped = 1 if operator.version == BATCHED else 0
+    states = len(node.inputs) - scanned - skipped
+    if body is None or states < 0 or len(body.inputs) != states + scanned or len(body.outputs) != len(node.outputs):
+        return None
+    stacked = len(node.outputs) - states
+    leading = ("b",) * skipped
+    carried = [
+        _across(
+            f"v{k}.",
+            (_rank(node.inputs[skipped + k]), _rank(node.outputs[k])),
+            (_rank(body.inputs[k]), _rank(body.outputs[k])),
+            leading,
+        )
+        for k in range(states)
+    ]
+    read = [
+        _sliced(f"i{k}.", node.inputs[skipped + states + k], body.inputs[states + k], axis, leading)
+        for k, axis in enumerate(operator.ints("scan_input_axes") or (0,) * scanned)
+    ]
+    given = [
+        _sliced(f"o{k}.", node.outputs[states + k], body.outputs[states + k], axis, leading)
+        for k, axis in enumerate(operator.ints("scan_output_axes") or (0,) * stacked)
+    ]
+    if len(read) != scanned or len(given) != stacked:
+        return None
+    inside = Body(
+        "body",
+        (*(value.inner for value in carried), *(value.inner for value in read)),
+        (*(value.inner for value in carried), *(value.inner for value in given)),
+    )
+    values = (*carried, *read, *given)
+
+    def changes(placement: Placement) -> Changes:
+        if leading:
+            return Changes()
+        return Changes(
+            {
+                "scan_input_axes": _moved(placement, read, states, output=False),
+                "scan_output_axes": _moved(placement, given, states, output=True),
+            }
+        )
+
+    signature = Signature(
+        (*(None,) * skipped, *(value.outer for value in carried), *(value.outer for value in read)),
+        (*(value.outer for value in carried), *(value.outer for value in given)),
+        whole=frozenset(value.axis for value in values if value.axis),
+        head=tuple(letter for value in values for letter in value.head),
+        changes=changes,
+    )
+    return Nested(signature, (inside,), _rounds(operator, states + skipped, read))
+
+
+class _Carried(NamedTuple):
+    """A value that a Scan carries across its border.
+
+    Args:
+        outer: its letters outside; None: it keeps its own order.
+        inner: its letters inside.
+        axis: the letter of the axis that is scanned; empty for a state.
+        head: letters that stand first outside.
+        place: the axis that is scanned, as the source counts it.
+    """
+
+    outer: Letters | None = None
+    inner: Letters | None = None
+    axis: str = ""
+    head: Letters = ()
+    place: int = 0
+
+
+def _across(prefix: str, outside: Sequence[int | None], inside: Sequence[int | None], leading: Letters) -> _Carried:
+    """A state: the same axes outside and inside, but for what leads outside."""
+    rank = inside[0]
+    if rank is None or any(other != rank for other in inside) or any(o != rank + len(leading) for o in outside):
+        return _Carried()
+    head = tuple(prefix + letter for letter in leading)
+    inner = axis_letters(rank, prefix)
+    return _Carried((*head, *inner), inner, head=head)
+
+
+def _sliced(prefix: str, whole: ir.Value | None, part: ir.Value, axis: int, leading: Letters) -> _Carried:
+    """A value that is read or given slice by slice, along one axis."""
+    outer, inner = _rank(whole), _rank(part)
+    if outer is None or inner is None or outer != inner + len(leading) + 1:
+        return _Carried(place=axis)
+    letters = axis_letters(inner, prefix)
+    (place,) = normalized((axis,), outer) if not leading else (len(leading),)
+    along, head = f"{prefix}t", tuple(prefix + letter for letter in leading)
+    named = (*head, *letters)
+    head = (*head, along) if leading else ()
+    return _Carried((*named[:place], along, *named[place:]), letters, along, head, place)
+
+
+def _moved(placement: Placement, values: Sequence[_Carried], first: int, *, output: bool) -> tuple[int, ...] | None:
+    """The axes that are scanned, in the order that was chosen; None where they are what they are by default."""
+    axes = tuple(
+        placement.axis(value.axis, first + k, output=output) if value.axis else value.place
+        for k, value in enumerate(values)
+    )
+    return axes if any(axes) else None
+
+
+def _rounds(operator: Operator, first: int, read: Sequence[_Carried]) -> int:
+    """How often the body runs: the extent that is scanned, where it is known."""
+    extents = [operator.shape(first + k) for k in range(len(read))]
+    for value, shape in zip(read, extents, strict=True):
+        if value.axis and shape is not None and isinstance(extent := shape[value.place], int):
+            return max(1, min(extent, MOST_RUNS))
+    return UNKNOWN_RUNS

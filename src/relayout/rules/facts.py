@@ -8,6 +8,7 @@ from types import FunctionType
 import onnx_ir as ir
 
 from relayout.errors import LayoutError
+from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
 from relayout.rules.operator import Operator
 from relayout.rules.registry import LayoutVariant, Rule, registry, variant_keys
@@ -23,6 +24,13 @@ def rule_of(operator: Operator) -> Rule | None:
     if found is None:
         found = next((registry().get(key) for key, variant in _written_as(operator)), None)
     return found
+
+
+def is_known(node: ir.Node) -> bool:
+    """Whether there is a rule for what a node is called, or it is a function of a layout."""
+    key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+    rule = registry().get(key)
+    return (rule is not None and rule.kind != "opaque") or key in variant_keys() or node.domain.startswith(FUNCTIONS)
 
 
 def layouts_of(operator: Operator) -> Laid | None:

@@ -7,9 +7,9 @@ from relayout.rules.registry import rule
 from relayout.rules.signature import Fact
 
 
-@rule("Scan", "SequenceMap", kind="opaque")
+@rule("SequenceMap", kind="opaque")
 def subgraphs(_: Operator) -> Fact:
-    """Runs subgraphs, which see their operands in the source's order."""
+    """Runs a subgraph, which sees its operands in the source's order."""
     return None
 
 

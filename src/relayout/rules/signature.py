@@ -180,6 +180,7 @@ class Signature:
         whole: axes that must be one dimension, in order.
         block: axes that must be one dimension, in any order of factors.
         tail: axes that every operand must hold last, in this order.
+        head: axes that every operand must hold first, in this order.
         variants: the orders that exist; empty for any order.
         broadcast: an input that lacks an axis, or has extent 1 there, is stretched (numpy's rules).
         with_reader: the operator belongs to the one that reads it (a DequantizeLinear): where that wants other
@@ -201,6 +202,7 @@ class Signature:
     changes: Callable[[Placement], Changes] = field(default=unchanged, compare=False)
     price: Callable[[Placement], int] | None = field(default=None, compare=False)
     grain: tuple[tuple[str, int], ...] = ()
+    head: Letters = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -267,8 +269,10 @@ class Body:
 class Nested:
     """A node that runs subgraphs: letters are shared across the border, so that orders are chosen jointly.
 
+    Operands of the node and of its bodies that share a letter are one value; its other axes are the node's own.
+
     Args:
-        signature: the node's own operands.
+        signature: the node's own operands, with what all of them need: `whole`, `head`, `changes`.
         bodies: its subgraphs.
         runs: how often the bodies run, where it is known; a price, no promise.
     """

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser
 
 from relayout.formats.onnx import complete, read
+from relayout.rules import outputs_of
 from running import run
 
 
@@ -24,7 +25,7 @@ def ints(*values: int) -> NDArray[np.int64]:
 
 def completed(proto: onnx.ModelProto) -> dict[str, ir.Value]:
     found = read(proto)
-    complete(found)
+    complete(found, outputs_of)
     return {value.name or "": value for node in found.graph for value in node.outputs}
 
 
@@ -151,6 +152,46 @@ def test_large_values_are_not_computed() -> None:
         }"""
     )
     assert known(source, {"x": np.ones((300, 400), np.float32)}) == {"s"}
+
+
+def test_a_transpose_says_the_rank_of_what_it_reads() -> None:
+    source = model(
+        "g (float[n] f, int64[k] s) => (float[a,b,c] y) {"
+        " x = Reshape(f, s) t = Transpose<perm=[2,0,1]>(x) r = Relu(t) y = Transpose<perm=[1,2,0]>(r) }"
+    )
+    values = completed(source)
+    assert [shape(values[name]) for name in "xtr"] == [[None] * 3] * 3
+
+
+def test_what_onnx_does_not_know_is_asked_for() -> None:
+    source = model("g (float[2,3] x) => (float[3,2] y) { e = some.where.Unknown(x) r = Relu(e) y = Transpose(r) }")
+    source.opset_import.append(helper.make_opsetid("some.where", 1))
+    found = read(source)
+    complete(found, lambda node, _: [(ir.DataType.FLOAT, (2, ""))] if node.domain else [])
+    values = {value.name or "": value for node in found.graph for value in node.outputs}
+    assert [shape(values[name]) for name in "er"] == [[2, None], [2, None]]
+
+
+def test_extents_of_a_known_value_reach_what_reads_it() -> None:
+    """A class token, expanded to an extent that the graph computes, before the patches: 1 + 6 tokens, and no symbol."""
+    source = model(
+        """g (float[1,6,4] x) => (float[1,tokens,4] y) {
+            s = Shape(x)
+            batch = Slice(s, zero, one)
+            to = Concat<axis=0>(batch, rest)
+            chosen = Where(never, to, to)
+            class = Expand(token, chosen)
+            joined = Concat<axis=1>(class, x)
+            y = Relu(joined)
+        }""",
+        zero=ints(0),
+        one=ints(1),
+        rest=ints(1, 4),
+        never=np.array([False, True, False]),
+        token=np.arange(4, dtype=np.float32).reshape(1, 1, 4),
+    )
+    found = completed(source)
+    assert shape(found["joined"]) == [1, 7, 4]
 
 
 INTEGERS = """g (uint8[1,4,6,5] x, uint8[1,4,1,1] v, bool[1,4,6,5] c) => (uint8[1,r] y) {

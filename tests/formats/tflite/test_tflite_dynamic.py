@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tflite_dynamic import (
     MODELS,
+    apart,
     blocks,
     branches,
     counted_boxes,
@@ -18,6 +19,7 @@ from tflite_dynamic import (
     image,
     left_over,
     pyramid,
+    sparse_conv,
     upward,
     upward_to,
 )
@@ -40,6 +42,29 @@ def test_two_sizes(name: str) -> None:
     content = build().bytes()
     for size in sizes:
         check(compare(content, resize={0: size}), name.endswith("int8"))
+
+
+APART = [((1, 1), (2, 3)), ((2, 1), (3, 4)), ((3, 2), (4, 5)), ((3, 2), (2, 4))]
+EXTENTS = [(4, 4), (5, 8), (6, 11), (7, 10), (9, 6), (10, 5), (12, 13)]
+"""Among them every remainder of 2, 3, 4 and 5."""
+
+
+@pytest.mark.parametrize("extents", EXTENTS)
+@pytest.mark.parametrize(("window", "strides"), APART)
+@pytest.mark.parametrize("operator", ["AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D", "CONV_2D"])
+def test_windows_shorter_than_strides(
+    operator: str, window: tuple[int, int], strides: tuple[int, int], extents: tuple[int, int]
+) -> None:
+    built = sparse_conv(window, strides) if operator == "CONV_2D" else apart(operator, window, strides)
+    check(compare(built.bytes(), built.ranges, resize={0: (2, *extents, 3)}), False)
+
+
+@pytest.mark.parametrize("extents", EXTENTS)
+@pytest.mark.parametrize("operator", ["AVERAGE_POOL_2D", "MAX_POOL_2D"])
+def test_windows_shorter_than_strides_on_bytes(operator: str, extents: tuple[int, int]) -> None:
+    built = apart(operator, (3, 2), (4, 5), quantized=True)
+    (result,) = compare(built.bytes(), resize={0: (2, *extents, 3)})
+    assert result.error <= (1 if operator == "AVERAGE_POOL_2D" else 0)
 
 
 def outputs(net: Net) -> list[list[int | str | None]]:

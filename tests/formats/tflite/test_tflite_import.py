@@ -17,7 +17,7 @@ from tflite_running import check_model, compare, session
 from tflite_writing import Net, Scale, options
 
 from relayout.formats.tflite import coverage, read
-from relayout.formats.tflite.operators import convolution, resize
+from relayout.formats.tflite.operators import border, convolution, resize
 from relayout.formats.tflite.registry import entries, operator
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -214,13 +214,13 @@ def _worst(nets: list[Net]) -> float:
 def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were these comparisons blind, they would prove nothing."""
     with monkeypatch.context() as patch:
-        right = convolution.pads
+        right = border.pads
 
-        def swapped(*arguments: object) -> list[int] | None:
+        def swapped(*arguments: object) -> list[int]:
             both = right(*arguments)  # type: ignore[arg-type]
-            return both and both[2:] + both[:2]
+            return both[2:] + both[:2]
 
-        patch.setattr(convolution, "pads", swapped)
+        patch.setattr(border, "pads", swapped)
         assert _worst([conv(strides=(2, 1))]) > 0
     with monkeypatch.context() as patch:
         patch.setattr(convolution, "TO_LAST", (0, 3, 2, 1))

@@ -20,7 +20,7 @@ from tflite_cases_matrix import dense
 from tflite_cases_recurrent import lstm
 from tflite_cases_spatial import conv, transpose_conv
 from tflite_dynamic import MODELS as OPEN
-from tflite_running import check_model, compare, interpreter, run_interpreter, session
+from tflite_running import check_model, compare, feed, interpreter, run_interpreter, session
 from tflite_writing import Net, Scale, options
 
 import relayout
@@ -267,6 +267,37 @@ def test_07_a_border_is_the_zero_point(kind: str) -> None:
     holds(net.op("PAD", [x, amounts], [net.output((3, 5, 6), kind, q=q)], version=2))
 
 
+@pytest.mark.parametrize("stated", [0.7, 1.3, None])
+@pytest.mark.parametrize("kind", ["int8", "int16"])
+@pytest.mark.parametrize("name", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"])
+def test_07_a_bias_counts_in_steps_of_the_product(name: str, kind: str, stated: float | None) -> None:
+    """The kernels add its integers, whatever scale the file gives them: operators with other operands may share it."""
+    net, x, w, y = (
+        Net(),
+        Scale(0.02),
+        list(np.float32([0.01, 0.03, 0.02, 0.05])),
+        Scale(0.5 if kind == "int8" else 1e-2),
+    )
+    product = [np.float32(x.scale) * scale for scale in w]
+    off = None if stated is None else Scale([stated * scale for scale in product])
+    bias = net.const([900, -700, 500, -300], "int32" if kind == "int8" else "int64", q=off)
+    if name == "FULLY_CONNECTED":
+        operand, axis, shape, out = net.input((3, 20), kind, -900, 900, q=x), 0, (4, 20), (3, 4)
+        table = options("FullyConnectedOptions")
+    else:
+        depthwise = name.startswith("DEPTHWISE")
+        operand = net.input((2, 6, 7, 4), kind, -900, 900, q=x)
+        axis, shape, out = 3 if depthwise else 0, (1, 2, 3, 4) if depthwise else (4, 2, 3, 4), (2, 5, 5, 4)
+        out = (2, 7, 9, 4) if name.startswith("TRANSPOSE") else out
+        kind_ = "TransposeConvOptions" if name.startswith("TRANSPOSE") else f"{_camel(name)}Options"
+        table = options(kind_, padding=VALID, strideH=1, strideW=1)
+    kernel = net.const(rng().integers(-100, 100, shape), "int8", q=Scale(w, 0, axis))
+    result = net.output(out, kind, q=y)
+    if name == "TRANSPOSE_CONV":
+        return holds(net.op(name, [net.const(out, "int32"), kernel, operand, bias], [result], table, version=3))
+    return holds(net.op(name, [operand, kernel, bias], [result], table, version=5))
+
+
 # 8. Weights of 8 bits beside real numbers.
 
 
@@ -433,6 +464,111 @@ def test_12_blocks_of_open_extents(name: str) -> None:
     build, sizes = OPEN[name]
     for size in sizes:
         holds(build(), resize={0: size})
+
+
+BYTE = {"float32": None, "int8": Scale(0.05, -9), "uint8": Scale(0.05, 0)}
+
+
+def bordered(
+    name: str, kind: str, padding: int, around: Any, *, open_: bool = False, value: float | None = None
+) -> Net:
+    """PAD, then windows of 3 x 2 elements over `n h w c`; `value` makes it PADV2."""
+    net, q, n, (h, w), c = Net(), BYTE[kind], 2, (9, 11), 4
+    signature = {"signature": (-1, -1, -1, c)} if open_ else {}
+    grown = [e + sum(amounts) for e, amounts in zip((h, w), around, strict=True)]
+    extents = [-(-e // 2) if padding == SAME else (e - k) // 2 + 1 for e, k in zip(grown, (3, 2), strict=True)]
+    x = net.input((n, h, w, c), kind, *((-3, -1) if q is None else (-2, 2)), q=q, **signature)
+    middle = net.tensor((n, *grown, c), kind, q=q, **signature)
+    amounts = net.const([[0, 0], *around, [0, 0]], "int32")
+    if value is None:
+        net.op("PAD", [x, amounts], [middle], version=2)
+    else:
+        net.op("PADV2", [x, amounts, net.const(np.array(value), kind, q=q)], [middle], version=2)
+    more = {"padding": padding, "strideH": 2, "strideW": 2}
+    depth = 5 if name == "CONV_2D" else c
+    after = Scale(0.4, 7) if q is not None and name.endswith("CONV_2D") else q
+    y = net.output((n, *extents, depth), kind, q=after, **({"signature": (-1, -1, -1, depth)} if open_ else {}))
+    if name.endswith("POOL_2D"):
+        return net.op(name, [middle], [y], options("Pool2DOptions", filterHeight=3, filterWidth=2, **more))
+    shape = (5, 3, 2, c) if name == "CONV_2D" else (1, 3, 2, c)
+    zero = 120 if kind == "uint8" else 0
+    kernel = rng().normal(size=shape) if q is None else rng().integers(-100, 100, shape) + zero
+    kernel = net.const(kernel, kind, q=None if q is None else Scale(0.01, zero))
+    bias = net.const(rng().integers(-50, 50, depth), "float32" if q is None else "int32", q=q and Scale(q.scale * 0.01))
+    return net.op(name, [middle, kernel, bias], [y], options(f"{_camel(name)}Options", **more), version=3)
+
+
+def _camel(name: str) -> str:
+    return "DepthwiseConv2D" if name.startswith("DEPTHWISE") else "Conv2D"
+
+
+SLIDING = ("CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
+
+
+def converted(net: Net, path: Path, resize: dict[int, tuple[int, ...]] | None = None) -> tuple[list[str], float]:
+    """Operators of the whole conversion, and how far what it computes is from the interpreter's results."""
+    path.write_bytes(net.bytes())
+    model = relayout.convert(path).proto
+    made = interpreter(net.bytes(), resize=resize)
+    inputs = [
+        feed(rng(1), tuple(d["shape"]), d["dtype"], *r)
+        for d, r in zip(made.get_input_details(), net.ranges, strict=True)
+    ]
+    wanted = run_interpreter(made, inputs)
+    got = session(model.SerializeToString()).run(None, {f"t{i}": x for i, x in enumerate(inputs)})
+    far = max(float(np.abs(a.astype(float) - b).max()) for a, b in zip(got, wanted, strict=True))
+    return [node.op_type for node in model.graph.node], far
+
+
+@pytest.mark.parametrize("open_", [False, True])
+@pytest.mark.parametrize("kind", BYTE)
+@pytest.mark.parametrize("name", SLIDING)
+def test_12_a_border_becomes_an_attribute(name: str, kind: str, open_: bool, tmp_path: Path) -> None:
+    if name == "L2_POOL_2D" and kind != "float32":
+        pytest.skip("there is no such kernel")
+    net = bordered(name, kind, VALID, [[1, 2], [1, 0]], open_=open_)
+    operators, far = converted(net, tmp_path / "model.tflite", {0: (3, 8, 13, 4)} if open_ else None)
+    assert far <= (1e-4 if kind == "float32" else 1)
+    # A maximum's own border is below all, and that of a PAD is 0: the same where nothing is below 0.
+    assert ("Pad" in operators) == (name == "MAX_POOL_2D" and kind != "uint8")
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+@pytest.mark.parametrize(
+    ("padding", "around", "value"),
+    [
+        (SAME, [[1, 2], [1, 0]], None),  # a border of the windows' own around it
+        (VALID, [[3, 0], [0, 1]], None),  # as long as a window
+        (VALID, [[1, 1], [1, 1]], 5),  # of another number than 0
+    ],
+)
+@pytest.mark.parametrize("name", SLIDING[:4])
+def test_12_a_border_that_stays(
+    name: str, padding: int, around: Any, value: float | None, kind: str, tmp_path: Path
+) -> None:
+    net = bordered(name, kind, padding, around, value=value)
+    operators, far = converted(net, tmp_path / "model.tflite")
+    assert far <= (1e-4 if kind == "float32" else 1)
+    assert "Pad" in operators
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_12_a_border_with_a_value(zero: bool, tmp_path: Path) -> None:
+    """The integer -9 is the real number 0 here; the integer 0 is not."""
+    net = bordered("CONV_2D", "int8", VALID, [[1, 1], [1, 1]], value=-9 if zero else 0)
+    operators, far = converted(net, tmp_path / "model.tflite")
+    assert far <= 1
+    assert ("Pad" in operators) != zero
+
+
+def test_12_a_border_that_others_read(tmp_path: Path) -> None:
+    net = bordered("MAX_POOL_2D", "float32", VALID, [[1, 1], [1, 1]])
+    (y,) = net.graph.outputs
+    net.op("NEG", [1], [net.output((2, 11, 13, 4))])
+    assert y != 1
+    operators, far = converted(net, tmp_path / "model.tflite")
+    assert far <= 1e-6
+    assert "Pad" in operators
 
 
 # 13. Shapes.

@@ -178,6 +178,11 @@ def windows(random: Random) -> Net:
     open_ = random.random() < 0.3
     signature = {"signature": (-1, -1, -1, c)} if open_ else {}
     x = net.input((n, h, w, c), kind, *((-32768, 32767) if kind == "int16" else (-2, 2)), q=q, **signature)
+    if random.random() < 0.4:
+        around = random.integers(0, 3, (2, 2))
+        h, w = h + int(around[0].sum()), w + int(around[1].sum())
+        inner, x = x, net.tensor((n, h, w, c), kind, q=q, **signature)
+        net.op("PAD", [inner, net.const([[0, 0], *around, [0, 0]], "int32")], [x], options("PadOptions"), version=2)
     sizes = [_places(*five, padding) for five in zip((h, w), (kh, kw), strides, dilations, strict=True)]
     kw_ = {"padding": padding, "strideH": strides[0], "strideW": strides[1], "fusedActivationFunction": fused}
 

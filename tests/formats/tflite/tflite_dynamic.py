@@ -134,6 +134,25 @@ def pools(padding: int) -> Net:
     return net.op("AVERAGE_POOL_2D", [image(net)], [y], table)
 
 
+def apart(operator: str, window: tuple[int, int], strides: tuple[int, int], quantized: bool = False) -> Net:
+    """A SAME pool over an open image; where a stride is longer than its window, elements lie between windows."""
+    net, open_ = Net(), (-1, -1, -1, 3)
+    kind = {"dtype": "int8", "q": Scale(0.05, 3)} if quantized else {}
+    table = options(
+        "Pool2DOptions", strideH=strides[0], strideW=strides[1], filterHeight=window[0], filterWidth=window[1]
+    )
+    x = net.input((1, 1, 1, 3), signature=open_, low=-4, high=2, **kind)
+    return net.op(operator, [x], [net.output((1, 1, 1, 3), signature=open_, **kind)], table)
+
+
+def sparse_conv(window: tuple[int, int], strides: tuple[int, int]) -> Net:
+    """The same of a convolution."""
+    net = Net()
+    table = options("Conv2DOptions", strideH=strides[0], strideW=strides[1])
+    y = net.output((1, 1, 1, 4), signature=(-1, -1, -1, 4))
+    return net.op("CONV_2D", [image(net), kernel(net, 4, *window, 3), kernel(net, 4)], [y], table)
+
+
 def depthwise_int8() -> Net:
     net, q = Net(), Scale(0.05, 3)
     x = net.input((1, 1, 1, 3), "int8", q=q, signature=(-1, -1, -1, 3))

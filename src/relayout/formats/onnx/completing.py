@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from relayout.errors import ReadError
 from relayout.formats.onnx.checking import without_weights
-from relayout.formats.onnx.contributed import with_stand_ins
 from relayout.formats.onnx.inferring import infer_shapes
 from relayout.layout.holds import STATED
 
@@ -43,53 +43,102 @@ ROUNDS = 8
 """Each round knows the shapes that the values of the last one give."""
 
 
-def complete(model: ir.Model) -> None:
+Output = tuple[ir.DataType | None, Sequence[int | str] | None]
+"""Element type and shape of an output; None is a type or rank that is not known, "" an extent."""
+OutputsOf = Callable[[ir.Node, Mapping[str, int]], Sequence[Output]]
+
+
+def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
     """Prepare a model for the layout engine, in place.
 
     1. Outputs of Constant nodes become initializers: a constant is stored as its readers want it.
     2. Values get the types and shapes that ONNX infers; those that a file states stay.
-    3. Shapes and axes that the graph computes from known extents get a `const_value`; the nodes stay.
+    3. What operators give that ONNX does not know is asked for; a Transpose says the rank of what it reads.
+    4. Shapes and axes that the graph computes from known extents get a `const_value`; the nodes stay.
 
     What cannot be inferred stays unknown. The shapes that the file states of its outputs are in their `meta`, since an
     interface is kept as it is.
+
+    Args:
+        model: the model.
+        outputs_of: what a node gives in a model of these opsets, by what is known of its inputs.
     """
     for value in model.graph.outputs:
-        value.meta[STATED] = value.shape
+        if STATED not in value.meta:
+            value.meta[STATED] = value.shape
     lift_constants(model)
     if all(_is_known(value) for node in model.graph.all_nodes() for value in node.outputs):
         return
-    try:
-        light = without_weights(model)
-        inferred, known = _inferred(light, with_stand_ins(light))
-    except Exception:  # onnx raises types of its own; what is wrong is said when the result is checked
-        return
-    _complete(model.graph, inferred)
-    for value in (value for node in model.graph for value in node.outputs):
-        if value.name in known:
-            value.const_value = ir.Tensor(known[value.name])
-            value.shape = ir.Shape(known[value.name].shape)
+    for _ in range(ROUNDS):
+        try:
+            inferred, known = _inferred(without_weights(model))
+        except Exception:  # onnx raises types of its own; what is wrong is said when the result is checked
+            return
+        _complete(model.graph, inferred)
+        for value in (value for node in model.graph for value in node.outputs):
+            if value.name in known:
+                value.const_value = ir.Tensor(known[value.name])
+                value.shape = ir.Shape(known[value.name].shape)
+        if not _asked(model, outputs_of):
+            return
+
+
+def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
+    """Find what shape inference does not, one node after another; whether anything was found."""
+    found = False
+    for node in model.graph.all_nodes():
+        if node.op_type == "Transpose" and not node.domain:
+            found |= _ranked(node)
+        if outputs_of is None or all(_is_known(value) for value in node.outputs if value.name):
+            continue
+        if node.domain in ("", "ai.onnx") and not found:
+            continue  # shape inference has seen as much of it
+        for value, (kind, shape) in zip(node.outputs, outputs_of(node, model.opset_imports), strict=False):
+            before = None if value.shape is None else list(value.shape)
+            if value.name and shape is not None:
+                value.shape = _better(value.shape, ir.Shape([dim or None for dim in shape]))
+                found |= before is None or before != list(value.shape or ())
+            if kind is not None and value.type is None:
+                value.type = ir.TensorType(kind)
+    return found
+
+
+def _ranked(node: ir.Node) -> bool:
+    """What a Transpose reads has the rank of its perm; whether that was not known."""
+    perm, value = node.attributes.get_ints("perm"), node.inputs[0] if node.inputs else None
+    if perm is None or value is None or value.shape is not None or value.is_graph_input():
+        return False
+    value.shape = ir.Shape([f"{value.name}_dim_{axis}" for axis in range(len(perm))])
+    return True
 
 
 def lift_constants(model: ir.Model) -> None:
-    """Make the outputs of Constant nodes initializers, in place."""
+    """Make the outputs of Constant nodes initializers, in place.
+
+    Raises:
+        ReadError: a Constant holds nothing that a constant can be.
+    """
     if any(node.op_type == "Constant" for node in model.graph.all_nodes()):
         from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
-        LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+        try:
+            LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+        except Exception as error:  # errors of many types, for attributes of the wrong name, type or number
+            raise ReadError(f"a Constant holds no constant: {' '.join(str(error).split())}") from None
 
 
 def _is_known(value: ir.Value) -> bool:
     return value.type is not None and value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
 
 
-def _inferred(light: onnx.ModelProto, opaque: frozenset[str]) -> tuple[onnx.GraphProto, dict[str, Array]]:
-    """The graph with inferred types and shapes, and the values that are known in advance, but for `opaque` ones."""
+def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]]:
+    """The graph with inferred types and shapes, and the values that are known in advance."""
     whole: dict[str, onnx.ValueInfoProto] = {}
     known: dict[str, Array] = {}
     for _ in range(ROUNDS):
         inferred = infer_shapes(light)
         whole.update({value.name: value for value in inferred.graph.value_info})
-        found = dict(_evaluated(inferred, known, opaque))
+        found = dict(_evaluated(inferred, known))
         if not found:
             break
         known |= found
@@ -99,8 +148,11 @@ def _inferred(light: onnx.ModelProto, opaque: frozenset[str]) -> tuple[onnx.Grap
         if any(name in outputs for name in found):
             break
         light.CopyFrom(inferred)
-        del light.graph.node[:]
+        # What is known is an initializer from here on; ONNX would believe the symbols of its value_info instead.
+        open_still = [value for value in light.graph.value_info if value.name not in found]
+        del light.graph.node[:], light.graph.value_info[:]
         light.graph.node.extend(kept)
+        light.graph.value_info.extend(open_still)
         light.graph.initializer.extend(
             numpy_helper.from_array(known[name], name) for name in found if name not in given
         )
@@ -111,13 +163,11 @@ def _inferred(light: onnx.ModelProto, opaque: frozenset[str]) -> tuple[onnx.Grap
     return result, known
 
 
-def _evaluated(
-    model: onnx.ModelProto, known: Mapping[str, Array], opaque: frozenset[str]
-) -> Iterator[tuple[str, Array]]:
+def _evaluated(model: onnx.ModelProto, known: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
     """Values of the main graph that follow from what is known, and were not known before."""
     evaluation = _Evaluation(model, known)
     for node in model.graph.node:
-        if node.output[0] not in known and node.output[0] not in opaque and node.domain in ("", "ai.onnx"):
+        if node.output[0] not in known and node.domain in ("", "ai.onnx"):
             yield from evaluation.run(node)
 
 

@@ -71,6 +71,7 @@ class Builder:
         self.names = Names()
         self.node_names = Names()
         self.nodes: list[ir.Node] = []
+        self.spare: set[int] = set()
         self.initializers: list[ir.Value] = []
         self._shared: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
 

@@ -6,7 +6,7 @@ that were written for it, the target is `(batch, 36)`, and a Reshape to the cons
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,13 +43,16 @@ def element(value: ir.Value) -> Dim:
     return single
 
 
-def without_unread(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:
-    """The nodes but those that compute shapes which nobody reads, once a constant has taken their place."""
+def without_unread(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value], spare: Container[int]) -> list[ir.Node]:
+    """The nodes but those that nobody reads of those that compute shapes, or that are `spare`, by their identity.
+
+    A constant has taken the place of the former, an attribute that of the latter.
+    """
     kept: list[ir.Node] = []
     results = {id(value) for value in outputs}
     for node in reversed(nodes):
         of_shapes = node.op_type in _RULES and all(v.dtype in _INTEGERS for v in node.outputs)
-        if of_shapes and not any(v.uses() or id(v) in results for v in node.outputs):
+        if (of_shapes or id(node) in spare) and not any(v.uses() or id(v) in results for v in node.outputs):
             for i in range(len(node.inputs)):
                 node.replace_input_with(i, None)
         else:

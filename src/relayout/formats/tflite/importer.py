@@ -14,6 +14,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from relayout.errors import ReadError, RelayoutError, UnsupportedError, nearest
+from relayout.formats.tflite.aligned import aligned
 from relayout.formats.tflite.builder import Builder
 from relayout.formats.tflite.contents import without_unread
 from relayout.formats.tflite.cutting import cut
@@ -89,7 +90,7 @@ def read(
         part = cut(model, index, chosen, inputs, outputs)
         model = replace(model, subgraphs=(*model.subgraphs[:index], part, *model.subgraphs[index + 1 :]))
     if quant == "qdq":
-        model = unsigned(model)  # after the cut: the interface, wherever it is, keeps its types
+        model = unsigned(aligned(model))  # after the cut: the interface, wherever it is, keeps its types
     subgraph = model.subgraphs[index]
     stem = "main" if isinstance(source, bytes) else Path(source).stem
     program = Program(model, Builder(opset), Choices(quant, state, custom_ops or {}), _entry)
@@ -139,7 +140,7 @@ class _Import:
         if self.program.unsupported:
             raise UnsupportedError({k: (len(v), next(iter(v))) for k, v in self.program.unsupported.items()})
         outputs = self.graph_outputs(extra) + self.program.variables.outputs()
-        nodes = without_unread(self.builder.nodes, outputs)
+        nodes = without_unread(self.builder.nodes, outputs, self.builder.spare)
         # Operands that became attributes or shapes leave their constants unread.
         used = [value for value in self.builder.initializers if value.uses()]
         graph = ir.Graph(

@@ -12,12 +12,15 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Builder, Dims
 from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.flow import Flow
 from relayout.formats.tflite.model import MAX_NAME, Model, Quantization, Subgraph, Tensor
 from relayout.formats.tflite.placeholders import Placeholders
 from relayout.formats.tflite.registry import Unsupported
 from relayout.formats.tflite.sparse import dense
 from relayout.formats.tflite.texts import texts
+from relayout.formats.tflite.unsigned import SHIFT
 from relayout.formats.tflite.variables import Handle
+from relayout.formats.tflite.window import Border
 
 Quant = Literal["qdq", "float"]
 """What becomes of quantized tensors: integers in Quantize-Dequantize units, or real numbers."""
@@ -111,11 +114,14 @@ class Tensors:
         self.handles: dict[int, Handle] = {}
         self.tainted: set[int] = set()
         self.constants: dict[int, ir.Value] = {}
+        self.borders: dict[int, Border | None] = {}
         self._values: dict[int, ir.Value] = {}
         self._bound: set[int] = set()
         self._parameters: dict[int, tuple[ir.Value, ir.Value]] = {}
+        self._lowered: dict[int, tuple[ir.Value, ir.Value, ir.Value]] = {}
         self._symbols: dict[str, tuple[int, int]] = {}
         self.placeholders = Placeholders(subgraph, self._is_open)
+        self.flow = Flow(subgraph)
 
     def name_all(self) -> None:
         """Give every tensor a name: its own, made unique; an empty one becomes `tensor_<index>`."""
@@ -236,6 +242,25 @@ class Tensors:
             found = self._parameters[tensor.index] = (
                 self.builder.initializer(self.hint(tensor, "scale"), scale),
                 self.builder.initializer(self.hint(tensor, "zero_point"), zero_point),
+            )
+        return found
+
+    def lowered(self, tensor: Tensor) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """A constant of uint8 with one scale as int8: integers and zero point 128 lower, and the scale."""
+        found = self._lowered.get(tensor.index)
+        if found is None:
+            if tensor.quantization is None:
+                raise Unsupported(f"{tensor.type.name} without quantization parameters")
+            zero = (tensor.quantization.zero_point.reshape(()) - SHIFT).astype(np.int8)
+            content = ir.LazyTensor(
+                lambda: ir.Tensor((array(tensor) ^ np.uint8(SHIFT)).view(np.int8)),
+                ir.DataType.INT8,
+                ir.Shape(tensor.shape),
+            )
+            found = self._lowered[tensor.index] = (
+                self.builder.initializer(self.hint(tensor, "lowered"), content),
+                self.parameters(tensor)[0],
+                self.builder.array(self.hint(tensor, "zero_point"), zero),
             )
         return found
 

@@ -10,19 +10,11 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, dims, permuted
 from relayout.formats.tflite.enums import Padding, TensorType
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.operators.elementwise import two
+from relayout.formats.tflite.operators.border import bordered, unbordered
+from relayout.formats.tflite.operators.condensed import condensed
 from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
-from relayout.formats.tflite.window import (
-    TO_FIRST,
-    TO_FIRST_3D,
-    TO_LAST,
-    TO_LAST_3D,
-    auto_pad,
-    left_to_the_runtime,
-    pads,
-    slid,
-)
+from relayout.formats.tflite.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D, slid
 
 
 def convolved(
@@ -35,47 +27,31 @@ def convolved(
     last: Sequence[int],
 ) -> None:
     """Transpose - Conv - Transpose, given a kernel in ONNX's order `o i *s`; `first` and `last` order the data."""
-    options, x = op.options, op.real(0, first)
-    n, _, *spatial = dims(x)
-    o, _, *window = dims(kernel)
-    if not all(isinstance(k, int) for k in window):
+    options, shape = op.options, permuted(dims(op.stored(0)), first)
+    n, _, *spatial = shape
+    o, _, *extents = dims(kernel)
+    window = [k for k in extents if isinstance(k, int)]
+    if len(window) != len(extents):
         raise Unsupported("a kernel of unknown size")
     same = options.padding == Padding.SAME
-    wanted = same
-    if same and not left_to_the_runtime(spatial, strides, dilations):
-        x, same = _bordered(op, x, window, strides, dilations), False
-    known: list[Dim] = [
-        slid(e, k, s, d, wanted) for e, k, s, d in zip(spatial, window, strides, dilations, strict=True)
-    ]
+    known: list[Dim] = [slid(e, k, s, d, same) for e, k, s, d in zip(spatial, window, strides, dilations, strict=True)]
+    around = unbordered(op, window, dilations)
+    if around is None:
+        x, border, _ = bordered(op, op.real(0, first), window, strides, dilations, same)
+    else:
+        x = op.dequantize(0, op.transpose(op.tensors.value(around.inner), first))
+        border = {"pads": around.pads}
     y = op.emit(
         "Conv",
-        [x, kernel, op.bias(2)],
+        [x, kernel, op.bias(2, 0, 1)],
         permuted(op.out_dims([n, *known, o]), first),
-        auto_pad=auto_pad(spatial, strides, dilations, same),
-        pads=pads(spatial, window, strides, dilations, same),
+        **border,
         dilations=list(dilations),
         group=group,
         kernel_shape=window,
         strides=list(strides),
     )
     op.result(y, perm=last, fused=options.fused_activation_function)
-
-
-def _bordered(
-    op: Operation, x: ir.Value, window: Sequence[Dim], strides: Sequence[int], dilations: Sequence[int]
-) -> ir.Value:
-    """The border of zeros that SAME means, computed from extents known only at run time."""
-    many, shape = len(strides), dims(x)
-    extents = op.emit("Shape", [x], (many,), ir.DataType.INT64, start=2, end=2 + many)
-    step, none = op.ints(strides, "strides"), op.ints([0] * many, "none")
-    size = op.ints([(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True) if isinstance(k, int)], "windows")
-    places = two(op, "Div", two(op, "Sub", extents, op.ints([1] * many, "one")), step)
-    total = two(op, "Sub", two(op, "Add", two(op, "Mul", places, step), size), extents)
-    total = two(op, "Max", total, none)
-    begin = two(op, "Div", total, op.ints([2] * many, "two"))
-    outer = op.ints([0, 0], "outer")
-    amounts = op.emit("Concat", [outer, begin, outer, two(op, "Sub", total, begin)], (2 * many + 4,), axis=0)
-    return op.emit("Pad", [x, amounts], (*shape[:2], *[None] * many), mode="constant")
 
 
 def groups(op: Operation, depth: Dim) -> int:
@@ -107,10 +83,12 @@ def _integers(op: Operation, bias: int) -> None:
 
 @operator("CONV_2D", options="Conv2DOptions")
 def conv_2d(op: Operation) -> None:
-    """Conv; a kernel with fewer input channels than the data is a grouped one."""
+    """Conv; a kernel with fewer input channels than the data is a grouped one. Of a few channels SpaceToDepth first."""
     op.require_rank(0, 4)
     op.require_rank(1, 4)
     _integers(op, 2)
+    if condensed(op):
+        return
     options, kernel = op.options, weights(op, 1, 0, TO_FIRST)
     group = groups(op, dims(kernel)[1])
     strides, dilations = [options.stride_h, options.stride_w], [options.dilation_h_factor, options.dilation_w_factor]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from relayout.formats.tflite.activation import clip
 from relayout.formats.tflite.builder import broadcast, dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.channels import normalized, weighted
+from relayout.formats.tflite.operators.layers import layer_normalized
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
 _UNARY = {
@@ -92,8 +95,14 @@ def _binary(op_type: str) -> Translation:
     return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
 
 
+_WHOLE: dict[str, tuple[Callable[[Operation], bool], ...]] = {"Add": (normalized, layer_normalized), "Mul": (weighted,)}
+"""What an operator may be the last piece of, or another form of: each hands over the result, if it is that."""
+
+
 def _arithmetic(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
+        if any(written(op) for written in _WHOLE.get(op_type, ())):
+            return
         # Of narrow integers without a scale the kernels add and multiply those of 16 bits.
         plain = op.input(0).type == TensorType.INT16 and op_type in ("Add", "Mul")
         a, b = (op.plain(0), op.plain(1)) if plain else (op.real(0), op.real(1))

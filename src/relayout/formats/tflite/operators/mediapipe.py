@@ -58,7 +58,7 @@ def max_pooling_with_argmax(op: Operation) -> None:
     rows, columns = _fixed(op, x, 2, 3)
     window, strides, same = [height, width], [stride_y, stride_x], padding == _SAME
     out = [slid(e, k, s, 1, same) for e, k, s in zip((rows, columns), window, strides, strict=True)]
-    around = pads([rows, columns], window, strides, [1, 1], same) or [0] * 4
+    around = pads([rows, columns], window, strides, [1, 1], same)
     shape: Dims = (*dims(x)[:2], *out)
     y, flat = op.builder.emit(
         "MaxPool",

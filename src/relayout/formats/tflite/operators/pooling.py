@@ -2,58 +2,150 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dim, Dims, dims
 from relayout.formats.tflite.enums import Padding
 from relayout.formats.tflite.operation import BYTES_ONLY, MOVABLE, Operation
-from relayout.formats.tflite.operators.elementwise import rounded_away
+from relayout.formats.tflite.operators.border import bordered, unbordered
+from relayout.formats.tflite.operators.elementwise import rounded_away, two
 from relayout.formats.tflite.registry import Unsupported, operator
-from relayout.formats.tflite.window import TO_FIRST, TO_LAST, auto_pad, pads, slid
+from relayout.formats.tflite.window import TO_FIRST, TO_LAST, Border, is_open, pads, slid
 
 
-def _emit(op: Operation, op_type: str, x: ir.Value, **attributes: Any) -> ir.Value:
-    """One pool over `n c h w`, padding left out of what is pooled."""
-    options = op.options
-    window, strides, ones = [options.filter_height, options.filter_width], [options.stride_h, options.stride_w], [1, 1]
-    n, c, *spatial = dims(x)
-    # A window of one element needs no border; ONNX Runtime's auto_pad would cut some off where strides are longer.
-    same = options.padding == Padding.SAME and max(window) > 1
+def _window(op: Operation) -> list[int]:
+    return [op.options.filter_height, op.options.filter_width]
+
+
+def _strides(op: Operation) -> list[int]:
+    return [op.options.stride_h, op.options.stride_w]
+
+
+def _pooled(
+    op: Operation,
+    op_type: str,
+    x: ir.Value,
+    border: Border | None = None,
+    fill: float = 0,
+    kernel: Sequence[ir.Value] = (),
+    **attributes: Any,
+) -> tuple[ir.Value, bool]:
+    """One pool over `n c h w`; whether a border of `fill` was computed, which it takes for elements.
+
+    Behind a PAD that stays it says that it has no border (`VALID`): where it is silent, ONNX Runtime makes the PAD a
+    border of the pool's, also with zeros where others are below, and beyond what a pool may have.
+    """
+    window, strides, ones = _window(op), _strides(op), [1, 1]
+    (n, c, *_), spatial = dims(x), dims(op.stored(0))[1:3]
+    same = op.options.padding == Padding.SAME
     known: list[Dim] = [slid(e, k, s, 1, same) for e, k, s in zip(spatial, window, strides, strict=True)]
     last: Dims = op.out_dims([n, *known, c])
-    return op.emit(
-        op_type,
-        [x],
-        (last[0], last[3], last[1], last[2]),
-        auto_pad=auto_pad(spatial, strides, ones, same),
-        pads=pads(spatial, window, strides, ones, same),
-        kernel_shape=window,
-        strides=strides,
-        **attributes,
-    )
+    around: dict[str, Any] = {}
+    computed = False
+    if border is not None:
+        around = {"pads": border.pads}
+    else:
+        padded = op.operator.inputs[0] in op.tensors.borders
+        x, around, computed = bordered(op, x, window, strides, ones, same, fill, padded)
+        around = {"auto_pad": "VALID"} if padded else around
+    shape = (last[0], last[3], last[1], last[2])
+    y = op.emit(op_type, [x, *kernel], shape, **around, kernel_shape=window, strides=strides, **attributes)
+    return y, computed
+
+
+def _average(op: Operation, prepare: Callable[[ir.Value], ir.Value]) -> ir.Value:
+    """AveragePool over the elements that are there, of what is made of `n c h w`; zeros from a PAD are there.
+
+    With a computed border, it is divided by the share of each window that is there.
+    """
+    border = unbordered(op, _window(op), [1, 1])
+    if border is not None:
+        x = prepare(op.transpose(op.tensors.value(border.inner), TO_FIRST))
+        return _pooled(op, "AveragePool", x, border, count_include_pad=1)[0]
+    x = prepare(op.transpose(op.stored(0), TO_FIRST))
+    mean, computed = _pooled(op, "AveragePool", x, count_include_pad=0)
+    if not computed:
+        return mean
+    extents = op.emit("Shape", [x], (2,), ir.DataType.INT64, start=2, end=4)
+    plane = op.emit("Concat", [op.ints([1, 1], "one"), extents], (4,), axis=0)
+    there = op.emit("Expand", [op.number(1, x, "there"), plane], (1, 1, *dims(x)[2:]))
+    share, _ = _pooled(op, "AveragePool", there, count_include_pad=0)
+    return two(op, "Div", mean, share)
+
+
+def _greatest(op: Operation, x: ir.Value) -> ir.Value:
+    """MaxPool of `n h w c`, as `n c h w`; a computed border holds the least there is.
+
+    Zeros from a PAD are elements, and MaxPool's own border is none: the same where nothing is below 0.
+    """
+    border = unbordered(op, _window(op), [1, 1], least=True) if x is op.stored(0) else None
+    if border is not None:
+        return _pooled(op, "MaxPool", op.transpose(op.tensors.value(border.inner), TO_FIRST), border)[0]
+    dtype = x.dtype or ir.DataType.FLOAT
+    least = float(np.iinfo(dtype.numpy().name).min) if dtype.is_integer() else -math.inf
+    return _pooled(op, "MaxPool", op.transpose(x, TO_FIRST), fill=least)[0]
 
 
 @operator("AVERAGE_POOL_2D", options="Pool2DOptions")
 def average_pool_2d(op: Operation) -> None:
-    """AveragePool over the elements that are there, not over the padding."""
+    """AveragePool over the elements that are there, not over the padding; of bytes without padding a Conv of ones."""
     op.require_rank(0, 4)
     fused = op.options.fused_activation_function
     if op.input(0).type in MOVABLE and op.input(0).quantization is None:
         _without_scale(op)
         return
-    y = _emit(op, "AveragePool", op.real(0, TO_FIRST), count_include_pad=0)
+    channels = _summable(op)
+    y = _summed(op, channels) if channels else _average(op, partial(op.dequantize, 0))
     op.result_alike(y, 0, perm=TO_LAST, fused=fused)
+
+
+MOST_ONES = 64
+"""Elements of the largest window that is written as a convolution: the kernel lies in the file."""
+
+
+def _summable(op: Operation) -> int:
+    """The channels of an 8-bit pool each of whose windows is whole, so that a sum and one factor make the average.
+
+    Of any other 0. ONNX Runtime's depthwise integer convolution takes a twentieth of its integer AveragePool's time.
+    """
+    window, strides, (_, *spatial, channels) = _window(op), _strides(op), dims(op.stored(0))
+    same, quantization = op.options.padding == Padding.SAME, op.tensors.quantization(op.input(0))
+    if not isinstance(channels, int):
+        return 0
+    summable = (
+        op.input(0).type in BYTES_ONLY
+        and quantization is not None
+        and not quantization.per_channel
+        and 1 < window[0] * window[1] <= MOST_ONES
+        and not (same and is_open(spatial, window, strides, [1, 1]))
+        and not any(pads(spatial, window, strides, [1, 1], same))
+    )
+    return channels if summable else 0
+
+
+def _summed(op: Operation, channels: int) -> ir.Value:
+    """A depthwise Conv of `n c h w` whose kernel is ones, worth one part of the window each; a PAD is its border."""
+    window, border = _window(op), unbordered(op, _window(op), [1, 1])
+    ones = op.builder.shared(op.hint("ones"), np.ones([channels, 1, *window], np.int8))
+    part = op.builder.array(op.hint("part"), np.array(1 / (window[0] * window[1]), np.float32))
+    zero = op.builder.shared(op.hint("zero"), np.array(0, np.int8))
+    kernel = op.emit("DequantizeLinear", [ones, part, zero], dims(ones), ir.DataType.FLOAT)
+    inner = op.stored(0) if border is None else op.tensors.value(border.inner)
+    x = op.dequantize(0, op.transpose(inner, TO_FIRST))
+    return _pooled(op, "Conv", x, border, kernel=(kernel,), group=channels)[0]
 
 
 def _without_scale(op: Operation) -> None:
     """The average of plain integers, halves away from zero."""
     if op.options.fused_activation_function:
         raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
-    mean = _emit(
-        op, "AveragePool", op.transpose(op.cast(op.stored(0), ir.DataType.FLOAT), TO_FIRST), count_include_pad=0
-    )
+    mean = _average(op, lambda x: op.cast(x, ir.DataType.FLOAT))
     op.result_whole(op.transpose(rounded_away(op, mean), TO_LAST))
 
 
@@ -64,7 +156,7 @@ def max_pool_2d(op: Operation) -> None:
     if op.input(0).type in MOVABLE and op.input(0).quantization is None and op.options.fused_activation_function:
         raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
     (x,), finish = op.carried(0, types=BYTES_ONLY, fused=op.options.fused_activation_function)
-    y = _emit(op, "MaxPool", op.transpose(x, TO_FIRST))
+    y = _greatest(op, x)
     finish(op.transpose(y, TO_LAST))
 
 
@@ -72,6 +164,10 @@ def max_pool_2d(op: Operation) -> None:
 def l2_pool_2d(op: Operation) -> None:
     """Sqrt of AveragePool of the squares."""
     op.require_rank(0, 4)
-    x = op.real(0, TO_FIRST)
-    mean = _emit(op, "AveragePool", op.emit("Mul", [x, x], dims(x)), count_include_pad=0)
+
+    def squared(x: ir.Value) -> ir.Value:
+        x = op.dequantize(0, x)
+        return op.emit("Mul", [x, x], dims(x))
+
+    mean = _average(op, squared)
     op.result(op.emit("Sqrt", [mean], dims(mean)), perm=TO_LAST, fused=op.options.fused_activation_function)

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.contents import contents
-from relayout.formats.tflite.enums import MirrorPadMode
+from relayout.formats.tflite.enums import MirrorPadMode, TensorType
 from relayout.formats.tflite.extents import divided as quotient
 from relayout.formats.tflite.extents import shifted, total
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.registry import Unsupported, operator
+from relayout.formats.tflite.window import Border
 
 FIRST, LAST = -(2**63), 2**63 - 1
 """ONNX clamps these to before the first and past the last element."""
+
+SHORT, LONG = 2**30, 2**62
+"""Of integers of 32 and of 64 bits: above all extents, and twice as much is still one of them."""
+
+_INT32 = ir.DataType.INT32
 
 
 def cut(
@@ -72,12 +79,30 @@ def slice_(op: Operation) -> None:
         ends = [LAST if s == -1 else b + s for b, s in zip(begin, size, strict=True)]
         finish(cut(op, x, begin, ends, range(rank)))
         return
-    first, extents = op.cast(op.stored(1), ir.DataType.INT64), op.cast(op.stored(2), ir.DataType.INT64)
-    open_ = op.emit("Less", [extents, op.number(0, extents, "zero")], (rank,), ir.DataType.BOOL)
-    last = op.emit("Add", [first, extents], (rank,))
-    last = op.emit("Where", [open_, op.number(LAST, last, "last"), last], (rank,), ir.DataType.INT64)
     known = op.integers(2) if op.is_constant(2) else [-1] * rank
-    finish(op.emit("Slice", [x, first, last], op.out_dims([size if size >= 0 else None for size in known])))
+    finish(op.emit("Slice", [x, *_bounds(op, x)], op.out_dims([size if size >= 0 else None for size in known])))
+
+
+def _bounds(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Where computed slices start and end, in few nodes: loops compute them again and again.
+
+    A size of -1 without its upper bits is more than any extent, and any other size is what it is.
+    """
+    short = all(isinstance(d, int) and d < SHORT for d in dims(x)) and {op.stored(i).dtype for i in (1, 2)} == {_INT32}
+    kind, most = (_INT32, SHORT - 1) if short else (ir.DataType.INT64, LONG - 1)
+
+    def constant(i: int, name: str, negative: int) -> ir.Value:
+        numbers = [negative if v < 0 else v for v in op.integers(i)]
+        return op.builder.array(op.hint(name), np.array(numbers, kind.numpy()))
+
+    first = constant(1, "starts", 0) if op.is_constant(1) else op.cast(op.stored(1), kind)
+    if op.is_constant(2):
+        size = constant(2, "sizes", most)
+    else:
+        size = op.cast(op.stored(2), kind)
+        size = op.emit("BitwiseAnd", [size, op.number(most, size, "most")], dims(size))
+    at_front = op.is_constant(1) and not any(op.integers(1))
+    return first, size if at_front else op.emit("Add", [first, size], dims(size))
 
 
 def _pads(op: Operation, rank: int) -> list[int]:
@@ -107,20 +132,59 @@ def pad_value(op: Operation, x: ir.Value) -> ir.Value:
     return op.number(zero, x, "zero")
 
 
+def _remember(op: Operation, nodes: Sequence[ir.Node], zero: bool = True) -> None:
+    """Note a border: if it is of the real number 0, windows that slide over it can have it instead of these nodes."""
+    rank, quantization = len(dims(op.stored(0))), op.output().quantization
+    op.tensors.borders[op.operator.outputs[0]] = None
+    if rank < 3 or not zero or not op.is_constant(1) or (quantization is not None and quantization.per_channel):
+        return
+    both = _pads(op, rank)
+    if not op.alike(0) or not both[0] == both[rank - 1] == both[rank] == both[-1] == 0:
+        return
+    around = (*both[1 : rank - 1], *both[rank + 1 : -1])
+    op.tensors.borders[op.operator.outputs[0]] = Border(op.input(0), around, _is_positive(op, op.stored(0)))
+    op.builder.spare |= {id(node) for node in nodes}
+
+
+_POSITIVE = ("Abs", "Exp", "Relu", "Sigmoid", "Softmax", "Sqrt")
+"""Operators whose results are not below 0."""
+
+
+def _is_positive(op: Operation, value: ir.Value) -> bool:
+    """Whether it is known that nothing is below the real number 0."""
+    quantization, node = op.tensors.quantization(op.input(0)), value.producer()
+    if quantization is not None and op.input(0).type in BYTES_ONLY:
+        return int(quantization.zero_point[0]) == (0 if op.input(0).type == TensorType.UINT8 else -128)
+    if node is None or node.op_type != "Clip":
+        return node is not None and node.op_type in _POSITIVE
+    low = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
+    return low is not None and bool(low.numpy() >= 0)
+
+
 @operator("PAD")
 def pad(op: Operation) -> None:
-    """Pad with the real number 0, which is the zero point where integers are padded."""
+    """Pad with the real number 0, which is the zero point where integers are padded.
+
+    Before a convolution or pool it becomes an attribute of that.
+    """
+    before = len(op.builder.nodes)
     (x,), finish = op.carried(0, types=BYTES_ONLY)
     pads, shape = _padded(op, x)
     finish(op.emit("Pad", [x, pads, pad_value(op, x)], shape, mode="constant"))
+    _remember(op, op.builder.nodes[before:])
 
 
 @operator("PADV2")
 def pad_v2(op: Operation) -> None:
-    """Pad with operand 2."""
+    """Pad with operand 2; with the real number 0, as PAD."""
+    before = len(op.builder.nodes)
     (x, value), finish = op.carried(0, 2, types=BYTES_ONLY)
     pads, shape = _padded(op, x)
     finish(op.emit("Pad", [x, pads, value], shape, mode="constant"))
+    quantization = op.output().quantization
+    zero = 0 if quantization is None else quantization.zero_point[0]
+    known = op.is_constant(2) and op.alike(2) and bool(np.all(op.constant(2) == zero))
+    _remember(op, op.builder.nodes[before:], known)
 
 
 @operator("MIRROR_PAD", options="MirrorPadOptions")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
+from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.registry import Unsupported
@@ -24,8 +25,10 @@ _MISREAD = {
 def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None) -> ir.Value:
     """The real numbers of operand i as operand `data` meets them, with the axes in another order if `perm` is given.
 
-    Beside real numbers, weights of half precision are widened, and bytes are integers with a sign around 0, whatever
-    the file calls them: so the first converters wrote them, and so the kernels read them.
+    1. Beside real numbers, weights of half precision are widened, and bytes are integers with a sign around 0, whatever
+       the file calls them: so the first converters wrote them, and so the kernels read them.
+    2. Beside uint8, uint8 weights are int8, they and their zero point 128 lower: ONNX Runtime multiplies uint8 by int8
+       twice as fast as by uint8.
     """
     tensor, other = op.input(i), op.input(data).stated
     if (other, tensor.type) in _MISREAD:
@@ -34,7 +37,19 @@ def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None)
         return op.cast(op.real(i, perm), ir.DataType.FLOAT)
     if other in _FLOATS and tensor.type == TensorType.UINT8:
         return _signed(op, i, perm)
+    quantization = op.tensors.quantization(tensor)
+    whole = quantization is not None and not quantization.per_channel
+    if other == tensor.type == TensorType.UINT8 and whole and op.is_constant(i):
+        return _lower(op, i, perm)
     return op.real(i, perm)
+
+
+def _lower(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
+    """A constant of uint8 as int8: the same numbers, integers and zero point 128 lower."""
+    value, scale, zero_point = op.tensors.lowered(op.input(i))
+    value = value if perm is None else op.transpose(value, perm)
+    name = op.tensors.hint(op.input(i), "dequantized")
+    return op.emit("DequantizeLinear", [value, scale, zero_point], dims(value), ir.DataType.FLOAT, name=name)
 
 
 def _signed(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:

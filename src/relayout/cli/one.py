@@ -1,0 +1,32 @@
+"""One model: perform its job, print what was done."""
+
+from __future__ import annotations
+
+import json
+import sys
+from shlex import quote
+
+import click
+
+from relayout.cli.bars import bars, stages_of
+from relayout.cli.running import FAILED, Job, perform, print_report, print_verification
+from relayout.cli.starting import one_job
+
+
+def run(job: Job, as_json: bool, quiet: bool) -> None:
+    """Perform one job, print what was done, and exit with 1 where verification fails."""
+    one_job()
+    with bars(stages_of(job.verify), quiet or as_json):
+        report, found = perform(job)
+    if as_json:
+        whole = report.to_dict() | ({"verification": found.to_dict()} if found is not None else {})
+        click.echo(json.dumps(whole, indent=2), err=job.console_is_taken)
+    elif not quiet:
+        print_report(report, False, err=job.console_is_taken)
+        if found is not None:
+            print_verification(found, err=job.console_is_taken)
+    if found is not None and not found.ok:
+        if not (quiet or as_json):
+            again = f"relayout verify {quote(str(job.source))} {quote(str(job.target))} --repro DIR"
+            click.echo(f"written nevertheless; where they part, as something to run: {again}", err=job.console_is_taken)
+        sys.exit(FAILED)

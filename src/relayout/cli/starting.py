@@ -1,0 +1,61 @@
+"""A command is a short process: what it loads, and how often it looks for garbage, is most of a small model's time.
+
+As a library relayout leaves both alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+DEFERRED = ("sympy", "onnx_ir._symbolic_shapes")
+"""Loaded when something of them is first used. onnx-ir imports sympy for arithmetic with symbolic extents, of which a
+conversion does none; sympy takes as long to load as numpy and onnx together. The second is onnx-ir's module that takes
+functions out of sympy as it is imported. A name that no longer exists is never asked for."""
+
+YOUNG = 200_000
+"""Objects that are made before the garbage collector looks at them. Python's own 700 (2,000) cost a third of a small
+conversion, since nearly all that a command makes is alive until its end."""
+
+
+class _Deferred:
+    """Finds the modules of `DEFERRED` where they would be found, with the standard library's loader that waits."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name not in DEFERRED:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = importlib.util.LazyLoader(spec.loader)
+        return spec
+
+
+@contextmanager
+def short_process() -> Iterator[None]:
+    """Within it, modules of `DEFERRED` load when they are used, and the garbage collector runs seldom.
+
+    What is alive when the process ends is not looked through again.
+    """
+    before, enabled = gc.get_threshold(), gc.isenabled()
+    gc.set_threshold(YOUNG, *before[1:])
+    sys.meta_path.insert(0, _Deferred)
+    atexit.register(gc.freeze)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(_Deferred)
+        gc.set_threshold(*before)
+        if enabled:
+            gc.enable()
+
+
+def one_job() -> None:
+    """To the end of this process, which does one job and has little to throw away, do not look for garbage at all."""
+    gc.disable()

@@ -1,0 +1,224 @@
+"""Calls of model-local functions, replaced by the bodies of their functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from relayout.formats.onnx.calls import (
+    CALLS,
+    Call,
+    Calls,
+    Key,
+    holds_graph,
+    is_identity,
+    names_of,
+    recorded,
+    source_of,
+    subgraphs_of,
+    take_over,
+    unique,
+)
+
+MOST_NODES = 200_000
+"""Nodes that all bodies together may add: a function that calls another twice, which calls a third twice, and so on, is
+a short file of any size. What is beyond stays a call."""
+
+
+def spell_out(model: ir.Model, known: Callable[[ir.Node], bool]) -> None:
+    """Replace the calls of a model's functions by their bodies, in place.
+
+    A call stays where its operator is known as it is, where its function wants another version of an operator than the
+    model, where it calls itself, and where the bodies together would have more than `MOST_NODES` nodes.
+
+    Args:
+        model: the model.
+        known: whether a call needs no body to be understood.
+    """
+    if model.functions:
+        _SpellingOut(model, known).run()
+
+
+class _SpellingOut:
+    def __init__(self, model: ir.Model, known: Callable[[ir.Node], bool]) -> None:
+        self.model, self.known = model, known
+        self.found = Calls()
+        self.sizes: dict[Key, int] = {}
+        self.open: set[Key] = set()
+        self.left = MOST_NODES
+        self.names = {name for node in model.graph.all_nodes() for name in (node.name, *names_of(node)) if name}
+        graphs = (model.graph, *model.graph.subgraphs())
+        self.names |= {value.name or "" for g in graphs for value in (*g.inputs, *g.initializers.values())}
+
+    def run(self) -> None:
+        waiting = list(self.model.graph.all_nodes())[::-1]
+        while waiting:
+            node = waiting.pop()
+            if self._fits(node):
+                waiting += self._spell(node)[::-1]
+        if self.found.calls:
+            self.model.meta[CALLS] = self.found
+
+    def _fits(self, node: ir.Node) -> bool:
+        function = self.model.functions.get(node.op_identifier())
+        if function is None or self.known(node) or len(node.inputs) > len(function.inputs):
+            return False
+        if any(holds_graph(attribute) for attribute in node.attributes.values()):
+            return False
+        return self._size(node.op_identifier()) <= self.left and self._agrees(function) and _is_closed(function)
+
+    def _size(self, key: Key) -> int:
+        """How many nodes a body has once all calls in it are spelled out; more than any limit where it calls itself."""
+        if key in self.open:
+            return MOST_NODES + 1
+        if key not in self.sizes:
+            self.open.add(key)
+            inner = (node.op_identifier() for node in self.model.functions[key].all_nodes())
+            self.sizes[key] = sum(self._size(each) if each in self.model.functions else 1 for each in inner)
+            self.open.discard(key)
+        return self.sizes[key]
+
+    def _agrees(self, function: ir.Function) -> bool:
+        """Whether the operators of a body mean the same under the model's versions as under the function's own."""
+        for node in function.all_nodes():
+            theirs = function.opset_imports.get(node.domain, function.opset_imports.get("", 1))
+            ours = self.model.opset_imports.get(node.domain, theirs)
+            if node.op_identifier() not in self.model.functions and ours != theirs:
+                versions = [_since(node, version) for version in (ours, theirs)]
+                if versions[0] is None or versions[0] != versions[1]:
+                    return False
+        return True
+
+    def _spell(self, node: ir.Node) -> list[ir.Node]:
+        """Replace one call; the nodes in its place."""
+        function, graph = self.model.functions[node.op_identifier()], node.graph
+        assert graph is not None
+        body = function.graph.clone()
+        _resolve(body, node, function)
+        self._import(function)
+        self._rename(body, node)
+        outputs = list(body.outputs)
+        body.outputs.clear()
+        lifted = self._lift(body, graph)
+        outputs = [lifted.get(value, value) for value in outputs]
+        formals = {value: slot for slot, value in enumerate(body.inputs)}
+        call = Call(node, tuple(node.inputs), tuple(recorded(body, formals)))
+        call.sources.update(_sources(outputs, formals))
+        nodes = list(body)
+        call.identities.update(dict.fromkeys(node for node in nodes if is_identity(node)))
+        self.left -= len(nodes)
+        for inner in nodes:
+            body.remove(inner)
+        graph.insert_before(node, nodes)
+        for slot, value in enumerate(body.inputs):
+            actual = node.inputs[slot] if slot < len(node.inputs) else None
+            for use in list(value.uses()):
+                use.node.replace_input_with(use.idx, actual)
+        for slot, (given, value) in enumerate(zip(node.outputs, outputs, strict=False)):
+            actual = call.inputs[formals[value]] if value in formals else value
+            if given.name and actual is not None:
+                call.results[slot] = self._result(call, actual)
+                take_over(call.results[slot], given)
+        for slot in range(len(node.inputs)):
+            node.replace_input_with(slot, None)
+        graph.remove(node)
+        self.found.calls.append(call)
+        return nodes
+
+    def _result(self, call: Call, value: ir.Value) -> ir.Value:
+        """A value of the body that can take the place of an output: one that its nodes make, and each once."""
+        inside = value.producer() is not None and value not in call.inputs
+        if inside and not value.is_graph_output() and not any(value is other for other in call.results.values()):
+            return value
+        copied = ir.Node("", "Identity", [value], name=self._unique(f"{call.node.name or call.node.op_type}/Identity"))
+        assert call.node.graph is not None
+        call.node.graph.insert_before(call.node, copied)
+        call.identities[copied] = None
+        return copied.outputs[0]
+
+    def _lift(self, body: ir.Graph, graph: ir.Graph) -> dict[ir.Value, ir.Value]:
+        """Make the Constants of a body initializers of the graph that it is put into, or of its own subgraphs."""
+        lifted: dict[ir.Value, ir.Value] = {}
+        for node in list(body.all_nodes()):
+            if node.op_type != "Constant" or node.domain or node.outputs[0].is_graph_output():
+                continue
+            (value,), place = node.outputs, node.graph
+            tensor = ir.convenience.get_const_tensor(value)
+            if tensor is None or place is None:
+                continue
+            initializer = ir.Value(
+                name=value.name,
+                shape=ir.Shape(tensor.shape.numpy()),
+                type=ir.TensorType(tensor.dtype),
+                const_value=tensor,
+            )
+            value.replace_all_uses_with(initializer)
+            place.remove(node)
+            (graph if place is body else place).register_initializer(initializer)
+            self.found.constants.append(initializer)
+            lifted[value] = initializer
+        return lifted
+
+    def _import(self, function: ir.Function) -> None:
+        for domain in dict.fromkeys(node.domain for node in function.all_nodes()):
+            if domain not in self.model.opset_imports:
+                self.model.opset_imports[domain] = function.opset_imports.get(domain, 1)
+                self.found.imports.append(domain)
+
+    def _rename(self, body: ir.Graph, call: ir.Node) -> None:
+        """Give everything in a body a name of its own, which says in which call it is."""
+        stem = call.name or next(iter(names_of(call)), call.op_type)
+        for node in body.all_nodes():
+            node.name = self._unique(f"{stem}/{node.name or node.op_type}")
+            for value in node.outputs:
+                if value.name:
+                    value.name = self._unique(f"{stem}/{value.name}")
+        for graph in body.subgraphs():
+            for value in (*graph.inputs, *list(graph.initializers.values())):
+                value.name = self._unique(f"{stem}/{value.name}")
+
+    def _unique(self, name: str) -> str:
+        return unique(name, self.names)
+
+
+def _is_closed(function: ir.Function) -> bool:
+    """Whether each subgraph of a body gives values of its own."""
+    inner = [graph for node in function.all_nodes() for graph in subgraphs_of(node)]
+    return all(
+        value.is_initializer() or value.is_graph_input() or getattr(value.producer(), "graph", None) is graph
+        for graph in inner
+        for value in graph.outputs
+    )
+
+
+def _resolve(body: ir.Graph, call: ir.Node, function: ir.Function) -> None:
+    """Give the nodes of a body the attributes of a call, or their defaults; an attribute that neither has is none."""
+    given = {name: attribute for name, attribute in function.attributes.items() if attribute.value is not None}
+    given.update(call.attributes.items())
+    for node in body.all_nodes():
+        for name, attribute in list(node.attributes.items()):
+            if attribute.is_ref():
+                found = given.get(attribute.ref_attr_name or "")
+                node.attributes.pop(name)
+                if found is not None:
+                    node.attributes.add(ir.Attr(name, found.type, found.value))
+
+
+def _sources(outputs: Sequence[ir.Value], formals: Mapping[ir.Value, int]) -> dict[int, ir.Value]:
+    """Output -> the value that a node of the body makes for it; each once."""
+    found: dict[int, ir.Value] = {}
+    for slot, value in enumerate(outputs):
+        source = source_of(value)
+        if source is not None and source.producer() is not None and source not in found.values():
+            found[slot] = source
+    return {slot: source for slot, source in found.items() if source not in formals}
+
+
+def _since(node: ir.Node, version: int) -> int | None:
+    """The version in which an operator became what it is in `version`; None where it is not ONNX's own."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if not onnx.defs.has(node.op_type, version, domain):
+        return None
+    return int(onnx.defs.get_schema(node.op_type, version, domain).since_version)

@@ -1,0 +1,30 @@
+"""What long work says of how far it is, to whoever listens. Without `heard` nobody does, and nothing is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeAlias
+
+Listener: TypeAlias = Callable[[str, int, int], None]
+"""Hears which stage work is in, how many of its parts are done, and of how many; 0 of 0 where that is not counted."""
+
+_listener: ContextVar[Listener | None] = ContextVar("relayout.progress", default=None)
+
+
+def say(stage: str, done: int = 0, total: int = 0) -> None:
+    """Tell the listener, if there is one, what is being done: `reading`, or `comparing` 3 of 40."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(stage, done, total)
+
+
+@contextmanager
+def heard(listener: Listener) -> Iterator[None]:
+    """Listen to what is done inside. The listener outside hears nothing until the end."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)

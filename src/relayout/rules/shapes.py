@@ -1,0 +1,216 @@
+"""Types and shapes of what a node gives, where ONNX's shape inference, which knows the standard's operators, says none.
+
+A signature says them: an output has the extents that its axes have on the inputs. Where it does not (an axis that is
+joined or pooled), an operator of the standard that computes the same shape does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx
+import onnx_ir as ir
+
+from relayout.layout import Dim
+from relayout.rules.facts import rule_of
+from relayout.rules.operator import Operator, Shape
+from relayout.rules.signature import Signature
+
+MOST_ELEMENTS = 64
+"""Of a constant that shape inference may look at: axes, pads, sizes."""
+REAL = frozenset(("AveragePool", "GlobalAveragePool", "ReduceMean"))
+"""Operators of the standard that take real numbers where their twins take quantized ones."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """Where the type and the shape of an operator's first output are read.
+
+    Args:
+        typed: the inputs of the output's element type; the first that is given tells it.
+        like: an operator of the standard whose output has this shape, and its version.
+        operands: the inputs that it takes; None: all.
+        kind: the element type, where no input tells it.
+    """
+
+    typed: tuple[int, ...] = (0,)
+    like: tuple[str, int] | None = None
+    operands: slice | tuple[int, ...] | None = None
+    kind: ir.DataType | None = None
+
+
+_AS_INPUT = """
+    BiasGelu ConvTransposeWithDynamicPads CropAndResize DynamicQuantizeLSTM DynamicQuantizeMatMul FastGelu FusedGemm
+    FusedMatMul Gelu MatMulBnb4 MatMulNBits NhwcMaxPool QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid
+    QLinearSoftmax QuickGelu SkipLayerNormalization SkipSimplifiedLayerNormalization TransposeMatMul
+"""
+CONTRIBUTED: Mapping[str, Told] = {
+    **dict.fromkeys(_AS_INPUT.split(), Told()),
+    "DequantizeLinear": Told((1,), ("DequantizeLinear", 21)),
+    "FusedConv": Told((0,), ("Conv", 11), (0, 1)),
+    "GatherND": Told((0,), ("GatherND", 13)),
+    "GridSample": Told((0,), ("GridSample", 16)),
+    "Inverse": Told((0,), ("Identity", 16)),
+    "MatMulInteger16": Told((), kind=ir.DataType.INT32),
+    "MatMulIntegerToFloat": Told((2,)),
+    "Pad": Told((0,), ("Pad", 13)),
+    "QGemm": Told((8, 1)),
+    "QLinearAveragePool": Told((0,), ("AveragePool", 11), (0,)),
+    "QLinearConcat": Told((2,), ("Concat", 13), slice(2, None, 3)),
+    "QLinearConv": Told((7,), ("QLinearConv", 10)),
+    "QLinearGlobalAveragePool": Told((0,), ("GlobalAveragePool", 1), (0,)),
+    "QLinearReduceMean": Told((0,), ("ReduceMean", 13), (0,)),
+    "QLinearWhere": Told((1,)),
+    "QuantizeLinear": Told((2,), ("QuantizeLinear", 21), kind=ir.DataType.UINT8),
+    "Trilu": Told((0,), ("Trilu", 14)),
+}
+"""Operators of `com.microsoft`; of others the shape is read off the signature, and the type stays unknown."""
+
+UNKNOWN = ""
+"""An extent that nothing tells."""
+Output = tuple[ir.DataType | None, Shape | None]
+
+
+def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
+    """Element type and shape of each output of a node, as far as its inputs tell.
+
+    None is a type or rank that is not known, `UNKNOWN` an extent.
+
+    Args:
+        node: the node.
+        opsets: the model's: domain -> version.
+    """
+    standard = node.domain in ("", "ai.onnx")
+    version = opsets.get("" if standard else node.domain, 1)
+    operator = Operator(node, version, tuple(map(_shape, node.inputs)), tuple(map(_shape, node.outputs)))
+    if standard:
+        return list(_by_schema(operator, node.op_type, version, node.inputs))
+    told = CONTRIBUTED.get(node.op_type) if node.domain == "com.microsoft" else None
+    if told is None:
+        return [(None, shape) for shape in _by_letters(operator, known=False)]
+    kind = next((_dtype(node.inputs[slot]) for slot in told.typed if operator.has(slot)), told.kind)
+    if told.like is not None and not _marked(node, *told.like):
+        found = next(_by_schema(operator, *told.like, _operands(node, told.operands)), (None, None))
+        if found[1] is not None:
+            return [(kind, found[1])]
+    shapes = _by_letters(operator, known=told.like is None)
+    return [(None if slot else kind, shape) for slot, shape in enumerate(shapes)]
+
+
+def _shape(value: ir.Value | None) -> Shape | None:
+    if value is None:
+        return None
+    shape = value.shape if value.const_value is None else value.const_value.shape
+    return None if shape is None else tuple(dim if isinstance(dim, int) else dim.value or UNKNOWN for dim in shape)
+
+
+def _operands(node: ir.Node, slots: slice | tuple[int, ...] | None) -> Sequence[ir.Value | None]:
+    if slots is None or isinstance(slots, slice):
+        return node.inputs[slots or slice(None)]
+    return [node.inputs[slot] for slot in slots if slot < len(node.inputs)]
+
+
+def _dtype(value: ir.Value | None) -> ir.DataType | None:
+    return None if value is None else value.dtype
+
+
+def _marked(node: ir.Node, op_type: str, version: int) -> bool:
+    """Whether a node says more than its twin could (`channels_last`)."""
+    known = onnx.defs.get_schema(op_type, version, "").attributes
+    others = [attribute for name, attribute in node.attributes.items() if name not in known]
+    return any(attribute.type == ir.AttributeType.INT and attribute.as_int() for attribute in others)
+
+
+def _by_schema(operator: Operator, op_type: str, version: int, operands: Sequence[ir.Value | None]) -> Iterator[Output]:
+    """What the standard's operator gives for these inputs; nothing where it refuses them."""
+    schema = onnx.defs.get_schema(op_type, version, "")
+    names = ["" if value is None else f"i{slot}" for slot, value in enumerate(operands)]
+    node = onnx.NodeProto(op_type=op_type, input=names, output=[f"o{slot}" for slot in range(len(operator.outputs))])
+    for name, attribute in operator.node.attributes.items():
+        if name in schema.attributes:
+            node.attribute.append(ir.serde.serialize_attribute(attribute))
+    given = [(name, value) for name, value in zip(names, operands, strict=True) if value is not None]
+    if any(value.dtype is None for _, value in given):
+        return
+    # It has no kernel for integers of 8 bits, which here stand for real numbers.
+    kind = ir.DataType.FLOAT if op_type in REAL else None
+    types = {name: _type(value, kind or value.dtype) for name, value in given}
+    data = dict(_constants(given))
+    try:
+        found = onnx.shape_inference.infer_node_outputs(
+            schema, node, types, data, opset_imports=[onnx.helper.make_opsetid("", version)]
+        )
+    except Exception:  # onnx raises types of its own: the node is not what its operator allows
+        return
+    for name in node.output:
+        tensor = found[name].tensor_type if name in found else None
+        kind = ir.DataType(tensor.elem_type) if tensor is not None and tensor.elem_type else None
+        yield kind, _dims(tensor)
+
+
+def _constants(given: Sequence[tuple[str, ir.Value]]) -> Iterator[tuple[str, onnx.TensorProto]]:
+    for name, value in given:
+        tensor = None if value.is_graph_input() else value.const_value
+        if tensor is not None and tensor.size <= MOST_ELEMENTS:
+            yield name, ir.serde.serialize_tensor(tensor)
+
+
+def _type(value: ir.Value, kind: ir.DataType | None) -> onnx.TypeProto:
+    shape = _shape(value)
+    return onnx.helper.make_tensor_type_proto(int(kind or 0), shape and [dim or None for dim in shape])
+
+
+def _dims(tensor: onnx.TypeProto.Tensor | None) -> Shape | None:
+    if tensor is None or not tensor.HasField("shape"):
+        return None
+    return tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim)
+
+
+def _by_letters(operator: Operator, known: bool) -> Iterator[Shape | None]:
+    """The first output has the extents that its axes have on the inputs; of others the rank is known.
+
+    Args:
+        operator: the node.
+        known: whether the operator's axes are known to keep their extents: another may reduce one to 1. An axis that is
+            cut or joined never is.
+    """
+    fact = _signature(operator)
+    if fact is None:
+        return
+    found: dict[str, set[Dim]] = {}
+    for letters, shape in zip(fact.inputs, operator.inputs, strict=False):
+        for letter, dim in zip(letters or (), shape or (), strict=False):
+            found.setdefault(letter, set()).add(dim)
+    for slot, letters in enumerate(fact.outputs):
+        plain = known and not slot
+        yield letters and tuple(
+            _stretched(found.get(letter, set())) if plain and letter not in fact.whole else UNKNOWN
+            for letter in letters
+        )
+
+
+def _stretched(dims: set[Dim]) -> Dim:
+    """The extent of operands that broadcast against each other."""
+    larger = dims - {1}
+    if not larger:
+        return 1 if dims else UNKNOWN
+    static = [dim for dim in larger if isinstance(dim, int)]
+    return static[0] if len(static) == 1 else next(iter(larger)) if len(larger) == 1 else UNKNOWN
+
+
+def _signature(operator: Operator) -> Signature | None:
+    """A node's signature, also where its rule reads the rank of the output: then that of its largest input."""
+    rule = rule_of(operator)
+    if rule is None:
+        return None
+    rank = max((len(shape) for shape in operator.inputs if shape is not None), default=0)
+    supposed = replace(operator, outputs=((UNKNOWN,) * rank, *operator.outputs[1:]))
+    for each in (operator, supposed):
+        try:
+            fact = rule.facts(each)
+        except (IndexError, TypeError, ValueError):
+            continue
+        if isinstance(fact, Signature):
+            return fact
+    return None

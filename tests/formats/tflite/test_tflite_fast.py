@@ -1,0 +1,487 @@
+"""Forms for which ONNX Runtime has fast kernels: each is there where it should be, and is what it stands for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from tflite_running import check_model, compare, feed, interpreter, run_interpreter, session
+from tflite_writing import Net, Scale, options
+
+import relayout
+from relayout.formats.tflite import importer, read
+from relayout.formats.tflite.aligned import aligned
+from relayout.formats.tflite.loading import load
+from relayout.formats.tflite.model import Model
+from relayout.formats.tflite.operators import convolution, elementwise, transposed
+from relayout.verification import verify
+
+MODELS = Path(__file__).parents[3] / "models"
+SAME, VALID = 0, 1
+IN, MIDDLE, OUT = Scale(0.04, 3), Scale(0.05, -11), Scale(0.1, 7)
+
+
+def count(model: ir.Model) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph)
+
+
+def run(model: ir.Model, fed: Any) -> Any:
+    made = session(check_model(model))
+    return made.run(None, {made.get_inputs()[0].name: fed})[0]
+
+
+def given(content: bytes) -> Any:
+    (detail,) = interpreter(content).get_input_details()
+    return feed(np.random.default_rng(4), tuple(detail["shape"]), detail["dtype"])
+
+
+class Nets(Net):
+    """A network of int8 images, one operator after the other."""
+
+    def __init__(self, shape: tuple[int, ...], seed: int = 0, **more: Any) -> None:
+        super().__init__()
+        self.rng = np.random.default_rng(seed)
+        self.shape = shape
+        self.last = self.input(shape, "int8", q=IN, name="x", **more)
+        self.step = IN.scale
+
+    def image(self, channels: int, spatial: tuple[int, ...], output: bool) -> int:
+        self.shape = (self.shape[0], *spatial, channels)
+        make = self.output if output else self.tensor
+        self.last = make(self.shape, "int8", q=OUT if output else MIDDLE)
+        return self.last
+
+    def convolved(
+        self,
+        channels: int,
+        window: tuple[int, int],
+        stride: int = 1,
+        padding: int = SAME,
+        *,
+        depthwise: bool = False,
+        output: bool = False,
+        kind: str = "int8",
+    ) -> Nets:
+        scales = (0.004 + 0.001 * (np.arange(channels) % 7)).tolist()
+        steps = Scale([self.step * scale for scale in scales])
+        shape = (1, *window, channels) if depthwise else (channels, *window, self.shape[3])
+        kernel = self.const(self.rng.integers(-127, 128, shape), kind, q=Scale(scales, 0, 3 if depthwise else 0))
+        bias = self.const(self.rng.integers(-500, 500, channels), "int32", q=steps)
+        places = [
+            -(-e // stride) if padding == SAME else (e - k) // stride + 1
+            for e, k in zip(self.shape[1:3], window, strict=True)
+        ]
+        table = "DepthwiseConv2DOptions" if depthwise else "Conv2DOptions"
+        more = {"depthMultiplier": 1} if depthwise else {}
+        given = options(table, padding=padding, strideH=stride, strideW=stride, **more)
+        operands = [self.last, kernel, bias]
+        y = self.image(channels, tuple(places), output)
+        self.op("DEPTHWISE_CONV_2D" if depthwise else "CONV_2D", operands, [y], given, version=3)
+        self.step = MIDDLE.scale
+        return self
+
+    def padded(self, before: int, after: int) -> Nets:
+        amounts = self.const(np.array([[0, 0], [before, after], [before, after], [0, 0]]), "int32")
+        h, w = (e + before + after for e in self.shape[1:3])
+        x, self.shape = self.last, (self.shape[0], h, w, self.shape[3])
+        self.last = self.tensor(self.shape, "int8", q=IN)
+        self.op("PAD", [x, amounts], [self.last], options("PadOptions"))
+        return self
+
+
+# Blocks.
+
+
+@pytest.mark.parametrize(("height", "width"), [(12, 16), (14, 10)])
+@pytest.mark.parametrize("window", [(2, 3), (3, 3), (5, 4), (7, 7), (1, 3)])
+@pytest.mark.parametrize("padding", [SAME, VALID, (0, 1), (1, 0), (2, 3)])
+def test_blocks_give_the_same_integers(
+    padding: Any, window: tuple[int, int], height: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = Nets((2, height, width, 3))
+    if isinstance(padding, tuple):
+        net.padded(*padding)
+    content = net.convolved(16, window, 2, padding if isinstance(padding, int) else VALID, output=True).bytes()
+    model, x = read(content), given(content)
+    compare(content)
+    monkeypatch.setattr(convolution, "condensed", lambda op: False)
+    plain = read(content)
+    # A PAD too wide for a border stays, and what it makes of an even extent may be odd.
+    wide = isinstance(padding, tuple) and max(padding) >= min(window)
+    assert count(model)["SpaceToDepth"] == (0 if wide and sum(padding) % 2 else 1)
+    assert count(plain)["SpaceToDepth"] == 0
+    np.testing.assert_array_equal(run(model, x), run(plain, x))
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "stride"), [((1, 13, 16, 3), 16, 2), ((1, 12, 16, 4), 16, 2), ((1, 12, 16, 3), 12, 2)]
+)
+def test_other_convolutions_read_no_blocks(shape: tuple[int, ...], channels: int, stride: int) -> None:
+    content = Nets(shape).convolved(channels, (3, 3), stride, output=True).bytes()
+    assert count(read(content))["SpaceToDepth"] == 0
+    compare(content)
+
+
+def test_blocks_move_no_more_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = Nets((1, 12, 16, 3)).convolved(16, (3, 3), 2).convolved(16, (1, 1), output=True).bytes()
+    with_blocks = relayout.convert(read(content)).report.bytes
+    monkeypatch.setattr(convolution, "condensed", lambda op: False)
+    assert with_blocks == relayout.convert(read(content)).report.bytes
+
+
+# Channels in sixteens.
+
+
+def squeezed(channels: int = 24, seed: int = 0) -> Nets:
+    """Expansion, depthwise convolution, squeeze and excitation, projection."""
+    net = Nets((1, 6, 7, 4), seed).convolved(channels, (1, 1)).convolved(channels, (3, 2), depthwise=True)
+    image, spatial = net.last, net.shape[1:3]
+    axes = net.const(np.array([1, 2]), "int32")
+    x = net.last
+    net.op("MEAN", [x, axes], [net.image(channels, (1, 1), False)], options("ReducerOptions", keepDims=True), version=2)
+    net.convolved(5, (1, 1)).convolved(channels, (1, 1))
+    x = net.last
+    net.op("HARD_SWISH", [x], [net.image(channels, (1, 1), False)])
+    excited = net.last
+    net.op("MUL", [image, excited], [net.image(channels, spatial, False)], options("MulOptions"), version=2)
+    row = net.const(net.rng.integers(-128, 128, channels), "int8", q=Scale(0.03, 5))
+    x = net.last
+    net.op("ADD", [x, row], [net.image(channels, spatial, False)], options("AddOptions"), version=2)
+    return net.convolved(6, (3, 3), output=True)
+
+
+def widths(model: Model) -> list[tuple[int, ...]]:
+    return [t.shape for t in model.subgraphs[0].tensors if t.data is None and t.name.endswith("/wider")]
+
+
+@pytest.mark.parametrize("channels", [8, 17, 24, 40])
+def test_more_channels_give_the_same_integers(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = squeezed(channels).bytes()
+    more = -(-channels // 16) * 16
+    found = widths(aligned(load(content)))
+    assert len(found) == 7
+    assert {shape[3] for shape in found} == {more}
+    model, x = read(content), given(content)
+    compare(content)
+    (interior,) = verify(content, model).interiors  # the one between the two convolutions that excite
+    assert interior.ok
+    monkeypatch.setattr(importer, "aligned", lambda model: model)
+    np.testing.assert_array_equal(run(model, x), run(read(content), x))
+
+
+def untouched(content: bytes) -> bool:
+    model = load(content)
+    return all(a is b for a, b in zip(aligned(model).subgraphs, model.subgraphs, strict=True))
+
+
+def separable(channels: int = 24, *, seen: bool = False) -> Nets:
+    """A convolution and a depthwise one."""
+    net = Nets((1, 6, 7, 4)).convolved(channels, (1, 1))
+    return net.convolved(channels, (3, 2), depthwise=True, output=seen)
+
+
+def test_channels_that_somebody_sees_stay() -> None:
+    assert not untouched(separable().convolved(6, (1, 1), output=True).bytes())
+    for enough_or_few in (32, 7):
+        assert untouched(separable(enough_or_few).convolved(6, (1, 1), output=True).bytes())
+    assert untouched(separable(seen=True).bytes())
+    first = Nets((1, 6, 7, 24)).convolved(24, (3, 3), depthwise=True)
+    assert untouched(first.convolved(6, (1, 1), output=True).bytes())
+
+
+def test_channels_that_an_operator_mixes_stay() -> None:
+    shaped = separable()
+    flat = shaped.output((6, 7, 24), "int8", q=MIDDLE)
+    shaped.op("RESHAPE", [shaped.last, shaped.const([6, 7, 24], "int32")], [flat], options("ReshapeOptions"))
+    assert untouched(shaped.bytes())
+    reduced = separable()
+    operands = [reduced.last, reduced.const(np.array([1, 3]), "int32")]
+    y = reduced.output((1, 1, 7, 1), "int8", q=OUT)
+    assert untouched(reduced.op("MEAN", operands, [y], options("ReducerOptions", keepDims=True)).bytes())
+
+
+def test_a_part_has_the_channels_of_the_file() -> None:
+    content = squeezed().bytes()
+    name = load(content).subgraphs[0].tensors[load(content).subgraphs[0].operators[1].outputs[0]].name
+    part = read(content, outputs=[name])
+    assert [d if isinstance(d, int) else None for d in part.graph.outputs[0].shape or ()] == [1, 6, 7, 24]
+
+
+# Pools.
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize(("window", "stride", "padding"), [((2, 2), 2, SAME), ((3, 2), 1, VALID), ((2, 3), 3, VALID)])
+def test_average_pools_of_bytes_are_convolutions(kind: str, window: tuple[int, int], stride: int, padding: int) -> None:
+    net, q = Net(), Scale(0.05, 3 if kind == "int8" else 131)
+    x = net.input((2, 6, 8, 5), kind, q=q)
+    places = [
+        -(-e // stride) if padding == SAME else (e - k) // stride + 1 for e, k in zip((6, 8), window, strict=True)
+    ]
+    table = options(
+        "Pool2DOptions", padding=padding, filterHeight=window[0], filterWidth=window[1], strideH=stride, strideW=stride
+    )
+    net.op("AVERAGE_POOL_2D", [x], [net.output((2, *places, 5), kind, q=q)], table, version=2)
+    found = count(read(net.bytes()))
+    assert (found["Conv"], found["AveragePool"]) == (1, 0)
+    compare(net.bytes())
+
+
+def test_average_pools_with_a_border_are_pools() -> None:
+    net = Net()
+    x = net.input((2, 6, 8, 5), "int8", q=IN)
+    table = options("Pool2DOptions", padding=SAME, filterHeight=3, filterWidth=3, strideH=1, strideW=1)
+    net.op("AVERAGE_POOL_2D", [x], [net.output((2, 6, 8, 5), "int8", q=IN)], table, version=2)
+    assert count(read(net.bytes()))["AveragePool"] == 1
+    compare(net.bytes())
+
+
+# Constants for each channel.
+
+
+def normalized(*, half: bool = False, read_twice: bool = False, behind: str = "CONV_2D") -> Net:
+    """MUL and ADD with a constant for each channel, then a convolution, or a TANH that takes any order of axes."""
+    rng, net = np.random.default_rng(6), Net()
+    x = net.input((2, 5, 6, 4), name="x")
+    rows = []
+    for shape in ((1, 1, 1, 4), (4,)):
+        row = net.const(rng.normal(size=shape), "float16" if half else "float32")
+        if half:
+            wide = net.tensor(shape)
+            net.op("DEQUANTIZE", [row], [wide], version=3)
+            row = wide
+        rows.append(row)
+    product, total = net.tensor((2, 5, 6, 4), name="product"), net.tensor((2, 5, 6, 4), name="total")
+    net.op("MUL", [rows[0], x], [product], options("MulOptions"))
+    net.op("ADD", [product, rows[1]], [total], options("AddOptions", fusedActivationFunction=1))
+    if read_twice:
+        net.op("TANH", [product], [net.output((2, 5, 6, 4))])
+    if behind == "CONV_2D":
+        kernel, bias = net.const(rng.normal(size=(3, 3, 3, 4))), net.const(rng.normal(size=3))
+        table = options("Conv2DOptions", strideH=1, strideW=1)
+        return net.op("CONV_2D", [total, kernel, bias], [net.output((2, 5, 6, 3))], table)
+    return net.op(behind, [total], [net.output((2, 5, 6, 4))])
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_scale_and_shift_before_a_convolution_are_a_normalization(half: bool) -> None:
+    content = normalized(half=half).bytes()
+    found = count(read(content))
+    assert (found["BatchNormalization"], found["Mul"], found["Add"]) == (1, 0, 0)
+    compare(content)
+
+
+@pytest.mark.parametrize("more", [{"read_twice": True}, {"behind": "TANH"}])
+def test_elsewhere_they_stay(more: dict[str, Any]) -> None:
+    content = normalized(**more).bytes()
+    found = count(read(content))
+    assert (found["BatchNormalization"], found["Mul"], found["Add"]) == (0, 1, 1)
+    compare(content)
+
+
+@pytest.mark.parametrize("channels", [16, 5])
+def test_a_factor_for_each_channel_of_bytes(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Nets((2, 4, 5, channels))
+    numbers = net.rng.integers(-128, 128, channels)
+    numbers[:2] = 5, -128
+    row, x = net.const(numbers, "int8", q=Scale(0.03, 5)), net.last
+    net.op("MUL", [x, row], [net.image(channels, (4, 5), False)], options("MulOptions"), version=2)
+    content = net.convolved(3, (2, 2), output=True).bytes()
+    model, fed = read(content), given(content)
+    assert (count(model)["Conv"], count(model)["Mul"]) == ((2, 0) if channels == 16 else (1, 1))
+    compare(content)
+    monkeypatch.setitem(elementwise._WHOLE, "Mul", ())
+    difference = run(model, fed).astype(int) - run(read(content), fed).astype(int)
+    assert np.abs(difference).max() <= 1
+    assert np.mean(difference != 0) < 0.01
+
+
+# Weights of uint8.
+
+
+@pytest.mark.parametrize("zero", [0, 100, 128, 255])
+@pytest.mark.parametrize("name", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
+def test_weights_of_uint8_are_int8(name: str, zero: int) -> None:
+    rng, net = np.random.default_rng(7), Net()
+    flat = name == "FULLY_CONNECTED"
+    x = net.input((3, 12) if flat else (1, 5, 6, 12), "uint8", q=Scale(0.04, 120))
+    shape = {"CONV_2D": (7, 3, 2, 12), "DEPTHWISE_CONV_2D": (1, 3, 2, 12), "FULLY_CONNECTED": (7, 12)}[name]
+    kernel = net.const(rng.integers(0, 256, shape), "uint8", q=Scale(0.01, zero), name="kernel")
+    units = shape[3] if name == "DEPTHWISE_CONV_2D" else 7
+    bias = net.const(rng.integers(-900, 900, units), "int32", q=Scale(0.0004))
+    y = net.output((3, 7) if flat else (1, 5, 6, units), "uint8", q=Scale(0.4, 110))
+    table = {
+        "CONV_2D": options("Conv2DOptions", strideH=1, strideW=1),
+        "DEPTHWISE_CONV_2D": options("DepthwiseConv2DOptions", strideH=1, strideW=1, depthMultiplier=1),
+        "FULLY_CONNECTED": options("FullyConnectedOptions"),
+    }[name]
+    net.op(name, [x, kernel, bias], [y], table, version=1)
+    model = read(net.bytes())
+    assert {
+        v.dtype for v in model.graph.initializers.values() if v.const_value and v.const_value.size == np.prod(shape)
+    } == {ir.DataType.INT8}
+    compare(net.bytes())
+
+
+# Layer normalization.
+
+
+def layered(
+    *, gamma: bool = True, beta: bool = True, half: bool = False, swapped: bool = False, other: str = "", far: float = 0
+) -> Net:
+    """The pieces that Keras makes of a layer normalization; `other` spoils one of them."""
+    rng, net = np.random.default_rng(8), Net()
+    shape, rows, count = (2, 3, 5), (2, 3, 1), 5
+    x = net.input(shape, low=far - 2, high=far + 2, name="x")
+    axes = net.const(np.array([1 if other == "axis" else 2]), "int32")
+    kept = (2, 1, 5) if other == "axis" else rows
+
+    def constant(values: Any) -> int:
+        made = net.const(values, "float16" if half else "float32")
+        if not half:
+            return made
+        net.op("DEQUANTIZE", [made], [net.tensor(np.shape(values))], version=3)
+        return made + 1
+
+    def computed(name: str, operands: list[int], shape: tuple[int, ...], table: Any = None) -> int:
+        y = net.tensor(shape)
+        net.op(name, operands[::-1] if swapped and name in ("ADD", "MUL") else operands, [y], table)
+        return y
+
+    mean = computed("MEAN", [x, axes], kept, options("ReducerOptions", keepDims=True))
+    squares = computed("SQUARED_DIFFERENCE", [x, mean], shape)
+    variance = computed("MEAN", [squares, axes], kept, options("ReducerOptions", keepDims=True))
+    factor = computed("RSQRT", [computed("ADD", [variance, constant(1e-3)], kept, options("AddOptions"))], kept)
+    if gamma:
+        factor = computed("MUL", [factor, constant(rng.normal(size=(1, 1, count)))], shape, options("MulOptions"))
+    negative = computed(
+        "NEG", [factor if other == "negative" else mean], shape if gamma else kept, options("NegOptions")
+    )
+    shift = computed("MUL", [negative, factor], shape if gamma else kept, options("MulOptions"))
+    if beta:
+        shift = computed("ADD", [shift, constant(rng.normal(size=count))], shape, options("AddOptions"))
+    product = computed("MUL", [x, factor], shape, options("MulOptions"))
+    y = net.output(shape, name="y")
+    net.op("ADD", [product, shift], [y], options("AddOptions", fusedActivationFunction=1))
+    if other == "seen":
+        net.op("TANH", [factor], [net.output(shape)])
+    return net
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(("gamma", "beta"), [(False, False), (False, True), (True, False), (True, True)])
+def test_the_pieces_of_a_layer_normalization(gamma: bool, beta: bool, half: bool, swapped: bool) -> None:
+    content = layered(gamma=gamma, beta=beta, half=half, swapped=swapped).bytes()
+    assert set(count(read(content))) == {"LayerNormalization", "Relu", "Reshape"}
+    compare(content)
+
+
+def test_pieces_that_are_seen_stay_beside_it() -> None:
+    content = layered(other="seen").bytes()
+    found = count(read(content))
+    assert (found["LayerNormalization"], found["Reciprocal"], found["Mul"]) == (1, 1, 2)
+    compare(content)
+
+
+@pytest.mark.parametrize("other", ["axis", "negative"])
+def test_other_pieces_are_no_layer_normalization(other: str) -> None:
+    content = layered(other=other).bytes()
+    assert "LayerNormalization" not in count(read(content))
+    compare(content)
+
+
+def test_rows_far_from_zero_keep_their_digits() -> None:
+    content = layered(far=1000.0).bytes()
+    x = np.random.default_rng(1).uniform(999, 1001, (2, 3, 5)).astype(np.float32)
+    (pieces,) = interpreted(content, x)
+    exact = x.astype(np.float64)
+    centred = exact - exact.mean(-1, keepdims=True)
+    rng = np.random.default_rng(8)
+    gamma, beta = (rng.normal(size=n).astype(np.float32) for n in ((1, 1, 5), 5))
+    wanted = np.maximum(centred / np.sqrt(exact.var(-1, keepdims=True) + np.float32(1e-3)) * gamma + beta, 0)
+    ours = np.abs(run(read(content), x) - wanted).max()
+    assert ours < 1e-3
+    assert ours < np.abs(pieces - wanted).max()
+
+
+def interpreted(content: bytes, fed: Any) -> list[Any]:
+    return run_interpreter(interpreter(content), [fed])
+
+
+# Transposed convolutions.
+
+
+def grown_up(window: tuple[int, int], stride: int, padding: int, target: tuple[int, int], channels: int = 16) -> Net:
+    rng, net = np.random.default_rng(9), Net()
+    x = net.input((2, 5, 4, 3), "int8", q=IN, name="x")
+    shape = net.const(np.array([2, *target, channels]), "int32")
+    scales = (0.004 + 0.001 * (np.arange(channels) % 7)).tolist()
+    kernel = net.const(rng.integers(-127, 128, (channels, *window, 3)), "int8", q=Scale(scales))
+    bias = net.const(rng.integers(-500, 500, channels), "int32", q=Scale([IN.scale * scale for scale in scales]))
+    y = net.output((2, *target, channels), "int8", q=OUT)
+    table = options("TransposeConvOptions", padding=padding, strideH=stride, strideW=stride, fusedActivationFunction=1)
+    return net.op("TRANSPOSE_CONV", [shape, kernel, x, bias], [y], table, version=3)
+
+
+@pytest.mark.parametrize("stride", [2, 3])
+@pytest.mark.parametrize("window", [(1, 2), (2, 2), (3, 3), (4, 3), (5, 7)])
+@pytest.mark.parametrize("padding", [SAME, VALID])
+def test_transposed_convolutions_of_bytes_are_convolutions(
+    padding: int, window: tuple[int, int], stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = [0 if padding == SAME else max(k - stride, 0) for k in window]
+    target = (5 * stride + rest[0], 4 * stride + rest[1])
+    content = grown_up(window, stride, padding, target).bytes()
+    model, x = read(content), given(content)
+    compare(content)
+    whole = not any(extent % stride for extent in target)
+    assert (count(model)["DepthToSpace"], count(model)["ConvTranspose"]) == ((1, 0) if whole else (0, 1))
+    monkeypatch.setattr(transposed, "subpixel", lambda *_: False)
+    difference = run(model, x).astype(int) - run(read(content), x).astype(int)
+    assert np.abs(difference).max() <= 1
+    assert np.mean(difference != 0) < 0.01
+
+
+def test_transposed_convolutions_to_few_channels_stay() -> None:
+    content = grown_up((2, 2), 2, SAME, (10, 8), channels=6).bytes()
+    assert count(read(content))["ConvTranspose"] == 1
+    compare(content)
+
+
+# Repetition.
+
+
+def test_a_few_copies_along_one_axis_are_put_together() -> None:
+    for repeats, wanted in (((1, 3, 1), "Concat"), ((1, 9, 1), "Tile"), ((2, 3, 1), "Tile"), ((1, 1, 1), "Tile")):
+        net = Net()
+        shape = tuple(d * r for d, r in zip((2, 3, 4), repeats, strict=True))
+        net.op("TILE", [net.input((2, 3, 4)), net.const(np.array(repeats), "int32")], [net.output(shape)])
+        assert count(read(net.bytes())) == {wanted: 1}
+        compare(net.bytes())
+
+
+# Computed slices.
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("begin", "size"), [((0, 0), None), ((1, 2), None), (None, (-1, 2)), (None, (1, -1)), (None, None)]
+)
+def test_computed_slices(begin: tuple[int, int] | None, size: tuple[int, int] | None, kind: str) -> None:
+    net = Net()
+    x, operands = net.input((4, 5), name="x"), []
+    for constant, low, high, name in ((begin, 0, 1, "begin"), (size, -1, 2, "size")):
+        operands.append(net.input((2,), kind, low, high, name=name) if constant is None else net.const(constant, kind))
+    net.op("SLICE", [x, *operands], [net.output((4, 5), signature=(-1, -1))], options("SliceOptions"))
+    found = count(read(net.bytes()))
+    assert not {"Where", "Less"} & set(found)
+    assert found["BitwiseAnd"] == (size is None)
+    assert found["Add"] == (begin != (0, 0))
+    assert found["Cast"] == 0
+    for seed in range(4):
+        compare(net.bytes(), [(-2, 2), *[(0, 1)] * (begin is None), *[(-1, 2)] * (size is None)], seed=seed)

@@ -1,0 +1,62 @@
+"""Types and shapes of what ONNX infers none for: what is told of an operator's outputs is what a run gives."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+
+from relayout.rules import outputs_of, registry
+from relayout.rules.shapes import CONTRIBUTED
+from rules.cases import cases
+from rules.law import Case, with_runtime
+
+CASES = [case for case in cases() if case.domain == "com.microsoft" and not case.split]
+UNKNOWN_EXTENTS = {
+    "ConvTransposeWithDynamicPads": "pads are read when it runs",
+    "CropAndResize": "the size is read when it runs",
+    "DynamicQuantizeLSTM": "the hidden size is a product of the weights' axes",
+    "MatMulBnb4": "the weights are packed",
+    "MatMulNBits": "the weights are packed",
+    "NhwcMaxPool": "no operator of the standard pools with the channels last",
+}
+"""Operators of which the rank alone is known, and why."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_what_is_told_is_what_a_run_gives(case: Case) -> None:
+    model = case.bare()
+    feed = {name: array for name, array in case.arrays.items() if name not in case.constants}
+    arrays = dict(zip([name for name in case.results if name], with_runtime(model, feed), strict=True))
+    read = ir.from_proto(model)
+    (node,) = read.graph
+    told = outputs_of(node, read.opset_imports)
+    assert told[0][0] is not None
+    assert told[0][1] is not None
+    for value, (kind, shape) in zip(node.outputs, told, strict=True):
+        if not value.name:
+            continue
+        array = arrays[value.name]
+        assert kind is None or kind.numpy() == array.dtype
+        assert shape is None or len(shape) == array.ndim
+        for dim, extent in zip(shape or (), array.shape, strict=False):
+            assert not isinstance(dim, int) or dim == extent
+    computed = case.op_type == "Pad" and not case.constants
+    if not case.dynamic and not computed and _is_plain(node):
+        assert all(isinstance(dim, int) for dim in told[0][1]), told
+
+
+def _is_plain(node: ir.Node) -> bool:
+    """Whether the extents of what a node gives are known before it runs."""
+    return node.op_type not in UNKNOWN_EXTENTS and not node.attributes.get_int("channels_last", 0)
+
+
+def test_every_contributed_operator_is_told() -> None:
+    ruled = {op for (domain, op), rule in registry().items() if domain == "com.microsoft" and rule.kind != "opaque"}
+    assert ruled == set(CONTRIBUTED)
+    assert {case.op_type for case in CASES} >= ruled - {"QLinearReduceMean"}
+
+
+def test_an_operator_of_nobody_tells_nothing() -> None:
+    value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2, 3]))
+    node = ir.Node("some.where", "Unknown", [value])
+    assert outputs_of(node, {}) == []

@@ -1,0 +1,82 @@
+"""`bench/run.py` on the shipped models, with no peer: every part runs, judges, and says what was left out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RUN = ROOT / "bench" / "run.py"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, str(RUN), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path})
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bench")
+    done = run("--quick", "--out", str(folder))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def found(out: Path, part: str) -> Any:
+    return json.loads((out / part / f"{part}.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+def test_the_page_holds_every_part_and_names_what_is_missing(out: Path) -> None:
+    page = (out / "benchmark.md").read_text(encoding="utf-8")
+    parts = json.loads((out / "benchmark.json").read_text(encoding="utf-8"))["parts"]
+    assert list(parts) == ["starting", "conversion", "latency", "optimizing", "claiming", "scale"]
+    assert all(part["command"] in page for part in parts.values())
+    assert str(out) not in page
+    assert [name for name in ("tensorflow", "torch", "openvino", "tvm") if f"| {name} | left out |" not in page] == []
+
+
+@pytest.mark.slow
+def test_conversions_are_judged(out: Path) -> None:
+    rows = [record["rows"]["relayout"] for record in found(out, "conversion")["models"]]
+    assert [(row["converted"], row["proved"], row["verdict"]["numerics"]) for row in rows] == [(True, True, "ok")] * 2
+    assert [row["verdict"]["bytes"] for row in rows] == [23_040, 5_760]
+
+
+@pytest.mark.slow
+def test_optimizers_are_judged_by_one_counter(out: Path) -> None:
+    (item,) = found(out, "optimizing")
+    ours, runtime = item["tools"]["relayout"], item["tools"]["onnxruntime"]
+    assert item["faults"] == []
+    assert (ours["valid"], ours["equal"], ours["report"]["proved"]) == (True, True, True)
+    assert ours["bytes"] == ours["report"]["bytes"] < item["source"]["bytes"] == runtime["bytes"]
+
+
+@pytest.mark.slow
+def test_what_is_measured_is_there(out: Path) -> None:
+    (latency,) = found(out, "latency")
+    assert len(latency["milliseconds"]["relayout"]) == len(latency["milliseconds"]["LiteRT"]) == 2
+    claimed = {row["claim"]: row["relayout"]["bytes"] for row in found(out, "claiming")}
+    assert list(claimed) == ["convolutions", "all layout-sensitive", "half of the convolutions"]
+    assert [row["nodes"] for row in found(out, "scale")["nodes"]] == [60, 120]
+    stages = found(out, "scale")["nodes"][1]["relayout"]["seconds"]
+    assert sum(stages.values()) == pytest.approx(2 * stages["total"])
+    assert {"read", "build", "solve", "apply", "write"} <= set(stages)
+    runs = found(out, "starting")["runs"]
+    assert [name for name, row in runs.items() if "why" in row] == []
+    assert "relayout convert" in runs
+    assert "tf2onnx" not in runs
+
+
+def test_an_environment_nobody_knows_is_refused(tmp_path: Path) -> None:
+    done = run("--python", "tensorfow=python", "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert "no environment 'tensorfow'; there are relayout, tensorflow" in done.stderr
+    assert not any(tmp_path.iterdir())

@@ -1,0 +1,59 @@
+"""What the process of a command leaves unloaded, and that whoever uses relayout as a library sees none of it."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relayout.cli.entry import main
+from relayout.cli.starting import DEFERRED
+
+MODEL = Path(__file__).parents[1] / "models" / "tinynet_float.tflite"
+CONVERT = """
+import sys
+from relayout.cli import main
+sys.argv = ["relayout", "convert", *sys.argv[1:]]
+main()
+"""
+HEAVY = "print([name for name in ('sympy.core', 'onnxruntime', 'scipy', 'ai_edge_litert') if name in sys.modules])"
+
+
+def said(code: str, *arguments: str | Path) -> str:
+    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_conversion_loads_no_sympy_and_no_runtime(tmp_path: Path) -> None:
+    output = said(CONVERT + HEAVY, "--json", MODEL, tmp_path / "out.onnx")
+    assert output.splitlines()[-1] == "[]"
+    assert (tmp_path / "out.onnx").stat().st_size > 0
+
+
+def test_symbolic_extents_can_still_be_reckoned_with(tmp_path: Path) -> None:
+    reckoned = "import onnx_ir\nprint(onnx_ir.SymbolicDim('batch') * 2, 'sympy.core' in sys.modules)"
+    assert said(CONVERT + reckoned, "--json", MODEL, tmp_path / "out.onnx").splitlines()[-1] == "2*batch True"
+
+
+def test_the_library_loads_what_it_imports() -> None:
+    assert "sympy.core" in said(f"import sys, relayout.pipeline\n{HEAVY}")
+
+
+def test_every_deferred_module_is_one_that_is_imported() -> None:
+    """Else the saving is gone, and nobody is told."""
+    code = "import sys, onnx_ir\nprint(all(name in sys.modules for name in sys.argv[1:]))"
+    assert said(code, *DEFERRED).strip() == "True"
+
+
+def test_a_call_of_main_leaves_the_interpreter_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = list(sys.meta_path), gc.get_threshold()
+    monkeypatch.setattr(sys, "argv", ["relayout", "--version"])
+    main()
+    assert (list(sys.meta_path), gc.get_threshold()) == before
+    assert "relayout" in capsys.readouterr().out
