@@ -176,6 +176,22 @@ def test_int8_between_units_is_stored_as_uint8_and_means_the_same() -> None:
     assert steps(source, result, feed) <= 2
 
 
+def test_int8_whose_reader_names_no_zero_point_stays_int8() -> None:
+    source, feed = unit(S, S, S)
+    last = source.graph.node.pop()
+    source.graph.node[-1].output[0], last.input[0] = "c1", "total"
+    nodes = [
+        helper.make_node("QuantizeLinear", ["c1", "ys", "none"], ["i1"]),
+        helper.make_node("DequantizeLinear", ["i1", "ys"], ["r1"]),
+        helper.make_node("Sigmoid", ["r1"], ["total"], name="sigmoid"),
+    ]
+    source.graph.node.extend([*nodes, last])
+    source.graph.initializer.append(onnx.numpy_helper.from_array(np.array(0, np.int8), "none"))
+    source = onnx.shape_inference.infer_shapes(source)
+    result, _ = fused(source, CPU)
+    assert steps(source, result, feed) <= 2
+
+
 RELU = helper.make_node("Relu", ["c"], ["r"])
 CLIP = helper.make_node("Clip", ["c", "low", "high"], ["r"])
 

@@ -79,7 +79,6 @@ class Found:
     end: ir.Node
     result: Integers
     operands: list[Integers | None]
-    reals: list[Reals | None]
 
 
 def fuse_units(model: ir.Model, target: Target) -> dict[str, int]:
@@ -116,7 +115,7 @@ class _Fusing:
             if node.domain or node.op_type not in QUANTIZING | DEQUANTIZING or not self._signed(node):
                 continue
             value = node.outputs[0]
-            if node.op_type in QUANTIZING and _ends_in(value, DEQUANTIZING):
+            if node.op_type in QUANTIZING and self._ends_in_signed(value):
                 self._shift(node)
                 value.dtype, value.name = ir.DataType.UINT8, self.names.unique(f"{value.name}/unsigned")
                 for use in value.uses():
@@ -125,6 +124,12 @@ class _Fusing:
                 self._pair(node, node.inputs[0], after=False)
             elif node.op_type in DEQUANTIZING and node.inputs[0] in self.model.graph.inputs and value.uses():
                 self._pair(node, value, after=True)
+
+    def _ends_in_signed(self, value: ir.Value) -> bool:
+        """Whether nodes that dequantize int8 alone read a value, as their first operand."""
+        uses = value.uses()
+        alone = all(use.idx == 0 and use.node.op_type in DEQUANTIZING and not use.node.domain for use in uses)
+        return bool(uses) and alone and not value.is_graph_output() and all(self._signed(use.node) for use in uses)
 
     def _signed(self, node: ir.Node) -> bool:
         """Whether a node quantizes or dequantizes int8, as a whole."""
@@ -205,11 +210,10 @@ class _Fusing:
         if node is None or node.op_type in DEQUANTIZING:
             return None
         operands = [None if read is None else self._dequantized(read) for read in node.inputs]
-        reals = [None if read is None else self._real(read) for read in node.inputs]
         if all(operand is None for operand in operands):
             return None
         self.left.update(dict.fromkeys((*between, node)))
-        return Found(node, operator_of(self.model, node), end, result, operands, reals)
+        return Found(node, operator_of(self.model, node), end, result, operands)
 
     def _dequantized(self, value: ir.Value) -> Integers | None:
         """The integers that a value was dequantized from."""
@@ -240,9 +244,11 @@ class _Fusing:
             self.zeros[dtype] = self._constant(np.zeros((), dtype.numpy()), "zero_point")
         return self.zeros[dtype]
 
-    def _real(self, value: ir.Value) -> Reals | None:
+    def _real(self, value: ir.Value | None) -> Reals | None:
         """A constant as real numbers, dequantized where it is stored as integers."""
         known = _known(value)
+        if value is None:
+            return None
         if known is not None:
             return known.astype(np.float64) if known.dtype.kind == "f" else None
         found = self._dequantized(value)
@@ -300,7 +306,8 @@ class _Fusing:
     def _bias(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
         if slot >= len(found.operands) or found.node.inputs[slot] is None:
             return [None]
-        bias, data, kernel, own = found.reals[slot], _at(found, 0), _at(found, 1), found.operands[slot]
+        bias, own = self._real(found.node.inputs[slot]), found.operands[slot]
+        data, kernel = _at(found, 0), _at(found, 1)
         if bias is None or bias.ndim != 1:
             raise DeclinedError
         steps = data.scales.astype(np.float64) * kernel.scales
@@ -314,7 +321,7 @@ class _Fusing:
 
     def _quantized(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
         given = slot < len(found.operands) and found.node.inputs[slot] is not None
-        real = found.reals[slot] if given else np.zeros(())
+        real = self._real(found.node.inputs[slot]) if given else np.zeros(())
         if real is None:
             raise DeclinedError
         integers = np.rint(real / float(found.result.scales[0])) + int(found.result.zeros[0])
@@ -325,7 +332,7 @@ class _Fusing:
         return [found.node.inputs[slot] if slot < len(found.operands) else None]
 
     def _affine(self, found: Found) -> list[ir.Value | None]:
-        known = scale_and_shift(found.operator, found.reals)
+        known = scale_and_shift(found.operator, [self._real(read) for read in found.node.inputs])
         if known is None:
             raise DeclinedError
         slot, scale, shift = known
@@ -409,13 +416,6 @@ def _before(value: ir.Value | None, reader: ir.Node) -> ir.Node | None:
         return None
     others = [other for other in node.outputs if other is not value and _read(other)]
     return None if others or value.is_graph_output() else node
-
-
-def _ends_in(value: ir.Value, op_types: frozenset[str]) -> bool:
-    """Whether nodes of some operators alone read a value, as their first operand."""
-    uses = value.uses()
-    alone = all(use.node.op_type in op_types and not use.node.domain and use.idx == 0 for use in uses)
-    return bool(uses) and alone and not value.is_graph_output()
 
 
 def _ends(value: ir.Value) -> tuple[int, int]:
