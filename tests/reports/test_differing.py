@@ -142,7 +142,7 @@ def test_the_page_marks_what_differs(width: int, tmp_path: Path) -> None:
     other.graph.node[1].attribute.append(helper.make_attribute("dilations", [2, 2]))
     other.graph.node[2].op_type, other.graph.node[2].name = "Sigmoid", "nothing"
     found = compared(network(), other, tmp_path)
-    (tmp_path / "d.html").write_text(pipeline.diff_page(found), encoding="utf-8")
+    (tmp_path / "d.html").write_text(found.html(), encoding="utf-8")
     with opened(tmp_path / "d.html", width=width, height=844) as driver:
         assert requests(driver) == []
         assert "4 alike, 1 differ, 1 only in a.onnx, 1 only in b.onnx" in driver.find_element("id", "figures").text

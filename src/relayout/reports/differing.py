@@ -70,6 +70,12 @@ class Diff:
         """How many operators both have."""
         return len(self.chart.spots) - len(self.only_first) - len(self.only_second)
 
+    def html(self) -> str:
+        """Both side by side as one page without requests."""
+        from relayout.reports.page import diff_page
+
+        return diff_page(self)
+
     def to_dict(self) -> dict[str, Any]:
         """For machines: JSON types only."""
         return asdict(self)
