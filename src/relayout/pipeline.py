@@ -144,9 +144,10 @@ def convert(
     else:
         original = Path(source) if isinstance(source, str | Path) else source
     result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original, annotate)
-    if inline:
-        inline_functions(result.model)
-    report = replace(result.report, notes=(*result.report.notes, *fused))
+    inlined = _inlined(result.model) if inline or (wishes.target is not None and wishes.target.inline) else ()
+    report = replace(result.report, notes=(*result.report.notes, *fused, *inlined))
+    if inlined:
+        report = replace(report, operators=operators(result.model))
     result = replace(result, target=wishes.target, report=report)
     if regions == "functions":
         as_functions(result.model, target_of(result))
@@ -353,6 +354,18 @@ def _on_integers(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
     counts = {} if wishes.target is None else fuse_units(model, wishes.target)
     listed = ", ".join(f"{count} {name}" for name, count in counts.items())
     return (f"quantized units that run on integers: {listed}",) if counts else ()
+
+
+def _inlined(model: ir.Model) -> tuple[str, ...]:
+    """Write functions of layouts as their bodies, in place; what to say of it in a report."""
+    before = _transposes(model)
+    inline_functions(model)
+    count = _transposes(model) - before
+    return (f"Transposes in bodies of functions, for the runtime to cancel: {count}",) if count else ()
+
+
+def _transposes(model: ir.Model) -> int:
+    return operators(model).get("Transpose", 0)
 
 
 def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.Model) -> Checked:

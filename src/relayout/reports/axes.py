@@ -6,6 +6,7 @@ these names too. What no operator names gets the letters `a b c d` by its place.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
@@ -180,12 +181,13 @@ def _base(name: str) -> str:
 
 
 def _letters(rank: int, taken: set[str]) -> list[str]:
-    """`a b c d`, the letters in use left out."""
+    """`a b c d`, the letters in use left out; where there are too few, `a0`, `a1`."""
     if rank > 20:
         return [f"a{axis}" for axis in range(rank)]
     letters = [letter for letter in "abcdefghijklmnopqrstuvwxyz" if letter not in taken]
     by_place = [chr(ord("a") + axis) for axis in range(rank)]
-    spare = iter(letter for letter in letters if letter not in by_place)
+    numbered = (f"a{number}" for number in itertools.count())
+    spare = (name for name in itertools.chain(letters, numbered) if name not in by_place and name not in taken)
     return [letter if letter in letters else next(spare) for letter in by_place]
 
 
