@@ -90,8 +90,8 @@ class Diff:
             size = sum(mark.bytes for mark in side.transposes)
             count = len(side.transposes)
             yield f"{name}: {count} Transpose{'' if count == 1 else 's'}, {size:,} bytes an inference"
-        number = len(self.changed)
-        yield f"both have {self.both} operators, inputs and outputs; {number} of them differ{'s' if number == 1 else ''}"
+        differ = f"{len(self.changed)} of them differ{'s' if len(self.changed) == 1 else ''}"
+        yield f"both have {self.both} operators, inputs and outputs; {differ}"
         spots = self.chart.spots
         for item in self.changed[:most]:
             yield f"  {spots[item.spot].operator} {short(spots[item.spot].name)}: {', '.join(item.what)}"
