@@ -506,19 +506,6 @@ def test_data_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         read(path)
 
 
-def test_without_mappings_arrays_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process may run out of descriptors, of which every mapping holds one."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(24, "Too many open files")
-
-    onnx.save(weighty(8192), tmp_path / "m.onnx")
-    model = read(tmp_path / "m.onnx")
-    monkeypatch.setattr("relayout.formats.onnx.mapped.mmap.mmap", refuse)
-    array = model.graph.initializers["w"].const_value.numpy()
-    np.testing.assert_array_equal(array, numpy_helper.to_array(weighty(8192).graph.initializer[0]))
-
-
 @pytest.mark.parametrize("name", ["Relu", "wordy", "x", "g"])
 def test_names_that_are_not_text_are_refused(name: str, tmp_path: Path) -> None:
     """Protobuf takes any bytes for a string, and gives back `bytes` where they are no text."""
