@@ -91,18 +91,22 @@ class Axes:
         Pieces of an axis that stay together in all of them have one name: `n c h w` and `n h w c`, or `n c1 h c2` and
         `n h c1 c2`.
         """
+        names = self._pieces(root, orders, set())
+        front = self._front(root)
+        return [" ".join((*front, *(names[index] for index in order if index in names))) for order in orders]
+
+    def _front(self, root: Root) -> list[str]:
+        """The size-1 axes before all others."""
         logical = root.logical
         leading = next((axis for axis, dim in enumerate(logical) if dim), len(logical))
-        front = self.form(root, logical).split()[:leading]
-        names = self._pieces(root, orders, set())
-        return [" ".join((*front, *(names[index] for index in order if index in names))) for order in orders]
+        return self.form(root, logical).split()[:leading]
 
     def among(self, root: Root, factors: Collection[int], order: Order) -> tuple[str, str]:
         """Some factors of a value, and an order of it, under names that they share: `c2` in `n h c1 w c2`."""
         begin = {b for a, b in pairwise(order) if (a in factors) != (b in factors)}
         names = self._pieces(root, [order], begin)
         some = " ".join(names[index] for index in order if index in names and index in factors)
-        return some, " ".join(names[index] for index in order if index in names)
+        return some, " ".join((*self._front(root), *(names[index] for index in order if index in names)))
 
     def _pieces(self, root: Root, orders: Sequence[Order], begin: set[int]) -> dict[int, str]:
         """First factor -> name, of the pieces of axes that stay together in all orders; those in `begin` begin one."""

@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from relayout.errors import RelayoutError, WriteError
 from relayout.formats.onnx.atomic import SOURCES, Identity, Replacement, identity
+from relayout.formats.onnx.checking import check_parts
 from relayout.formats.onnx.parts import Weight, one_line, split, wrong_length
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TENSOR_RAW_DATA, opening
 
@@ -35,25 +36,35 @@ PAGE, GRANULE = 1 << 12, 1 << 16
 """External tensors begin at a page, large ones at Windows' granularity of mapping: then a runtime can map them."""
 
 
-def write(model: ir.Model, path: str | Path, *, external_data: bool | None = None, overwrite: bool = False) -> None:
+def write(
+    model: ir.Model,
+    path: str | Path,
+    *,
+    external_data: bool | None = None,
+    overwrite: bool = False,
+    checked: bool = True,
+) -> None:
     """Write the model to `path`, or nothing.
 
     Args:
-        model: the model; it is not changed. `check` it first.
+        model: the model; it is not changed.
         path: the file; an existing one is replaced when the new one is complete.
         external_data: weights in `<path>.data`; by default only if the model is above 2 GiB.
         overwrite: whether that may be a file which the model was read from: its own, or one of its data files.
+        checked: whether `check` has been called for it; if not, it is held to the standard here, serialized once.
 
     Where there is a data file already, a model and its data are replaced such that whenever the process ends, killed or
     not, the model that is there has its own data: the old one, or the new one.
 
     Raises:
-        WriteError: the file cannot be written, is one that the model was read from, or would be above 2 GiB. Nothing
-            has been written.
+        WriteError: the file cannot be written, is one that the model was read from, would be above 2 GiB, or would not
+            be valid. Nothing has been written.
     """
     target = Path(path)
     data = target.with_name(target.name + ".data")
     proto, weights = split(model)
+    if not checked:
+        check_parts(proto, weights)
     release = model.meta.get(RELEASE)
     plan = _Plan.of(proto, weights, release=release)
     if external_data or (external_data is None and plan.length > LIMIT):
