@@ -59,6 +59,7 @@ def optimized(tool: str, python: str, source: Path, result: Path, log: Path, rep
         row["processor"] = min(row.get("processor", done.processor), done.processor)
         row["peak"] = max(row.get("peak", 0), done.peak_mb)
         row["megabytes"] = result.stat().st_size / 1e6
+        row["untouched"] = digest(result) == digest(source)
         row["seconds"] = min(row.get("seconds", said["seconds"]), said["seconds"])
         row["report"] = said["report"]
     return row
@@ -122,7 +123,7 @@ def faults(source: Row, rows: dict[str, Row], latency: dict[str, Any]) -> list[s
     best = best_peer(rows, source)
     if best and ours["bytes"] > best[0]:
         found.append(f"{ours['bytes'] - best[0]:,} bytes more than {best[1]}")
-    if slower(latency):
+    if not ours.get("untouched") and slower(latency):
         found.append(f"slower: {latency[OURS]['ratio']:.3f}")
     return found
 
