@@ -54,8 +54,8 @@ def _notebook(text: str) -> str:
     for cell in json.loads(text)["cells"]:
         code = "".join(cell["source"])
         parts.append(code if cell["cell_type"] == "markdown" else f"```python\n{code}\n```")
-        for output in cell.get("outputs", ()):
-            printed = "".join(output.get("text") or output["data"]["text/plain"]).rstrip("\n")
+        texts = ("".join(output.get("text") or output["data"]["text/plain"]) for output in cell.get("outputs", ()))
+        if printed := "".join(texts).rstrip("\n"):
             parts.append(f"```text\n{printed}\n```")
     return "\n\n".join(parts)
 

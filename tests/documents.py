@@ -86,8 +86,8 @@ def documents() -> list[Path]:
 
 def shown_by(cell: dict[str, Any]) -> str:
     """What a notebook shows under a code cell."""
-    texts = [output.get("text") or output["data"]["text/plain"] for output in cell["outputs"]]
-    return "\n".join("".join(text).rstrip("\n") for text in texts)
+    texts = ("".join(output.get("text") or [*output["data"]["text/plain"], "\n"]) for output in cell["outputs"])
+    return "".join(texts)
 
 
 def echoing(code: str) -> str:

@@ -6,6 +6,7 @@ these names too. What no operator names gets the letters `a b c d` by its place.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
@@ -90,18 +91,22 @@ class Axes:
         Pieces of an axis that stay together in all of them have one name: `n c h w` and `n h w c`, or `n c1 h c2` and
         `n h c1 c2`.
         """
+        names = self._pieces(root, orders, set())
+        front = self._front(root)
+        return [" ".join((*front, *(names[index] for index in order if index in names))) for order in orders]
+
+    def _front(self, root: Root) -> list[str]:
+        """The size-1 axes before all others."""
         logical = root.logical
         leading = next((axis for axis, dim in enumerate(logical) if dim), len(logical))
-        front = self.form(root, logical).split()[:leading]
-        names = self._pieces(root, orders, set())
-        return [" ".join((*front, *(names[index] for index in order if index in names))) for order in orders]
+        return self.form(root, logical).split()[:leading]
 
     def among(self, root: Root, factors: Collection[int], order: Order) -> tuple[str, str]:
         """Some factors of a value, and an order of it, under names that they share: `c2` in `n h c1 w c2`."""
         begin = {b for a, b in pairwise(order) if (a in factors) != (b in factors)}
         names = self._pieces(root, [order], begin)
         some = " ".join(names[index] for index in order if index in names and index in factors)
-        return some, " ".join(names[index] for index in order if index in names)
+        return some, " ".join((*self._front(root), *(names[index] for index in order if index in names)))
 
     def _pieces(self, root: Root, orders: Sequence[Order], begin: set[int]) -> dict[int, str]:
         """First factor -> name, of the pieces of axes that stay together in all orders; those in `begin` begin one."""
@@ -176,12 +181,13 @@ def _base(name: str) -> str:
 
 
 def _letters(rank: int, taken: set[str]) -> list[str]:
-    """`a b c d`, the letters in use left out."""
+    """`a b c d`, the letters in use left out; where there are too few, `a0`, `a1`."""
     if rank > 20:
         return [f"a{axis}" for axis in range(rank)]
     letters = [letter for letter in "abcdefghijklmnopqrstuvwxyz" if letter not in taken]
     by_place = [chr(ord("a") + axis) for axis in range(rank)]
-    spare = iter(letter for letter in letters if letter not in by_place)
+    numbered = (f"a{number}" for number in itertools.count())
+    spare = (name for name in itertools.chain(letters, numbered) if name not in by_place and name not in taken)
     return [letter if letter in letters else next(spare) for letter in by_place]
 
 

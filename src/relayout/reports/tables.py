@@ -18,7 +18,7 @@ MOST = 20
 FEW = 6
 """With more remaining Transposes than this, they are first counted by what stands on both sides."""
 
-WIDTH = 100
+WIDTH = 88
 """Columns where there is no terminal to ask."""
 
 LONG = 48
@@ -53,7 +53,8 @@ def _parts(report: Report) -> list[RenderableType]:
     kinds = ", ".join(f"{name} {count}" for name, count in list(report.operators.items())[:8])
     more = f", … ({len(report.operators)} kinds)" if len(report.operators) > 8 else ""
     spent = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in report.seconds.items())
-    parts.append(Text(f"{sum(report.operators.values())} operators: {kinds}{more}\n{spent}", style="dim"))
+    total = sum(report.operators.values())
+    parts.append(Text(f"{total} operator{'' if total == 1 else 's'}: {kinds}{more}\n{spent}", style="dim"))
     return parts
 
 

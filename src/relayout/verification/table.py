@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-WIDTH = 100
+WIDTH = 88
 """Columns where there is no terminal to ask."""
 
 WORST = 8

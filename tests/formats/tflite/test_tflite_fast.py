@@ -17,7 +17,7 @@ from relayout.formats.tflite import importer, read
 from relayout.formats.tflite.aligned import aligned
 from relayout.formats.tflite.loading import load
 from relayout.formats.tflite.model import Model
-from relayout.formats.tflite.operators import convolution, elementwise
+from relayout.formats.tflite.operators import convolution, elementwise, transposed
 from relayout.verification import verify
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -413,6 +413,46 @@ def interpreted(content: bytes, fed: Any) -> list[Any]:
     return run_interpreter(interpreter(content), [fed])
 
 
+# Transposed convolutions.
+
+
+def grown_up(window: tuple[int, int], stride: int, padding: int, target: tuple[int, int], channels: int = 16) -> Net:
+    rng, net = np.random.default_rng(9), Net()
+    x = net.input((2, 5, 4, 3), "int8", q=IN, name="x")
+    shape = net.const(np.array([2, *target, channels]), "int32")
+    scales = (0.004 + 0.001 * (np.arange(channels) % 7)).tolist()
+    kernel = net.const(rng.integers(-127, 128, (channels, *window, 3)), "int8", q=Scale(scales))
+    bias = net.const(rng.integers(-500, 500, channels), "int32", q=Scale([IN.scale * scale for scale in scales]))
+    y = net.output((2, *target, channels), "int8", q=OUT)
+    table = options("TransposeConvOptions", padding=padding, strideH=stride, strideW=stride, fusedActivationFunction=1)
+    return net.op("TRANSPOSE_CONV", [shape, kernel, x, bias], [y], table, version=3)
+
+
+@pytest.mark.parametrize("stride", [2, 3])
+@pytest.mark.parametrize("window", [(1, 2), (2, 2), (3, 3), (4, 3), (5, 7)])
+@pytest.mark.parametrize("padding", [SAME, VALID])
+def test_transposed_convolutions_of_bytes_are_convolutions(
+    padding: int, window: tuple[int, int], stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = [0 if padding == SAME else max(k - stride, 0) for k in window]
+    target = (5 * stride + rest[0], 4 * stride + rest[1])
+    content = grown_up(window, stride, padding, target).bytes()
+    model, x = read(content), given(content)
+    compare(content)
+    whole = not any(extent % stride for extent in target)
+    assert (count(model)["DepthToSpace"], count(model)["ConvTranspose"]) == ((1, 0) if whole else (0, 1))
+    monkeypatch.setattr(transposed, "subpixel", lambda *_: False)
+    difference = run(model, x).astype(int) - run(read(content), x).astype(int)
+    assert np.abs(difference).max() <= 1
+    assert np.mean(difference != 0) < 0.01
+
+
+def test_transposed_convolutions_to_few_channels_stay() -> None:
+    content = grown_up((2, 2), 2, SAME, (10, 8), channels=6).bytes()
+    assert count(read(content))["ConvTranspose"] == 1
+    compare(content)
+
+
 # Repetition.
 
 
@@ -423,3 +463,25 @@ def test_a_few_copies_along_one_axis_are_put_together() -> None:
         net.op("TILE", [net.input((2, 3, 4)), net.const(np.array(repeats), "int32")], [net.output(shape)])
         assert count(read(net.bytes())) == {wanted: 1}
         compare(net.bytes())
+
+
+# Computed slices.
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("begin", "size"), [((0, 0), None), ((1, 2), None), (None, (-1, 2)), (None, (1, -1)), (None, None)]
+)
+def test_computed_slices(begin: tuple[int, int] | None, size: tuple[int, int] | None, kind: str) -> None:
+    net = Net()
+    x, operands = net.input((4, 5), name="x"), []
+    for constant, low, high, name in ((begin, 0, 1, "begin"), (size, -1, 2, "size")):
+        operands.append(net.input((2,), kind, low, high, name=name) if constant is None else net.const(constant, kind))
+    net.op("SLICE", [x, *operands], [net.output((4, 5), signature=(-1, -1))], options("SliceOptions"))
+    found = count(read(net.bytes()))
+    assert not {"Where", "Less"} & set(found)
+    assert found["BitwiseAnd"] == (size is None)
+    assert found["Add"] == (begin != (0, 0))
+    assert found["Cast"] == 0
+    for seed in range(4):
+        compare(net.bytes(), [(-2, 2), *[(0, 1)] * (begin is None), *[(-1, 2)] * (size is None)], seed=seed)
