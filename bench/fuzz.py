@@ -1,27 +1,40 @@
-"""Damaged models without end: the readers, and `convert` on those that can be read. Findings are kept as files.
+"""Damaged models in any number: the readers, and `convert` on some of what can be read. Findings are kept as files.
 
-    python bench/fuzz.py [--seconds 60] [--seed 0] [--out DIRECTORY]
-    python bench/fuzz.py --atheris [--seconds 60]       # guided by coverage; pip install atheris
+    python bench/fuzz.py --inputs 20000 [--guided 0.15] [--models FOLDER] [--seed 0] [--out findings]
+    python bench/fuzz.py --seconds 60                   # as many of them as there is time for
+
+Of the inputs, `--guided` is the part that atheris chooses, guided by coverage (`pip install atheris`). The others are
+dealt out: every field of `.tflite` and `.onnx` files at its extremes, every truncation, both from the smallest file on
+as far as the number goes, and random damage. `--models` adds the small models of a folder to the committed ones.
+Inputs go in portions to processes of their own, which may end: the input that ended one is known. The inputs of a seed
+are always the same, the guided ones excepted.
 
 An input is a finding if it is answered by anything but a model or a `RelayoutError`, takes above 10 s or 1 GB, or ends
-the process. The inputs of a seed are always the same. Exit code 1 if there are findings.
+the process. A run that was stopped goes on where it was if it is started again with the same `--out`; what it counted
+is in `state.json` there. Exit code 1 if there are findings.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import gc
+import itertools
 import json
 import logging
+import mmap
+import os
 import random
 import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,99 +45,337 @@ ADDRESS_SPACE = 16 << 30
 STUCK = 60
 """Seconds after which an input is given up, by ending the process."""
 
+PORTION, GUIDED_PORTION = 2000, 10_000
+"""Inputs for one process."""
+
+SAMPLE = 50
+"""One in so many of the inputs that can be read is converted and written too."""
+
+KEPT = 3
+"""Files of one finding."""
+
+GUIDED_LIMIT = 13_000
+"""Bytes of a seed that coverage guides from."""
+
+SHARES = {"fields of .tflite": 0.22, "fields of .onnx": 0.32, "cuts": 0.28, "random": 0.18}
+"""Of the inputs that are not guided. Where there are fewer of a kind than its share, the rest is random."""
+
+Inputs = Iterator[tuple[str, bytes]]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--guided", type=float, default=0.0, help="the part of the inputs that coverage guides to")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("findings"), help="where findings go")
-    parser.add_argument("--atheris", action="store_true", help="guided by coverage")
-    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--models", type=Path, help="small models of other people to begin with too")
+    parser.add_argument("--runs", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.inside:
-        inside(given.inside, given.seed, given.seconds, given.out)
-    elif given.atheris:
-        sys.exit(guided(given.seconds, given.seed, given.out))
+    if given.runs:
+        guided(given.runs, given.seed, given.out)
     else:
-        sys.exit(supervise(given.seconds, given.seed, given.out))
+        sys.exit(supervise(given.inputs, given.seconds, given.guided, given.seed, given.out, given.models))
 
 
-def supervise(seconds: float, seed: int, out: Path) -> int:
-    """Run the fuzzer in a process that may end, and begin again with the next seed when it has."""
+# The supervisor: it keeps the count, and never looks at a damaged model itself.
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Inputs `first` to `first + count` of one kind."""
+
+    kind: str
+    first: int
+    count: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.first}"
+
+
+def supervise(inputs: int, seconds: float, part: float, seed: int, out: Path, more: Path | None) -> int:
+    """Give out portions until all are done or the time is over, and say what came of them."""
+    out.mkdir(parents=True, exist_ok=True)
+    quiet()
+    source = Source.at(out, seed, more)
+    state = State.at(out)
+    gc.collect()
+    gc.freeze()
     end = time.monotonic() + seconds
-    answers: Counter[str] = Counter()
-    findings: Counter[str] = Counter()
-    slowest = memory = 0.0
-    while (left := end - time.monotonic()) > 1:
-        with tempfile.TemporaryDirectory() as name:
-            state = Path(name)
-            command = [sys.executable, __file__, "--inside", name, "--seed", str(seed), "--seconds", str(left)]
-            code = subprocess.run([*command, "--out", str(out)], check=False).returncode
-            if (state / "summary.json").exists():
-                summary = json.loads((state / "summary.json").read_text())
-                answers.update(summary["answers"])
-                findings.update(summary["findings"])
-                slowest, memory = max(slowest, summary["slowest"]), max(memory, summary["memory"])
-            if code:
-                kept = next(iter(state.glob("current*")), None)
-                findings[f"the process ended: {code}"] += 1
-                if kept is not None:
-                    keep(out, f"ended{code}-{seed}{kept.suffix}", kept.read_bytes())
-        seed += 1_000_003
-    inputs = sum(count for answer, count in answers.items() if not answer.startswith("converted: "))
-    print(f"{inputs} inputs in {seconds:.0f} s, slowest {slowest:.2f} s, memory {memory / 2**20:.0f} MB")
-    for answer, count in sorted(answers.items()):
-        print(f"  {answer}: {count}")
-    print(f"{sum(findings.values())} findings" + (f", in {out}:" if findings else ""))
-    for finding, count in findings.most_common():
-        print(f"  {count} x {finding}")
-    return int(bool(findings))
+    for portion in portions(source, inputs, part):
+        if time.monotonic() > end:
+            break
+        if portion.name not in state.done:
+            run = guided_portion if portion.kind == "guided" else forked
+            state.add(portion, run(portion, source, out))
+    print(state)
+    return int(bool(state.findings))
 
 
-def inside(state: Path, seed: int, seconds: float, out: Path) -> None:
-    """Try inputs until the time is over; what was found is written every second."""
+def portions(source: Source, inputs: int, part: float) -> list[Portion]:
+    """All portions, the kinds mixed: a run that is cut short has seen some of each."""
+    plain = inputs - int(inputs * part)
+    counts = {kind: min(int(plain * share), source.size(kind)) for kind, share in SHARES.items()}
+    counts["random"] = plain - sum(count for kind, count in counts.items() if kind != "random")
+    found: list[tuple[float, Portion]] = []
+    for kind, count in (*counts.items(), ("guided", inputs - plain)):
+        size = GUIDED_PORTION if kind == "guided" else PORTION
+        for first in range(0, count, size):
+            found.append(((first + size / 2) / count, Portion(kind, first, min(size, count - first))))
+    return [portion for _, portion in sorted(found, key=lambda item: (item[0], item[1].kind))]
+
+
+class State:
+    """What was counted so far, in a file after every portion."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        known = json.loads(path.read_text()) if path.exists() else {}
+        self.done: dict[str, int] = known.get("done", {})
+        self.answers: Counter[str] = Counter(known.get("answers", {}))
+        self.findings: Counter[str] = Counter(known.get("findings", {}))
+        self.measured: dict[str, float] = known.get("measured", {"slowest": 0.0, "memory": 0.0, "seconds": 0.0})
+
+    @staticmethod
+    def at(out: Path) -> State:
+        return State(out / "state.json")
+
+    def add(self, portion: Portion, summary: dict[str, Any]) -> None:
+        self.done[portion.name] = sum(count for name, count in summary["answers"].items() if ": " not in name)
+        self.answers.update(summary["answers"])
+        for finding, examples in summary["findings"].items():
+            for number, (name, data) in enumerate(examples):
+                if self.findings[finding] + number < KEPT:
+                    kind = f"{len(self.findings)}-{self.findings[finding] + number}"
+                    (self.path.parent / f"{kind}{Path(name).suffix}").write_bytes(data)
+                    print(f"{kind}: {portion.name}: {name}: {finding}", flush=True)
+            self.findings[finding] += summary["times"][finding]
+        for key in ("slowest", "memory"):
+            self.measured[key] = max(self.measured[key], summary[key])
+        self.measured["seconds"] += summary["seconds"]
+        known = {"done": self.done, "answers": self.answers, "findings": self.findings, "measured": self.measured}
+        staged = self.path.with_suffix(".tmp")
+        staged.write_text(json.dumps(known, indent=1))
+        staged.replace(self.path)
+        print(f"{sum(self.done.values())} inputs, {self.measured['seconds']:.0f} s: {portion.name}", flush=True)
+
+    def __str__(self) -> str:
+        kinds: Counter[str] = Counter()
+        for name, count in self.done.items():
+            kinds[name.rpartition(" ")[0]] += count
+        measured, total = self.measured, sum(self.done.values())
+        seconds = measured["seconds"]
+        lines = [
+            f"{total} inputs in {seconds:.0f} s ({total / max(seconds, 1e-9):.0f} a second), "
+            f"slowest {measured['slowest']:.2f} s, memory {measured['memory'] / 2**20:.0f} MB",
+            *(f"  {kind}: {count}" for kind, count in sorted(kinds.items())),
+            *(f"  -> {answer}: {count}" for answer, count in sorted(self.answers.items())),
+            f"{sum(self.findings.values())} findings" + (f", in {self.path.parent}:" if self.findings else ""),
+            *(f"  {count} x {finding}" for finding, count in self.findings.most_common()),
+        ]
+        return "\n".join(lines)
+
+
+class Report:
+    """What came of one portion, as it grows."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.examples: dict[str, list[tuple[str, bytes]]] = {}
+        self.times: Counter[str] = Counter()
+
+    def found(self, finding: str, name: str, data: bytes) -> None:
+        self.times[finding] += 1
+        examples = self.examples.setdefault(finding, [])
+        if len(examples) < KEPT:
+            examples.append((name, data))
+
+    def summary(self, answers: dict[str, int], slowest: float, memory: float) -> dict[str, Any]:
+        return {
+            "answers": {**answers, "finding": sum(self.times.values())},
+            "findings": self.examples,
+            "times": self.times,
+            "slowest": slowest,
+            "memory": memory,
+            "seconds": time.monotonic() - self.began,
+        }
+
+
+# Inputs by number.
+
+
+@dataclass(frozen=True)
+class Source:
+    """All inputs of a seed: kinds, and for each kind a sequence that can be entered anywhere."""
+
+    models: dict[str, bytes]
+    seed: int
+
+    @staticmethod
+    def at(out: Path, seed: int, more: Path | None = None) -> Source:
+        """The seeds, made once and kept: making them runs what is tested here, which is left to another process."""
+        folder = out / "seeds"
+        if not folder.is_dir():
+            staged = out / "seeds.tmp"
+            staged.mkdir(exist_ok=True)
+            code = "import attempting, pathlib, sys\n"
+            code += "more = [pathlib.Path(name) for name in sys.argv[2:]]\n"
+            code += "for name, data in attempting.Seeds.small(more=more).models.items():\n"
+            code += "    (pathlib.Path(sys.argv[1]) / name).write_bytes(data)\n"
+            path = os.pathsep.join(sys.path[:2])
+            environment = os.environ | {"PYTHONPATH": path}
+            others = [str(path) for path in sorted(more.rglob("*")) if path.is_file()] if more else []
+            subprocess.run([sys.executable, "-c", code, str(staged), *others], check=True, env=environment)
+            staged.rename(folder)
+        return Source({path.name: path.read_bytes() for path in sorted(folder.iterdir())}, seed)
+
+    @functools.cached_property
+    def sizes(self) -> dict[str, dict[str, int]]:
+        """How many edits each model has, and how many cuts."""
+        import mutating
+
+        edits: dict[str, dict[str, int]] = {kind: {} for kind in SHARES}
+        for name in self.by_size:
+            data = self.models[name]
+            if name.endswith(".tflite"):
+                edits["fields of .tflite"][name] = sum(1 for _ in mutating.field_edits(data))
+            else:
+                edits["fields of .onnx"][name] = sum(1 for _ in mutating.message_edits(data))
+            edits["cuts"][name] = len(data)
+        return edits
+
+    @property
+    def by_size(self) -> list[str]:
+        """The models, the smallest first."""
+        return sorted(self.models, key=lambda name: (len(self.models[name]), name))
+
+    def size(self, kind: str) -> int:
+        return sum(self.sizes.get(kind, {}).values())
+
+    def inputs(self, portion: Portion) -> Inputs:
+        if portion.kind == "random":
+            return self._random(portion)
+        return self._chosen(portion)
+
+    def _chosen(self, portion: Portion) -> Inputs:
+        """A stretch of all inputs of a kind; models before it are passed over as wholes."""
+        place, left = portion.first, portion.count
+        for name, size in self.sizes[portion.kind].items():
+            for made in itertools.islice(self._of(portion.kind, name), place, place + left) if place < size else ():
+                left -= 1
+                yield name, made()
+            place = max(0, place - size)
+
+    def _of(self, kind: str, name: str) -> Iterator[Callable[[], bytes]]:
+        """Every input of a kind that comes of a model, not made yet."""
+        import mutating
+
+        data = self.models[name]
+        if kind == "cuts":
+            return (functools.partial(data.__getitem__, slice(length)) for length in range(len(data)))
+        if name.endswith(".tflite"):
+            return (
+                functools.partial(mutating.field_edited, data, field, new) for field, new in mutating.field_edits(data)
+            )
+        return (functools.partial(mutating.message_edited, data, edit) for edit in mutating.message_edits(data))
+
+    def _random(self, portion: Portion) -> Inputs:
+        import attempting
+
+        every = attempting.damaged(attempting.Seeds(self.models), self.seed * 1_000_003 + portion.first)
+        return itertools.islice(every, portion.count)
+
+
+# One portion, in a process of its own.
+
+
+def forked(portion: Portion, source: Source, _: Path) -> dict[str, Any]:
+    """Try a portion; where its process ends, what it counted is kept, the input is a finding, and the rest follows."""
     import attempting
 
-    quiet()
-    findings: Counter[str] = Counter()
-    seeds = attempting.Seeds.small()
-    with attempting.folder() as folder:
-        attempts = attempting.Attempts(folder)
-        end, said = time.monotonic() + seconds, 0.0
-        for name, data in attempting.damaged(seeds, seed):
-            now = time.monotonic()
-            if now > said + 1 or now > end:
-                summary = {
-                    "answers": attempts.answers,
-                    "findings": findings,
-                    "slowest": attempts.slowest,
-                    "memory": attempts.memory,
-                }
-                (state / "summary.json").write_text(json.dumps(summary))
-                said = now
-            if now > end:
-                return
-            (state / f"current{Path(name).suffix}").write_bytes(data)
-            signal.alarm(STUCK)
-            try:
-                attempts.attempt(name, data)
-            except attempting.FindingError as error:
-                place = where(error)
-                findings[place] += 1
-                if findings[place] == 1:
-                    print(f"{name}: {place}: {error}", file=sys.stderr)
-                    keep(out, f"{len(findings)}-{seed}{Path(name).suffix}", data)
-            signal.alarm(0)
-            (state / f"current{Path(name).suffix}").unlink()
+    report, answers = Report(), Counter[str]()
+    slowest = memory = 0.0
+    skip = 0
+    inputs = source.inputs(portion)
+    while skip < portion.count:
+        shared = mmap.mmap(-1, 16 << 20)
+        child = os.fork()
+        if not child:
+            with attempting.folder() as folder:
+                attempts = attempting.Attempts(folder, SAMPLE)
+                attempt_all(inputs, attempts, shared, skip)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        length = int.from_bytes(shared[:8], "little")
+        known = json.loads(shared[8 : 8 + length] or b"{}")
+        shared.close()
+        answers.update(known.get("answers", {}))
+        slowest, memory = max(slowest, known.get("slowest", 0)), max(memory, known.get("memory", 0))
+        lost = list(known.get("found", []))
+        tried = known.get("tried", skip)
+        if status:
+            lost.append([f"the process ended: {os.waitstatus_to_exitcode(status)}", tried])
+            tried += 1
+        if lost:
+            made = list(source.inputs(portion))
+            for finding, index in lost:
+                report.found(finding, *made[index])
+        skip = tried
+        inputs = itertools.islice(source.inputs(portion), skip, None)
+    return report.summary(answers, slowest, memory)
 
 
-def guided(seconds: float, seed: int, out: Path) -> int:
-    """Guided by coverage: atheris chooses what to damage further; half of the damage is to fields."""
-    try:
-        import atheris  # type: ignore[import-not-found]
-    except ImportError:
-        print("atheris is not installed: pip install atheris", file=sys.stderr)
-        return 2
+def attempt_all(inputs: Inputs, attempts: Any, shared: mmap.mmap, tried: int) -> None:
+    """Try inputs one after the other. What is known is put where it outlives this process, before every one."""
+    import attempting
+
+    found: list[tuple[str, int]] = []
+
+    def note() -> None:
+        known = {"answers": attempts.answers, "slowest": attempts.slowest, "memory": attempts.memory}
+        text = json.dumps({**known, "found": found, "tried": tried}).encode()
+        shared[: 8 + len(text)] = len(text).to_bytes(8, "little") + text
+
+    for name, data in inputs:
+        note()
+        signal.alarm(STUCK)
+        try:
+            attempts.attempt(name, data)
+        except attempting.FindingError as error:
+            found.append((where(error), tried))
+        signal.alarm(0)
+        tried += 1
+    note()
+
+
+# Guided by coverage.
+
+
+def guided_portion(portion: Portion, source: Source, out: Path) -> dict[str, Any]:
+    """Let atheris go on from the corpus of the portions before."""
+    report, path = Report(), out / "guided.json"
+    path.unlink(missing_ok=True)
+    (out / "crashes").mkdir(exist_ok=True)
+    command = [sys.executable, __file__, "--runs", str(portion.count), "--seed", str(source.seed + portion.first)]
+    with (out / "guided.log").open("ab") as log:
+        code = subprocess.run([*command, "--out", str(out)], stdout=log, stderr=log, check=False).returncode
+    known = json.loads(path.read_text()) if path.exists() else {"answers": {}, "slowest": 0.0, "memory": 0.0}
+    for kept in sorted((out / "crashes").iterdir()):
+        finding, _, name = kept.read_bytes().partition(b"\0")[0].decode(errors="replace").partition("\1")
+        data = kept.read_bytes().partition(b"\0")[2] if name else kept.read_bytes()
+        report.found(finding if name else f"the process ended: {code}", name or "x" + suffix(data), data)
+        kept.unlink()
+    if code and not report.times:
+        print(f"atheris ended with {code}: see {out / 'guided.log'}", file=sys.stderr, flush=True)
+    return report.summary(known["answers"], known["slowest"], known["memory"])
+
+
+def guided(runs: int, seed: int, out: Path) -> None:
+    """Atheris chooses what to damage further; half of the damage is to fields."""
+    import atheris  # type: ignore[import-not-found]
+
     with atheris.instrument_imports(include=["relayout"]):
         import relayout.formats.onnx
         import relayout.formats.tflite
@@ -133,31 +384,58 @@ def guided(seconds: float, seed: int, out: Path) -> int:
     import mutating
 
     quiet()
-    out.mkdir(parents=True, exist_ok=True)
-    with attempting.folder() as folder:
-        corpus = folder / "corpus"
+    corpus = out / "corpus"
+    if not corpus.is_dir():
         corpus.mkdir()
-        for name, data in attempting.Seeds.small(13_000).models.items():
-            (corpus / name).write_bytes(data)
-        attempts = attempting.Attempts(folder)
+        for path in (out / "seeds").iterdir():
+            if path.stat().st_size <= GUIDED_LIMIT:
+                (corpus / path.name).write_bytes(path.read_bytes())
+
+    @functools.lru_cache(64)
+    def damage(data: bytes) -> Any:
+        try:
+            return (mutating.flatbuffers if suffix(data) == ".tflite" else mutating.messages)(data)
+        except Exception:  # damaged so much already that its structure cannot be found
+            return None
+
+    with attempting.folder() as folder:
+        attempts = attempting.Attempts(folder, SAMPLE)
+        found: Counter[str] = Counter()
+        known = 0
 
         def one(data: bytes) -> None:
-            attempts.attempt("x.tflite" if data[4:8] == b"TFL3" else "x.onnx", data, convert=False)
+            nonlocal known
+            if known % 500 == 0 or known + 1 >= runs:
+                note = {"answers": attempts.answers, "slowest": attempts.slowest, "memory": attempts.memory}
+                (out / "guided.json").write_text(json.dumps(note))
+            known += 1
+            try:
+                attempts.attempt("x" + suffix(data), data, convert=False)
+            except attempting.FindingError as error:
+                place = where(error)
+                found[place] += 1
+                if found[place] <= KEPT:
+                    header = f"{place}\1x{suffix(data)}\0".encode()
+                    (out / "crashes" / f"{len(found)}-{found[place]}").write_bytes(header + data)
 
         def mutate(data: bytes, most: int, number: int) -> bytes:
             rng = random.Random(number)
+            structured = damage(data) if rng.random() < 0.7 else None
             try:
-                damage = (mutating.flatbuffers if data[4:8] == b"TFL3" else mutating.messages)(data)
-                changed = damage(rng) if rng.random() < 0.5 else b""
-            except Exception:  # damaged so much already that its structure cannot be found
+                changed = structured(rng) if structured else b""
+            except Exception:  # what is damaged already holds text that cannot be taken over
                 changed = b""
             return changed[:most] or bytes(atheris.Mutate(data, most))
 
-        options = [f"-max_total_time={int(seconds)}", f"-seed={seed + 1}", "-rss_limit_mb=4096", f"-timeout={STUCK}"]
-        options += ["-max_len=65536", f"-artifact_prefix={out}/", str(corpus)]
+        options = [f"-runs={runs}", f"-seed={seed + 1}", "-rss_limit_mb=4096", f"-timeout={STUCK}", "-max_len=65536"]
+        options += [f"-artifact_prefix={out / 'crashes'}/", "-verbosity=1", "-print_final_stats=1", str(corpus)]
         atheris.Setup([sys.argv[0], *options], one, custom_mutator=mutate)
         atheris.Fuzz()
-    return 0
+
+
+def suffix(data: bytes) -> str:
+    """The format that bytes claim to be."""
+    return ".tflite" if data[4:8] == b"TFL3" else ".onnx"
 
 
 def where(error: BaseException) -> str:
@@ -168,11 +446,6 @@ def where(error: BaseException) -> str:
     frames = traceback.extract_tb(cause.__traceback__)
     ours = [frame for frame in frames if "relayout" in frame.filename] or frames
     return f"{type(cause).__name__} at {Path(ours[-1].filename).name}:{ours[-1].lineno}"
-
-
-def keep(out: Path, name: str, data: bytes) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / name).write_bytes(data)
 
 
 def quiet() -> None:

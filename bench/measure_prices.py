@@ -27,9 +27,12 @@ from onnx import helper, numpy_helper
 
 IMAGES = ((32, 112, 112), (64, 56, 56), (128, 28, 28), (256, 14, 14), (512, 7, 7))
 """Channels, height and width."""
+CHANNELS = (4, 8, 12, 16, 24, 32, 48, 64, 128)
 BATCH_SECONDS = 0.004
 TABLE = Path(__file__).parents[1] / "src" / "relayout" / "targets" / "onnxruntime_prices.py"
 MICROSOFT = "com.microsoft"
+SLOWER = 1.05
+"""What counts as slower, beside noise."""
 UNPRICED = frozenset(("QLinearConcat", "QLinearMul"))
 """Measured, and in no table: what they take longer depends on the image, and on either side of nothing."""
 
@@ -50,6 +53,7 @@ class Way:
     attributes: tuple[tuple[str, Any], ...] = ()
     dtype: type = np.uint8
     images: tuple[str, ...] = ("x",)
+    gives: type | None = None
 
     def session(self) -> Callable[[], object]:
         """A run of it."""
@@ -59,7 +63,11 @@ class Way:
             [node],
             "one",
             [helper.make_tensor_value_info(name, kind, self.read) for name in self.images],
-            [helper.make_tensor_value_info("y", kind, self.given)],
+            [
+                helper.make_tensor_value_info(
+                    "y", helper.np_dtype_to_tensor_dtype(np.dtype(self.gives or self.dtype)), self.given
+                )
+            ],
             [numpy_helper.from_array(array, name) for name, array in self.constants.items() if name in self.inputs],
         )
         imports = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT, 1)]
@@ -147,6 +155,38 @@ OPERATORS: dict[str, tuple[Callable[[int, int, int, bool], Way], ...]] = {
 }
 
 
+def normalized(c: int, h: int, w: int, last: bool) -> tuple[Way, ...]:
+    """A BatchNormalization between integers, and the Transposes around it where its neighbours have channels last."""
+    shape = laid(c, h, w, False)
+    parameters = {name: np.linspace(0.5, 1.5, c, dtype=np.float32) for name in ("g", "b", "m", "v")}
+    return (
+        transposed(c, h, w, True),
+        Way("DequantizeLinear", ("x", "xs", "xz"), SCALES, shape, shape, gives=np.float32),
+        Way("BatchNormalization", ("x", "g", "b", "m", "v"), parameters, shape, shape, dtype=np.float32),
+        Way("QuantizeLinear", ("x", "xs", "xz"), SCALES, shape, shape, dtype=np.float32, gives=np.uint8),
+        transposed(c, h, w, False),
+    )
+
+
+def least_channels(rounds: int) -> dict[str, int]:
+    """From how many channels on a scale and shift per channel is no slower as a depthwise convolution, channels last.
+
+    Beside a product with constants, channels first, and beside a BatchNormalization of floats between two Transposes.
+    """
+    found: dict[str, int] = {}
+    ended: set[str] = set()
+    for c in reversed(CHANNELS):
+        image = (c, 56, 56)
+        others = {"constants": (scaled(*image, False),), "BatchNormalization": normalized(*image, False)}
+        ways = [convolution(1, True)(*image, True), *(way for group in others.values() for way in group)]
+        times = nanoseconds([way.session() for way in ways], rounds)
+        taken = {"constants": times[1], "BatchNormalization": sum(times[2:])}
+        print(f"{c:5} channels: depthwise {times[0]:8.0f} ns, others {taken}", file=sys.stderr, flush=True)
+        ended |= {name for name, other in taken.items() if times[0] > SLOWER * other}
+        found |= {name: c for name in taken if name not in ended}
+    return found
+
+
 def nanoseconds(runs: list[Callable[[], object]], rounds: int) -> list[float]:
     """The median over rounds of the time that each run takes; they take turns."""
     counts, found = [], []
@@ -186,7 +226,7 @@ def measured(rounds: int) -> Iterator[dict[str, Any]]:
                 yield row | {"elements": elements, "transpose_ns_per_element": move, "price": price}
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: list[dict[str, Any]], least: dict[str, int]) -> str:
     """The module that keeps the prices."""
     prices = {
         name: statistics.median(row["price"] for row in rows if row["operator"] == name)
@@ -203,6 +243,10 @@ def table(rows: list[dict[str, Any]]) -> str:
         "CHANNELS_FIRST = {",
         *(f'    "{name}": {max(0.0, price):.2f},' for name, price in prices.items()),
         "}",
+        "LEAST_CHANNELS = {",
+        *(f'    "{name}": {channels},' for name, channels in sorted(least.items())),
+        "}",
+        '"""From how many channels on a scale and shift per channel is no slower as a depthwise convolution."""',
     ]
     return "\n".join(lines) + "\n"
 
@@ -222,6 +266,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
+    least = least_channels(options.rounds)
     rows = []
     for row in measured(options.rounds):
         rows.append(row)
@@ -229,11 +274,11 @@ def main() -> None:
             f"{row['operator']:26} {row['form']} {row['image']!s:16} {row['price']:6.2f}", file=sys.stderr, flush=True
         )
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps({"rows": rows, "least": least}, indent=1) + "\n", encoding="utf-8")
     if options.table:
-        options.table.write_text(table(rows), encoding="utf-8")
+        options.table.write_text(table(rows, least), encoding="utf-8")
     else:
-        print(table(rows))
+        print(table(rows, least))
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ STAGES = {
     "name": "relayout.pipeline:Naming",
     "plan file": "relayout.infer.planfile:to_json",
     "apply": "relayout.pipeline:apply",
-    "check": "relayout.formats.onnx:check",
+    "check": "relayout.formats.onnx.writing:check_parts",
     "write": "relayout.formats.onnx:write",
 }
 """Stage -> the function that it is, where the pipeline looks it up. A stage's time is without the stages inside it."""

@@ -6,6 +6,7 @@ signature and docstring under each name, so that neither can be out of date.
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -20,6 +21,7 @@ BROUGHT = {
     "CHANGELOG.md": "changelog.md",
     "models/README.md": "models.md",
     "examples/README.md": "examples.md",
+    "examples/tinynet.ipynb": "notebook.md",
 }
 """Document of the repository -> page of the site."""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
@@ -29,6 +31,8 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the documents that lie outside `docs/`."""
     for source, page in BROUGHT.items():
         text = (ROOT / source).read_text(encoding="utf-8")
+        if source.endswith(".ipynb"):
+            text = _notebook(text)
         files.append(File.generated(config, page, content=text))
     return files
 
@@ -42,6 +46,18 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if place == "cli.md":
         markdown += _help()
     return _docstrings(markdown) if place == "api.md" else markdown
+
+
+def _notebook(text: str) -> str:
+    """A notebook as Markdown: its text, its code, and what that printed."""
+    parts = []
+    for cell in json.loads(text)["cells"]:
+        code = "".join(cell["source"])
+        parts.append(code if cell["cell_type"] == "markdown" else f"```python\n{code}\n```")
+        texts = ("".join(output.get("text") or output["data"]["text/plain"]) for output in cell.get("outputs", ()))
+        if printed := "".join(texts).rstrip("\n"):
+            parts.append(f"```text\n{printed}\n```")
+    return "\n\n".join(parts)
 
 
 def _link(match: re.Match[str], at: str, place: str) -> str:

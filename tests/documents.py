@@ -4,12 +4,14 @@
 - `python`: runs with what the blocks before it have defined. A `text` block right behind it is what it prints.
 - Any block with `title="NAME"` becomes that file. A `toml` or `json` block without one is only read.
 - A block behind `<!-- not run: REASON -->` is shown only.
+- A notebook's code cells run in order, and print what is under them; of a cell with the tag `last-line`, that line.
 
 In what is printed, `...` alone on a line stands for any lines, `…` for any part of one; seconds are not compared.
 """
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import os
@@ -80,6 +82,21 @@ def documents() -> list[Path]:
     """Every document of the project but what others wrote."""
     places = (ROOT, ROOT / "docs", ROOT / "models", ROOT / "examples")
     return sorted({path for place in places for path in place.glob("*.md" if place == ROOT else "**/*.md")})
+
+
+def shown_by(cell: dict[str, Any]) -> str:
+    """What a notebook shows under a code cell."""
+    texts = ("".join(output.get("text") or [*output["data"]["text/plain"], "\n"]) for output in cell["outputs"])
+    return "".join(texts)
+
+
+def echoing(code: str) -> str:
+    """The code of a cell, the value of its last expression printed, unless that is None."""
+    tree = ast.parse(code)
+    if tree.body and isinstance(last := tree.body[-1], ast.Expr):
+        tree.body[-1:] = ast.parse("__value = 0\nif __value is not None: print(repr(__value))").body
+        tree.body[-2].value = last.value  # type: ignore[attr-defined]
+    return ast.unparse(ast.fix_missing_locations(tree))
 
 
 def agrees(expected: str, printed: str) -> bool:
@@ -158,6 +175,18 @@ class Reader:
         with redirect_stdout(printed):
             exec(compile(code, "<block>", "exec"), self.defined)
         return printed.getvalue()
+
+    def notebook(self, document: Path) -> int:
+        """Run every code cell of a notebook; how many."""
+        found = [
+            cell for cell in json.loads(document.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"
+        ]
+        for cell in found:
+            shown, printed = shown_by(cell), self.python(echoing("".join(cell["source"])))
+            if "last-line" in cell["metadata"].get("tags", ()):
+                shown, printed = (text.rstrip("\n").rpartition("\n")[2] for text in (shown, printed))
+            assert agrees(shown, printed), f"shown:\n{shown}\nprinted:\n{printed}"
+        return len(found)
 
     def shell(self, block: Block) -> None:
         for command, expected in commands(block):

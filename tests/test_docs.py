@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -35,6 +37,27 @@ def test_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run or all(block.reason for block in blocks(document))
 
 
+@pytest.mark.parametrize("notebook", sorted((ROOT / "examples").glob("*.ipynb")), ids=name)
+def test_notebooks_run_and_show_what_they_print(
+    notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Reader(tmp_path, monkeypatch).notebook(notebook) > 3
+    assert notebook.stat().st_size < 60_000
+    for link in re.findall(r"\]\(([^)\s:]+)\)", notebook.read_text(encoding="utf-8")):
+        assert (notebook.parent / link).exists(), link
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"), [("245,760", "245,761"), ("(2, 6)", "(2, 7)"), ("1 output agrees", "2 outputs agree")]
+)
+def test_a_wrong_notebook_is_seen(right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "examples" / "tinynet.ipynb").read_text(encoding="utf-8")
+    assert right in text
+    (tmp_path / "wrong.ipynb").write_text(text.replace(right, wrong), encoding="utf-8")
+    with pytest.raises(AssertionError, match="shown"):
+        Reader(tmp_path, monkeypatch).notebook(tmp_path / "wrong.ipynb")
+
+
 def test_what_is_not_run_is_known() -> None:
     shown = {name(path): sum(block.reason is not None for block in blocks(path)) for path in WITH_CODE}
     assert {path: count for path, count in shown.items() if count} == NOT_RUN
@@ -57,12 +80,33 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_drawings_are_current() -> None:
-    found = importlib.util.spec_from_file_location("draw_concepts", ROOT / "docs" / "draw_concepts.py")
+def script(name: str) -> ModuleType:
+    """A script of `docs/`, not run."""
+    found = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert found is not None
     assert found.loader is not None
-    drawing = importlib.util.module_from_spec(found)
-    found.loader.exec_module(drawing)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_terminal_in_the_picture_is_current_and_asks_nobody() -> None:
+    """Its words; the drawing is `rich`'s, and versions of runtimes and last digits are those of the day."""
+
+    def words(svg: str) -> str:
+        text = " ".join(html.unescape(each) for each in re.findall(r"<text[^>]*>([^<]*)</text>", svg)).replace(
+            "\xa0", " "
+        )
+        return " ".join(re.sub(r"\d+\.\d+\.\d+|\d\.\de-\d+|\d+ (equal|close),?", "…", text).split())
+
+    written = (ROOT / "docs" / "terminal.svg").read_text(encoding="utf-8")
+    assert words(written) == words(script("draw_terminal").terminal()), "python docs/draw_terminal.py"
+    assert "proved minimal" in words(written)
+    assert not re.search(r"(href|src)=|url\((?!#)|@import|@font-face", written)
+
+
+def test_drawings_are_current() -> None:
+    drawing = script("draw_concepts")
     for name in ("layouts", "remains"):
         written = (ROOT / "docs" / "concepts" / f"{name}.svg").read_text(encoding="utf-8")
         assert getattr(drawing, name)() == written, "python docs/draw_concepts.py"
@@ -82,7 +126,7 @@ def test_a_mobilenet_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_every_page_is_in_the_navigation() -> None:
     navigation = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
-    brought = {"contributing.md", "changelog.md", "models.md", "examples.md"}
+    brought = {"contributing.md", "changelog.md", "models.md", "examples.md", "notebook.md"}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert sorted(navigation) == sorted(pages | brought)
 

@@ -137,6 +137,100 @@ def killed(source: Path, runs: int, tmp_path: Path) -> None:
     assert ended["staged"]
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+
+def counted(name):
+    call = getattr(os, name)
+    def counting(*arguments, **options):
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*arguments, **options)
+    setattr(os, name, counting)
+
+left = [int(sys.argv[1])]
+for name in ("replace", "unlink", "fsync", "open"):
+    counted(name)
+import relayout
+result = relayout.optimize(sys.argv[2])
+left[0] = int(sys.argv[1])
+result.save(sys.argv[3], external_data=True)
+"""
+"""Ends itself before the n-th of the calls that change what lies in a directory."""
+
+
+def pair(directory: Path, factor: float) -> onnx.ModelProto:
+    """A model whose weights, in a file of their own, are so many."""
+    proto = parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[4,600] x) => (float[4,600] y) { a = Mul(x, w) b = Transpose<perm = [1, 0]>(a)
+          c = Transpose<perm = [1, 0]>(b) y = Add(c, w) }"""
+    )
+    proto.graph.initializer.append(numpy_helper.from_array(np.full((4, 600), factor, np.float32), "w"))
+    directory.mkdir(exist_ok=True)
+    onnx.save(proto, directory / "r.onnx", save_as_external_data=True, location="r.onnx.data", size_threshold=0)
+    return onnx.load(directory / "r.onnx")
+
+
+def held(path: Path) -> float:
+    """What the weights of a whole model with its data are, read by two readers: 1 of the old, 2 of the new one."""
+    model = onnx.load(path)
+    (weights,) = (numpy_helper.to_array(tensor) for tensor in model.graph.initializer)
+    assert (weights[0, 0] == 1) == any(node.op_type == "Transpose" for node in model.graph.node)
+    ours = read(path).graph.initializers["w"].const_value
+    assert ours is not None
+    assert np.array_equal(ours.numpy(), weights)
+    assert len(np.unique(weights)) == 1
+    return float(weights[0, 0])
+
+
+def test_killed_between_a_model_and_its_data(tmp_path: Path) -> None:
+    """Wherever it ends, the model that is there has its own data."""
+    onnx.save(pair(tmp_path / "new", 2.0), tmp_path / "in.onnx")
+    seen = []
+    for call in range(1, 40):
+        out = tmp_path / f"out{call}"
+        pair(out, 1.0)
+        command = [sys.executable, "-c", KILLED, str(call), str(tmp_path / "in.onnx"), str(out / "r.onnx")]
+        code = subprocess.run(command, env=ENVIRONMENT, capture_output=True).returncode
+        seen.append(held(out / "r.onnx"))
+        assert code in (0, -signal.SIGKILL)
+        if not code:
+            assert sorted(path.name for path in out.iterdir()) == ["r.onnx", "r.onnx.data"]
+            break
+    assert code == 0
+    # The old model first, then the new one: before the end, in which nothing is left to be done.
+    assert seen == sorted(seen)
+    assert seen.count(1.0) > 4
+    assert seen.count(2.0) > 4
+
+
+def killed_pairs(runs: int, tmp_path: Path) -> None:
+    rng = random.Random(0)
+    onnx.save(pair(tmp_path / "new", 2.0), tmp_path / "in.onnx")
+    out = tmp_path / "out"
+    seen = set()
+    for run in range(runs):
+        shutil.rmtree(out, ignore_errors=True)
+        pair(out, 1.0)
+        process = start("optimize", tmp_path / "in.onnx", out / "r.onnx", "--external-data", "-q")
+        until(process, lambda: writes(out))
+        time.sleep(rng.random() * 0.02 * (run % 4))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        seen.add(held(out / "r.onnx"))
+        left = {path.name for path in out.iterdir()} - {"r.onnx", "r.onnx.data"}
+        assert all(name.startswith((".r.onnx.", "r.onnx.")) and name.endswith((".tmp", ".data")) for name in left)
+    assert seen == {1.0, 2.0}
+
+
+@pytest.mark.slow
+def test_pairs_killed_at_random_moments(tmp_path: Path) -> None:
+    killed_pairs(200, tmp_path)
+
+
 def test_killed_now_and_then(source: Path, tmp_path: Path) -> None:
     killed(source, 6, tmp_path)
 

@@ -20,7 +20,10 @@ from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
 from relayout.layout.holds import STATED
 from relayout.progress import say
-from relayout.reports import Axes, Naming, Report, inspection, operators, report
+from relayout.reports import Axes, Naming, Report, inspection, operators, page, report
+from relayout.reports.chart import chart
+from relayout.reports.differing import Diff, Looked, attributes_of
+from relayout.reports.differing import diff as compared
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
 from relayout.rewrite import apply, as_functions, fuse_units, inline_functions
@@ -141,9 +144,10 @@ def convert(
     else:
         original = Path(source) if isinstance(source, str | Path) else source
     result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original, annotate)
-    if inline:
-        inline_functions(result.model)
-    report = replace(result.report, notes=(*result.report.notes, *fused))
+    inlined = _inlined(result.model) if inline or (wishes.target is not None and wishes.target.inline) else ()
+    report = replace(result.report, notes=(*result.report.notes, *fused, *inlined))
+    if inlined:
+        report = replace(report, operators=operators(result.model))
     result = replace(result, target=wishes.target, report=report)
     if regions == "functions":
         as_functions(result.model, target_of(result))
@@ -202,6 +206,31 @@ def relayout_in_place(model: ir.Model) -> tuple[tuple[int, int], tuple[int, int]
 def explain(source: str | Path | onnx.ModelProto | ir.Model, **options: Any) -> Report:
     """What `convert` would do with a model, and why, without writing anything."""
     return convert(source, **options).report
+
+
+def diff(a: str | Path, b: str | Path) -> Diff:
+    """What two model files have in common, and in what they differ: operators, attributes, types, shapes, layouts.
+
+    Raises:
+        ReadError: one is not a model, or is damaged.
+        UnsupportedError: a `.tflite` holds operators that cannot be read.
+    """
+    return compared(*(_looked(Path(path)) for path in (a, b)))
+
+
+def diff_page(found: Diff) -> str:
+    """Two models side by side as one page of HTML without requests."""
+    return page.diff_page(found)
+
+
+def _looked(path: Path) -> Looked:
+    say("reading")
+    model = read(path)
+    attributes = attributes_of(model.graph)
+    say("planning")
+    decided = plan(build(model))
+    axes = Axes(decided.sites, TFLITE in model.meta)
+    return Looked(str(path), chart(decided, axes, [""] * len(decided.crossings)), attributes)
 
 
 def inspect(path: str | Path) -> Inspection:
@@ -325,6 +354,18 @@ def _on_integers(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
     counts = {} if wishes.target is None else fuse_units(model, wishes.target)
     listed = ", ".join(f"{count} {name}" for name, count in counts.items())
     return (f"quantized units that run on integers: {listed}",) if counts else ()
+
+
+def _inlined(model: ir.Model) -> tuple[str, ...]:
+    """Write functions of layouts as their bodies, in place; what to say of it in a report."""
+    before = _transposes(model)
+    inline_functions(model)
+    count = _transposes(model) - before
+    return (f"Transposes in bodies of functions, for the runtime to cancel: {count}",) if count else ()
+
+
+def _transposes(model: ir.Model) -> int:
+    return operators(model).get("Transpose", 0)
 
 
 def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.Model) -> Checked:

@@ -8,18 +8,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import mutating
 import numpy as np
+import written
 
 from relayout.errors import RelayoutError
 
 SECONDS = 10.0
-"""No input may take longer."""
+"""Of processor time: no input may take longer."""
 
 MEMORY = 1 << 30
 """Bytes that a run may take beyond what it began with."""
@@ -44,15 +45,22 @@ class Seeds:
     _damages: dict[str, mutating.Damage] = field(default_factory=dict)
 
     @staticmethod
-    def small(limit: int = 30_000) -> Seeds:
-        """The committed `.tflite` files up to a size, and what small ones of them become in ONNX."""
+    def small(limit: int = 30_000, more: Sequence[Path] = ()) -> Seeds:
+        """Small models: committed `.tflite` files, what the smaller of them become in ONNX, and written ONNX models.
+
+        Args:
+            limit: bytes of a file.
+            more: other files.
+        """
         import relayout
 
         paths = sorted([*(ROOT / "models").glob("*.tflite"), *(ROOT / "tests" / "data" / "keras").glob("*.tflite")])
-        models = {path.name: path.read_bytes() for path in paths if path.stat().st_size <= limit}
+        paths = [path for path in (*paths, *more) if path.stat().st_size <= limit]
+        models = {path.name: path.read_bytes() for path in paths if path.suffix in (".tflite", ".onnx")}
         with tempfile.TemporaryDirectory() as folder:
             for path in paths:
-                if path.stat().st_size > min(limit, 18_000) or path.name.count("float16") or "dynamic" in path.name:
+                rarely = path.name.count("float16") or "dynamic" in path.name
+                if path.stat().st_size > min(limit, 18_000) or rarely or path.suffix != ".tflite":
                     continue
                 try:
                     result = relayout.convert(path)
@@ -62,7 +70,7 @@ class Seeds:
                 result.save(target)
                 if target.stat().st_size <= 2 * limit:
                     models[target.name] = target.read_bytes()
-        return Seeds(models)
+        return Seeds(models | written.models())
 
     def damage(self, name: str) -> mutating.Damage:
         """What damages the model of that name."""
@@ -73,8 +81,8 @@ class Seeds:
 
     @property
     def smallest(self) -> tuple[tuple[str, bytes], tuple[str, bytes]]:
-        """The smallest `.tflite` and the smallest `.onnx`."""
-        by_size = sorted(self.models.items(), key=lambda item: len(item[1]))
+        """The smallest `.tflite` and the smallest `.onnx` that one became."""
+        by_size = sorted(self.models.items() - written.models().items(), key=lambda item: len(item[1]))
         tflite, onnx = (next(item for item in by_size if item[0].endswith(end)) for end in (".tflite", ".onnx"))
         return tflite, onnx
 
@@ -89,6 +97,7 @@ class Attempts:
 
     def __init__(self, folder: Path, sample: int = SAMPLE) -> None:
         self.folder, self.sample = folder, sample
+        (folder / "data").write_bytes(written.DATA)
         self.answers: Counter[str] = Counter()
         self.slowest = 0.0
         self._before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -110,14 +119,14 @@ class Attempts:
         Raises:
             FindingError: it raised another error than `RelayoutError`, or took too long or too much.
         """
-        began = time.perf_counter()
+        began = time.process_time()
         try:
             answer = self._answer(name, data, convert)
         except FindingError:
             raise
         except Exception as error:
             raise FindingError(f"{type(error).__name__}: {error}") from error
-        seconds = time.perf_counter() - began
+        seconds = time.process_time() - began
         self.slowest = max(self.slowest, seconds)
         if seconds > SECONDS:
             raise FindingError(f"took {seconds:.1f} s")
@@ -162,11 +171,16 @@ class Attempts:
 
 
 def damaged(seeds: Seeds, seed: int) -> Iterator[tuple[str, bytes]]:
-    """Endless inputs: name of the model that was damaged, bytes. The same for the same seed."""
+    """Endless inputs, more of them from smaller models: name of the one that was damaged, bytes.
+
+    The same for the same seed.
+    """
     rng = random.Random(seed)
     names = {end: sorted(name for name in seeds.models if name.endswith(end)) for end in (".tflite", ".onnx")}
+    weights = {end: [len(seeds.models[name]) ** -0.5 for name in names[end]] for end in names}
     while True:
-        name = rng.choice(names[rng.choice((".tflite", ".onnx"))])
+        end = rng.choice((".tflite", ".onnx"))
+        (name,) = rng.choices(names[end], weights[end])
         yield name, seeds.damage(name)(rng)
 
 

@@ -120,15 +120,23 @@ def flatbuffers(data: bytes) -> Damage:
     return damaged
 
 
-def every_field(data: bytes) -> Iterator[bytes]:
-    """Each field of two bytes and more at each of its extreme and nearest values, one at a time."""
+def field_edits(data: bytes) -> Iterator[tuple[Field, int]]:
+    """Each field of a sound `.tflite` with each of its extreme and nearest values, and two that change its sign."""
     for field in fields_of(data):
-        if field.width == 1:
-            continue
-        old = int.from_bytes(data[field.byte : field.byte + field.width], "little")
-        mask = MASKS[field.width]
-        for new in {0, 1, mask, mask >> 1, (mask >> 1) + 1, old + 1 & mask, old - 1 & mask, len(data) & mask} - {old}:
-            yield data[: field.byte] + new.to_bytes(field.width, "little") + data[field.byte + field.width :]
+        old, mask = int.from_bytes(data[field.byte : field.byte + field.width], "little"), MASKS[field.width]
+        top = (mask >> 1) + 1
+        values = {0, 1, mask, mask >> 1, top, old + 1 & mask, old - 1 & mask, old ^ top, len(data) & mask}
+        yield from ((field, new) for new in sorted(values - {old}))
+
+
+def field_edited(data: bytes, field: Field, new: int) -> bytes:
+    """The file with another number in one field."""
+    return data[: field.byte] + new.to_bytes(field.width, "little") + data[field.byte + field.width :]
+
+
+def every_field(data: bytes) -> Iterator[bytes]:
+    """A `.tflite` with each of its fields at each of its extreme and nearest values, one at a time."""
+    return (field_edited(data, field, new) for field, new in field_edits(data))
 
 
 def _number(old: int, borrowed: int, width: int, size: int, rng: random.Random) -> int:
@@ -172,36 +180,117 @@ REALS = (0.0, -1.0, 1e-30, 3e38, float("inf"), float("nan"))
 TEXTS = ("", "x", "\0", "é" * 300, "../x", "/etc/passwd", "If", "Loop", "Transpose", "Reshape", "ai.onnx", "\n")
 
 
+Path = tuple[tuple[str, int], ...]
+"""From the model to a message inside it: field after field, each with its position (-1 where it is not repeated)."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change to one field of one message: `do` is drop, repeat, add, clear or set."""
+
+    path: Path
+    field: str
+    do: str
+    index: int = -1
+    value: object = None
+
+
 def messages(data: bytes) -> Damage:
     """Damage to an `.onnx`: one to four fields of the messages in it; one time in ten, bytes of the file."""
     model = onnx.ModelProto.FromString(data)
+    inside = list(_inside(model))
+    others: dict[str, list[Message]] = {}
+    for _, message in inside:
+        others.setdefault(message.DESCRIPTOR.full_name, []).append(message)
 
     def damaged(rng: random.Random) -> bytes:
         if rng.random() < 0.1:
             return bytes(_bytes_changed(bytearray(data), rng))
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
-        for _ in range(rng.choice((1, 1, 2, 4))):
-            inside = list(_inside(copy))
-            _change(rng.choice(inside), inside, rng)
+        chosen = [_at(copy, rng.choice(inside)[0]) for _ in range(rng.choice((1, 1, 2, 4)))]
+        for message in chosen:
+            _change(message, others, rng)
         return bytes(copy.SerializeToString())
 
     return damaged
 
 
-def _inside(message: Message) -> Iterator[Message]:
-    yield message
+def message_edits(data: bytes) -> Iterator[Edit]:
+    """For each field of each message of a sound `.onnx`, whether it is set or not: every kind of change, one by one."""
+    model = onnx.ModelProto.FromString(data)
+    for path, message in _inside(model):
+        for field in message.DESCRIPTOR.fields:
+            extremes = () if field.type == FieldDescriptor.TYPE_MESSAGE else _extremes(field)
+            if not _repeated(field, message):
+                if message.HasField(field.name):
+                    yield Edit(path, field.name, "clear")
+                elif not extremes:
+                    yield Edit(path, field.name, "add")
+                yield from (Edit(path, field.name, "set", value=value) for value in extremes)
+                continue
+            yield Edit(path, field.name, "add", value=extremes[-1] if extremes else None)
+            for index in range(min(len(getattr(message, field.name)), RUN)):
+                yield Edit(path, field.name, "drop", index)
+                yield Edit(path, field.name, "repeat", index)
+                yield from (Edit(path, field.name, "set", index, value) for value in extremes)
+
+
+def message_edited(data: bytes, edit: Edit) -> bytes:
+    """The model with one change."""
+    model = onnx.ModelProto.FromString(data)
+    message = _at(model, edit.path)
+    value = getattr(message, edit.field)
+    if edit.do == "clear":
+        message.ClearField(edit.field)
+    elif edit.do == "drop":
+        del value[edit.index]
+    elif edit.do == "repeat":
+        value.add().CopyFrom(value[edit.index]) if isinstance(value[0], Message) else value.append(value[edit.index])
+    elif edit.do == "add" and edit.value is not None:
+        value.append(edit.value)
+    elif edit.do == "add":
+        value.add() if hasattr(value, "add") else value.SetInParent()
+    elif edit.index < 0:
+        setattr(message, edit.field, edit.value)
+    else:
+        value[edit.index] = edit.value
+    return bytes(model.SerializeToString())
+
+
+def _at(model: Message, path: Path) -> Message:
+    for name, index in path:
+        inner = getattr(model, name)
+        model = inner if index < 0 else inner[index]
+    return model
+
+
+def _inside(message: Message, path: Path = ()) -> Iterator[tuple[Path, Message]]:
+    yield path, message
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_MESSAGE:
-            for each in value if _repeated(field, message) else (value,):
-                yield from _inside(each)
+            repeated = _repeated(field, message)
+            for index, each in enumerate(value) if repeated else ((-1, value),):
+                yield from _inside(each, (*path, (field.name, index)))
+
+
+def _extremes(field: FieldDescriptor) -> tuple[object, ...]:
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return TEXTS
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return (b"", b"\0", b"\xff" * 9)
+    if field.type in (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE):
+        return REALS
+    if field.type == FieldDescriptor.TYPE_ENUM:
+        return tuple(value.number for value in field.enum_type.values)
+    return tuple(dict.fromkeys(_fitting(field, number) for number in NUMBERS))
 
 
 def _repeated(field: FieldDescriptor, message: Message) -> bool:
     return hasattr(getattr(message, field.name), "extend")
 
 
-def _change(message: Message, others: list[Message], rng: random.Random) -> None:
+def _change(message: Message, others: dict[str, list[Message]], rng: random.Random) -> None:
     set_fields = [field for field, _ in message.ListFields()]
     every = list(message.DESCRIPTOR.fields)
     field = rng.choice(set_fields if set_fields and rng.random() < 0.8 else every)
@@ -223,18 +312,17 @@ def _change(message: Message, others: list[Message], rng: random.Random) -> None
         message.ClearField(field.name)
     else:
         # The same field of another message of this kind fits best of all wrong values.
-        same = [other for other in others if type(other) is type(message)]
+        same = others[message.DESCRIPTOR.full_name]
         new = getattr(rng.choice(same), field.name) if rng.random() < 0.4 else _scalar(field, value, rng)
         setattr(message, field.name, new)
 
 
-def _change_message(message: Message, field: FieldDescriptor, others: list[Message], rng: random.Random) -> None:
-    same = [other for other in others if other.DESCRIPTOR is field.message_type]
+def _change_message(
+    message: Message, field: FieldDescriptor, others: dict[str, list[Message]], rng: random.Random
+) -> None:
     value = getattr(message, field.name)
-    donor = None
-    if same:
-        donor = type(same[0])()
-        donor.CopyFrom(rng.choice(same))  # a copy: the donor may hold the place that it goes to
+    same = others.get(field.message_type.full_name)
+    donor = rng.choice(same) if same else None
     if not _repeated(field, message):
         if rng.random() < 0.4 or donor is None:
             message.ClearField(field.name)
@@ -264,6 +352,10 @@ def _scalar(field: FieldDescriptor, old: object, rng: random.Random) -> object:
     if field.type == FieldDescriptor.TYPE_ENUM:
         return rng.choice([value.number for value in field.enum_type.values])
     number = rng.choice(NUMBERS) if rng.random() < 0.6 or not isinstance(old, int) else old + rng.choice((-1, 1, 3))
+    return _fitting(field, number)
+
+
+def _fitting(field: FieldDescriptor, number: int) -> int:
     if field.type == FieldDescriptor.TYPE_UINT64:
         return number & MASKS[8]
     if field.type == FieldDescriptor.TYPE_INT32:

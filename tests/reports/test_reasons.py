@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper, parser, shape_inference
+from onnx import compose, numpy_helper, parser, shape_inference
 
 import relayout
 from infer.graphs import random_model
@@ -61,7 +62,63 @@ def test_the_reason_is_the_pin_that_the_bytes_separate_not_the_nearest_one() -> 
     )
     (left,) = relayout.explain(proto).remaining
     assert [cause.below for cause in left.causes] == ["Conv y runs in one order only (n c h w)"]
-    assert all("keeps its order" in c.above or "needs axes last" in c.above for c in left.causes)
+    assert {cause.above for cause in left.causes} == {"input x keeps its order (n h w c)"}
+
+
+def attention() -> onnx.ModelProto:
+    """Two heads over a convolution's tokens: queries, and keys the other way round."""
+    proto = model(
+        """(float[2,3,4,5] x) => (float[2,2,20,20] s) {
+            a = Conv(x, k)
+            t = Reshape(a, tokens)
+            b = Transpose<perm=[0,2,1]>(t)
+            q = MatMul(b, wq)
+            qh = Reshape(q, heads)
+            qt = Transpose<perm=[0,2,1,3]>(qh)
+            p = MatMul(b, wk)
+            ph = Reshape(p, heads)
+            pt = Transpose<perm=[0,2,3,1]>(ph)
+            s = MatMul(qt, pt)
+        }""",
+        k=(8, 3, 1, 1),
+        wq=(8, 8),
+        wk=(8, 8),
+    )
+    for name, shape in (("tokens", [2, 8, 20]), ("heads", [2, 20, 2, 4])):
+        proto.graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), name))
+    return shape_inference.infer_shapes(proto)
+
+
+def repeated(make: Callable[[], onnx.ModelProto], times: int) -> onnx.ModelProto:
+    """A model several times over, side by side."""
+    parts = [compose.add_prefix(make(), f"p{index}_") for index in range(times)]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = compose.merge_models(whole, part, io_map=[])
+    return whole
+
+
+def test_a_reason_names_the_operators_beside_its_transpose_and_their_axes() -> None:
+    """More than two orders: the certificate's prices lead on to other Transposes, which are no reason for this one."""
+    found = {left.tensor: left for left in relayout.explain(attention()).remaining}
+    assert {name: left.layout for name, left in found.items()} == {
+        "a": "n c h w -> n h w c",
+        "q": "n h w c1 c2 -> n c1 h w c2",
+        "p": "n h w c -> n c h w",
+    }
+    assert [(cause.above, cause.below) for name in "aqp" for cause in found[name].causes] == [
+        ("Conv a runs in one order only (n c h w)", "MatMul q needs c last (n h w c)"),
+        ("MatMul q needs c last (n h w c)", "MatMul s needs h w c2 last (n c1 h w c2)"),
+        ("MatMul p needs c last (n h w c)", "MatMul s needs c2 h w last (n c1 c2 h w)"),
+    ]
+
+
+def test_pieces_of_an_axis_that_stay_together_have_one_name() -> None:
+    report = relayout.explain(attention())
+    values = {value.tensor: value for value in report.chart.values}
+    assert (values["a"].layout, values["a"].stored, values["a"].others) == ("n c h w", "n c h w", ("n h w c",))
+    assert (values["q"].layout, values["q"].others) == ("n (h w) c", ("n c1 h w c2",))
+    assert report.interface[-1].layout == "n b (h1 w1) (h2 w2)"
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -97,6 +154,18 @@ def test_a_transposed_tensor_of_an_importer_is_named_as_it_lies() -> None:
     given = {spot.operator: chart.values[spot.outputs[0]] for spot in chart.spots if spot.outputs}
     assert given["Conv"].layout == "n c h w"
     assert given["input"].layout == "n h w c"
+
+
+def test_a_report_is_printed_as_the_terminal_shows_it() -> None:
+    text = str(relayout.explain(attention()))
+    assert "remains: a  n c h w -> n h w c, 1,280 bytes" in text
+    assert "  Conv a runs in one order only (n c h w); MatMul q needs c last (n h w c)" in text
+    assert "proved minimal" in text
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 88
+    assert "between MatMul and MatMul: " not in text
+    many = relayout.explain(repeated(attention, 4))
+    assert "between MatMul and MatMul: 8 Transposes, 10,240 bytes" in str(many)
 
 
 def test_the_report_is_json_and_equal_for_equal_input() -> None:

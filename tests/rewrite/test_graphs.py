@@ -426,7 +426,7 @@ def test_unknown_operators_are_barriers_and_named() -> None:
     source.opset_import.append(helper.make_opsetid("some.where", 1))
     source.graph.output.append(helper.make_tensor_value_info("s", 1, [2, 5, 3, 4]))
     report = relayout.explain(source)
-    assert report.barriers == {"Strange has no axis signature here": 1}
+    assert report.barriers == {"what Strange does with axes is not known here": 1}
     assert report.bytes == 480
 
 

@@ -24,3 +24,15 @@ def random_problem(seed: int, labels: int, *, pinned: float = 0.4, aligned: bool
         readers = rng.sample(range(node + 1, count), rng.randint(1, min(3, count - 1 - node)))
         values.append(Value(rng.choice([0, 1, 3, 7, 1000]), port(node), tuple(map(port, readers))))
     return Problem(costs, tuple(values))
+
+
+def dense_problem(nodes: int, labels: int, seed: int = 0) -> Problem:
+    """Free nodes without any order among them: for a thousand of them, minutes of linear programming."""
+    rng = random.Random(seed)
+
+    def port() -> Port:
+        return Port(rng.randrange(nodes), tuple(rng.randrange(labels) for _ in range(labels)))
+
+    costs = tuple(tuple(rng.choice([0, 0, 1, 5]) for _ in range(labels)) for _ in range(nodes))
+    values = tuple(Value(rng.choice([1, 3, 7, 1000]), port(), (port(), port(), port())) for _ in range(2 * nodes))
+    return Problem(costs, values)

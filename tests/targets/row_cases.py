@@ -23,6 +23,7 @@ FLOOR = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nea
 def of_tables() -> Iterator[Case]:
     image = f(*IMAGE)
     yield Case("Conv", {"x": image, "w": f(6, 1, 3, 2), "b": f(6)}, ("w", "b"), {"group": 6, "dilations": [2, 1]})
+    yield Case("Conv", {"x": f(2, 20, 9, 8), "w": f(6, 20, 3, 2)}, ("w",))
     yield Case("MaxPool", {"x": image}, attributes={"kernel_shape": [3, 2]})
     yield Case("AveragePool", {"x": image}, attributes={"kernel_shape": [3, 2], "auto_pad": "SAME_UPPER"})
     for attributes in (HALF, FLOOR):

@@ -158,6 +158,50 @@ def test_floats_stay_as_onnx_has_them() -> None:
     assert [(node.domain, node.op_type) for node in proto.graph.node] == [("", "Conv"), ("", "MaxPool")]
 
 
+HYBRID = """<ir_version: 10, opset_import: ["": 20]>
+g (float[1,20,8,10] x) => (float[1,24,8,10] y) {
+    a = Conv(x, w1)  b = Transpose<perm=[0,2,3,1]>(a)  c = LayerNormalization(b, s)
+    d = Transpose<perm=[0,3,1,2]>(c)  y = Conv<group=GROUPS>(d, w2)
+}"""
+"""A normalization of channels between convolutions, as hybrids of convolutions and attention have it."""
+
+
+def hybrid(groups: int) -> onnx.ModelProto:
+    rng = np.random.default_rng(0)
+    inner = 48 if groups > 1 else 20
+    text = HYBRID.replace("GROUPS", str(groups)).replace("float[1,24", f"float[1,{48 if groups > 1 else 24}")
+    source = onnx.parser.parse_model(text)
+    last = (48, 1, 1, 1) if groups > 1 else (24, inner, 1, 1)
+    for name, shape in {"w1": (inner, 20, 1, 1), "w2": last, "s": (inner,)}.items():
+        array = rng.normal(size=shape).astype(np.float32)
+        source.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return onnx.shape_inference.infer_shapes(source)
+
+
+@pytest.mark.parametrize("groups", [1, 48])
+def test_transposes_beside_blocked_convolutions_become_reorders(groups: int, tmp_path: Path) -> None:
+    """They cost nothing: ONNX Runtime reads and gives either order when it reorders into blocks and back."""
+    source = hybrid(groups)
+    if "ReorderInput" not in counts(optimized(source, tmp_path)):
+        pytest.skip("ONNX Runtime has no blocked kernels for this processor")
+    result = relayout.convert(source, target="onnxruntime-cpu")
+    assert (result.report.bytes, result.report.proved) == (0, True)
+    assert not result.proto.functions
+    assert "Transposes in bodies of functions, for the runtime to cancel: 2" in result.report.notes
+    runs = counts(optimized(result.proto, tmp_path))
+    reorders = ("ReorderInput", "ReorderOutput", "Transpose")
+    assert {name: runs.get(name, 0) for name in reorders} == {"ReorderInput": 2, "ReorderOutput": 2, "Transpose": 0}
+    inputs = feed(source)
+    np.testing.assert_allclose(run(result.proto, inputs)[0], run(source, inputs)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_call_without_bias_has_none_when_it_is_inlined() -> None:
+    """An empty input in the place of the bias would keep ONNX Runtime from blocking the convolution."""
+    result = relayout.convert(hybrid(1), to="NHWC", inline=True)
+    convolutions = [node for node in result.proto.graph.node if node.op_type == "Conv"]
+    assert [len(node.input) for node in convolutions] == [2, 2]
+
+
 @pytest.mark.parametrize("name", sorted(CHANNELS_FIRST))
 def test_prices_are_of_integers_with_channels_first(name: str) -> None:
     """Every operator of the measured table has its price in one order, and none in the other."""

@@ -29,12 +29,12 @@ def named(item: object) -> str:
 
 def of_units() -> Iterator[Case]:
     """Units that the cases of rules and rows do not have."""
-    image, channels = f(2, 6, 9, 8), np.abs(f(6, 1, 1)) + 0.2
+    image, wide, channels = f(2, 6, 9, 8), f(2, 33, 9, 8), np.abs(f(33, 1, 1)) + 0.2
     for op in ("Mul", "Add", "Sub", "Div"):
-        yield Case(op, {"x": image, "c": channels}, ("c",))
-    yield Case("Sub", {"c": channels, "x": image}, ("c",))
-    parameters = {name: np.abs(f(6)) + 0.2 for name in ("scale", "bias", "mean", "variance")}
-    yield Case("BatchNormalization", {"x": image, **parameters}, tuple(parameters), {"epsilon": 0.01})
+        yield Case(op, {"x": wide, "c": channels}, ("c",))
+    yield Case("Sub", {"c": channels, "x": wide}, ("c",))
+    parameters = {name: np.abs(f(33)) + 0.2 for name in ("scale", "bias", "mean", "variance")}
+    yield Case("BatchNormalization", {"x": wide, **parameters}, tuple(parameters), {"epsilon": 0.01})
     yield Case("Sum", {"a": image, "b": f(2, 6, 9, 8)})
     yield Case("Add", {"a": image, "b": f(6, 1, 8)})
     yield Case("Mul", {"a": image, "b": f(2, 6, 1, 1)})
@@ -179,11 +179,15 @@ def test_what_is_read_as_a_float_too_stays_one() -> None:
 
 
 def test_a_shift_that_integers_cannot_hold_stays_a_float() -> None:
-    """A scale of some channels that is many steps of the result an integer: its weights would be off."""
-    scales = np.array([1e-3, 1.0, 2.0, 3.0, 4.0, 5e6], np.float32).reshape(6, 1, 1)
-    source, feed = quantized(Case("Mul", {"x": X, "c": scales}, ("c",)), np.uint8, alike=False)
-    result, _ = fused(source, CPU)
-    assert steps(source, result, feed) <= 1
+    """The bias is of 32 bits, in steps of what the weights and the data say."""
+    shifts = np.linspace(1, 2, 33, dtype=np.float32).reshape(33, 1, 1)
+    for largest, fuses in ((2.0, True), (5e9, False)):
+        shifts[-1] = largest
+        case = Case("Add", {"x": f(2, 33, 9, 8), "c": shifts}, ("c",))
+        source, feed = quantized(case, np.uint8, alike=True)
+        result, counts = fused(source, CPU)
+        assert bool(counts) == fuses
+        assert steps(source, result, feed) <= 1
 
 
 def test_a_body_of_a_loop_has_units_too() -> None:

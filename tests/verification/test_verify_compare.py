@@ -80,5 +80,5 @@ def test_the_worst_of_two() -> None:
 
 
 def test_verdicts_are_in_order() -> None:
-    assert [v for v in Verdict if v.passes] == list(Verdict)[:3]
+    assert [v for v in Verdict if v.passes] == list(Verdict)[:4]
     assert Verdict.EQUAL.rank < Verdict.DIFFERS.rank < Verdict.MISSING.rank

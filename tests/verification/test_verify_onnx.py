@@ -245,7 +245,7 @@ def test_a_namesake_of_another_shape_is_no_counterpart() -> None:
 
 
 def test_many_values_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relayout.verification.verifying.AT_ONCE", 60)
+    monkeypatch.setattr("relayout.verification.pairs.AT_ONCE", 60)
     source = model("{ a = Relu(x)  b = Exp(a)  c = Sin(b)  d = Cos(c)  y = Neg(d) }")
     report = verify(source, source)
     assert [row.name for row in report.rows] == ["a", "b", "c", "d", "y"]

@@ -39,7 +39,8 @@ def shown(of: VerifyReport) -> str:
 def test_a_good_report() -> None:
     good = report()
     assert good.ok
-    assert good.verdict == "verified: 1 outputs agree (the given model against the given model)"
+    assert str(good).splitlines()[-1] == good.verdict
+    assert good.verdict == "verified: 1 output agrees (the given model against the given model)"
     assert good.counts == {"equal": 3}
     text = shown(good)
     assert "float32[2, 3]" in text

@@ -14,7 +14,6 @@ import pytest
 from onnx import numpy_helper, parser, shape_inference
 
 import relayout
-from conftest import SHARED
 from relayout import cli
 from relayout.errors import RelayoutError
 from relayout.reduction import minimized, part, reduce
@@ -160,7 +159,6 @@ def test_the_command_line_writes_both(
     assert capsys.readouterr().err.startswith("relayout:")
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared models are not beside the project")
 def test_a_tflite_source_gives_a_reproduction_of_the_result_alone(tmp_path: Path) -> None:
     source = Path(__file__).parents[2] / "models" / "tinynet_float.tflite"
     relayout.convert(source).save(tmp_path / "b.onnx")

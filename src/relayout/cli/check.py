@@ -32,7 +32,8 @@ def check(plan: Path, source: Path, as_json: bool) -> None:
         click.echo(json.dumps(found.to_dict()))
     else:
         verdict = "proved minimal" if found.proved else "not proved"
-        click.echo(f"{found.transposes} Transposes, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
+        count = f"{found.transposes} Transpose{'' if found.transposes == 1 else 's'}"
+        click.echo(f"{count}, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
         for wrong in found.misstated[:MOST]:
             click.echo(f"misstated: {wrong}")
         if len(found.misstated) > MOST:

@@ -11,6 +11,7 @@ import click
 from relayout import __version__
 from relayout.cli.check import check
 from relayout.cli.convert import convert
+from relayout.cli.diff import diff
 from relayout.cli.explain import explain
 from relayout.cli.group import EXIT_CODES, Group
 from relayout.cli.info import info
@@ -33,6 +34,7 @@ Examples:
   relayout convert model.tflite model.onnx --layout x=NHWC:NCHW
   relayout optimize in.onnx out.onnx
   relayout explain model.tflite --what-if
+  relayout diff before.onnx after.onnx --html diff.html
 
 \b
 Completion: eval "$(_RELAYOUT_COMPLETE=bash_source relayout)", or zsh_source, or fish_source.
@@ -47,7 +49,7 @@ def cli() -> None:
     """The data-layout compiler for neural-network graphs. A FILE alone is shown: what it is, and what could be won."""
 
 
-for verb in (convert, optimize, explain, info, verify_command, check, reduce, ops, targets_command):
+for verb in (convert, optimize, explain, diff, info, verify_command, check, reduce, ops, targets_command):
     cli.add_command(verb)
 
 

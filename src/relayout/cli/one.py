@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from shlex import quote
 
 import click
 
@@ -25,4 +26,7 @@ def run(job: Job, as_json: bool, quiet: bool) -> None:
         if found is not None:
             print_verification(found, err=job.console_is_taken)
     if found is not None and not found.ok:
+        if not (quiet or as_json):
+            again = f"relayout verify {quote(str(job.source))} {quote(str(job.target))} --repro DIR"
+            click.echo(f"written nevertheless; where they part, as something to run: {again}", err=job.console_is_taken)
         sys.exit(FAILED)

@@ -261,7 +261,7 @@ class _Builder:
             self._root(value, constant=value.const_value is not None, alike=_alike(fact, inputs, slot))
             for slot, value in enumerate(node.outputs)
         ]
-        reason = "" if isinstance(fact, Signature) else f"{node.op_type} has no axis signature here"
+        reason = "" if isinstance(fact, Signature) else f"what {node.op_type} does with axes is not known here"
         signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
         self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
         for value in node.outputs:

@@ -6,8 +6,10 @@ these names too. What no operator names gets the letters `a b c d` by its place.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 
 from relayout.infer import Form, Order, Port, Root, Site, Sites, order_of
 from relayout.rules import Letters
@@ -40,7 +42,7 @@ class Axes:
         self._named: dict[int, str] = {}
         self._kernels: dict[Root, dict[int, str]] = {}
         self._found: dict[Root, tuple[str, ...]] = {}
-        self._written: dict[tuple[Root, Form], str] = {}
+        self._written: dict[tuple[Root, Form | Order], str] = {}
         for site in sites.sites:
             self._link(site)
         ends = [site for site in sites.sites if site.kind in ("input", "output")]
@@ -63,15 +65,15 @@ class Axes:
         return self._found[root]
 
     def form(self, root: Root, form: Form) -> str:
-        """A form in einops' notation: `n h w c`, `n (c1 c2)`."""
+        """A form in einops' notation: `n h w c`, `n (h w) c`. Pieces of an axis that lie as in it are that axis."""
         if (root, form) not in self._written:
             self._written[root, form] = self._form(root, form)
         return self._written[root, form]
 
     def _form(self, root: Root, form: Form) -> str:
-        names = self.of(root)
-        words = [" ".join(names[index] for index in dim) for dim in form]
-        parts = [word if len(dim) == 1 else f"({word})" for word, dim in zip(words, form, strict=True)]
+        names = self._pieces(root, [order_of(form)], {dim[0] for dim in form if dim})
+        words = [" ".join(names[index] for index in dim if index in names) for dim in form]
+        parts = [f"({word})" if " " in word else word for word in words]
         if all(form):
             return " ".join(parts)
         filled = self._ones(root, form, words)
@@ -79,11 +81,52 @@ class Axes:
 
     def order(self, root: Root, order: Order) -> str:
         """A stored order in einops' notation, with the size-1 axes that stand in front."""
+        if (root, order) not in self._written:
+            (self._written[root, order],) = self.orders(root, order)
+        return self._written[root, order]
+
+    def orders(self, root: Root, *orders: Order) -> list[str]:
+        """Stored orders of one value in einops' notation, under names that they share.
+
+        Pieces of an axis that stay together in all of them have one name: `n c h w` and `n h w c`, or `n c1 h c2` and
+        `n h c1 c2`.
+        """
+        names = self._pieces(root, orders, set())
+        front = self._front(root)
+        return [" ".join((*front, *(names[index] for index in order if index in names))) for order in orders]
+
+    def _front(self, root: Root) -> list[str]:
+        """The size-1 axes before all others."""
         logical = root.logical
         leading = next((axis for axis, dim in enumerate(logical) if dim), len(logical))
-        front = self.form(root, logical).split()[:leading]
+        return self.form(root, logical).split()[:leading]
+
+    def among(self, root: Root, factors: Collection[int], order: Order) -> tuple[str, str]:
+        """Some factors of a value, and an order of it, under names that they share: `c2` in `n h c1 w c2`."""
+        begin = {b for a, b in pairwise(order) if (a in factors) != (b in factors)}
+        names = self._pieces(root, [order], begin)
+        some = " ".join(names[index] for index in order if index in names and index in factors)
+        return some, " ".join((*self._front(root), *(names[index] for index in order if index in names)))
+
+    def _pieces(self, root: Root, orders: Sequence[Order], begin: set[int]) -> dict[int, str]:
+        """First factor -> name, of the pieces of axes that stay together in all orders; those in `begin` begin one."""
         names = self.of(root)
-        return " ".join((*front, *(names[index] for index in order)))
+        after = [dict(pairwise(order)) for order in orders]
+        pairs = [pair for dim in root.logical for pair in pairwise(dim)]
+        follows = {
+            b
+            for a, b in pairs
+            if _base(names[a]) == _base(names[b]) and b not in begin and all(each.get(a) == b for each in after)
+        }
+        first = [index for index in order_of(root.logical) if index not in follows]
+        if not follows:
+            return {index: names[index] for index in first}
+        total, seen, found = Counter(_base(names[index]) for index in first), Counter[str](), {}
+        for index in first:
+            base = _base(names[index])
+            seen[base] += 1
+            found[index] = f"{base}{seen[base]}" if total[base] > 1 else base
+        return found
 
     def _link(self, site: Site) -> None:
         """What a signature calls the same axis has one name on all operands."""
@@ -125,7 +168,7 @@ class Axes:
 
     def _ones(self, root: Root, form: Form, words: Sequence[str]) -> list[str]:
         """A name for each size-1 axis of a form: what the axes beside it say, else letters by place."""
-        bases = [{word.rstrip("0123456789") for word in text.split()} for text in words]
+        bases = [{_base(word) for word in text.split()} for text in words]
         for pattern in (patterns[len(form)].split() for patterns in self._patterns if len(form) in patterns):
             fits = any(form) and all(not base or base == {axis} for base, axis in zip(bases, pattern, strict=True))
             if fits or (self._image and not any(form)):
@@ -133,13 +176,18 @@ class Axes:
         return _letters(len(form), set(words)) if form == root.logical else ["1"] * len(form)
 
 
+def _base(name: str) -> str:
+    return name.rstrip("0123456789")
+
+
 def _letters(rank: int, taken: set[str]) -> list[str]:
-    """`a b c d`, the letters in use left out."""
+    """`a b c d`, the letters in use left out; where there are too few, `a0`, `a1`."""
     if rank > 20:
         return [f"a{axis}" for axis in range(rank)]
     letters = [letter for letter in "abcdefghijklmnopqrstuvwxyz" if letter not in taken]
     by_place = [chr(ord("a") + axis) for axis in range(rank)]
-    spare = iter(letter for letter in letters if letter not in by_place)
+    numbered = (f"a{number}" for number in itertools.count())
+    spare = (name for name in itertools.chain(letters, numbered) if name not in by_place and name not in taken)
     return [letter if letter in letters else next(spare) for letter in by_place]
 
 

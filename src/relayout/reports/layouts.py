@@ -8,7 +8,7 @@ from itertools import groupby
 
 import onnx_ir as ir
 
-from relayout.infer import Form, Root, Sites, order_of
+from relayout.infer import Form, Order, Root, Sites, order_of
 from relayout.layout import perm
 from relayout.layout.holds import TENSOR, Holds
 from relayout.reports.axes import Axes
@@ -77,8 +77,9 @@ class Naming:
                 root, form = self._known[item.name]
                 order = order_of(form)
                 if len(order) == len(item.perm):
-                    words = self._axes.order(root, perm.apply(item.perm, order)).split()
-                    return " ".join(_grouped(words, perm.apply(item.perm, item.factors), value.shape))
+                    order, extents = perm.apply(item.perm, order), perm.apply(item.perm, item.factors)
+                    form = _form(order, extents, value.shape)
+                    return self._axes.form(root, form) if form else self._axes.order(root, order)
         return ""
 
 
@@ -89,20 +90,20 @@ def _flattened(stored: str, source: str) -> str:
     return " ".join(part[0] if len(part) == 1 else f"({' '.join(part)})" for part in parts)
 
 
-def _grouped(words: Sequence[str], extents: Sequence[int], shape: ir.Shape | None) -> Iterator[str]:
-    """The factors in parentheses that one stored dimension holds: `n (c h w)` where `n c h w` was flattened."""
+def _form(order: Order, extents: Sequence[int], shape: ir.Shape | None) -> Form:
+    """The factors that each stored dimension holds; nothing where the shape is not known."""
     dims = [dim for dim in shape or () if isinstance(dim, int)]
-    if shape is None or len(dims) < len(shape) or len(words) != len(extents) or 1 in extents:
-        yield from words
-        return
-    rest = list(zip(words, extents, strict=True))
-    for dim in (dim for dim in dims if dim != 1):
+    if shape is None or len(dims) < len(shape) or -1 in extents:
+        return ()
+    rest, form = list(zip(order, extents, strict=True)), []
+    for dim in dims:
         held, size = [], 1
         while rest and size < dim:
-            word, extent = rest.pop(0)
-            held.append(word)
+            factor, extent = rest.pop(0)
+            held.append(factor)
             size *= extent
-        yield held[0] if len(held) == 1 else f"({' '.join(held)})"
+        form.append(tuple(held))
+    return tuple(form)
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:

@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from relayout.reports.chart import Chart, Side
+from relayout.reports.differing import Diff
 from relayout.reports.report import Report
 from relayout.reports.tables import short
 
@@ -32,6 +33,33 @@ def page(report: Report, title: str) -> str:
         report: the report of a conversion, or of what one would do.
         title: the model's name.
     """
+    return _page(title, _data(report))
+
+
+def diff_page(found: Diff) -> str:
+    """The page of two models side by side: operators that only one has, and those that differ, are marked."""
+    chart = found.chart
+    names = distinct(found.first, found.second)
+    data = {
+        "diff": {
+            "names": names,
+            "only": [found.only_first, found.only_second],
+            "changed": [[item.spot, item.what] for item in found.changed],
+        },
+        **_drawn(chart),
+    }
+    return _page(" | ".join(names), data)
+
+
+def distinct(a: str, b: str) -> tuple[str, str]:
+    """Two paths without the directories that tell nothing: file names, or as much more as makes them differ."""
+    parts = [re.split(r"[/\\]", path) for path in (a, b)]
+    most = max(map(len, parts))
+    pairs = (tuple("/".join(each[-count:]) for each in parts) for count in range(1, most + 1))
+    return next(((one, other) for one, other in pairs if one != other), (a, b))
+
+
+def _page(title: str, data: dict[str, Any]) -> str:
     drawing = _asset("cytoscape.min.js")
     script = f"{_asset('layered.js')}\n{_asset('page.js')}"
     parts = {
@@ -41,7 +69,7 @@ def page(report: Report, title: str) -> str:
         "hashes": " ".join(_hash(text) for text in (drawing, script)),
         "cytoscape": drawing,
         "script": script,
-        "data": embedded(_data(report)),
+        "data": embedded(data),
     }
     return re.sub(r"\{(\w+)\}", lambda match: parts[match[1]], _asset("page.html"))
 
@@ -53,9 +81,12 @@ def embedded(data: object) -> str:
 
 
 def _data(report: Report) -> dict[str, Any]:
-    chart: Chart = report.chart
+    summary = {name: getattr(report, name) for name in _SUMMARY} | {"verdict": report.verdict}
+    return {"summary": summary, **_drawn(report.chart)}
+
+
+def _drawn(chart: Chart) -> dict[str, Any]:
     return {
-        "summary": {name: getattr(report, name) for name in _SUMMARY} | {"verdict": report.verdict},
         "spots": [[s.name, s.operator, s.fixed, s.source, s.outputs] for s in chart.spots],
         "values": [[v.tensor, v.dtype, v.shape, v.layout, v.stored, v.others, v.bytes] for v in chart.values],
         "before": _side(chart.before),

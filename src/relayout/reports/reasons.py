@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from relayout.infer import Crossing, Order, Plan, Root
+from relayout.infer import Crossing, Order, Plan, Root, Site, placed
 from relayout.reports.axes import Axes
 from relayout.solve import End, Path, paths
 
@@ -48,8 +48,9 @@ class _Causes:
     def __init__(self, plan: Plan, axes: Axes) -> None:
         self.plan, self.axes = plan, axes
         self.sites = plan.sites.sites
-        self.costs = plan.formulation.problem.costs
-        self.neighbours: dict[int, list[int]] = {}
+        self.number = {site: node for node, site in enumerate(self.sites)}
+        self.links: dict[int, list[tuple[int, Root]]] = {}
+        self.sides: dict[tuple[Root, Order, bool], dict[int, Root]] = {}
 
     def run(self) -> list[tuple[Cause, ...]]:
         formulation, solution = self.plan.formulation, self.plan.solution
@@ -75,23 +76,67 @@ class _Causes:
         return tuple(sorted(kept, key=lambda cause: -cause.bytes))
 
     def _demand(self, end: End, path: Path, crossing: Crossing) -> str:
-        if path.first.node == path.last.node and end is path.last:
+        above = end is path.first
+        if path.first.node == path.last.node and not above:
             # Back where it began: whatever the reader takes instead, it does not take what is given.
             reader = self.plan.formulation.problem.values[path.value].readers[path.reader].node
-            return self._said(reader, self.axes.order(crossing.root, crossing.order))
-        if end.fixed:
-            root = self.plan.formulation.roots[end.value]
-            return self._said(end.node, self.axes.order(root, self.plan.formulation.orders[end.value][end.order]))
-        above = end == path.first
-        own = self.plan.formulation.problem.values[path.value]
-        readers = {port.node for port in own.readers if self.sites[port.node] in crossing.readers}
-        node = self._nearest(end.node, readers if above else {own.producer.node})
-        return self._said(node, "")
+            return self._said(reader, crossing.root, crossing.order)
+        side = self._side(crossing, above)
+        if not (end.fixed and end.node in side):
+            # Of more than two orders, a price may serve several paths, and lead on to other Transposes: no proof then,
+            # but where to look.
+            near = next((node for node in side if self._is_demand(node)), next(iter(side)))
+            return self._said(near, side[near], self._stored(near, side[near]))
+        root = self.plan.formulation.roots[end.value]
+        return self._said(end.node, root, self.plan.formulation.orders[end.value][end.order])
 
-    def _said(self, node: int, order: str) -> str:
-        """What a site demands."""
+    def _side(self, crossing: Crossing, above: bool) -> dict[int, Root]:
+        """The sites that no Transpose parts from the producer of a crossing, or from its readers, nearest first.
+
+        Each with a value by which it is reached.
+        """
+        key = crossing.root, crossing.order, above
+        if key not in self.sides:
+            begin = (crossing.producer,) if above else crossing.readers
+            found = {self.number[site]: crossing.root for site in begin}
+            queue = deque(found)
+            while queue:
+                for other, root in self._links().get(queue.popleft(), ()):
+                    if other not in found:
+                        found[other] = root
+                        queue.append(other)
+            self.sides[key] = found
+        return self.sides[key]
+
+    def _links(self) -> dict[int, list[tuple[int, Root]]]:
+        """Site -> the sites that it gives a value to, or has one from, without a Transpose in between."""
+        if not self.links:
+            crossed = {(crossing.root, site) for crossing in self.plan.crossings for site in crossing.readers}
+            formulation = self.plan.formulation
+            for value, root in zip(formulation.problem.values, formulation.roots, strict=True):
+                for reader in value.readers:
+                    if (root, self.sites[reader.node]) not in crossed:
+                        self.links.setdefault(value.producer.node, []).append((reader.node, root))
+                        self.links.setdefault(reader.node, []).append((value.producer.node, root))
+        return self.links
+
+    def _is_demand(self, node: int) -> bool:
+        """Whether a site wants an order by itself."""
         site = self.sites[node]
-        words = f" ({order})" if order else ""
+        only = len(self.plan.formulation.labels[node]) == 1
+        return bool(site.signature.tail) or (
+            only and (site.kind != "node" or bool(site.reason) or bool(site.signature.variants))
+        )
+
+    def _stored(self, node: int, root: Root) -> Order:
+        """The order in which a site takes or gives a value."""
+        port = next(port for port in self.sites[node].ports if port.view.root is root)
+        return placed(self.sites[node], self.plan.labels[node], port).order
+
+    def _said(self, node: int, root: Root, order: Order) -> str:
+        """What a site demands of a value that it takes or gives in an order."""
+        site = self.sites[node]
+        words = f" ({self.axes.order(root, order)})"
         if site.kind == "pin" or (site.kind != "node" and not site.signature.variants):
             return f"{site.name} is stored as asked{words}"
         if site.kind != "node":
@@ -100,22 +145,16 @@ class _Causes:
             return f"{site.name} keeps the source's order{words}: {site.reason}"
         if site.signature.variants:
             return f"{site.name} runs in one order only{words}"
-        return f"{site.name} {'needs axes last' if site.signature.tail else 'takes no other order'}{words}"
+        return f"{site.name} {self._needs(site, root, order)}"
 
-    def _nearest(self, start: int, avoid: set[int]) -> int:
-        """The nearest site with one label, where the certificate does not lead to one: no proof, but where to look."""
-        if not self.neighbours:
-            for value in self.plan.formulation.problem.values:
-                for reader in value.readers:
-                    self.neighbours.setdefault(value.producer.node, []).append(reader.node)
-                    self.neighbours.setdefault(reader.node, []).append(value.producer.node)
-        seen, queue = {start} | avoid, deque([start])
-        while queue:
-            site = queue.popleft()
-            if len(self.costs[site]) == 1:
-                return site
-            for other in self.neighbours.get(site, []):
-                if other not in seen:
-                    seen.add(other)
-                    queue.append(other)
-        return start
+    def _needs(self, site: Site, root: Root, order: Order) -> str:
+        """Which axes of a value an operator needs last, or as one dimension, in which order."""
+        port = next(port for port in site.ports if port.view.root is root)
+        held = list(zip(port.letters, port.view.form, strict=True))
+        last = {factor for letter, dim in held if letter in site.signature.tail for factor in dim}
+        names, whole = self.axes.among(root, last, order)
+        if last:
+            return f"runs in one order only ({whole})" if last >= set(order) else f"needs {names} last ({whole})"
+        groups = [self.axes.among(root, dim, order)[0] for letter, dim in held if letter in site.signature.block]
+        together = ", ".join(f"({group})" for group in groups if " " in group)
+        return f"needs {together} as one dimension ({whole})" if together else f"takes no other order ({whole})"

@@ -103,6 +103,12 @@ class Report:
             return "minimal according to the solver"
         return f"not proved: at most {self.bytes - self.lower_bound} bytes above the least"
 
+    def __str__(self) -> str:
+        """What a terminal shows."""
+        from relayout.reports.tables import text
+
+        return text(self)
+
     def to_dict(self) -> dict[str, Any]:
         """For machines: JSON types only."""
         plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "drawing"}
@@ -125,7 +131,7 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
         Transposed(
             crossing.root.value.name or "",
             tuple(_dims(crossing.root)),
-            f"{axes.order(crossing.root, crossing.given)} -> {axes.order(crossing.root, crossing.order)}",
+            " -> ".join(axes.orders(crossing.root, crossing.given, crossing.order)),
             crossing.size,
             crossing.producer.name,
             tuple(site.name for site in crossing.readers),

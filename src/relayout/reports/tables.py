@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from relayout.reports.report import Report
@@ -13,6 +15,12 @@ if TYPE_CHECKING:
 MOST = 20
 """Remaining Transposes listed on a terminal; `--json` lists all."""
 
+FEW = 6
+"""With more remaining Transposes than this, they are first counted by what stands on both sides."""
+
+WIDTH = 88
+"""Columns where there is no terminal to ask."""
+
 LONG = 48
 """A longer name is cut."""
 
@@ -22,6 +30,15 @@ def show(report: Report, console: Console | None = None) -> None:
     from rich.console import Console, Group
 
     (console or Console()).print(Group(*_parts(report)))
+
+
+def text(report: Report) -> str:
+    """The same without colours, in lines of up to `WIDTH` columns."""
+    from rich.console import Console
+
+    written = StringIO()
+    show(report, Console(file=written, width=WIDTH, color_system=None, force_terminal=False, force_jupyter=False))
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
 
 def _parts(report: Report) -> list[RenderableType]:
@@ -36,7 +53,8 @@ def _parts(report: Report) -> list[RenderableType]:
     kinds = ", ".join(f"{name} {count}" for name, count in list(report.operators.items())[:8])
     more = f", … ({len(report.operators)} kinds)" if len(report.operators) > 8 else ""
     spent = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in report.seconds.items())
-    parts.append(Text(f"{sum(report.operators.values())} operators: {kinds}{more}\n{spent}", style="dim"))
+    total = sum(report.operators.values())
+    parts.append(Text(f"{total} operator{'' if total == 1 else 's'}: {kinds}{more}\n{spent}", style="dim"))
     return parts
 
 
@@ -67,19 +85,28 @@ def _table(*columns: str) -> Table:
     return Table(*columns, box=None, pad_edge=False)
 
 
+def _kinds(report: Report) -> list[str]:
+    """What stands on both sides of the remaining Transposes, by operator, heaviest first."""
+    counts, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for left in report.remaining:
+        pair = left.causes[0].above.split(" ")[0], left.causes[0].below.split(" ")[0]
+        counts[pair] += 1
+        sizes[pair] += left.bytes
+    return [
+        f"{above} and {below}: {counts[above, below]} Transpose{'s'[: counts[above, below] > 1]}, {size:,} bytes"
+        for (above, below), size in sizes.most_common(FEW)
+    ]
+
+
 def _remaining(report: Report) -> list[RenderableType]:
+    from rich.padding import Padding
     from rich.text import Text
 
     ordered = sorted(report.remaining, key=lambda item: -item.bytes)
-    lines: list[RenderableType] = [
-        Text.assemble(
-            "remains: ",
-            (short(item.tensor), "bold"),
-            f"  {item.layout}, {item.bytes:,} bytes\n",
-            (f"  {short(item.reason)}", "dim"),
-        )
-        for item in ordered[:MOST]
-    ]
+    lines: list[RenderableType] = [Text(f"between {each}") for each in _kinds(report)] if len(ordered) > FEW else []
+    for item in ordered[:MOST]:
+        lines.append(Text.assemble("remains: ", (short(item.tensor), "bold"), f"  {item.layout}, {item.bytes:,} bytes"))
+        lines.append(Padding.indent(Text(short(item.reason), style="dim"), 2))
     if len(ordered) > MOST:
         lines.append(Text(f"… {len(ordered) - MOST} more Transposes (--json lists all)"))
     return lines

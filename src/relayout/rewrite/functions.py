@@ -50,6 +50,10 @@ def drop_unused_functions(model: ir.Model) -> None:
 def inline_functions(model: ir.Model) -> None:
     """Replace calls of functions of layouts by their bodies, in place, for a runtime that has no functions."""
     InlinePass(lambda function: function.domain.startswith(FUNCTIONS))(model)
+    for node in model.graph.all_nodes():
+        # An input that a call leaves out is an empty one of the body. ONNX Runtime blocks no convolution whose bias is.
+        while node.inputs and node.inputs[-1] is None:
+            node.resize_inputs(len(node.inputs) - 1)
     drop_unused_functions(model)
 
 

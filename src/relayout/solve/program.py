@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.solve.certificate import Branch, Certificate, Leaf, Price
+from relayout.solve.interruptible import SMALL, run
 from relayout.solve.problem import Problem, moved
 
 _GRID = 1 << 20
@@ -91,8 +92,15 @@ class Program:
                 if wants:
                     self.rows.append(_Terms((index, order, reader), column, wants, gives))
 
-    def relax(self, allowed: dict[int, frozenset[int]]) -> tuple[float, dict[int, list[float]], Prices]:
-        """The relaxation with only `allowed` labels: (objective / scale, node -> label weights, exact prices)."""
+    def relax(
+        self, allowed: dict[int, frozenset[int]], seconds: float | None = None
+    ) -> tuple[float, dict[int, list[float]], Prices] | None:
+        """The relaxation with only `allowed` labels: (objective / scale, node -> label weights, exact prices).
+
+        Args:
+            allowed: node -> labels.
+            seconds: how long a program that is not small may take; None comes back if that is too short.
+        """
         import highspy
 
         if self.solver is None:
@@ -100,7 +108,11 @@ class Program:
         highs = self.solver
         for (node, label), column in self.columns.items():
             highs.changeColBounds(column, 0.0, 1.0 if label in allowed[node] else 0.0)
-        highs.run()
+        if seconds is not None and len(self.cost) > SMALL:
+            highs.setOptionValue("time_limit", highs.getRunTime() + max(0.0, seconds))
+        run(highs, len(self.cost))
+        if highs.getModelStatus() == highspy.HighsModelStatus.kTimeLimit:
+            return None
         solution = highs.getSolution()
         weights = list(solution.col_value)
         duals = np.asarray(solution.row_dual)[: len(self.rows)]
@@ -215,7 +227,12 @@ class _Search:
         )
 
     def explore(self, allowed: dict[int, frozenset[int]]) -> Certificate:
-        objective, shares, prices = self.program.relax(allowed)
+        left = None if self.deadline is None else self.deadline - monotonic()
+        relaxed = self.program.relax(allowed, left)
+        if relaxed is None:
+            self.finished = False
+            return Leaf({})
+        objective, shares, prices = relaxed
         rounded = list(self.best)
         for node, weights in shares.items():
             rounded[node] = max(sorted(allowed[node]), key=lambda label: (round(weights[label], 6), -label))

@@ -27,7 +27,7 @@ from relayout.targets.conditions import (
     attribute,
     inputs,
 )
-from relayout.targets.onnxruntime_prices import CHANNELS_FIRST
+from relayout.targets.onnxruntime_prices import CHANNELS_FIRST, LEAST_CHANNELS
 from relayout.targets.target import INT8, Kernel, Target
 from relayout.targets.units import Unit
 
@@ -35,12 +35,25 @@ CONTRIBUTED = "com.microsoft"
 IMAGES = (3, 4, 5)
 CHANNELS_LAST = Written(CONTRIBUTED, "QLinearConv", {"channels_last": 1})
 LAST_POOL = Written(CONTRIBUTED, "NhwcMaxPool", {"storage_order": None})
+FLOAT32 = ("FLOAT",)
+BOTH_ENDS, FAR_END = ("NCHW", "NHWC", "NCHW->NHWC", "NHWC->NCHW"), ("NCHW", "NCHW->NHWC")
+"""A convolution of floats reorders what it reads into blocks, and what it gives out of them, from and to any order."""
 ONE_OUTPUT = Condition("one output", lambda operator: not operator.gives(1))
 
 
 def since(version: int) -> Condition:
     """An operator of an opset."""
     return Condition(f"opset {version} or later", lambda operator: operator.version >= version)
+
+
+def _channels(operator: Operator) -> int:
+    shape = operator.outputs[0]
+    return shape[1] if shape is not None and len(shape) > 1 and isinstance(shape[1], int) else 0
+
+
+def at_least(least: int) -> Condition:
+    """Enough channels for a depthwise convolution of one element to be no slower than what it stands for."""
+    return Condition(f"at least {least} channels", lambda operator: _channels(operator) >= least)
 
 
 def _whole_image(operator: Operator) -> bool:
@@ -79,16 +92,47 @@ def price(operator: Operator, signature: Signature, placement: Placement) -> int
     return max(1, round(CHANNELS_FIRST[operator.name] * elements))
 
 
+BLOCK = 16
+"""Channels in a block of the widest CPU; what falls into such blocks falls into those of all others."""
+
+
+def _blocked(operator: Operator) -> bool:
+    """Whether a convolution reads and gives blocks: channels in fours, or in whole blocks where they are in groups."""
+    kernel, groups = operator.shape(1), operator.int("group", 1)
+    if kernel is None or not isinstance(kernel[0], int) or not isinstance(kernel[1], int):
+        return False
+    if groups == 1:
+        return kernel[1] >= BLOCK and kernel[1] % 4 == 0
+    given = kernel[0] // groups
+    return kernel[0] % BLOCK == 0 if kernel[1] == given == 1 else kernel[1] % BLOCK == given % BLOCK == 0
+
+
+def _stem(operator: Operator) -> bool:
+    """Whether a convolution reads an image of few channels as it is, and gives blocks."""
+    kernel = operator.shape(1)
+    return kernel is not None and operator.int("group", 1) == 1 and isinstance(kernel[1], int) and kernel[1] < BLOCK
+
+
+BLOCKED = Condition("in blocks of 16 channels", _blocked)
+STEM = Condition("fewer than 16 channels", _stem)
+
 UNITS = (
     Unit(
         "BatchNormalization",
         "QLinearConv",
-        limits=(INFERENCE, ONE_OUTPUT),
+        limits=(INFERENCE, ONE_OUTPUT, at_least(LEAST_CHANNELS["BatchNormalization"])),
         ranks=IMAGES,
         attributes=_depthwise,
         affine=True,
     ),
-    Unit("Add Div Mul Sub", "QLinearConv", ranks=IMAGES, attributes=_depthwise, affine=True),
+    Unit(
+        "Add Div Mul Sub",
+        "QLinearConv",
+        limits=(at_least(LEAST_CHANNELS["constants"]),),
+        ranks=IMAGES,
+        attributes=_depthwise,
+        affine=True,
+    ),
     Unit("Conv", "QLinearConv", "0 1w y 2b", limits=(CONSTANT_KERNEL,), ranks=IMAGES),
     Unit("MatMul", "QLinearMatMul", "0 1w y", lambda _: -1),
     Unit(
@@ -125,6 +169,8 @@ TARGET = Target(
     "onnxruntime-cpu",
     "ONNX Runtime's CPU provider: quantized units on integers, images NHWC; all else as ONNX has it",
     (
+        Kernel("Conv", BOTH_ENDS, FLOAT32, (4,), (CONSTANT_KERNEL,), BLOCKED),
+        Kernel("Conv", FAR_END, FLOAT32, (4,), (CONSTANT_KERNEL,), STEM),
         Kernel("QLinearConv", ("NHWC", "NCHW"), INT8, IMAGES, (CONSTANT_KERNEL,), written=CHANNELS_LAST),
         Kernel("MaxPool", ("NHWC", "NCHW"), INT8, IMAGES, (NO_INDICES,), written=LAST_POOL),
     ),
@@ -132,4 +178,5 @@ TARGET = Target(
     price=price,
     rest=True,
     units=UNITS,
+    inline=True,
 )

@@ -97,6 +97,7 @@ class Target:
             node, what its rule says, and where its axes lie.
         rest: it also runs every operator that no row is about, as the standard has it.
         units: what it has for quantized units; of several rows the first that fits.
+        inline: it has no kernels for functions, and cancels the Transposes of their bodies: these are written in place.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Target:
     price: Callable[[Operator, Signature, Placement], int] | None = None
     rest: bool = False
     units: tuple[Unit, ...] = ()
+    inline: bool = False
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""

@@ -22,6 +22,9 @@ from relayout.verification.side import Array, Feeds, Runner, Source, Value, one_
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
 
+PASSING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "PAD")
+"""Operators that keep all elements in their order, and add none but 0: as an operand is rounded, so is theirs."""
+
 REFERENCE, OPTIMIZED = "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
 """LiteRT's names for its kernels besides XNNPACK's."""
 
@@ -60,6 +63,36 @@ class LiteRTSide:
     def part(self) -> None:
         """A .tflite does not say what it is a part of."""
         return
+
+    @property
+    def rounded(self) -> dict[str, tuple[int, ...]]:
+        """Operands of hybrid operators, and what they are reshaped from or put around; a row is the last axis."""
+        names = {index: name for name, index in self.indices.items()}
+        made = {int(t): o for o in self._operators for t in o["outputs"]}
+        found: dict[str, dict[int, None]] = {}
+        for operator in filter(self._is_hybrid, self._operators):
+            for index in map(int, operator["inputs"]):
+                shape = self._details[index]["shape"] if index in self._details else ()
+                length = self._row(operator, shape)
+                while index in names and length and self._details[index]["dtype"] is np.float32:
+                    found.setdefault(names[index], {})[length] = None
+                    maker = made.get(index)
+                    index = int(maker["inputs"][0]) if maker and maker["op_name"] in PASSING else -1
+        return {name: tuple(lengths) for name, lengths in found.items()}
+
+    def _row(self, operator: dict[str, Any], shape: Sequence[int]) -> int:
+        """How many elements are multiplied by one row of weights; 0 where the operand is none of that."""
+        if operator["op_name"] == "FULLY_CONNECTED":
+            return int(self._details[int(operator["inputs"][1])]["shape"][-1])
+        return int(shape[-1]) if len(shape) > 1 else 0
+
+    def forced(self, shown: Sequence[str], given: Sequence[str]) -> None:
+        """LiteRT computes all that it is not fed as an input."""
+        return
+
+    def before(self, name: str) -> set[str]:
+        """The value alone: nothing before it can be given."""
+        return {name}
 
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""

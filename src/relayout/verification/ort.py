@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir import convenience
+from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import read, write
@@ -70,6 +72,11 @@ class OrtSide:
         return 0
 
     @property
+    def rounded(self) -> dict[str, tuple[int, ...]]:
+        """ONNX Runtime rounds nothing that the graph does not say."""
+        return {}
+
+    @property
     def part(self) -> Part | None:
         """What the model declares to be cut from, as `relayout.cut`."""
         try:
@@ -81,6 +88,9 @@ class OrtSide:
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner:
         """A session; with `interiors`, of a copy of the model with more outputs; as a reference, without fusions."""
         path = self._with_outputs(interiors) if interiors else self._path
+        return _Runner(self.label, self._session(path, reference))
+
+    def _session(self, path: Path, reference: bool = False) -> Any:
         onnxruntime = _onnxruntime()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
@@ -88,10 +98,43 @@ class OrtSide:
         if reference:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
-            session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # a dozen types of onnxruntime's own, without a common base
             raise ReadError(f"ONNX Runtime cannot load the model: {one_line(error)}", where=self.label) from None
-        return _Runner(self.label, session)
+
+    def forced(self, shown: Sequence[str], given: Sequence[str]) -> _Forced:
+        """A session of a copy of the model in which given values are inputs, without what nobody needs."""
+        model = self.model.clone()
+        graph, entries = model.graph, {}
+        made = {value.name: value for node in graph for value in node.outputs}
+        for name in given:
+            value = made.get(name)
+            if value is not None and value.uses() and value.type is not None:
+                entries[name] = entry = ir.Value(name=f"{name}/given", type=value.type, shape=value.shape)
+                convenience.replace_all_uses_with(value, entry)
+        graph.outputs[:] = [made[name] for name in shown if name in made]
+        RemoveUnusedNodesPass()(model)
+        needed = {name: entry for name, entry in entries.items() if entry.uses()}
+        graph.inputs.extend(needed.values())
+        path = Path(self._directory.name) / "forced.onnx"
+        write(model, path)
+        return _Forced(_Runner(self.label, self._session(path)), {name: f"{name}/given" for name in needed})
+
+    def before(self, name: str) -> set[str]:
+        """The names of all values that a value is made of, itself among them."""
+        graph = self.model.graph
+        found: set[str] = set()
+        waiting = [value for value in graph.outputs if value.name == name]
+        waiting += [value for node in graph for value in node.outputs if value.name == name]
+        while waiting:
+            value = waiting.pop()
+            if value.name is None or value.name in found:
+                continue
+            found.add(value.name)
+            node = value.producer()
+            if node is not None:
+                waiting += [read for read in _read_by(node) if read is not None]
+        return found
 
     def _read(self, source: Source) -> tuple[Path, ir.Model]:
         if isinstance(source, str | Path):
@@ -163,6 +206,29 @@ class _Runner:
         except Exception as error:  # a dozen types of onnxruntime's own, without a common base
             raise RelayoutError(f"ONNX Runtime fails on '{self._label}': {one_line(error)}") from None
         return {name: np.asarray(value) for name, value in zip(asked, results, strict=True)}
+
+
+class _Forced:
+    """A session some of whose inputs are values of the model."""
+
+    def __init__(self, runner: _Runner, given: dict[str, str]) -> None:
+        self._runner, self.given = runner, given
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The values of these names."""
+        return self._runner.run(feeds, names)
+
+
+def _read_by(node: ir.Node) -> list[ir.Value | None]:
+    """What a node reads, in the bodies that it holds, too."""
+    read = list(node.inputs)
+    for attribute in node.attributes.values():
+        bodies = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else []
+        bodies += attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else []
+        for body in bodies:
+            read += [value for inner in body.all_nodes() for value in inner.inputs]
+            read.extend(body.outputs)
+    return read
 
 
 def _onnxruntime() -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,9 @@ import numpy as np
 from relayout.errors import LayoutError, RelayoutError
 from relayout.layout.holds import Holds, relay, restore
 from relayout.verification.side import Array, Value
+
+AT_ONCE = 1 << 28
+"""Bytes of interior values that are asked of a runtime at a time."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,22 @@ def match_interiors(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pai
     return pairs
 
 
+def batches(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+    """The pairs in parts whose values fit in `AT_ONCE` bytes."""
+    part: list[Pair] = []
+    size = 0
+    for pair in pairs:
+        extents = [64 if extent is None else extent for extent in pair.left.shape or pair.right.shape or ()]
+        item = int(np.prod(extents, dtype=object)) * (pair.left.dtype.itemsize if pair.left.dtype else 4)
+        if part and size + item > AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append(pair)
+        size += item
+    if part:
+        yield part
+
+
 def _called(value: Value) -> tuple[str, ...]:
     return (value.name, *value.aliases)
 
@@ -224,9 +243,11 @@ def _restored(array: Array, held: Holds) -> Array:
 def _relaid(array: Array, held: Holds, stored: tuple[int | None, ...] | None) -> Array:
     if held.factors.count(-1) > 1 and len(held.factors) == array.ndim:
         held = replace(held, factors=array.shape)
-    plain = stored is None or len(stored) == len(held.factors)
     try:
-        return np.asarray(relay(array, held, None if plain else [-1 if e is None else e for e in stored or ()]))
+        array = relay(array, held)
+        if not _fits(array.shape, stored):
+            array = array.reshape([-1 if extent is None else extent for extent in stored or ()])
+        return np.asarray(array)
     except ValueError:
         raise LayoutError(_misfit(array, held)) from None
 

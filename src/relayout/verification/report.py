@@ -30,6 +30,7 @@ class Row:
         other_operator: the operator that makes its counterpart.
         other_node: which one.
         order: the place of its operator in the source's topological order.
+        alone: how far apart the two are where both are made of the source's values; None if that was not asked.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Row:
     other_operator: str
     other_node: str
     order: int
+    alone: Difference | None = None
 
     @property
     def ok(self) -> bool:
@@ -72,7 +74,8 @@ class Row:
         for row in (self, other):
             found = wider(found, row.difference) if row.difference else found
             spread = wider(spread, row.spread) if row.spread else spread
-        return replace(worse, difference=found, spread=spread)
+        alone = self.alone if other.alone is None else wider(self.alone, other.alone)
+        return replace(worse, difference=found, spread=spread, alone=alone)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -83,6 +86,7 @@ class Row:
             "shape": list(self.shape),
             "difference": _plain(self.difference),
             "spread": _plain(self.spread),
+            "alone": _plain(self.alone),
             "lsb": self.lsb,
         }
 
@@ -157,11 +161,18 @@ class VerifyReport:
     def verdict(self) -> str:
         """The result in one line."""
         if self.ok:
-            return f"verified: {len(self.outputs)} outputs agree ({self.b} against {self.a})"
+            agree = "1 output agrees" if len(self.outputs) == 1 else f"{len(self.outputs)} outputs agree"
+            return f"verified: {agree} ({self.b} against {self.a})"
         bad = [row for row in self.outputs if not row.ok]
         first = self.first or bad[0]
         maker = f", made by {first.operator} {first.node}".rstrip() if first.operator else ""
         return f"FAILED: output '{bad[0].name}' {bad[0].verdict.value}; the first to diverge is '{first.name}'{maker}"
+
+    def __str__(self) -> str:
+        """What a terminal shows."""
+        from relayout.verification.table import text
+
+        return text(self)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it: infinities and NaN are null."""

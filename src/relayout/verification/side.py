@@ -91,6 +91,17 @@ class Runner(Protocol):
         """The values of these names; those that the runtime cannot show are left out. RelayoutError if it fails."""
 
 
+class Forced(Protocol):
+    """A model of which some interior values are given."""
+
+    @property
+    def given(self) -> Mapping[str, str]:
+        """Those among them that it needs, and the names under which to feed them."""
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The values of these names, made of what is given before them. RelayoutError if it fails."""
+
+
 class Side(Protocol):
     """A model and its runtime."""
 
@@ -123,6 +134,10 @@ class Side(Protocol):
         """To how many levels activations are rounded where both kinds of kernels round alike; 0 where they are not."""
 
     @property
+    def rounded(self) -> Mapping[str, tuple[int, ...]]:
+        """Real values whose rows operators round to 8 bits before they compute with them, and how long a row is."""
+
+    @property
     def notes(self) -> Sequence[str]:
         """What happened that a reader of the report should know."""
 
@@ -137,6 +152,17 @@ class Side(Protocol):
             interiors: values that are asked for besides the outputs; asking for them may change how it is run.
             reference: with the runtime's other kernels, to see how far it agrees with itself.
         """
+
+    def forced(self, shown: Sequence[str], given: Sequence[str]) -> Forced | None:
+        """The part of the model that makes some values of others; None if its runtime cannot be given any.
+
+        Args:
+            shown: what it makes.
+            given: interior values that are not computed but fed, wherever they are read.
+        """
+
+    def before(self, name: str) -> set[str]:
+        """The names of all values that a value is made of, itself among them."""
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from relayout.verification.compare import Difference, Kind
@@ -10,6 +11,9 @@ from relayout.verification.report import Row, VerifyReport
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+
+WIDTH = 88
+"""Columns where there is no terminal to ask."""
 
 WORST = 8
 """How many interior values are listed."""
@@ -25,7 +29,7 @@ def render(report: VerifyReport) -> RenderableType:
     if worst and not report.ok:
         parts.append(_table(f"interior values: the {len(worst)} worst of {len(report.interiors)} compared", worst))
     if report.first is not None and not report.ok:
-        parts.append(Text(_where(report.first), style="yellow"))
+        parts.append(Text(_where(report.first, report), style="yellow"))
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.counts.items())
     interiors = f"; {report.unmatched} interior values have no counterpart" if report.interiors else ""
     parts.append(Text(f"{counts}{interiors}", style="dim"))
@@ -35,6 +39,16 @@ def render(report: VerifyReport) -> RenderableType:
     parts += [Text(f"note: {note}", style="dim") for note in report.notes]
     parts.append(Text(report.verdict, style="bold green" if report.ok else "bold red"))
     return Group(*parts)
+
+
+def text(report: VerifyReport) -> str:
+    """The same without colours, in lines of up to `WIDTH` columns."""
+    from rich.console import Console
+
+    written = StringIO()
+    plain = Console(file=written, width=WIDTH, color_system=None, force_terminal=False, force_jupyter=False)
+    plain.print(render(report))
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
 
 def _table(title: str, rows: tuple[Row, ...] | list[Row]) -> Table:
@@ -82,9 +96,12 @@ def _badness(row: Row) -> tuple[int, float]:
     return -row.verdict.rank, -row.excess
 
 
-def _where(row: Row) -> str:
+def _where(row: Row, report: VerifyReport) -> str:
     made = f"{row.operator} {row.node}".strip() or "an input"
     other = f"{row.other_operator} {row.other_node}".strip() or "nothing"
+    before = sum(each.order < row.order for each in report.rows)
+    agreed = f"; the {before} values compared before it agree" if before else "; no value before it was compared"
     return (
         f"first divergence: '{short(row.name)}', made by {made}, against '{short(row.other)}', made by {short(other)}"
+        f"{agreed}"
     )

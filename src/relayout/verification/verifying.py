@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,13 +13,11 @@ from relayout.errors import LayoutError, RelayoutError
 from relayout.progress import say
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of
 from relayout.verification.feeds import dynamic_shape, given_feeds, random_feed
-from relayout.verification.pairs import Pair, match_ends, match_interface, match_interiors
+from relayout.verification.pairs import Pair, batches, match_ends, match_interface, match_interiors
 from relayout.verification.report import Fed, Row, VerifyReport
 from relayout.verification.side import Array, Feeds, Part, Side, Source, Value, opened
 from relayout.verification.spread import Spread
-
-AT_ONCE = 1 << 28
-"""Bytes of interior values that are asked of a runtime at a time."""
+from relayout.verification.stepwise import Stepwise
 
 
 def verify(
@@ -114,6 +112,7 @@ class Comparison:
         self._spread = Spread(self.left, [*self._ends, *(pair.left.name for pair in self.interiors)])
         self._plain = self.left.runner(), self.right.runner()
         self._seen = self.left.runner(self._ends) if self._ends else self._plain[0]
+        self._stepwise: Stepwise | None = None
         self._inner = self._plain
         if self.interiors:
             asked = [pair.left.name for pair in self.interiors], [pair.right.name for pair in self.interiors]
@@ -150,11 +149,15 @@ class Comparison:
         second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
         for value in self.missing:
             self._add(_row(Pair(value, Value("", None, None)), True, first.get(value.name), Verdict.MISSING))
-        self._compare(self.outputs, first, second, feeds, output=True)
-        for part in _parts(self.interiors):
+        rows = self._compare(self.outputs, first, second, feeds, output=True)
+        for part in batches(self.interiors):
             mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
             theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
-            self._compare(part, mine, theirs, feeds, output=False)
+            rows += self._compare(part, mine, theirs, feeds, output=False)
+        if self.interiors and any(row.output and row.verdict is Verdict.DIFFERS for row in rows):
+            rows = self._by_operator(rows, feeds)
+        for row in rows:
+            self._add(row)
         return tuple(
             Fed(v.name, str(feeds[v.name].dtype), feeds[v.name].shape, "given" if v.name in given else "random")
             for v in self.left.inputs
@@ -210,8 +213,9 @@ class Comparison:
         feeds: Feeds,
         *,
         output: bool,
-    ) -> None:
-        far: list[Row] = []
+    ) -> list[Row]:
+        rows: list[Row] = []
+        far: dict[int, Row] = {}
         sources: dict[str, Array] = {}
         for pair in pairs:
             self._advance(1)
@@ -219,15 +223,44 @@ class Comparison:
             if row is None:
                 continue
             if row.verdict is Verdict.DIFFERS and (self.left.rounds or row.kind is not Kind.REAL):
-                far.append(row)
+                far[len(rows)] = row
                 sources[row.source] = mine[row.source]
-            else:
-                self._add(row)
+            rows.append(row)
         spreads = self._spread.of(sources, feeds)
-        for row in far:
+        for place, row in far.items():
             if row.difference is not None:
                 spread = spreads.get(row.source)
-                self._add(replace(row, verdict=judge(row.difference, row.kind, self.tolerance, spread), spread=spread))
+                verdict = judge(row.difference, row.kind, self.tolerance, spread)
+                rows[place] = replace(row, verdict=verdict, spread=spread)
+        return rows
+
+    def _by_operator(self, rows: list[Row], feeds: Feeds) -> list[Row]:
+        """The rows judged once more: each operator on the source's own values.
+
+        An output agrees if its own operator does, and so does every value before it, in one way or the other; but for
+        those that lean, though by a step only.
+        """
+        if self._stepwise is None:
+            pairs = [*self.interiors, *self.outputs]
+            inputs = [*self.inputs, *self.begun]
+            self._stepwise = Stepwise(self.left, self.right, inputs, pairs, self.tolerance)
+        try:
+            steps = self._stepwise.judge(feeds)
+        except RelayoutError as error:  # what a runtime does not take as given is judged as a whole
+            self.notes.append(f"not judged operator by operator: {error}")
+            return rows
+        judged = []
+        for row in rows:
+            step = steps.get(row.source)
+            if step is not None and (step.leans or row.verdict is Verdict.DIFFERS):
+                verdict = Verdict.STEPWISE if step.verdict.passes else Verdict.DIFFERS
+                row = replace(row, verdict=verdict, alone=step.difference)
+            judged.append(row)
+        wrong = {row.other for row in judged if not row.ok}
+        for place, row in enumerate(judged):
+            if row.output and row.verdict is Verdict.STEPWISE and wrong & self.right.before(row.other):
+                judged[place] = replace(row, verdict=Verdict.DIFFERS)
+        return judged
 
     def _row(self, pair: Pair, left: Array | None, right: Array | None, output: bool) -> Row | None:
         """The two arrays compared, without regard to any spread; None if an interior value cannot be seen."""
@@ -278,22 +311,6 @@ def _row(pair: Pair, output: bool, array: Array | None, verdict: Verdict) -> Row
         other_node=right.node,
         order=left.order,
     )
-
-
-def _parts(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """The pairs in parts whose values fit in `AT_ONCE` bytes."""
-    part: list[Pair] = []
-    size = 0
-    for pair in pairs:
-        extents = [64 if extent is None else extent for extent in pair.left.shape or pair.right.shape or ()]
-        item = int(np.prod(extents, dtype=object)) * (pair.left.dtype.itemsize if pair.left.dtype else 4)
-        if part and size + item > AT_ONCE:
-            yield part
-            part, size = [], 0
-        part.append(pair)
-        size += item
-    if part:
-        yield part
 
 
 def _settled(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from onnx import parser
+from onnx import helper, parser
 
 import relayout
 from relayout.formats.onnx.inferring import MOST_PROPAGATED, infer_shapes
@@ -72,3 +72,53 @@ def test_shapes_are_followed_beside_short_vectors() -> None:
 
     assert extents(5000) == [4, 2, 3]
     assert extents(MOST_PROPAGATED) == [0, 0, 0]  # not known, not wrong
+
+
+STATED = """
+    g (float[2,3,n] x) => (float[6,n] y) {
+        s = Shape(x)
+        a = Slice(s, two, three)
+        b = Concat<axis=0>(six, a)
+        y = Reshape(x, b)
+    }"""
+
+
+def stated_model(**shapes: list[int]) -> onnx.ModelProto:
+    """What the file says of its values, beside the model."""
+    proto = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {STATED}')
+    constants = {"two": 2, "three": 3, "six": 6}
+    proto.graph.initializer.extend(helper.make_tensor(name, 7, [1], [value]) for name, value in constants.items())
+    proto.graph.value_info.extend(helper.make_tensor_value_info(name, 7, shape) for name, shape in shapes.items())
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("shapes", "inferences"),
+    [
+        ({"s": [3], "a": [1], "b": [2]}, 1),
+        ({"s": [3], "a": [1]}, 2),
+        ({"s": [3], "a": [1], "b": [MOST_PROPAGATED + 1]}, 2),
+    ],
+)
+def test_lengths_that_are_stated_are_not_inferred(
+    shapes: dict[str, list[int]], inferences: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, infer = [], onnx.shape_inference.infer_shapes
+    bare, given = stated_model(), stated_model(**shapes)
+    expected = infer_shapes(bare)
+
+    def counted(model: onnx.ModelProto, **options: bool) -> onnx.ModelProto:
+        calls.append(options)
+        return infer(model, **options)
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", counted)
+    assert infer_shapes(bare, given.graph) == expected
+    assert len(calls) == inferences
+
+
+def test_a_length_that_is_a_lie_is_refused_before_it_is_believed(tmp_path: Path) -> None:
+    """Data propagation would make 10**9 symbols."""
+    proto = vectors(10**9, "a = Add(v, v) z = Neg(a)")
+    proto.graph.value_info.append(helper.make_tensor_value_info("a", 7, [5]))
+    with within(4 * GIBIBYTE), pytest.raises(relayout.RelayoutError):
+        relayout.convert(proto, io="convert").save(tmp_path / "m.onnx")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from tflite_running import check_model, compare, feed, interpreter, session
+from tflite_running import check_model, compare, feed, interpreter, run_interpreter, session
 from tflite_writing import Net, Scale, options
 
 import relayout
@@ -17,7 +17,7 @@ from relayout.formats.tflite import importer, read
 from relayout.formats.tflite.aligned import aligned
 from relayout.formats.tflite.loading import load
 from relayout.formats.tflite.model import Model
-from relayout.formats.tflite.operators import convolution, elementwise
+from relayout.formats.tflite.operators import convolution, elementwise, transposed
 from relayout.verification import verify
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -294,7 +294,7 @@ def test_a_factor_for_each_channel_of_bytes(channels: int, monkeypatch: pytest.M
     model, fed = read(content), given(content)
     assert (count(model)["Conv"], count(model)["Mul"]) == ((2, 0) if channels == 16 else (1, 1))
     compare(content)
-    monkeypatch.setitem(elementwise._IN_CHANNELS, "Mul", lambda op: False)
+    monkeypatch.setitem(elementwise._WHOLE, "Mul", ())
     difference = run(model, fed).astype(int) - run(read(content), fed).astype(int)
     assert np.abs(difference).max() <= 1
     assert np.mean(difference != 0) < 0.01
@@ -325,3 +325,163 @@ def test_weights_of_uint8_are_int8(name: str, zero: int) -> None:
         v.dtype for v in model.graph.initializers.values() if v.const_value and v.const_value.size == np.prod(shape)
     } == {ir.DataType.INT8}
     compare(net.bytes())
+
+
+# Layer normalization.
+
+
+def layered(
+    *, gamma: bool = True, beta: bool = True, half: bool = False, swapped: bool = False, other: str = "", far: float = 0
+) -> Net:
+    """The pieces that Keras makes of a layer normalization; `other` spoils one of them."""
+    rng, net = np.random.default_rng(8), Net()
+    shape, rows, count = (2, 3, 5), (2, 3, 1), 5
+    x = net.input(shape, low=far - 2, high=far + 2, name="x")
+    axes = net.const(np.array([1 if other == "axis" else 2]), "int32")
+    kept = (2, 1, 5) if other == "axis" else rows
+
+    def constant(values: Any) -> int:
+        made = net.const(values, "float16" if half else "float32")
+        if not half:
+            return made
+        net.op("DEQUANTIZE", [made], [net.tensor(np.shape(values))], version=3)
+        return made + 1
+
+    def computed(name: str, operands: list[int], shape: tuple[int, ...], table: Any = None) -> int:
+        y = net.tensor(shape)
+        net.op(name, operands[::-1] if swapped and name in ("ADD", "MUL") else operands, [y], table)
+        return y
+
+    mean = computed("MEAN", [x, axes], kept, options("ReducerOptions", keepDims=True))
+    squares = computed("SQUARED_DIFFERENCE", [x, mean], shape)
+    variance = computed("MEAN", [squares, axes], kept, options("ReducerOptions", keepDims=True))
+    factor = computed("RSQRT", [computed("ADD", [variance, constant(1e-3)], kept, options("AddOptions"))], kept)
+    if gamma:
+        factor = computed("MUL", [factor, constant(rng.normal(size=(1, 1, count)))], shape, options("MulOptions"))
+    negative = computed(
+        "NEG", [factor if other == "negative" else mean], shape if gamma else kept, options("NegOptions")
+    )
+    shift = computed("MUL", [negative, factor], shape if gamma else kept, options("MulOptions"))
+    if beta:
+        shift = computed("ADD", [shift, constant(rng.normal(size=count))], shape, options("AddOptions"))
+    product = computed("MUL", [x, factor], shape, options("MulOptions"))
+    y = net.output(shape, name="y")
+    net.op("ADD", [product, shift], [y], options("AddOptions", fusedActivationFunction=1))
+    if other == "seen":
+        net.op("TANH", [factor], [net.output(shape)])
+    return net
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(("gamma", "beta"), [(False, False), (False, True), (True, False), (True, True)])
+def test_the_pieces_of_a_layer_normalization(gamma: bool, beta: bool, half: bool, swapped: bool) -> None:
+    content = layered(gamma=gamma, beta=beta, half=half, swapped=swapped).bytes()
+    assert set(count(read(content))) == {"LayerNormalization", "Relu", "Reshape"}
+    compare(content)
+
+
+def test_pieces_that_are_seen_stay_beside_it() -> None:
+    content = layered(other="seen").bytes()
+    found = count(read(content))
+    assert (found["LayerNormalization"], found["Reciprocal"], found["Mul"]) == (1, 1, 2)
+    compare(content)
+
+
+@pytest.mark.parametrize("other", ["axis", "negative"])
+def test_other_pieces_are_no_layer_normalization(other: str) -> None:
+    content = layered(other=other).bytes()
+    assert "LayerNormalization" not in count(read(content))
+    compare(content)
+
+
+def test_rows_far_from_zero_keep_their_digits() -> None:
+    content = layered(far=1000.0).bytes()
+    x = np.random.default_rng(1).uniform(999, 1001, (2, 3, 5)).astype(np.float32)
+    (pieces,) = interpreted(content, x)
+    exact = x.astype(np.float64)
+    centred = exact - exact.mean(-1, keepdims=True)
+    rng = np.random.default_rng(8)
+    gamma, beta = (rng.normal(size=n).astype(np.float32) for n in ((1, 1, 5), 5))
+    wanted = np.maximum(centred / np.sqrt(exact.var(-1, keepdims=True) + np.float32(1e-3)) * gamma + beta, 0)
+    ours = np.abs(run(read(content), x) - wanted).max()
+    assert ours < 1e-3
+    assert ours < np.abs(pieces - wanted).max()
+
+
+def interpreted(content: bytes, fed: Any) -> list[Any]:
+    return run_interpreter(interpreter(content), [fed])
+
+
+# Transposed convolutions.
+
+
+def grown_up(window: tuple[int, int], stride: int, padding: int, target: tuple[int, int], channels: int = 16) -> Net:
+    rng, net = np.random.default_rng(9), Net()
+    x = net.input((2, 5, 4, 3), "int8", q=IN, name="x")
+    shape = net.const(np.array([2, *target, channels]), "int32")
+    scales = (0.004 + 0.001 * (np.arange(channels) % 7)).tolist()
+    kernel = net.const(rng.integers(-127, 128, (channels, *window, 3)), "int8", q=Scale(scales))
+    bias = net.const(rng.integers(-500, 500, channels), "int32", q=Scale([IN.scale * scale for scale in scales]))
+    y = net.output((2, *target, channels), "int8", q=OUT)
+    table = options("TransposeConvOptions", padding=padding, strideH=stride, strideW=stride, fusedActivationFunction=1)
+    return net.op("TRANSPOSE_CONV", [shape, kernel, x, bias], [y], table, version=3)
+
+
+@pytest.mark.parametrize("stride", [2, 3])
+@pytest.mark.parametrize("window", [(1, 2), (2, 2), (3, 3), (4, 3), (5, 7)])
+@pytest.mark.parametrize("padding", [SAME, VALID])
+def test_transposed_convolutions_of_bytes_are_convolutions(
+    padding: int, window: tuple[int, int], stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = [0 if padding == SAME else max(k - stride, 0) for k in window]
+    target = (5 * stride + rest[0], 4 * stride + rest[1])
+    content = grown_up(window, stride, padding, target).bytes()
+    model, x = read(content), given(content)
+    compare(content)
+    whole = not any(extent % stride for extent in target)
+    assert (count(model)["DepthToSpace"], count(model)["ConvTranspose"]) == ((1, 0) if whole else (0, 1))
+    monkeypatch.setattr(transposed, "subpixel", lambda *_: False)
+    difference = run(model, x).astype(int) - run(read(content), x).astype(int)
+    assert np.abs(difference).max() <= 1
+    assert np.mean(difference != 0) < 0.01
+
+
+def test_transposed_convolutions_to_few_channels_stay() -> None:
+    content = grown_up((2, 2), 2, SAME, (10, 8), channels=6).bytes()
+    assert count(read(content))["ConvTranspose"] == 1
+    compare(content)
+
+
+# Repetition.
+
+
+def test_a_few_copies_along_one_axis_are_put_together() -> None:
+    for repeats, wanted in (((1, 3, 1), "Concat"), ((1, 9, 1), "Tile"), ((2, 3, 1), "Tile"), ((1, 1, 1), "Tile")):
+        net = Net()
+        shape = tuple(d * r for d, r in zip((2, 3, 4), repeats, strict=True))
+        net.op("TILE", [net.input((2, 3, 4)), net.const(np.array(repeats), "int32")], [net.output(shape)])
+        assert count(read(net.bytes())) == {wanted: 1}
+        compare(net.bytes())
+
+
+# Computed slices.
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("begin", "size"), [((0, 0), None), ((1, 2), None), (None, (-1, 2)), (None, (1, -1)), (None, None)]
+)
+def test_computed_slices(begin: tuple[int, int] | None, size: tuple[int, int] | None, kind: str) -> None:
+    net = Net()
+    x, operands = net.input((4, 5), name="x"), []
+    for constant, low, high, name in ((begin, 0, 1, "begin"), (size, -1, 2, "size")):
+        operands.append(net.input((2,), kind, low, high, name=name) if constant is None else net.const(constant, kind))
+    net.op("SLICE", [x, *operands], [net.output((4, 5), signature=(-1, -1))], options("SliceOptions"))
+    found = count(read(net.bytes()))
+    assert not {"Where", "Less"} & set(found)
+    assert found["BitwiseAnd"] == (size is None)
+    assert found["Add"] == (begin != (0, 0))
+    assert found["Cast"] == 0
+    for seed in range(4):
+        compare(net.bytes(), [(-2, 2), *[(0, 1)] * (begin is None), *[(-1, 2)] * (size is None)], seed=seed)

@@ -267,6 +267,37 @@ def test_07_a_border_is_the_zero_point(kind: str) -> None:
     holds(net.op("PAD", [x, amounts], [net.output((3, 5, 6), kind, q=q)], version=2))
 
 
+@pytest.mark.parametrize("stated", [0.7, 1.3, None])
+@pytest.mark.parametrize("kind", ["int8", "int16"])
+@pytest.mark.parametrize("name", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"])
+def test_07_a_bias_counts_in_steps_of_the_product(name: str, kind: str, stated: float | None) -> None:
+    """The kernels add its integers, whatever scale the file gives them: operators with other operands may share it."""
+    net, x, w, y = (
+        Net(),
+        Scale(0.02),
+        list(np.float32([0.01, 0.03, 0.02, 0.05])),
+        Scale(0.5 if kind == "int8" else 1e-2),
+    )
+    product = [np.float32(x.scale) * scale for scale in w]
+    off = None if stated is None else Scale([stated * scale for scale in product])
+    bias = net.const([900, -700, 500, -300], "int32" if kind == "int8" else "int64", q=off)
+    if name == "FULLY_CONNECTED":
+        operand, axis, shape, out = net.input((3, 20), kind, -900, 900, q=x), 0, (4, 20), (3, 4)
+        table = options("FullyConnectedOptions")
+    else:
+        depthwise = name.startswith("DEPTHWISE")
+        operand = net.input((2, 6, 7, 4), kind, -900, 900, q=x)
+        axis, shape, out = 3 if depthwise else 0, (1, 2, 3, 4) if depthwise else (4, 2, 3, 4), (2, 5, 5, 4)
+        out = (2, 7, 9, 4) if name.startswith("TRANSPOSE") else out
+        kind_ = "TransposeConvOptions" if name.startswith("TRANSPOSE") else f"{_camel(name)}Options"
+        table = options(kind_, padding=VALID, strideH=1, strideW=1)
+    kernel = net.const(rng().integers(-100, 100, shape), "int8", q=Scale(w, 0, axis))
+    result = net.output(out, kind, q=y)
+    if name == "TRANSPOSE_CONV":
+        return holds(net.op(name, [net.const(out, "int32"), kernel, operand, bias], [result], table, version=3))
+    return holds(net.op(name, [operand, kernel, bias], [result], table, version=5))
+
+
 # 8. Weights of 8 bits beside real numbers.
 
 

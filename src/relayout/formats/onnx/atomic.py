@@ -81,6 +81,14 @@ class Replacement:
     def __enter__(self) -> Replacement:
         return self
 
+    def check(self, place: Path) -> None:
+        """Refuse a place that may not be replaced, before anything is.
+
+        Raises:
+            WriteError: it is a source, write-protected, not a file, or in no directory.
+        """
+        self._mode(place)
+
     def write(self, place: Path, chunks: Iterable[bytes | memoryview]) -> None:
         """Write what `place` will hold."""
         mode = self._mode(place)

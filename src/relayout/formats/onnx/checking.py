@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 import onnx_ir as ir
 
 from relayout.errors import WriteError
 from relayout.formats.onnx.inferring import infer_shapes
-from relayout.formats.onnx.parts import one_line, split
+from relayout.formats.onnx.parts import Weight, one_line, split
 
 SMALL = 1 << 14
 """Initializers up to so many bytes stay, since shapes may depend on them; no shape depends on a larger one."""
@@ -23,18 +23,25 @@ def check(model: ir.Model) -> None:
     Raises:
         WriteError: what is wrong, in one line.
     """
-    light = without_weights(model)
+    check_parts(*split(model))
+
+
+def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
+    """`check` of a model that is serialized already; it is not changed."""
+    light = _light(proto, weights)
     try:
         onnx.checker.check_model(light, full_check=True)
         bare, claims = _without_claims(light)
-        inferred = infer_shapes(bare)
+        inferred = infer_shapes(bare, light.graph)
     except Exception as error:  # onnx raises three types of its own, ValueError and RuntimeError
         raise WriteError(f"the model would not be valid ONNX: {one_line(error)}") from None
     found = {value.name: value.type.tensor_type for value in (*inferred.graph.value_info, *inferred.graph.output)}
     for node in light.graph.node:
         for name in node.output:
             claim, inference = claims.get(name), found.get(name)
-            if claim is not None and inference is not None and not _agree(claim, inference):
+            if claim is None or inference is None or claim == inference:
+                continue
+            if not _agree(claim, inference):
                 raise WriteError(
                     f"the model claims {_text(claim)} for '{name}', and {node.op_type} '{node.name}' "
                     f"makes {_text(inference)}"
@@ -43,7 +50,12 @@ def check(model: ir.Model) -> None:
 
 def without_weights(model: ir.Model) -> onnx.ModelProto:
     """The model as protobuf, with its large initializers as graph inputs of their type and shape."""
-    proto, weights = split(model)
+    return _light(*split(model))
+
+
+def _light(given: onnx.ModelProto, weights: Iterable[Weight]) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    proto.CopyFrom(given)
     inputs = {value.name for value in proto.graph.input}
     for weight in weights:
         header = weight.header()

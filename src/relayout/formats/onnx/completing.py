@@ -11,6 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from relayout.errors import ReadError
 from relayout.formats.onnx.checking import without_weights
 from relayout.formats.onnx.inferring import infer_shapes
 from relayout.layout.holds import STATED
@@ -112,11 +113,18 @@ def _ranked(node: ir.Node) -> bool:
 
 
 def lift_constants(model: ir.Model) -> None:
-    """Make the outputs of Constant nodes initializers, in place."""
+    """Make the outputs of Constant nodes initializers, in place.
+
+    Raises:
+        ReadError: a Constant holds nothing that a constant can be.
+    """
     if any(node.op_type == "Constant" for node in model.graph.all_nodes()):
         from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
-        LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+        try:
+            LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+        except Exception as error:  # errors of many types, for attributes of the wrong name, type or number
+            raise ReadError(f"a Constant holds no constant: {' '.join(str(error).split())}") from None
 
 
 def _is_known(value: ir.Value) -> bool:

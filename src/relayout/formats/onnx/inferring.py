@@ -18,16 +18,38 @@ MOST_PROPAGATED = 1 << 21
 """Elements of all longer vectors together with which data is still propagated: some 300 MB."""
 
 
-def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+def infer_shapes(model: onnx.ModelProto, stated: onnx.GraphProto | None = None) -> onnx.ModelProto:
     """The model with inferred types and shapes; from the values of shapes, too, where that stays small.
+
+    Args:
+        model: what to infer.
+        stated: the same graph with shapes that ONNX's checker has held to its inference: where every value has one,
+            lengths are read there, and nothing is inferred to find them.
 
     Raises:
         Exception: what onnx raises for a model that is not consistent.
     """
+    complete = stated is not None and not model.functions and _is_complete(stated)
+    if stated is not None and complete and sum(_lengths(stated)) <= MOST_PROPAGATED:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
     plain = onnx.shape_inference.infer_shapes(model)
     if sum(_lengths(plain.graph)) > MOST_PROPAGATED:
         return plain
     return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def _is_complete(graph: onnx.GraphProto) -> bool:
+    """Whether the shape of every value is stated, with all extents of vectors; a subgraph never says so."""
+    shaped = {value.name for value in (*graph.value_info, *graph.output) if _has_lengths(value.type.tensor_type)}
+    return all(
+        all(name in shaped for name in node.output if name) and not any(a.HasField("g") for a in node.attribute)
+        for node in graph.node
+    )
+
+
+def _has_lengths(tensor: onnx.TypeProto.Tensor) -> bool:
+    dims = tensor.shape.dim
+    return tensor.HasField("shape") and (len(dims) != 1 or dims[0].HasField("dim_value"))
 
 
 def _lengths(graph: onnx.GraphProto) -> Iterator[int]:

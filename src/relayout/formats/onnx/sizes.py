@@ -53,7 +53,11 @@ def check_data(tensor: onnx.TensorProto, where: str) -> None:
     """ReadError unless the tensor's data, raw or typed, is as long as its type and shape say."""
     shape, dtype = shape_of(tensor, where), type_of(tensor, where)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        if dtype == ir.DataType.STRING:
+            raise ReadError("strings cannot be external data", where=where)
         for entry in tensor.external_data:
+            if not isinstance(entry.value, str):
+                raise ReadError(f"external data with the {entry.key} {entry.value!r}, which is not text", where=where)
             if entry.key in ("offset", "length") and not (entry.value.isdecimal() and len(entry.value) < MOST_DIGITS):
                 raise ReadError(f"external data with the {entry.key} '{entry.value}'", where=where)
         return

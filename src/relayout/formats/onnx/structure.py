@@ -10,6 +10,8 @@ import onnx
 
 from relayout.errors import ReadError
 
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
 SHOWN = 3
 """How many names one message lists."""
 MOST_NODES = 2_000_000
@@ -23,6 +25,7 @@ class _Scope:
     place: str
     outer: frozenset[str]
     given: set[str] = field(default_factory=set)
+    in_function: bool = False
     made: dict[str, int] = field(default_factory=dict)
     """Value -> the node that makes it."""
 
@@ -40,14 +43,16 @@ def check_structure(model: onnx.ModelProto) -> bool:
         place = f"function '{function.name}'"
         _refuse_bytes(place, [function.name, function.domain, *function.input, *function.output, *function.attribute])
         _refuse_repeated(place, "input", function.input)
-        scope = _Scope(place, frozenset(), set(function.input))
+        scope = _Scope(place, frozenset(), set(function.input), in_function=True)
         unsorted.append(_check_nodes(scope, function.node, function.output)[1])
     _refuse_recursion(model)
     _refuse_expansion(model)
     return any(unsorted)
 
 
-def _check_graph(graph: onnx.GraphProto, outer: frozenset[str], place: str) -> tuple[set[str], bool]:
+def _check_graph(
+    graph: onnx.GraphProto, outer: frozenset[str], place: str, in_function: bool = False
+) -> tuple[set[str], bool]:
     """Names the graph reads from outside, and whether its nodes are out of order."""
     inputs = [value.name for value in graph.input]
     weights = [tensor.name for tensor in graph.initializer]
@@ -60,7 +65,7 @@ def _check_graph(graph: onnx.GraphProto, outer: frozenset[str], place: str) -> t
     if graph.sparse_initializer:
         name = graph.sparse_initializer[0].values.name
         raise ReadError(f"initializer '{name}' is sparse", where=place, hint="store it dense")
-    scope = _Scope(place, outer, {*inputs, *weights})
+    scope = _Scope(place, outer, {*inputs, *weights}, in_function)
     return _check_nodes(scope, graph.node, [value.name for value in graph.output])
 
 
@@ -68,6 +73,7 @@ def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterab
     for index, node in enumerate(nodes):
         attributes = [attribute.name for attribute in node.attribute]
         _refuse_bytes(_at(scope, node), [node.op_type, node.domain, node.name, *node.input, *node.output, *attributes])
+        _refuse_hollow(scope, node)
         for name in filter(None, node.output):
             if name in scope.made or name in scope.given:
                 raise ReadError(f"value '{name}' is made twice", where=_at(scope, node))
@@ -80,7 +86,8 @@ def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterab
         for attribute in node.attribute:
             subgraphs = (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
             for graph in subgraphs:
-                captured, crooked = _check_graph(graph, visible, f"{_at(scope, node)}, {attribute.name}")
+                place = f"{_at(scope, node)}, {attribute.name}"
+                captured, crooked = _check_graph(graph, visible, place, scope.in_function)
                 names |= captured
                 unsorted |= crooked
         reads.append(names)
@@ -88,10 +95,24 @@ def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterab
     if missing:
         listed = ", ".join(f"'{name}'" for name in list(dict.fromkeys(name for name, _ in missing))[:SHOWN])
         raise ReadError(f"values are read that nothing makes: {listed}", where=_at(scope, missing[0][1]))
-    if lost := [name for name in outputs if name not in visible]:
-        raise ReadError(f"output '{lost[0]}' is made by nothing", where=scope.place or "the main graph")
+    for name in outputs:
+        if name not in visible:
+            raise ReadError(f"output '{name}' is made by nothing", where=scope.place or "the main graph")
+        if name not in scope.given and name not in scope.made:
+            what = f"output '{name}' is a value of the graph outside"
+            raise ReadError(what, where=scope.place, hint="runtimes want an Identity between")
     unsorted |= _refuse_cycles(scope, nodes, reads)
     return {name for names in reads for name in names if name not in scope.given and name not in scope.made}, unsorted
+
+
+def _refuse_hollow(scope: _Scope, node: onnx.NodeProto) -> None:
+    """Refuse a node that does nothing, and an attribute that stands for one of a function where there is none."""
+    if not node.op_type or not node.output:
+        raise ReadError(f"a node has no {'outputs' if node.op_type else 'operator'}", where=_at(scope, node))
+    for attribute in node.attribute:
+        if attribute.ref_attr_name and (not scope.in_function or attribute.type in _GRAPHS):
+            what = "a graph is" if scope.in_function else "outside of functions an attribute is"
+            raise ReadError(f"{what} given by the name of another one", where=f"{_at(scope, node)}, {attribute.name}")
 
 
 def _refuse_cycles(scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: list[set[str]]) -> bool:
@@ -179,4 +200,5 @@ def _operators(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:
 
 
 def _at(scope: _Scope, node: onnx.NodeProto) -> str:
-    return f"{scope.place + ', ' if scope.place else ''}{node.op_type} '{node.name or next(iter(node.output), '')}'"
+    name = node.name or next(iter(node.output), "")
+    return f"{scope.place + ', ' if scope.place else ''}{node.op_type or 'node'} '{name}'"

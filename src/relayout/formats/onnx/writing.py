@@ -7,7 +7,10 @@ at a time is in memory, and never twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +19,7 @@ import onnx_ir as ir
 
 from relayout.errors import RelayoutError, WriteError
 from relayout.formats.onnx.atomic import SOURCES, Identity, Replacement, identity
+from relayout.formats.onnx.checking import check_parts
 from relayout.formats.onnx.parts import Weight, one_line, split, wrong_length
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TENSOR_RAW_DATA, opening
 
@@ -32,39 +36,83 @@ PAGE, GRANULE = 1 << 12, 1 << 16
 """External tensors begin at a page, large ones at Windows' granularity of mapping: then a runtime can map them."""
 
 
-def write(model: ir.Model, path: str | Path, *, external_data: bool | None = None, overwrite: bool = False) -> None:
+def write(
+    model: ir.Model,
+    path: str | Path,
+    *,
+    external_data: bool | None = None,
+    overwrite: bool = False,
+    checked: bool = True,
+) -> None:
     """Write the model to `path`, or nothing.
 
     Args:
-        model: the model; it is not changed. `check` it first.
+        model: the model; it is not changed.
         path: the file; an existing one is replaced when the new one is complete.
         external_data: weights in `<path>.data`; by default only if the model is above 2 GiB.
         overwrite: whether that may be a file which the model was read from: its own, or one of its data files.
+        checked: whether `check` has been called for it; if not, it is held to the standard here, serialized once.
+
+    Where there is a data file already, a model and its data are replaced such that whenever the process ends, killed or
+    not, the model that is there has its own data: the old one, or the new one.
 
     Raises:
-        WriteError: the file cannot be written, is one that the model was read from, or would be above 2 GiB. Nothing
-            has been written.
+        WriteError: the file cannot be written, is one that the model was read from, would be above 2 GiB, or would not
+            be valid. Nothing has been written.
     """
     target = Path(path)
     data = target.with_name(target.name + ".data")
     proto, weights = split(model)
+    if not checked:
+        check_parts(proto, weights)
     release = model.meta.get(RELEASE)
     plan = _Plan.of(proto, weights, release=release)
     if external_data or (external_data is None and plan.length > LIMIT):
         plan = _Plan.of(proto, weights, data.name, release=release)
     if plan.length > LIMIT:
         raise WriteError(f"the model would be {plan.length} bytes, above protobuf's 2 GiB; allow external data")
+    sources = () if overwrite else model.meta.get(SOURCES, ())
     try:
-        with Replacement(() if overwrite else model.meta.get(SOURCES, ())) as files:
-            if plan.external:
-                files.write(data, plan.data())
-            files.write(target, plan.model())
+        if not plan.external:
+            with Replacement(sources) as files:
+                files.write(target, plan.model())
+        elif not os.path.lexists(data):
+            _write_pair(target, data, plan, sources)
+        else:
+            beside = target.with_name(f"{target.name[:200]}.{secrets.token_hex(6)}.data")
+            with Replacement(sources) as files:
+                files.check(data)
+                aside = _Plan.of(proto, weights, beside.name, release=release)
+                files.write(beside, aside.data())
+                files.write(target, aside.model())
+            _settle(target, data, beside, plan)
     except RelayoutError:
         raise
     except OSError as error:
         raise WriteError(f"cannot write '{target}': {error.strerror or error}") from error
     except Exception as error:  # a lazy tensor runs code of its own
         raise WriteError(f"cannot write '{target}': {one_line(error)}") from error
+
+
+def _write_pair(target: Path, data: Path, plan: _Plan, sources: Collection[Identity]) -> None:
+    """The data first: until the model is there, nothing refers to it."""
+    with Replacement(sources) as files:
+        files.write(data, plan.data())
+        files.write(target, plan.model())
+
+
+def _settle(target: Path, data: Path, beside: Path, plan: _Plan) -> None:
+    """Give the data of a new model the name of the old one's.
+
+    Two files cannot be renamed at once, and an old model must not meet new data. So the new model came with data under
+    a name of its own; now that it is there, the data is copied over the old one's, and a model that refers to the copy
+    takes the new one's place. Whenever this ends, there is a model with its data: where it fails, with the first name.
+    """
+    with contextlib.suppress(OSError, WriteError):
+        with beside.open("rb") as file, Replacement() as files:
+            files.write(data, iter(lambda: file.read(CHUNK), b""))
+            files.write(target, plan.model())
+        beside.unlink()
 
 
 def copy(source: Path, path: str | Path, *, overwrite: bool = False) -> None:

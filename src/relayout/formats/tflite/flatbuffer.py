@@ -62,6 +62,13 @@ class Schema:
     tables: Mapping[str, tuple[Row, ...]]
     unions: Mapping[str, tuple[str, ...]]
     enums: Mapping[str, str]
+    _absent: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def absent(self, kind: str) -> dict[str, Any]:
+        """The fields of a table in which every one is absent: a new dictionary of the same few values."""
+        if kind not in self._absent:
+            self._absent[kind] = {row.name: _absent(row, self) for row in self.tables[kind]}
+        return self._absent[kind].copy()
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ class Table:
 
 def empty_table(schema: Schema, kind: str) -> Table:
     """A table in which every field is absent."""
-    return Table(kind, 0, {row.name: _absent(row, schema) for row in schema.tables[kind]})
+    return Table(kind, 0, schema.absent(kind))
 
 
 def read_root(data: memoryview, schema: Schema, kind: str, identifier: bytes, base: int = 0) -> Table:
@@ -107,12 +114,11 @@ def _absent(row: Row, schema: Schema) -> Any:
         return ""
     if row.type.startswith("["):
         element = row.type[1:-1]
-        return np.empty(0, _dtype(element)) if element in _SCALARS else ()
+        return np.empty(0, _DTYPES[element]) if element in _SCALARS else ()
     return None
 
 
-def _dtype(scalar: str) -> np.dtype[Any]:
-    return np.dtype(scalar).newbyteorder("<")
+_DTYPES = {scalar: np.dtype(scalar).newbyteorder("<") for scalar in _SCALARS}
 
 
 class _Reader:
@@ -181,14 +187,12 @@ class _Reader:
         self.check(vtable, vtable_size, path)
         self.check(position, table_size, path)
         self.spend(4, path, position)
-        fields: dict[str, Any] = {}
+        fields = self.schema.absent(kind)
         for row in self.schema.tables[kind]:
             entry = 4 + 2 * row.slot
             offset = _U16.unpack_from(self.data, vtable + entry)[0] if entry + 2 <= vtable_size else 0
-            here = f"{path}.{row.name}" if path else row.name
-            if offset == 0:
-                fields[row.name] = _absent(row, self.schema)
-            else:
+            if offset:
+                here = f"{path}.{row.name}" if path else row.name
                 self.spend(1, here, position)
                 fields[row.name] = self.value(row, position, offset, table_size, fields, here, depth)
         decoded = Table(kind, position, fields)
@@ -247,7 +251,7 @@ class _Reader:
         if scalar and width > 1:
             self.spend(4 + width * length, path, position)
         if scalar:
-            return np.frombuffer(self.data, _dtype(element), length, start)
+            return np.frombuffer(self.data, _DTYPES[element], length, start)
         seen = self.again(f"[{element}]", position, path)
         if seen is not None:
             return seen

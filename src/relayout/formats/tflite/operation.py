@@ -18,7 +18,7 @@ from relayout.formats.tflite import activation
 from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.emission import Emission
 from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.model import MAX_RANK, Quantization, Tensor
+from relayout.formats.tflite.model import MAX_RANK, Operator, Quantization, Tensor
 from relayout.formats.tflite.registry import Unsupported
 from relayout.formats.tflite.tensors import DTYPES, QUANTIZED_TYPES, array, dequantized
 
@@ -74,6 +74,19 @@ class Operation(Emission):
         if not -rank <= axis < rank:
             raise ReadError(f"{self.operator.name} has axis {axis} of {rank} dimensions", where=self.place)
         return axis % rank
+
+    def spare(self, operator: Operator) -> None:
+        """Let the nodes of an operator before this one go, if nothing else reads what they yield; and its Casts."""
+        flow, tensors = self.tensors.flow, self.tensors.subgraph.tensors
+        casts = [p for p in map(flow.producer, operator.inputs) if p is not None and p.name == "DEQUANTIZE"]
+        for one in (operator, *casts):
+            values = [self.tensors.value(tensors[i]) for i in one.outputs if self.tensors.has_value(tensors[i])]
+            waiting = [value.producer() for value in values]
+            while waiting:
+                node = waiting.pop()
+                if node is not None and node.metadata_props.get("relayout.source", "").endswith(f" {one.place}"):
+                    self.builder.spare.add(id(node))
+                    waiting += [value.producer() for value in node.inputs if value is not None]
 
     # Operands as values.
 
@@ -166,19 +179,20 @@ class Operation(Emission):
         value = self.raw(i)
         return self.cast(value, ir.DataType.INT32) if value.dtype in NARROW else value
 
-    def bias(self, i: int, weights: int | None = None) -> ir.Value | None:
+    def bias(self, i: int, *factors: int) -> ir.Value | None:
         """An optional bias: float as it is, int32 through DequantizeLinear, int64 as float (ONNX has no other way).
 
         Args:
             i: the operand.
-            weights: the operand that the bias' scale follows where the file leaves the scale out.
+            factors: the operands whose product it is added to. The kernels add integers, so those count in steps of
+                that product, whatever scale the file gives them: of operators that share a bias it fits one.
         """
         if not self.has(i):
             return None
         tensor, value = self.input(i), self.stored(i)
         if tensor.type not in (TensorType.INT32, TensorType.INT64):
             return self.real(i)
-        quantization = tensor.quantization
+        quantization = self._steps_of(tensor, factors)
         if quantization is None or not self.is_constant(i):
             raise Unsupported(f"{tensor.type.name} bias without a scale" if self.is_constant(i) else "computed bias")
         if tensor.type == TensorType.INT64 or self.tensors.dequantize:
@@ -194,6 +208,21 @@ class Operation(Emission):
             name=self.tensors.hint(tensor, "dequantized"),
             axis=quantization.axis if quantization.per_channel else None,
         )
+
+    def _steps_of(self, bias: Tensor, factors: Sequence[int]) -> Quantization | None:
+        """The scale of a bias: the file's own, unless it is not that of the product."""
+        found = [self.input(i).quantization for i in factors]
+        scale = np.ones(1, np.float32)
+        for quantization in found:
+            if quantization is None:
+                return bias.quantization
+            scale = (scale * quantization.scale).astype(np.float32)
+        own = bias.quantization
+        if not found or (
+            own is not None and own.scale.size in (1, scale.size) and np.allclose(own.scale, scale, 1e-5, 0)
+        ):
+            return own
+        return Quantization(scale, np.zeros(scale.shape, np.int64), 0)
 
     def alike(self, *operands: int) -> bool:
         """Whether operands and result mean the same by an integer."""

@@ -41,6 +41,13 @@
     return made;
   };
 
+  /* Two models instead of one before and after: which operators only one has, and what differs in those that both have. */
+  const diff = data.diff;
+  const titles = diff ? { before: diff.names[0], after: diff.names[1] } : { before: "Before", after: "After" };
+  const only = new Map(diff ? diff.only.flatMap((list, side) => list.map(spot => [spot, titles[["before", "after"][side]]])) : []);
+  const changed = new Map(diff ? diff.changed : []);
+  const standing = spot => (only.has(spot) ? "only" : changed.has(spot) ? "changed" : "");
+
   const MARK_WIDTH = mark => 30 + 7.4 * Math.max(19, Math.min(56, mark.layout.length));
   const boxWidth = label => Math.max(190, 26 + 8 * Math.max(...label.split("\n").map(line => line.length)));
   const spots = data.spots.map(([name, operator, fixed, source, outputs]) => ({ name, operator, fixed, source, outputs }));
@@ -70,6 +77,8 @@
       { selector: ".far", style: { "curve-style": "unbundled-bezier", "control-point-distances": 120, "control-point-weights": 0.5,
         "line-style": "dashed" } },
       { selector: ".moves", style: { width: 3, "line-color": fill, "target-arrow-color": fill, opacity: 1 } },
+      { selector: ".only", style: { "border-width": 5, "border-style": "double", "border-color": ink } },
+      { selector: ".changed", style: { "border-width": 3, "border-style": "dashed", "border-color": ink } },
       { selector: ":selected", style: { "border-width": 4, "border-color": accent, "underlay-color": accent,
         "underlay-opacity": 0.35, "underlay-padding": 7 } },
       { selector: ".open:selected", style: { "underlay-opacity": 0 } },
@@ -123,8 +132,13 @@
     title(i) {
       const region = this.regions[i], count = region.spots.length, only = spots[region.spots[0]];
       const what = count === 1 && !this.open.has(i) ? only.operator + " " + shortened(only.name, 20)
-        : `${number.format(count)} operator${count === 1 ? "" : "s"}, ${bytes(region.size)}`;
+        : `${number.format(count)} operator${count === 1 ? "" : "s"}, ${bytes(region.size)}` + this.differing(region);
       return (region.layout || "scalars") + "\n" + what;
+    }
+
+    differing(region) {
+      const count = region.spots.filter(standing).length;
+      return count ? ` · ${number.format(count)} differ` : "";
     }
 
     /* What an edge of the overview ends at. */
@@ -160,14 +174,14 @@
         const label = this.title(i), size = inner ? { w: inner.w + 24, h: inner.h + 30 } : { w: boxWidth(label), h: 66 };
         const shift = inner ? Math.min(-80, 66 - inner.w / 2) : 0;   // the title beside where edges come in
         elements.push({ data: { id: "r" + i, layout: region.layout, label, shift, ...size },
-          classes: inner ? "region open" : "region", position: { x: at.x, y: at.y + (inner ? 10 : 0) } });
+          classes: inner ? "region open" : region.spots.some(standing) ? "region changed" : "region", position: { x: at.x, y: at.y + (inner ? 10 : 0) } });
         point.set("r" + i, at);
         if (!inner) return;
         for (const spot of region.spots) {
           const place = inner.at.get("s" + spot), where = { x: at.x + place.x, y: at.y + place.y + 10 };
           point.set("s" + spot, where);
           elements.push({ data: { id: "s" + spot, layout: region.layout, ...SPOT,
-            label: spots[spot].operator + "\n" + shortened(spots[spot].name, 24) }, position: where });
+            label: spots[spot].operator + "\n" + shortened(spots[spot].name, 24) }, classes: standing(spot), position: where });
         }
         inner.edges.forEach((edge, n) => lines.push({ id: `i${i}.${n}`, from: "s" + edge.producer, to: "s" + edge.reader,
           bends: inner.bends[n].map(p => ({ x: at.x + p.x, y: at.y + p.y + 10 })) }));
@@ -242,12 +256,25 @@
       return node.length > 0;
     }
 
-    /* Show an operator, opening its region. */
+    /* Show an operator, opening its region; where only the other model has it, the nearest around it that both have. */
     reveal(spot) {
-      const region = this.region.get(spot);
-      if (!this.open.has(region)) { this.open.add(region); this.draw(); }
+      const shown = this.region.has(spot) ? spot : Object.values(panes).find(pane => pane !== this).nearest(spot, this);
+      const region = this.region.get(shown);
+      if (region !== undefined && !this.open.has(region)) { this.open.add(region); this.draw(); }
       this.select("s" + spot);
-      this.focus("s" + spot);
+      this.focus("s" + shown);
+    }
+
+    nearest(spot, other) {
+      const seen = new Set([spot]);
+      for (const each of seen) {   // grows while it is walked
+        if (other.region.has(each)) return each;
+        for (const { producer, reader } of this.edges) {
+          if (producer === each) seen.add(reader);
+          if (reader === each) seen.add(producer);
+        }
+      }
+      return spot;
     }
 
     key(event) {
@@ -287,8 +314,10 @@
     const table = element("table");
     row(table, "name", name);
     row(table, "from", source);
-    row(table, "orders", fixed ? "one only" : "");
-    for (const each of Object.values(panes)) row(table, each.name, each.regions[each.region.get(spot)].layout);
+    row(table, "orders", fixed && !diff ? "one only" : "");
+    row(table, "only in", only.get(spot));
+    row(table, "differs in", (changed.get(spot) || []).map(arrow).join("\n"));
+    for (const each of Object.values(panes)) if (each.region.has(spot)) row(table, diff ? titles[each.name] : each.name, each.regions[each.region.get(spot)].layout);
     details.append(table);
     if (outputs.length) details.append(element("h3", "gives"), ...outputs.map(value => valueTable(values[value])));
     const read = [...new Set(pane.edges.filter(edge => edge.reader === spot).map(edge => edge.value))];
@@ -298,7 +327,7 @@
 
   function describeMark(pane, i) {
     const mark = pane.marks[i];
-    details.replaceChildren(element("h2", pane.name === "after" ? "Transpose that remains" : "Transpose of the source"));
+    details.replaceChildren(element("h2", diff ? "Transpose" : pane.name === "after" ? "Transpose that remains" : "Transpose of the source"));
     const table = element("table");
     row(table, "orders", arrow(mark.layout));
     row(table, "bytes", number.format(mark.size));
@@ -335,7 +364,7 @@
   }
 
   function overview() {
-    details.replaceChildren(element("h2", "Before and after"),
+    details.replaceChildren(element("h2", diff ? "Side by side" : "Before and after"),
       element("div", "A box is a region: connected operators whose values are stored in one order. Choose one to see what is in it; open it with a double click, a double tap, or o."));
   }
 
@@ -347,8 +376,27 @@
     chosen(pane, "t" + i);
   }
 
+  function differences(target) {
+    const add = (head, items) => {
+      target.append(element("h3", `${head}: ${number.format(items.length)}`));
+      const list = element("ul", undefined, { class: "transposes differences" });
+      for (const [spot, what] of items.slice(0, 200)) {
+        const item = element("li"), button = element("button");
+        button.append(element("b", spots[spot].operator), " " + shortened(spots[spot].name, 60), element("small", what.map(arrow).join("; ")));
+        button.addEventListener("click", () => pick(spot));
+        item.append(button);
+        list.append(item);
+      }
+      target.append(list);
+      if (items.length > 200) target.append(element("p", `… and ${number.format(items.length - 200)} more in the graph`));
+    };
+    add("Both have, and they differ", diff.changed);
+    diff.only.forEach((list, side) => add(`Only in ${diff.names[side]}`, list.map(spot => [spot, []])));
+  }
+
   function list() {
     const target = document.getElementById("list");
+    if (diff) { differences(target); return; }
     const marks = data.after.marks.map((mark, i) => [mark, i]).sort((a, b) => b[0][2] - a[0][2]);
     target.append(element("h3", marks.length ? `Transposes that remain: ${number.format(marks.length)}` : "No Transpose remains."));
     const items = element("ul", undefined, { class: "transposes" });
@@ -380,6 +428,12 @@
   }
 
   function figures() {
+    if (diff) {
+      const same = spots.length - only.size - changed.size;
+      document.getElementById("figures").append(element("span", `${number.format(same)} alike, ${number.format(changed.size)} differ, ` +
+        diff.only.map((list, side) => `${number.format(list.length)} only in ${diff.names[side]}`).join(", ")));
+      return;
+    }
     const { source_transposes, source_bytes, transposes, bytes: left, lower_bound, proved, verdict } = data.summary;
     const target = document.getElementById("figures");
     const part = (head, count, size) => {
@@ -419,7 +473,9 @@
     found.replaceChildren();
     mark();
     for (const pane of Object.values(panes)) pane.reveal(i);
-    const pane = phone.matches ? panes[current] : panes.after;
+    const wanted = phone.matches ? panes[current] : panes.after;
+    const pane = wanted.region.has(i) ? wanted : Object.values(panes).find(each => each.region.has(i));
+    show(pane.name);
     chosen(pane, "s" + i);
     pane.holder.focus({ preventScroll: true });
   }
@@ -446,6 +502,10 @@
   }
   for (const button of document.querySelectorAll(".tabs button")) button.addEventListener("click", () => show(button.dataset.side));
 
+  if (diff) for (const name of ["before", "after"]) {
+    document.getElementById(name).querySelector("h2").firstChild.data = titles[name] + " ";
+    document.querySelector(`.tabs [data-side=${name}]`).textContent = titles[name];
+  }
   const panes = {};
   for (const name of ["before", "after"]) {
     const pane = new Pane(name);

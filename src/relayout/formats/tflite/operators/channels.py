@@ -21,7 +21,7 @@ TOGETHER = 16
 """So many channels at once are what ONNX Runtime's depthwise integer convolution takes; others are no faster."""
 
 
-def _constant(op: Operation, tensor: Tensor) -> Tensor:
+def widened_from(op: Operation, tensor: Tensor) -> Tensor:
     """What a tensor was widened from, if that is a constant of half precision; else the tensor itself."""
     producer = op.tensors.flow.producer(tensor.index)
     if producer is None or producer.name != "DEQUANTIZE" or len(producer.inputs) != 1:
@@ -34,7 +34,7 @@ def _split(op: Operation, operator: Operator) -> tuple[Tensor, Tensor, int] | No
     """An operator's data `n h w c`, its constant with one element for each channel, and c; None if it has none such."""
     if len(operator.inputs) != 2 or min(operator.inputs) < 0:
         return None
-    first, second = (_constant(op, op.tensors.subgraph.tensors[i]) for i in operator.inputs)
+    first, second = (widened_from(op, op.tensors.subgraph.tensors[i]) for i in operator.inputs)
     for data, constant in ((first, second), (second, first)):
         if data.data is not None or constant.data is None or not op.tensors.has_value(data):
             continue
@@ -46,7 +46,8 @@ def _split(op: Operation, operator: Operator) -> tuple[Tensor, Tensor, int] | No
     return None
 
 
-def _vector(tensor: Tensor) -> npt.NDArray[np.float32]:
+def vector(tensor: Tensor) -> npt.NDArray[np.float32]:
+    """A constant's elements, one after the other."""
     return array(tensor).reshape(-1).astype(np.float32)
 
 
@@ -69,10 +70,10 @@ def normalized(op: Operation) -> bool:
     data, scale, _ = multiplied
     if data.type != TensorType.FLOAT32 or scale.type not in real or shift.type not in real:
         return False
-    node = op.tensors.value(product).producer()
-    op.builder.spare |= {id(node)}
+    for operator in (op.operator, scaling):
+        op.spare(operator)
     x = op.transpose(op.tensors.value(data), TO_FIRST)
-    numbers = {"scale": _vector(scale), "shift": _vector(shift)}
+    numbers = {"scale": vector(scale), "shift": vector(shift)}
     numbers |= {"mean": np.zeros(channels, np.float32), "variance": np.ones(channels, np.float32)}
     constants = [op.builder.shared(op.hint(name), values) for name, values in numbers.items()]
     y = op.emit("BatchNormalization", [x, *constants], dims(x), epsilon=0.0)

@@ -43,7 +43,7 @@ def convolved(
         border = {"pads": around.pads}
     y = op.emit(
         "Conv",
-        [x, kernel, op.bias(2)],
+        [x, kernel, op.bias(2, 0, 1)],
         permuted(op.out_dims([n, *known, o]), first),
         **border,
         dilations=list(dilations),

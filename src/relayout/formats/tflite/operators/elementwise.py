@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from relayout.formats.tflite.builder import broadcast, dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.channels import normalized, weighted
+from relayout.formats.tflite.operators.layers import layer_normalized
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
 _UNARY = {
@@ -93,13 +95,13 @@ def _binary(op_type: str) -> Translation:
     return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
 
 
-_IN_CHANNELS = {"Add": normalized, "Mul": weighted}
-"""Forms of their own for constants along the channels."""
+_WHOLE: dict[str, tuple[Callable[[Operation], bool], ...]] = {"Add": (normalized, layer_normalized), "Mul": (weighted,)}
+"""What an operator may be the last piece of, or another form of: each hands over the result, if it is that."""
 
 
 def _arithmetic(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
-        if op_type in _IN_CHANNELS and _IN_CHANNELS[op_type](op):
+        if any(written(op) for written in _WHOLE.get(op_type, ())):
             return
         # Of narrow integers without a scale the kernels add and multiply those of 16 bits.
         plain = op.input(0).type == TensorType.INT16 and op_type in ("Add", "Mul")

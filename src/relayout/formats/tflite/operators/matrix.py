@@ -48,7 +48,7 @@ def fully_connected(op: Operation) -> None:
     if (rows, columns) != shape:
         x = op.reshape(x, (rows, columns))
     y = hybrid.product(op, x) if hybrid.is_hybrid(op) else None
-    bias = op.bias(2)
+    bias = op.bias(2, 0, 1)
     if y is None:
         y = op.emit("Gemm", [op.dequantize(0, x), weights(op, 1, 0), bias], (rows, units), transB=1)
     elif bias is not None:
@@ -73,7 +73,7 @@ def _unflattened(op: Operation, y: ir.Value, final: Dims) -> ir.Value:
 
 def _product(op: Operation, units: int) -> None:
     """MatMul with the weights transposed, where a Reshape would have to know several dimensions."""
-    x, kernel, bias = op.real(0), weights(op, 1, 0, (1, 0)), op.bias(2)
+    x, kernel, bias = op.real(0), weights(op, 1, 0, (1, 0)), op.bias(2, 0, 1)
     y = op.emit("MatMul", [x, kernel], (*dims(x)[:-1], units))
     op.result(y if bias is None else two(op, "Add", y, bias), fused=op.options.fused_activation_function)
 

@@ -20,6 +20,11 @@ from relayout.formats.tflite.window import Border
 FIRST, LAST = -(2**63), 2**63 - 1
 """ONNX clamps these to before the first and past the last element."""
 
+SHORT, LONG = 2**30, 2**62
+"""Of integers of 32 and of 64 bits: above all extents, and twice as much is still one of them."""
+
+_INT32 = ir.DataType.INT32
+
 
 def cut(
     op: Operation,
@@ -74,12 +79,30 @@ def slice_(op: Operation) -> None:
         ends = [LAST if s == -1 else b + s for b, s in zip(begin, size, strict=True)]
         finish(cut(op, x, begin, ends, range(rank)))
         return
-    first, extents = op.cast(op.stored(1), ir.DataType.INT64), op.cast(op.stored(2), ir.DataType.INT64)
-    open_ = op.emit("Less", [extents, op.number(0, extents, "zero")], (rank,), ir.DataType.BOOL)
-    last = op.emit("Add", [first, extents], (rank,))
-    last = op.emit("Where", [open_, op.number(LAST, last, "last"), last], (rank,), ir.DataType.INT64)
     known = op.integers(2) if op.is_constant(2) else [-1] * rank
-    finish(op.emit("Slice", [x, first, last], op.out_dims([size if size >= 0 else None for size in known])))
+    finish(op.emit("Slice", [x, *_bounds(op, x)], op.out_dims([size if size >= 0 else None for size in known])))
+
+
+def _bounds(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Where computed slices start and end, in few nodes: loops compute them again and again.
+
+    A size of -1 without its upper bits is more than any extent, and any other size is what it is.
+    """
+    short = all(isinstance(d, int) and d < SHORT for d in dims(x)) and {op.stored(i).dtype for i in (1, 2)} == {_INT32}
+    kind, most = (_INT32, SHORT - 1) if short else (ir.DataType.INT64, LONG - 1)
+
+    def constant(i: int, name: str, negative: int) -> ir.Value:
+        numbers = [negative if v < 0 else v for v in op.integers(i)]
+        return op.builder.array(op.hint(name), np.array(numbers, kind.numpy()))
+
+    first = constant(1, "starts", 0) if op.is_constant(1) else op.cast(op.stored(1), kind)
+    if op.is_constant(2):
+        size = constant(2, "sizes", most)
+    else:
+        size = op.cast(op.stored(2), kind)
+        size = op.emit("BitwiseAnd", [size, op.number(most, size, "most")], dims(size))
+    at_front = op.is_constant(1) and not any(op.integers(1))
+    return first, size if at_front else op.emit("Add", [first, size], dims(size))
 
 
 def _pads(op: Operation, rank: int) -> list[int]:

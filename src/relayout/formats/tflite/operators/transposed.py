@@ -13,6 +13,7 @@ from relayout.formats.tflite.enums import Padding, TensorType
 from relayout.formats.tflite.extents import shifted, times
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import two
+from relayout.formats.tflite.operators.subpixel import subpixel
 from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D
@@ -77,7 +78,7 @@ def _emit(
     long = any(m >= s for m, s in zip(more, strides, strict=True))
     y = op.emit(
         "ConvTranspose",
-        [x, kernel, None if long else op.bias(3)],
+        [x, kernel, None if long else op.bias(3, 2, 1)],
         (n, o, *(shifted(w, -m) for w, m in zip(wanted, more, strict=True))) if long else (n, o, *wanted),
         kernel_shape=window,
         dilations=list(dilations),
@@ -93,7 +94,7 @@ def _emit(
 
 
 def _biased(op: Operation, y: ir.Value) -> ir.Value:
-    bias, rank = op.bias(3), len(dims(y))
+    bias, rank = op.bias(3, 2, 1), len(dims(y))
     if bias is None:
         return y
     column = op.emit("Unsqueeze", [bias, op.ints(range(1, rank - 1))], (*dims(bias), *[1] * (rank - 2)))
@@ -134,12 +135,26 @@ def _computed(
 
 @operator("TRANSPOSE_CONV", options="TransposeConvOptions")
 def transpose_conv(op: Operation) -> None:
-    """ConvTranspose. Operands: output shape, kernel `o h w i`, data, bias."""
+    """ConvTranspose; of bytes Conv and DepthToSpace. Operands: output shape, kernel `o h w i`, data, bias."""
     op.require_rank(1, 4)
     op.require_rank(2, 4)
     if op.input(2).type == TensorType.INT16 and op.has(3) and op.input(3).type == TensorType.INT32:
         raise Unsupported("INT16 data beside an INT32 bias, which the kernel reads as INT64")
-    _emit(op, weights(op, 1, 2, (3, 0, 1, 2)), [op.options.stride_h, op.options.stride_w], [1, 1], TO_FIRST, TO_LAST)
+    strides = [op.options.stride_h, op.options.stride_w]
+    if not _in_blocks(op, strides):
+        _emit(op, weights(op, 1, 2, (3, 0, 1, 2)), strides, [1, 1], TO_FIRST, TO_LAST)
+
+
+def _in_blocks(op: Operation, strides: Sequence[int]) -> bool:
+    """Hand over the result as `subpixel` does, if it can."""
+    whole: Sequence[Dim] = op.integers(0, 4) if op.is_constant(0) else contents(op.stored(0)) or ()
+    wanted = [extent for extent in whole[1:3] if isinstance(extent, int)]
+    extents, same = dims(op.stored(2))[1:3], op.options.padding == Padding.SAME
+    if len(wanted) != 2 or strides[0] != strides[1] or strides[0] < 2 or not all(isinstance(e, int) for e in extents):
+        return False
+    axes = zip(extents, op.input(1).shape[1:3], strides, (1, 1), wanted, strict=True)
+    cuts = [each.begin for each in (border(*axis, same) for axis in axes) if each is not None]
+    return len(cuts) == 2 and subpixel(op, strides[0], cuts, wanted)
 
 
 @operator("CONV_3D_TRANSPOSE", options="Conv3DOptions")

@@ -1,0 +1,35 @@
+"""`relayout diff`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from relayout.cli import options
+from relayout.cli.bars import bars
+from relayout.cli.group import Command
+from relayout.cli.running import refuse_own_source
+
+
+@click.command(cls=Command)
+@click.argument("first", type=options.MODEL)
+@click.argument("second", type=options.MODEL)
+@options.html
+@options.as_json
+def diff(first: Path, second: Path, html: Path | None, as_json: bool) -> None:
+    """Two models side by side: operators, attributes, layouts.
+
+    What FIRST and SECOND, each a .tflite or an .onnx file, have in common, and in what they differ. Weights are not
+    compared; whether both compute the same is what `verify` says.
+    """
+    from relayout import pipeline
+    from relayout.formats.onnx import write_text
+
+    refuse_own_source([html], [first, second], ever=False)
+    with bars(2 * ("reading", "planning"), as_json):
+        found = pipeline.diff(first, second)
+        if html is not None:
+            write_text(html, pipeline.diff_page(found))
+    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))

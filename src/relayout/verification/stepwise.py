@@ -1,0 +1,150 @@
+"""Operator by operator: each part of the second model on the values that the source has before it.
+
+Roundings add up. Where two models round alike but for the order of additions, an element beside a border falls to the
+other side, the next operators make more of it, and after a hundred of them the results are apart by what neither of
+the two is wrong by. So each operator is held against the source's on the source's own values: then it is one rounding
+that counts, however deep the network is.
+
+1. All values that both models have are fed to the second one as the source computed them; what it makes of them is
+   compared with what the source made. Between two such values lies one operator, or as many as were fused.
+2. Floats agree within the tolerance, quantized integers within one step, all others exactly.
+3. Steps of rounding have no direction. A line through a tensor's or a channel's differences, over its integers, is
+   nowhere in their range more than half a step from 0, chance apart: a scale or a zero point that is not the source's
+   shows, unless it is less than rounding everywhere. Not so of 16 bits, which LiteRT multiplies by 15 bits.
+4. A hybrid operator of the source computes with its operand rounded to 8 bits. It is held against the second model on
+   the operand as it is, or on what that rounding makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from relayout.errors import LayoutError, RelayoutError
+from relayout.verification.compare import Difference, Kind, Tolerance, Verdict, difference, judge, kind_of
+from relayout.verification.hybrid import readings
+from relayout.verification.pairs import Pair, batches
+from relayout.verification.side import Array, Feeds, Side
+
+ENOUGH = 16
+"""Elements from which on a direction is told from chance."""
+
+HALF_STEP = 0.5
+CHANCE = 1.5
+"""Three times the standard deviation of a step that is there or not, as it falls."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What was found of one value.
+
+    Args:
+        verdict: whether the two agree.
+        difference: how far they are apart.
+        leans: whether they are apart in one direction, though by one step only.
+    """
+
+    verdict: Verdict
+    difference: Difference
+    leans: bool = False
+
+
+class Stepwise:
+    """The second model, whose values can be given.
+
+    Args:
+        left: the source.
+        right: what is held against it.
+        inputs: inputs of the second model, and what the source has there: of a part, interior values.
+        pairs: all other values that both have.
+        tolerance: of floats.
+    """
+
+    def __init__(
+        self, left: Side, right: Side, inputs: Sequence[Pair], pairs: Sequence[Pair], tolerance: Tolerance
+    ) -> None:
+        self._left, self._right, self._inputs, self._tolerance = left, right, inputs, tolerance
+        self._pairs = list({pair.left.name: pair for pair in pairs}.values())
+        own = {value.name for value in left.inputs}
+        self._begun = [pair.left.name for pair in inputs if pair.left.name not in own]
+        self._source = left.runner([*self._begun, *(pair.left.name for pair in self._pairs)])
+
+    def judge(self, feeds: Feeds) -> dict[str, Step]:
+        """The source's name of each value -> what the second model makes there of the source's values."""
+        names = [pair.left.name for pair in self._pairs]
+        shown: set[str] = set()
+        for part in batches(self._pairs):
+            shown.update(self._source.run(feeds, [pair.left.name for pair in part]))
+        given: dict[str, Pair] = {}
+        for pair in self._pairs:
+            if pair.left.name in shown:
+                given.setdefault(pair.right.name, pair)
+        found: dict[str, Step] = {}
+        for part in batches([pair for pair in self._pairs if pair.left.name in shown]):
+            found.update(self._part(part, given, feeds))
+        return {name: found[name] for name in names if name in found}
+
+    def _part(self, part: Sequence[Pair], given: Mapping[str, Pair], feeds: Feeds) -> dict[str, Step]:
+        forced = self._right.forced(list(dict.fromkeys(pair.right.name for pair in part)), list(given))
+        if forced is None:
+            return {}
+        needed = {name: given[name] for name in forced.given}
+        wanted = list(dict.fromkeys([*self._begun, *(pair.left.name for pair in (*part, *needed.values()))]))
+        source = self._source.run(feeds, wanted)
+        found: dict[str, Step] = {}
+        exact = {**feeds, **source}
+        for values in chain([exact], readings(exact, self._left.rounded)):
+            fed = {pair.right.name: pair.carried(values[pair.left.name]) for pair in self._inputs}
+            fed |= {forced.given[name]: pair.carried(values[pair.left.name]) for name, pair in needed.items()}
+            theirs = forced.run(fed, list(dict.fromkeys(pair.right.name for pair in part)))
+            for pair in part:
+                if pair.right.name in theirs:
+                    step = self._step(pair, source[pair.left.name], theirs[pair.right.name])
+                    name = pair.left.name
+                    if step is not None and (name not in found or step.verdict.rank < found[name].verdict.rank):
+                        found[name] = step
+            if all(step.verdict.passes for step in found.values()):
+                break
+        return found
+
+    def _step(self, pair: Pair, left: Array, right: Array) -> Step | None:
+        try:
+            left, right = pair.same_way(left, right)
+        except (LayoutError, RelayoutError):
+            return None
+        if left.shape != right.shape or left.dtype != right.dtype:
+            return None
+        kind, found = kind_of(left, pair.left.quantized), difference(left, right)
+        verdict = judge(found, kind, self._tolerance, None, pair.left.step)
+        byte = kind is Kind.STEPS and left.dtype.itemsize == 1
+        leans = byte and verdict is Verdict.CLOSE and has_direction(left, right)
+        return Step(Verdict.DIFFERS if leans else verdict, found, leans)
+
+
+def has_direction(left: Array, right: Array) -> bool:
+    """Whether integers differ by more than half a step in one direction: all of them, or those of a channel."""
+    x, off = left.astype(np.float64), right.astype(np.float64) - left.astype(np.float64)
+    if _leans(x.reshape(1, -1), off.reshape(1, -1)):
+        return True
+    if x.ndim < 2:
+        return False
+    channels = x.shape[-1]
+    return _leans(x.reshape(-1, channels).T, off.reshape(-1, channels).T)
+
+
+def _leans(x: Array, off: Array) -> bool:
+    """For each row a line `off = a + b x` by least squares, looked at in the middle of x and where it ends."""
+    count = x.shape[1]
+    if count < ENOUGH:
+        return False
+    centred = x - x.mean(1, keepdims=True)
+    spread = (centred**2).sum(1)
+    slope = np.divide((centred * off).sum(1), spread, out=np.zeros_like(spread), where=spread > 0)
+    for away in (np.zeros_like(spread), centred.min(1), centred.max(1)):
+        weight = np.divide(away**2, spread, out=np.zeros_like(spread), where=spread > 0) + 1 / count
+        if np.any(np.abs(off.mean(1) + slope * away) > HALF_STEP + CHANCE * np.sqrt(weight)):
+            return True
+    return False

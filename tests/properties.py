@@ -1,0 +1,117 @@
+"""What holds for any valid graph: optimized, converted to another layout and back, it computes what it did."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+import relayout
+from infer.mixed import Made
+from relayout.pipeline import check_plan
+from running import run
+from transposes import left
+
+EXACT, STEPPED = 1e-4, 0.05
+"""How far results may lie apart, in the length of the whole result: sums are added up in another order, and where
+values are quantized a number at the border of a step may fall on the other side."""
+
+
+class PropertyError(AssertionError):
+    """A graph for which a property does not hold."""
+
+
+@dataclass
+class Held:
+    """What was found of a graph: Transposes and bytes of the source, optimized, there and back."""
+
+    source: tuple[int, int]
+    optimized: tuple[int, int]
+    there: tuple[int, int]
+    back: tuple[int, int]
+
+
+def hold(made: Made, layout: str = "NHWC") -> Held:
+    """Try every property of one graph.
+
+    Raises:
+        PropertyError: one does not hold.
+    """
+    model, feed = made.model, made.feed
+    want = run(model, feed)
+    tolerance = STEPPED if made.has & {"quantized", "per channel"} else EXACT
+    optimized = _converted("optimize", relayout.optimize(model), model, want, feed, tolerance)
+    certified(optimized, model)
+    there = _converted("there", relayout.convert(model, to=layout), model, want, feed, tolerance)
+    certified(there, model)
+    back = _converted("back", relayout.convert(there.proto, to="NCHW"), model, want, feed, tolerance)
+    certified(back, there.proto)
+    report = optimized.report
+    source = report.source_transposes, report.source_bytes
+    if report.bytes > report.source_bytes:
+        raise PropertyError(f"optimize: {report.bytes} bytes, and {report.source_bytes} before")
+    if back.report.bytes > report.source_bytes:
+        raise PropertyError(f"back: {back.report.bytes} bytes, and {report.source_bytes} at first")
+    if not made.has & {"dynamic", "If", "Loop", "Scan"}:
+        counted = left(optimized.proto, feed)
+        if counted != (report.transposes, report.bytes):
+            raise PropertyError(f"optimize: {counted} are run, {report.transposes, report.bytes} reported")
+    ends = [(each.report.transposes, each.report.bytes) for each in (optimized, there, back)]
+    return Held(source, *ends)
+
+
+def _converted(
+    what: str,
+    result: relayout.Result,
+    source: onnx.ModelProto,
+    want: list[NDArray[np.generic]],
+    feed: Mapping[str, NDArray[np.generic]],
+    tolerance: float,
+) -> relayout.Result:
+    """The result, if it is valid, has the source's interface, is proved minimal, and computes the same."""
+    proto = result.proto
+    onnx.checker.check_model(proto, full_check=True)
+    if _interface(proto) != _interface(source):
+        raise PropertyError(f"{what}: another interface")
+    if not result.report.proved:
+        raise PropertyError(f"{what}: not proved minimal ({result.report.bytes} bytes, bound {result.report.bound})")
+    for expected, got in zip(want, run(proto, feed), strict=True):
+        if expected.shape != got.shape or expected.dtype != got.dtype:
+            raise PropertyError(f"{what}: {got.dtype}{got.shape}, and {expected.dtype}{expected.shape} before")
+        if apart(expected, got) > tolerance:
+            raise PropertyError(f"{what}: other numbers, {apart(expected, got):.2g} apart")
+    return result
+
+
+def certified(result: relayout.Result, source: onnx.ModelProto) -> None:
+    """The plan, written and read again, is proved by the checker that knows no solver.
+
+    Raises:
+        PropertyError: it is not.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.json"
+        path.write_text(json.dumps(result.plan))
+        checked = check_plan(path, source)
+    if not checked.proved or checked.bytes != result.report.bytes:
+        raise PropertyError(f"the checker proves {checked.bound} of {checked.bytes} bytes")
+
+
+def apart(expected: NDArray[np.generic], got: NDArray[np.generic]) -> float:
+    """The length of the difference over that of what is expected; infinite where only one is a number."""
+    one, other = expected.astype(np.float64), got.astype(np.float64)
+    if not np.array_equal(np.isfinite(one), np.isfinite(other)):
+        return float("inf")
+    finite = np.isfinite(one)
+    difference = np.linalg.norm(one[finite] - other[finite])
+    return float(difference / max(float(np.linalg.norm(one[finite])), 1e-3))
+
+
+def _interface(model: onnx.ModelProto) -> list[tuple[str, bytes]]:
+    return [(value.name, value.type.SerializeToString()) for value in (*model.graph.input, *model.graph.output)]

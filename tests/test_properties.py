@@ -1,0 +1,80 @@
+"""A few of the random graphs that `bench/properties.py` goes through by the thousand, and what it must find."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import properties
+import relayout
+from infer.mixed import Made, mixed_model
+from properties import PropertyError, apart, hold
+from relayout.result import Result
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_there_and_back_computes_the_same(block: int) -> None:
+    before = after = 0
+    has: set[str] = set()
+    for seed in range(20 * block, 20 * block + 20):
+        made = mixed_model(seed, 4 + seed % 12)
+        found = hold(made)
+        has |= made.has
+        before, after = before + found.source[1], after + found.optimized[1]
+    assert has == {"quantized", "per channel", "shuffle", "If", "Loop", "Scan", "dynamic"}
+    assert after < before
+
+
+@pytest.mark.slow
+def test_many_there_and_back() -> None:
+    for seed in range(1000, 1400):
+        hold(mixed_model(seed, 4 + seed % 12))
+
+
+def test_a_graph_follows_from_its_number() -> None:
+    first, again, other = mixed_model(7, 9), mixed_model(7, 9), mixed_model(8, 9)
+    assert first.model.SerializeToString() == again.model.SerializeToString()
+    assert first.model.SerializeToString() != other.model.SerializeToString()
+
+
+def made() -> Made:
+    return next(m for m in (mixed_model(seed, 12) for seed in range(100)) if "Loop" in m.has and "shuffle" in m.has)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("weights", "other numbers"), ("interface", "another interface"), ("certificate", "certificate is not valid")],
+)
+def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, fault: str, message: str) -> None:
+    sound = relayout.optimize
+
+    def broken(model: onnx.ModelProto) -> Result:
+        result = sound(model)
+        proto = result.proto
+        if fault == "weights":
+            for tensor in proto.graph.initializer:
+                array = numpy_helper.to_array(tensor)
+                if array.dtype == np.float32:
+                    tensor.raw_data = np.roll(array.ravel() * 1.01, 1).tobytes()
+        elif fault == "interface":
+            for node in proto.graph.node:
+                names = ["renamed" if name == proto.graph.output[0].name else name for name in node.output]
+                node.output[:] = names
+            proto.graph.output[0].name = "renamed"
+        else:
+            result.plan["certificate"] = {}
+        monkeypatch.setattr(Result, "proto", property(lambda _: proto))
+        return result
+
+    monkeypatch.setattr(relayout, "optimize", broken)
+    with pytest.raises((PropertyError, relayout.RelayoutError), match=message):
+        hold(made())
+
+
+def test_how_far_results_are_apart() -> None:
+    one = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert apart(one, one) == 0
+    assert apart(one, one.T.reshape(2, 3)) > properties.STEPPED
+    assert apart(one, np.where(one == 5, np.nan, one)) == float("inf")

@@ -1,0 +1,296 @@
+"""Operator by operator: what it forgives (roundings that add up), and what it does not (each planted fault)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import parser
+
+import relayout
+from formats.tflite.tflite_writing import Net, Scale, options
+from relayout.errors import RelayoutError
+from relayout.layout.holds import Holds
+from relayout.verification import Verdict, verify
+from relayout.verification.compare import Tolerance
+from relayout.verification.feeds import random_feed
+from relayout.verification.ort import OrtSide
+from relayout.verification.pairs import match_interface, match_interiors
+from relayout.verification.side import opened
+from relayout.verification.stepwise import Step, Stepwise, has_direction
+
+MODELS = Path(__file__).parents[2] / "models"
+TOLERANCE = Tolerance(1e-5, 1e-6)
+
+
+def steps(source: Path | bytes, model: ir.Model) -> tuple[dict[str, Step], dict[str, str]]:
+    """What is found of each value, and the operator of the source that makes it."""
+    with opened(source) as left, opened(model) as right:
+        inputs, _, _ = match_interface(left.inputs, right.inputs)
+        outputs, _, _ = match_interface(left.outputs, right.outputs)
+        pairs = [*match_interiors(left.interiors, [*right.interiors, *right.outputs]), *outputs]
+        rng = np.random.default_rng(4)
+        shapes = [[2 if extent is None else extent for extent in value.shape] for value in left.inputs]
+        feeds = {v.name: random_feed(v, tuple(s), rng, True) for v, s in zip(left.inputs, shapes, strict=True)}
+        found = Stepwise(left, right, inputs, pairs, TOLERANCE).judge(feeds)
+        return found, {value.name: value.operator for value in (*left.interiors, *left.outputs)}
+
+
+def wrong(source: Path | bytes, model: ir.Model) -> list[str]:
+    """The operators whose own results are not the source's."""
+    found, operators = steps(source, model)
+    assert found
+    return [operators[name] for name, step in found.items() if not step.verdict.passes]
+
+
+@pytest.mark.parametrize("io", ["keep", "convert"])
+@pytest.mark.parametrize("precision", ["float", "float16", "int8", "dynamic"])
+def test_every_operator_agrees_by_itself(precision: str, io: str) -> None:
+    path = MODELS / f"tinynet_{precision}.tflite"
+    found, operators = steps(path, relayout.convert(path, io=io).model)
+    assert all(step.verdict.passes for step in found.values())
+    assert len(found) == len(operators)
+    if precision != "int8":
+        assert max(step.difference.max_rel for step in found.values()) < 1e-5
+
+
+def test_a_step_before_a_softmax_is_no_fault() -> None:
+    """Of one step in the logits a softmax makes nine."""
+    path = MODELS / "tinynet_int8.tflite"
+    report = verify(path, relayout.convert(path, io="convert").model, runs=3)
+    (row,) = report.outputs
+    assert report.ok
+    assert row.verdict is Verdict.STEPWISE
+    assert row.lsb == 9
+    assert row.alone is not None
+    assert row.alone.max_abs <= 1
+    assert report.to_dict()["rows"][-1]["alone"]["max_abs"] == row.alone.max_abs
+
+
+# Planted faults.
+
+
+def constant(value: ir.Value | None) -> ir.Value:
+    """The initializer behind a value, through DequantizeLinear."""
+    while value is not None and value.const_value is None:
+        value = value.producer().inputs[0]
+    assert value is not None
+    return value
+
+
+def change(model: ir.Model, node: ir.Node, place: int, by: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Another constant for one operand of one node."""
+    old = node.inputs[place]
+    array = np.ascontiguousarray(by(old.const_value.numpy()))
+    new = ir.Value(name=f"{old.name}/other", type=old.type, shape=old.shape, const_value=ir.tensor(array))
+    model.graph.register_initializer(new)
+    node.replace_input_with(place, new)
+
+
+def of_type(model: ir.Model, kind: str, place: int) -> ir.Node:
+    return [node for node in model.graph if node.op_type == kind][place]
+
+
+def swapped_channels(model: ir.Model) -> None:
+    weights = constant(of_type(model, "Conv", 2).inputs[1])
+    array = weights.const_value.numpy()
+    order = [1, 0, *range(2, len(array))]
+    weights.const_value = ir.tensor(np.ascontiguousarray(array[order]), name=weights.name)
+
+
+def weights_off(model: ir.Model) -> None:
+    """1 % too much, in one convolution."""
+    node = of_type(model, "Conv", 2)
+    made = node.inputs[1].producer()  # by DequantizeLinear or Mul, whose operand 1 is the scale
+    change(model, made or node, 1, lambda numbers: numbers * np.float32(1.01))
+
+
+def activations_off(model: ir.Model) -> None:
+    """1 % too much, where one result is quantized."""
+    node = of_type(model, "Conv", 1).outputs[0].consumers()[0]
+    assert node.op_type == "QuantizeLinear"
+    change(model, node, 1, lambda scale: scale * np.float32(1.01))
+
+
+def zero_point_off(model: ir.Model) -> None:
+    """By one, where one result is quantized."""
+    node = of_type(model, "Conv", 1).outputs[0].consumers()[0]
+    assert node.op_type == "QuantizeLinear"
+    change(model, node, 2, lambda zero: zero + zero.dtype.type(1))
+
+
+def bias_dropped(model: ir.Model) -> None:
+    of_type(model, "Conv", 3).replace_input_with(2, None)
+
+
+INT8 = (swapped_channels, weights_off, activations_off, zero_point_off, bias_dropped)
+DYNAMIC = (swapped_channels, weights_off, bias_dropped)
+
+
+@pytest.mark.parametrize("io", ["keep", "convert"])
+@pytest.mark.parametrize(
+    ("precision", "fault"), [*(("int8", fault) for fault in INT8), *(("dynamic", fault) for fault in DYNAMIC)]
+)
+def test_a_fault_is_found_at_its_operator_and_nowhere_else(
+    precision: str, fault: Callable[[ir.Model], None], io: str
+) -> None:
+    path = MODELS / f"tinynet_{precision}.tflite"
+    model = relayout.convert(path, io=io).model
+    fault(model)
+    found = wrong(path, model)
+    assert len(found) == 1
+    assert found[0] in ("CONV_2D", "DEPTHWISE_CONV_2D")
+
+
+@pytest.mark.parametrize("fault", [swapped_channels, weights_off, zero_point_off, bias_dropped])
+def test_a_fault_is_found_by_verify(fault: Callable[[ir.Model], None]) -> None:
+    path = MODELS / "tinynet_int8.tflite"
+    model = relayout.convert(path, io="convert").model
+    fault(model)
+    report = verify(path, model, runs=3)
+    assert not report.ok
+    assert report.first is not None
+    assert report.first.operator in ("CONV_2D", "DEPTHWISE_CONV_2D")
+
+
+# Hybrid operators.
+
+
+def hybrid(name: str, batch: int) -> Net:
+    """One with real operands and weights of 8 bits; ends of the operand's range are no steps."""
+    net, rng = Net(), np.random.default_rng(8)
+    if name == "FULLY_CONNECTED":
+        x, shape, axis, out = net.input((batch, 40)), (6, 40), 0, (batch, 6)
+        table = options("FullyConnectedOptions")
+    else:
+        x, out = net.input((batch, 9, 11, 40)), (batch, 9, 11, 6)
+        shape, axis = {"1 x 1": ((6, 1, 1, 40), 0), "3 x 2": ((6, 3, 2, 40), 0)}[name]
+        table = options("Conv2DOptions", strideH=1, strideW=1, padding=0)
+    scales = list(rng.uniform(0.002, 0.004, 6))
+    kernel = net.const(rng.integers(-127, 128, shape), "int8", q=Scale(scales, 0, axis))
+    bias = net.const(rng.normal(size=6))
+    kind = "FULLY_CONNECTED" if name == "FULLY_CONNECTED" else "CONV_2D"
+    return net.op(kind, [x, kernel, bias], [net.output(out)], table, version=9 if kind == "FULLY_CONNECTED" else 5)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("name", ["FULLY_CONNECTED", "1 x 1", "3 x 2"])
+def test_a_hybrid_operator_is_exact_on_what_it_rounds_its_operand_to(name: str, batch: int, tmp_path: Path) -> None:
+    content = hybrid(name, batch).bytes()
+    (tmp_path / "model.tflite").write_bytes(content)
+    model = relayout.convert(tmp_path / "model.tflite", quant="float").model
+    (found,) = steps(content, model)[0].values()
+    assert found.verdict is Verdict.CLOSE
+    assert found.difference.max_rel < 2e-6
+    plain = verify(content, model, rtol=1e-7, atol=0).outputs[0].difference
+    assert plain is not None
+    assert plain.max_rel > 1e-3  # without the rounding it is far
+    node = next(n for n in model.graph if n.op_type in ("Gemm", "MatMul", "Conv"))
+    weights = constant(node.inputs[1])
+    weights.const_value = ir.tensor(weights.const_value.numpy() * np.float32(1.001), name=weights.name)
+    (found,) = steps(content, model)[0].values()
+    assert found.verdict is Verdict.DIFFERS
+
+
+# Steps and their direction.
+
+
+def test_steps_as_they_fall_have_no_direction() -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((1, 7), (2, 5, 8, 3), (1, 6, 8, 200), (4000,)):
+        for share in (0.01, 0.25):
+            for _ in range(20):
+                left = np.clip(rng.normal(0, 40, shape), -128, 126).astype(np.int8)
+                up = left + (rng.random(shape) < share).astype(np.int8)
+                assert not has_direction(left, up)
+
+
+def test_a_scale_or_a_zero_point_has_a_direction() -> None:
+    real = np.random.default_rng(1).normal(0, 35, (2, 9, 11, 6)).clip(-110, 110)
+    left = np.rint(real).astype(np.int8)
+    assert has_direction(left, left + np.int8(1))
+    assert has_direction(left, np.rint(real * 1.01).astype(np.int8))
+    assert not has_direction(left, np.rint(real * 1.001).astype(np.int8))
+    one = left.copy()
+    one[..., 2] += 1
+    assert has_direction(left, one)  # a channel of its own
+    flat = np.full((1, 30), 7, np.int8)
+    assert has_direction(flat, flat + np.int8(1))
+
+
+# The second model, whose values are given.
+
+
+def test_values_are_given_inside_of_bodies_too() -> None:
+    def body(name: str, operator: str) -> ir.Graph:
+        node = ir.node(operator, [a.outputs[0]], outputs=[value(name)])
+        return ir.Graph([], node.outputs, nodes=[node], name=name)
+
+    def value(name: str, dtype: ir.DataType = ir.DataType.FLOAT, shape: tuple[int, ...] = (3,)) -> ir.Value:
+        return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape))
+
+    x, c = value("x"), value("c", ir.DataType.BOOL, ())
+    a = ir.node("Neg", [x], outputs=[value("a")])
+    bodies = {"then_branch": body("p", "Abs"), "else_branch": body("q", "Exp")}
+    y = ir.node("If", [c], bodies, outputs=[value("y")])
+    graph = ir.Graph([x, c], y.outputs, nodes=[a, y], opset_imports={"": 21}, name="g")
+    with opened(ir.Model(graph, ir_version=10)) as side:
+        assert side.before("y") >= {"y", "c", "x", "a"}
+        forced = side.forced(["y"], ["a"])
+        assert forced is not None
+        assert list(forced.given) == ["a"]
+        given = {"x": np.zeros(3, np.float32), "c": np.array(True), forced.given["a"]: np.float32([-1, 2, -3])}
+        np.testing.assert_array_equal(forced.run(given, ["y"])["y"], [1, 2, 3])
+
+
+def test_what_nobody_needs_is_not_asked_for() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[3] x) => (float[3] y) <float[3] a, float[3] b> { a = Neg(x) b = Exp(a) y = Abs(b) }"""
+    with opened(parser.parse_model(text)) as side:
+        forced = side.forced(["b", "y"], ["a", "b"])
+        assert forced is not None
+        assert sorted(forced.given) == ["a", "b"]
+        assert list(side.forced(["a"], ["a", "b"]).given) == []  # type: ignore[union-attr]
+
+
+def test_what_cannot_be_given_is_judged_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RelayoutError("no")
+
+    monkeypatch.setattr(OrtSide, "forced", refuse)
+    path = MODELS / "tinynet_int8.tflite"
+    report = verify(path, relayout.convert(path, io="convert").model, runs=3)
+    assert not report.ok
+    assert report.outputs[0].alone is None
+    assert "not judged operator by operator: no" in report.notes
+
+
+def test_a_tflite_model_cannot_be_given_values() -> None:
+    path = MODELS / "tinynet_float.tflite"
+    with opened(path) as side:
+        assert side.forced(["x"], []) is None
+        assert side.before("x") == {"x"}
+    assert verify(path, path).ok
+
+
+def test_a_stored_shape_of_as_many_dimensions_as_factors() -> None:
+    """Factors `h w c=2 g` stored as `1 (g c) h w`: four and four."""
+    source = ir.from_onnx_text(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[1,4,5,6] x) => (float[1,4,5,6] z)'
+        "{ y = Relu(x)  z = Neg(y) }"
+    )
+    result = ir.from_onnx_text(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[1,4,5,6] x) => (float[1,4,5,6] z)'
+        "<float[1,4,5,6] t, float[1,6,4,5] s> { t = Relu(x)  s = Transpose<perm = [0, 3, 1, 2]>(t)  u = Neg(s)"
+        "  z = Transpose<perm = [0, 2, 3, 1]>(u) }"
+    )
+    held = Holds("y", (4, 5, 2, 3), (2, 3, 0, 1), (1, 4, 5, 6))
+    stored = next(node for node in result.graph if node.op_type == "Transpose").outputs[0]
+    stored.metadata_props[Holds.KEY] = Holds.dump([held])
+    with opened(source) as left, opened(result) as right:
+        (pair,) = [p for p in match_interiors(left.interiors, right.interiors) if p.left.name == "y"]
+        array = np.random.default_rng(0).normal(size=(1, 4, 5, 6)).astype(np.float32)
+        np.testing.assert_array_equal(pair.carried(array), array.transpose(0, 3, 1, 2))
