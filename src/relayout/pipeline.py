@@ -21,7 +21,7 @@ from relayout.infer.planfile import Checked
 from relayout.layout.holds import STATED
 from relayout.progress import say
 from relayout.reports import Axes, Naming, Report, inspection, operators, page, report
-from relayout.reports.chart import chart
+from relayout.reports.chart import Drawing
 from relayout.reports.differing import Diff, Looked, attributes_of
 from relayout.reports.differing import diff as compared
 from relayout.reports.inspection import Inspection
@@ -230,7 +230,7 @@ def _looked(path: Path) -> Looked:
     say("planning")
     decided = plan(build(model))
     axes = Axes(decided.sites, TFLITE in model.meta)
-    return Looked(str(path), chart(decided, axes, [""] * len(decided.crossings)), attributes)
+    return Looked(str(path), Drawing(decided, axes, [""] * len(decided.crossings)).chart, attributes)
 
 
 def inspect(path: str | Path) -> Inspection:
