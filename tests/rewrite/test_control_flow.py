@@ -179,6 +179,29 @@ def test_the_axis_of_a_scan_follows() -> None:
     assert axes == {"scan_input_axes": [1], "scan_output_axes": [1]}
 
 
+def test_a_scan_whose_body_states_no_shapes() -> None:
+    source = parsed("""
+        g (float[6,4,5,3] x, float[3,4,5] s) => (float[3,4,5] y, float[6,3,4,5] z) {
+            t = Transpose<perm=[0,3,1,2]>(x)
+            r = Relu(t)
+            u = Transpose<perm=[0,2,3,1]>(r)
+            y, z = Scan<num_scan_inputs=1,
+                body = b (float[] a, float[] e) => (float[] h, float[] o) {
+                    c = Transpose<perm=[2,0,1]>(e)
+                    h = Add(a, c)
+                    o = Relu(h)
+                }
+            >(s, u)
+        }""")
+    (body,) = (attribute.g for node in source.graph.node for attribute in node.attribute if attribute.HasField("g"))
+    for value in (*body.input, *body.output):
+        value.type.tensor_type.ClearField("shape")
+    del body.value_info[:]
+    result = check(source, {"x": floats(6, 4, 5, 3), "s": floats(3, 4, 5, seed=1)})
+    assert result.report.source_bytes == 3 * 6 * 240
+    assert result.report.bytes == 6 * 240
+
+
 def test_a_scan_of_which_nothing_is_won_is_given_back() -> None:
     source = parsed("""
         g (float[6,2,3] x, float[2,3] s) => (float[2,3] y, float[6,2,3] z) {
