@@ -135,6 +135,28 @@ def test_two_states_that_change_places_and_a_stacked_output() -> None:
     check(source, {"x": floats(2, 3, 4), "z": floats(2, 3, 4, seed=1), "n": np.array(3, np.int64)})
 
 
+def test_slices_that_a_loop_stacks_lie_as_they_do_inside() -> None:
+    source = parsed(
+        """
+        g (float[2,3,4] x, int64 n) => (float[t,4,3,2] all) {
+            p, q = Loop (n, , x) <
+                body = b (int64 i, bool k, float[2,3,4] a) => (bool go, float[2,3,4] d, float[4,2,3] f) {
+                    go = Identity(k)
+                    d = Tanh(a)
+                    f = Transpose<perm=[2,0,1]>(d)
+                }
+            >
+            r = Relu(q)
+            u = Transpose<perm=[0,2,3,1]>(r)
+            v = Abs(u)
+            all = Transpose<perm=[0,3,2,1]>(v)
+        }"""
+    )
+    result = check(source, *({"x": floats(2, 3, 4), "n": np.array(count, np.int64)} for count in (1, 3)))
+    # 2 3 4 inside, 4 3 2 outside: the slices are turned once, by one Transpose.
+    assert result.report.transposes == 1
+
+
 def test_loops_and_branches_inside_each_other() -> None:
     source = loop("""
         go = Identity(k)
