@@ -50,7 +50,9 @@ class _Causes:
         self.sites = plan.sites.sites
         self.number = {site: node for node, site in enumerate(self.sites)}
         self.links: dict[int, list[tuple[int, Root]]] = {}
-        self.sides: dict[tuple[Root, Order, bool], dict[int, Root]] = {}
+        self.parts: list[int] = []
+        self.demanding: set[int] = set()
+        self.nearest: dict[tuple[tuple[int, ...], Root], tuple[int, Root]] = {}
 
     def run(self) -> list[tuple[Cause, ...]]:
         formulation, solution = self.plan.formulation, self.plan.solution
@@ -81,32 +83,59 @@ class _Causes:
             # Back where it began: whatever the reader takes instead, it does not take what is given.
             reader = self.plan.formulation.problem.values[path.value].readers[path.reader].node
             return self._said(reader, crossing.root, crossing.order)
-        side = self._side(crossing, above)
-        if not (end.fixed and end.node in side):
+        begin = (crossing.producer,) if above else crossing.readers
+        nodes = tuple(self.number[site] for site in begin)
+        if not (end.fixed and self._parts()[end.node] in {self._parts()[node] for node in nodes}):
             # Of more than two orders, a price may serve several paths, and lead on to other Transposes: no proof then,
             # but where to look.
-            near = next((node for node in side if self._is_demand(node)), next(iter(side)))
-            return self._said(near, side[near], self._stored(near, side[near]))
+            near, root = self._nearest(nodes, crossing.root)
+            return self._said(near, root, self._stored(near, root))
         root = self.plan.formulation.roots[end.value]
         return self._said(end.node, root, self.plan.formulation.orders[end.value][end.order])
 
-    def _side(self, crossing: Crossing, above: bool) -> dict[int, Root]:
-        """The sites that no Transpose parts from the producer of a crossing, or from its readers, nearest first.
+    def _parts(self) -> list[int]:
+        """Site -> which of the parts, between which Transposes stand, it is in: the number of one of its sites."""
+        if not self.parts:
+            self.parts = list(range(len(self.sites)))
+            for node in range(len(self.sites)):
+                if self.parts[node] == node:
+                    self._reach(node)
+        return self.parts
 
-        Each with a value by which it is reached.
+    def _reach(self, first: int) -> None:
+        """Give a part the number of its first site, and note whether any of its sites wants an order by itself."""
+        queue = deque([first])
+        while queue:
+            node = queue.popleft()
+            if self._is_demand(node):
+                self.demanding.add(first)
+            for other, _ in self._links().get(node, ()):
+                if self.parts[other] != first:
+                    self.parts[other] = first
+                    queue.append(other)
+
+    def _nearest(self, begin: tuple[int, ...], root: Root) -> tuple[int, Root]:
+        """The nearest site that wants an order by itself and that no Transpose parts from the first ones, with a value
+        by which it is reached; the first of them where there is none.
         """
-        key = crossing.root, crossing.order, above
-        if key not in self.sides:
-            begin = (crossing.producer,) if above else crossing.readers
-            found = {self.number[site]: crossing.root for site in begin}
-            queue = deque(found)
-            while queue:
-                for other, root in self._links().get(queue.popleft(), ()):
-                    if other not in found:
-                        found[other] = root
-                        queue.append(other)
-            self.sides[key] = found
-        return self.sides[key]
+        if (begin, root) not in self.nearest:
+            self.nearest[begin, root] = self._search(begin, root)
+        return self.nearest[begin, root]
+
+    def _search(self, begin: tuple[int, ...], root: Root) -> tuple[int, Root]:
+        if not any(self._parts()[node] in self.demanding for node in begin):
+            return begin[0], root
+        found = dict.fromkeys(begin, root)
+        queue = deque(found)
+        while queue:
+            node = queue.popleft()
+            if self._is_demand(node):
+                return node, found[node]
+            for other, by in self._links().get(node, ()):
+                if other not in found:
+                    found[other] = by
+                    queue.append(other)
+        return begin[0], root
 
     def _links(self) -> dict[int, list[tuple[int, Root]]]:
         """Site -> the sites that it gives a value to, or has one from, without a Transpose in between."""
