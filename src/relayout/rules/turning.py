@@ -42,9 +42,9 @@ def turning(
 
     def changes(placement: Placement) -> Changes:
         held = placement.letters()
-        order = tuple(sorted(range(count), key=lambda axis: held.index(space[0][axis])))
-        if order == tuple(range(count)):
+        if held not in turned:
             return Changes()
+        order = tuple(sorted(range(count), key=lambda axis: held.index(space[0][axis])))
         lists = {name: taken(found, order) for name in AXIS_BY_AXIS if (found := operator.ints(name)) is not None}
         if (pads := operator.ints("pads")) is not None:
             lists["pads"] = (*taken(pads[:count], order), *taken(pads[count:], order))
@@ -52,7 +52,9 @@ def turning(
         image = (*range(first), *(first + axis for axis in order))
         return Changes(lists, gathered={} if items is None else items(image))
 
-    return replace(signature, variants=_variants(*signature.variants, space), changes=changes)
+    variants = _variants(*signature.variants, space)
+    turned = [variant.inputs[0] for variant in variants[1:]]
+    return replace(signature, variants=variants, changes=changes)
 
 
 def _fits(operator: Operator, count: int) -> bool:
