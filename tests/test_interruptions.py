@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import os
@@ -325,6 +326,61 @@ def test_a_source_cut_short_while_it_is_read(model: Path, tmp_path: Path) -> Non
     with pytest.raises(package.RelayoutError, match="could be read"):
         result.save(tmp_path / "r.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
+READING = """
+import sys
+from pathlib import Path
+import relayout
+source, target, rounds = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+answers = {"written": 0, "refused": 0}
+for _ in range(rounds):
+    try:
+        relayout.convert(source).save(target)
+        answers["written"] += 1
+    except relayout.RelayoutError:
+        answers["refused"] += 1
+print(answers)
+"""
+
+
+def cut_again_and_again(source: Path, data: Path, target: Path, rounds: int) -> dict[str, int]:
+    """Convert in one process what another cuts short and makes whole again all the time."""
+    content, rng = data.read_bytes(), random.Random(0)
+    command = [sys.executable, "-c", READING, str(source), str(target), str(rounds)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with data.open("r+b", buffering=0) as file:
+        while process.poll() is None:
+            cut = rng.randrange(len(content))
+            file.truncate(cut)
+            time.sleep(rng.random() * 0.02)
+            file.seek(cut)
+            file.write(content[cut:])
+            time.sleep(rng.random() * 0.04)
+    out, err = process.communicate()
+    assert process.returncode == 0, (process.returncode, err[-2000:])
+    return dict(ast.literal_eval(out))
+
+
+@pytest.mark.parametrize("rounds", [25, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["onnx", "external", "tflite"])
+def test_cut_short_while_it_is_read(model: Path, tmp_path: Path, form: str, rounds: int) -> None:
+    """An error or a result, and never the end of the process, as a page of a mapping would be."""
+    source = data = tmp_path / f"m.{'tflite' if form == 'tflite' else 'onnx'}"
+    if form == "tflite":
+        shutil.copy(Path(__file__).parents[1] / "models" / "tinynet_float.tflite", source)
+    else:
+        small = onnx.load(model)
+        for tensor in small.graph.initializer:
+            array = numpy_helper.to_array(tensor)[: 1 << 19]
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        for value in (small.graph.input[1], small.graph.output[1]):
+            value.type.tensor_type.shape.dim[0].dim_value = 1 << 19
+        onnx.save(small, source, save_as_external_data=form == "external", location="data")
+        data = tmp_path / "data" if form == "external" else source
+    found = cut_again_and_again(source, data, tmp_path / "r.onnx", rounds)
+    assert found["written"]
+    assert found["refused"]
 
 
 def test_a_data_file_replaced_while_it_is_read(model: Path, tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from relayout.rules.convolution import spatial
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
-from relayout.rules.signature import Fact, Signature
+from relayout.rules.signature import Changes, Fact, Placement, Signature
 
 SHIFTING = ("tf_crop_and_resize", "tf_half_pixel_for_nn")
 """Coordinate transformations that may move an axis even where its extent stays."""
@@ -21,7 +23,25 @@ def resize(operator: Operator) -> Fact:
         return None
     letters = axis_letters(rank)
     resized = frozenset(letters[axis] for axis in _resized(operator, rank))
-    return Signature(operator.operands({0: letters}), (letters,), resized, frozenset(letters)).positional()
+    operands = operator.operands({0: letters})
+
+    def changes(placement: Placement) -> Changes:
+        return _parameters(operator, [letters.index(letter) for letter in placement.letters()])
+
+    return Signature(operands, (letters,), resized, frozenset(letters), changes=changes).positional()
+
+
+def _parameters(operator: Operator, order: Sequence[int]) -> Changes:
+    """What counts the axes of an image that is stored in another order, where a target has a kernel for that."""
+    axes, rank = operator.ints("axes"), len(order)
+    if list(order) == list(range(rank)):
+        return Changes()
+    if axes:
+        return Changes({"axes": tuple(order.index(axis) for axis in normalized(axes, rank))})
+    gathered = {slot: (0, tuple(order)) for slot in (2, 3) if operator.has(slot) and operator.shape(slot) == (rank,)}
+    if operator.shape(1) == (2 * rank,):
+        gathered[1] = (0, (*order, *(rank + axis for axis in order)))
+    return Changes(gathered=gathered)
 
 
 def _resized(operator: Operator, rank: int) -> tuple[int, ...]:

@@ -506,19 +506,6 @@ def test_data_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         read(path)
 
 
-def test_without_mappings_arrays_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process may run out of descriptors, of which every mapping holds one."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(24, "Too many open files")
-
-    onnx.save(weighty(8192), tmp_path / "m.onnx")
-    model = read(tmp_path / "m.onnx")
-    monkeypatch.setattr("relayout.formats.onnx.mapped.mmap.mmap", refuse)
-    array = model.graph.initializers["w"].const_value.numpy()
-    np.testing.assert_array_equal(array, numpy_helper.to_array(weighty(8192).graph.initializer[0]))
-
-
 @pytest.mark.parametrize("name", ["Relu", "wordy", "x", "g"])
 def test_names_that_are_not_text_are_refused(name: str, tmp_path: Path) -> None:
     """Protobuf takes any bytes for a string, and gives back `bytes` where they are no text."""
@@ -566,3 +553,53 @@ def test_a_link_put_there_between_check_and_opening(
     monkeypatch.setattr(os.path, "realpath", swap)
     with pytest.raises(ReadError, match="cannot be opened"):
         read(path)
+
+
+@pytest.mark.parametrize("leaf_first", [False, True])
+def test_calls_within_calls_have_a_limit(leaf_first: bool) -> None:
+    def chain(depth: int) -> onnx.ModelProto:
+        model = text("{ y = m.F0(x) }")
+        model.opset_import.add(domain="m", version=1)
+        opsets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("m", 1)]
+        for i in range(depth):
+            last = i == depth - 1
+            node = onnx.helper.make_node("Relu" if last else f"F{i + 1}", ["a"], ["b"], domain="" if last else "m")
+            model.functions.append(onnx.helper.make_function("m", f"F{i}", ["a"], ["b"], [node], opsets))
+        if leaf_first:
+            functions = list(model.functions)[::-1]
+            del model.functions[:]
+            model.functions.extend(functions)
+        return model
+
+    read(chain(100))
+    with pytest.raises(ReadError, match="functions call each other more than 100 deep"):
+        read(chain(101))
+
+
+def test_values_of_absurd_rank_are_refused() -> None:
+    def ranked(rank: int) -> onnx.ModelProto:
+        dims = ",".join(["1"] * rank)
+        return text("{ y = Relu(x) }", f"(float[{dims}] x) => (float[{dims}] y)")
+
+    read(ranked(256))
+    with pytest.raises(ReadError, match="value 'x' has 257 dimensions"):
+        read(ranked(257))
+
+
+def test_what_says_nothing_is_refused() -> None:
+    outside = "(bool c, float[2,3] x) => (float[2,3] y)"
+    with pytest.raises(ReadError, match="output 'x' is a value of the graph outside"):
+        read(
+            text(
+                "{ y = If<then_branch = a () => (float[2,3] x) {}, "
+                "else_branch = b () => (float[2,3] z) { z = Abs(x) }>(c) }",
+                outside,
+            )
+        )
+    model = text("{ y = Relu(x) }")
+    model.graph.node.add(op_type="Relu", input=["x"])
+    with pytest.raises(ReadError, match="a node has no outputs"):
+        read(model)
+    model.graph.node[1].op_type = ""
+    with pytest.raises(ReadError, match="a node has no operator"):
+        read(model)

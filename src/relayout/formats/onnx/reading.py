@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from collections.abc import Iterator
@@ -15,10 +14,10 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from relayout.errors import ReadError
 from relayout.formats.onnx.atomic import SOURCES, identity
 from relayout.formats.onnx.external import DataFiles
-from relayout.formats.onnx.mapped import MappedFile, mapped_tensor, nbytes
+from relayout.formats.onnx.mapped import MappedFile, Window, mapped_tensor, nbytes
 from relayout.formats.onnx.sizes import check_data, shape_of, tensors_in, type_of
 from relayout.formats.onnx.structure import check_structure
-from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, fields, opening
+from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
 
 LIFTED = 1 << 12
 """Raw data of so many bytes stays in the file (or in the caller's proto) instead of being parsed."""
@@ -56,10 +55,10 @@ class _Reading:
     def from_path(self, path: Path) -> ir.Model:
         file = _open(path)
         try:
-            with mmap.mmap(file.descriptor, 0, access=mmap.ACCESS_READ) as whole, memoryview(whole) as buffer:
-                if bytes(buffer[4:8]) == b"TFL3":
-                    raise ReadError("this is a TensorFlow Lite model, not an ONNX one", where=self.origin)
-                skeleton, spans = _without_weights(buffer)
+            buffer = Window(file)
+            if buffer[4:8] == b"TFL3":
+                raise ReadError("this is a TensorFlow Lite model, not an ONNX one", where=self.origin)
+            skeleton, spans = _without_weights(buffer)
         except ReadError as error:
             raise _within(self.origin, error) from None
         try:
@@ -158,7 +157,7 @@ def _open(path: Path) -> MappedFile:
     return file
 
 
-def _without_weights(buffer: memoryview) -> tuple[bytes, dict[int, tuple[int, int]]]:
+def _without_weights(buffer: Bytes) -> tuple[bytes, dict[int, tuple[int, int]]]:
     """The model's bytes without large raw data, and where that data is: initializer -> offset, length."""
     model, graph = bytearray(), bytearray()
     spans: dict[int, tuple[int, int]] = {}
@@ -182,7 +181,7 @@ def _without_weights(buffer: memoryview) -> tuple[bytes, dict[int, tuple[int, in
     return bytes(model), spans
 
 
-def _without_raw_data(buffer: memoryview, start: int, stop: int) -> tuple[bytes, tuple[int, int] | None]:
+def _without_raw_data(buffer: Bytes, start: int, stop: int) -> tuple[bytes, tuple[int, int] | None]:
     if stop - start < LIFTED:
         return bytes(buffer[start:stop]), None
     raw = [f for f in fields(buffer, start, stop) if f.number == TENSOR_RAW_DATA and f.kind == LENGTH]

@@ -12,6 +12,9 @@ from relayout.errors import ReadError
 
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
+MOST_CALLS, MOST_RANK = 100, 256
+"""Calls within calls, and dimensions of a value: exporters stay below a tenth of both."""
+
 SHOWN = 3
 """How many names one message lists."""
 MOST_NODES = 2_000_000
@@ -60,6 +63,9 @@ def _check_graph(
     _refuse_bytes(place or "the main graph", [graph.name, *inputs, *weights, *values])
     _refuse_repeated(place, "graph input", inputs)
     _refuse_repeated(place, "initializer", weights)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if (rank := len(value.type.tensor_type.shape.dim)) > MOST_RANK:
+            raise ReadError(f"value '{value.name}' has {rank} dimensions", where=place or "the main graph")
     if not all(inputs) or not all(weights):
         raise ReadError("a graph input or initializer has no name", where=place or "the main graph")
     if graph.sparse_initializer:
@@ -157,14 +163,18 @@ def _refuse_repeated(place: str, what: str, names: Iterable[str]) -> None:
 
 def _refuse_recursion(model: onnx.ModelProto) -> None:
     calls = {(f.domain, f.name): list(_operators(f.node)) for f in model.functions}
-    finished: set[tuple[str, str]] = set()
+    finished: dict[tuple[str, str], int] = {}  # how deep the calls go from there
     for start in calls:
         path: list[tuple[str, str]] = []
         stack = [(start, False)]
         while stack:
             function, leaving = stack.pop()
             if leaving:
-                finished.add(path.pop())
+                path.pop()
+                deep = finished[function] = 1 + max((finished.get(called, 0) for called in calls[function]), default=0)
+                if deep > MOST_CALLS:
+                    what = f"functions call each other more than {MOST_CALLS} deep"
+                    raise ReadError(what, where=f"function '{function[1]}'")
             elif function in path:
                 raise ReadError("the function calls itself", where=f"function '{function[1]}'")
             elif function in calls and function not in finished:

@@ -8,7 +8,7 @@ and its fields: so weights can be left out on reading, and spliced in on writing
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, overload
 
 from relayout.errors import ReadError
 
@@ -19,6 +19,16 @@ MODEL_GRAPH, GRAPH_INITIALIZER, TENSOR_RAW_DATA = 7, 5, 9
 
 LIMIT = 2**31 - 1
 """The most bytes protobuf's own readers accept for one message."""
+
+
+class Bytes(Protocol):
+    """What a message is read from: memory, or a window of a file."""
+
+    @overload
+    def __getitem__(self, place: int, /) -> int: ...
+    @overload
+    def __getitem__(self, place: slice, /) -> bytes | memoryview: ...
+    def __len__(self) -> int: ...
 
 
 class Field(NamedTuple):
@@ -46,7 +56,7 @@ def opening(number: int, length: int) -> bytes:
     return varint(number << 3 | LENGTH) + varint(length)
 
 
-def fields(buffer: memoryview, start: int, stop: int) -> Iterator[Field]:
+def fields(buffer: Bytes, start: int, stop: int) -> Iterator[Field]:
     """The fields of the message in `buffer[start:stop]`; ReadError where the bytes are not a message."""
     position = start
     while position < stop:
@@ -70,7 +80,7 @@ def fields(buffer: memoryview, start: int, stop: int) -> Iterator[Field]:
         position = end
 
 
-def _varint_at(buffer: memoryview, position: int, stop: int) -> tuple[int, int]:
+def _varint_at(buffer: Bytes, position: int, stop: int) -> tuple[int, int]:
     value = shift = 0
     begin = position
     while position < stop and shift < 70:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,10 @@ _QUANTIZED_RANGE = {
 }
 
 
+MOST_READ = 1 << 28
+"""Bytes of a file that are read into memory, once, where the tensors are views of them. A larger file is mapped."""
+
+
 def load(source: Path | bytes | memoryview) -> Model:
     """Read and check a file or its bytes; constants stay views into it.
 
@@ -47,21 +53,33 @@ def load(source: Path | bytes | memoryview) -> Model:
 
 
 def opened(source: Path | bytes | memoryview) -> memoryview:
-    """The bytes of a file, mapped.
+    """The bytes of a file: in memory up to `MOST_READ`, mapped above.
+
+    A page of a mapping whose file is cut short meanwhile ends the process (`SIGBUS`); what is read is read.
 
     Raises:
-        ReadError: it cannot be opened, or is empty.
+        ReadError: it cannot be opened, is empty, or becomes shorter while it is read.
     """
-    return _map(source) if isinstance(source, Path) else memoryview(source)
+    return _read(source) if isinstance(source, Path) else memoryview(source)
 
 
-def _map(path: Path) -> memoryview:
+def _read(path: Path) -> memoryview:
     try:
-        with path.open("rb") as file:
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        with path.open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MOST_READ or not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            data = np.empty(size, np.uint8)
+            there, rest = 0, data.data
+            while there < size and (count := file.readinto(rest[there:])):
+                there += count
     except (OSError, ValueError) as error:
         # mmap calls an empty file a ValueError.
         raise ReadError(f"cannot read {path}: {error}", where=str(path)) from None
+    if there < size or not size:
+        what = "the file is empty" if not size else f"only {there} of {size} bytes could be read"
+        raise ReadError(f"cannot read {path}: {what}", where=str(path))
+    return rest.toreadonly()
 
 
 def release(data: memoryview) -> None:
