@@ -509,3 +509,29 @@ def test_a_dynamic_batch_that_a_reshape_renames_is_the_same_batch() -> None:
     source = shape_inference.infer_shapes(source)
     assert relayout.explain(source, io="convert").bytes == 0
     same(source)
+
+
+def test_a_name_for_an_extent_that_is_one_further_on_says_nothing() -> None:
+    """Files state `batch` of one value and 1 of the next; that axis does not tell where the batch lies."""
+    source = parser.parse_model(
+        HEADER
+        + """g (float[batch,6,4] x) => (float[1,5,6] y) <float[batch,6,5] a, float[1,6,5] b, float[1,5,6] t> {
+            a = MatMul(x, w)
+            b = Add(a, bias)
+            t = Transpose<perm=[0,2,1]>(b)
+            u = Relu(t)
+            v = Transpose<perm=[0,2,1]>(u)
+            r = Reshape(v, flat)
+            q = Relu(r)
+            p = Reshape(q, whole)
+            y = Transpose<perm=[0,2,1]>(p)
+        }"""
+    )
+    constants = {"w": floats(4, 5), "bias": floats(5), "flat": np.array([6, 5]), "whole": np.array([1, 6, 5])}
+    source.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    result = relayout.optimize(source)
+    onnx.checker.check_model(result.proto, full_check=True)
+    assert operators(result.proto).count("Transpose") == 1
+    feed = {"x": floats(1, 6, 4)}
+    for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
