@@ -535,3 +535,30 @@ def test_a_name_for_an_extent_that_is_one_further_on_says_nothing() -> None:
     feed = {"x": floats(1, 6, 4)}
     for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("height", [1, 3])
+@pytest.mark.parametrize(
+    "end", ["u = Transpose<perm=[0,3,1,2]>(c) y = Conv(u, last)", "y = ReduceMean<keepdims=0>(c, axes)"]
+)
+def test_an_axis_of_one_element_lies_where_the_operands_of_a_concat_have_it(height: int, end: str) -> None:
+    """No Reshape stands around the Concat, so that a runtime's blocked convolutions stay together."""
+    outputs = f"float[1,5,{height},2] y" if "Conv" in end else "float[1,10] y"
+    source = model(
+        f"""g (float[1,{height},2,8] x) => ({outputs}) {{
+            t = Transpose<perm=[0,3,1,2]>(x)
+            a = Conv(t, one)
+            b = Conv(t, other)
+            p = Transpose<perm=[0,2,3,1]>(a)
+            q = Transpose<perm=[0,2,3,1]>(b)
+            c = Concat<axis=3>(p, q)
+            {end}
+        }}""",
+        one=floats(4, 8, 1, 1),
+        other=floats(6, 8, 1, 1),
+        last=floats(5, 10, 1, 1),
+        axes=np.array([1, 2]),
+    )
+    result = operators(same(source))
+    assert result.count("Transpose") == 1
+    assert "Reshape" not in result

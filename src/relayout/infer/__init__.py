@@ -1,7 +1,7 @@
 """Graph -> problem -> plan: roots and views, candidate orders, what each order costs."""
 
 from relayout.infer.build import Sites, build
-from relayout.infer.candidates import identity, placed, placement
+from relayout.infer.candidates import identity, orders, placed, placement, repaired
 from relayout.infer.planning import Crossing, Formulation, Plan, formulate, plan, size_of
 from relayout.infer.relaxing import Relaxed, what_if
 from relayout.infer.sites import Form, Label, Order, Port, Root, Site, View, order_of
@@ -23,9 +23,11 @@ __all__ = [
     "formulate",
     "identity",
     "order_of",
+    "orders",
     "placed",
     "placement",
     "plan",
+    "repaired",
     "size_of",
     "what_if",
 ]

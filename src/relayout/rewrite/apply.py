@@ -45,8 +45,7 @@ class _Rewrite:
         interface = {value.name for value in (*self.graph.inputs, *outputs)}
         kept = {site.node.name for site in plan.sites.sites if site.node is not None}
         self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}))
-        self.forms = forms(plan)
-        self.labels = dict(zip(plan.sites.sites, plan.labels, strict=True))
+        self.forms, self.labels = forms(plan)
         self.borders = {port: site for site in plan.sites.sites if site.kind == "border" for port in site.ports}
         self.results: dict[ir.Graph, list[tuple[int, ir.Value]]] = {}
         self.entries: dict[ir.Graph, list[Port]] = {}

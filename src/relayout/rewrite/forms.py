@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from relayout.infer import Form, Plan, Port, Root, Site, order_of, placed
+from relayout.infer import Form, Label, Plan, Port, Root, Site, order_of, orders, placed, repaired
 from relayout.rules.signature import unchanged
 
 Forms = dict[Port, Form]
@@ -13,32 +14,114 @@ Token = tuple[int, int]
 """One factor of a site as its operands hold it: (factor of the site, which of the leaves that it has there)."""
 
 
-def forms(plan: Plan) -> Forms:
-    """The form of every operand of a plan.
+def forms(plan: Plan) -> tuple[Forms, dict[Site, Label]]:
+    """The form of every operand of a plan, and the labels that say so: the plan's, but for where size-1 axes lie.
 
     An operator that counts no axes takes the dimensions in which its operands come, and one that belongs to its reader
-    those that the reader wants.
+    those that the reader wants. Size-1 axes of any other lie where its operands, or those who read it, have them.
     """
-    chosen: Forms = {}
-    for site, label in zip(plan.sites.sites, plan.labels, strict=True):
-        for port in site.ports:
-            chosen[port] = placed(site, label, port).form
-    _follow_producers(plan.sites.sites, chosen)
-    _follow_readers(plan.sites.sites, chosen)
-    return chosen
+    choice = _Choice(plan)
+    choice.follow_producers()
+    _follow_readers(plan.sites.sites, choice.chosen)
+    return choice.chosen, choice.labels
 
 
-def _follow_producers(sites: Sequence[Site], chosen: Forms) -> None:
-    given: dict[Root, Form] = {}
-    free = {site for site in sites if _counts_no_axes(site)}
-    fixed = {port: chosen[port] for site in sites if site not in free for port in site.ports if not port.output}
-    readers = _readers(fixed)
-    for site in sites:
-        if site in free:
-            _take(site, given, fixed, chosen, readers)
-        for port in site.ports:
+class _Choice:
+    def __init__(self, plan: Plan) -> None:
+        self.sites = plan.sites.sites
+        self.labels = dict(zip(self.sites, plan.labels, strict=True))
+        self.chosen: Forms = {}
+        for site, label in self.labels.items():
+            for port in site.ports:
+                self.chosen[port] = placed(site, label, port).form
+        self.free = {site for site in self.sites if _counts_no_axes(site)}
+        wanting = (site for site in self.sites if site not in self.free)
+        self.readers = _readers(port for site in wanting for port in site.ports if not port.output)
+        self.given: dict[Root, Form] = {}
+
+    def follow_producers(self) -> None:
+        """Choose site by site, in the order of the graph."""
+        for site in self.sites:
+            if site in self.free:
+                self._take(site)
+            elif ones := site.pattern.of(_ones, None, partial(_ones, site)):
+                self._move(site, ones)
+            for port in site.ports:
+                if port.output:
+                    self.given[port.view.root] = self.chosen[port]
+
+    def _beside(self, ports: Sequence[Port]) -> tuple[Beside, ...]:
+        found = []
+        for port in ports:
+            root = port.view.root
             if port.output:
-                given[port.view.root] = chosen[port]
+                wanted = frozenset([self.chosen[reader] for reader in self.readers.get(root, ())])
+                found.append(Beside(wanted=wanted))
+            else:
+                found.append(Beside(None if root.constant else self.given.get(root)))
+        return tuple(found)
+
+    def _take(self, site: Site) -> None:
+        """Store every operand of a site in the dimensions that need the fewest Reshapes around it."""
+        free = site.free_ports()
+        now, beside = tuple([self.chosen[port] for port in free]), self._beside(free)
+        found = site.pattern.of(_fewest, (now, beside), lambda: _fewest(free, now, beside))
+        self.chosen.update(zip(free, found, strict=True))
+
+    def _move(self, site: Site, ones: frozenset[int]) -> None:
+        """Let a site's size-1 axes lie where fewer Reshapes are needed around it."""
+        free, label = site.free_ports(), self.labels[site]
+        beside = self._beside(free)
+        found = site.pattern.of(_moved, (label, beside), lambda: _moved(site, label, ones, beside))
+        if found != label:
+            self.labels[site] = found
+            self.chosen.update((port, placed(site, found, port).form) for port in free)
+
+
+def _ones(site: Site) -> frozenset[int]:
+    """The factors of a site that are size-1 axes of its operands and may lie anywhere."""
+    signature = site.signature
+    if site.kind != "node" or site.carried or signature.variants or signature.with_reader:
+        return frozenset()
+    kept = {*signature.tail, *signature.head, *site.grain}
+    held = {factor for port in site.ports for factor, leaves in port.factors.items() if leaves}
+    return frozenset(
+        factor for factor, (letter, _) in enumerate(site.factors) if factor not in held and letter not in kept
+    )
+
+
+def _moved(site: Site, label: Label, ones: frozenset[int], beside: Sequence[Beside]) -> Label:
+    """The label of equal orders with the fewest Reshapes around the site."""
+    free = site.free_ports()
+
+    def count(label: Label) -> int:
+        pairs = zip(free, beside, strict=True)
+        return sum(each.reshapes(placed(site, label, port).form) for port, each in pairs)
+
+    best, least = label, count(label)
+    for port, (given, wanted) in zip(free, beside, strict=True) if least else ():
+        for form in (*sorted(wanted), *([given] if given is not None else [])):
+            other = _like(site, label, ones, port, form)
+            if other is not None and (needed := count(other)) < least:
+                best, least = other, needed
+    return best
+
+
+def _like(site: Site, label: Label, ones: frozenset[int], port: Port, form: Form) -> Label | None:
+    """The label with size-1 axes where `form` has them; None where it is not `form` for that operand."""
+    rest = [factor for factor in label.order if factor not in ones]
+    small = [factor for factor in label.order if factor in ones and site.factors[factor][0] in port.axes]
+    order = [factor for factor in label.order if factor in ones and factor not in small]
+    for dim in form:
+        if not dim and small:
+            order.append(small.pop(0))
+        missing = len(dim)
+        while missing > 0 and rest:
+            order.append(rest.pop(0))
+            missing -= len(port.factors.get(order[-1], ()))
+    found = Label((*order, *rest, *small), label.variant)
+    same = repaired(site, found.order) == found.order and orders(site, found) == orders(site, label)
+    return found if same and placed(site, found, port).form == form else None
 
 
 def _counts_no_axes(site: Site) -> bool:
@@ -61,21 +144,6 @@ class Beside(NamedTuple):
         """How many Reshapes stand beside an operand in `form`."""
         others = self.wanted if self.given is None else (self.given,)
         return sum(1 for other in others if other != form and order_of(other) == order_of(form))
-
-
-def _take(site: Site, given: dict[Root, Form], fixed: Forms, chosen: Forms, readers: dict[Root, list[Port]]) -> None:
-    """Store every operand of a site in the dimensions that need the fewest Reshapes around it."""
-    free = site.free_ports()
-    now = tuple([chosen[port] for port in free])
-    beside: list[Beside] = []
-    for port in free:
-        root = port.view.root
-        if port.output:
-            beside.append(Beside(wanted=frozenset([fixed[reader] for reader in readers.get(root, ())])))
-        else:
-            beside.append(Beside(None if root.constant else given.get(root)))
-    found = site.pattern.of(_fewest, (now, *beside), lambda: _fewest(free, now, beside))
-    chosen.update(zip(free, found, strict=True))
 
 
 def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside]) -> Sequence[Form]:

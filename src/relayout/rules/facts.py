@@ -161,7 +161,9 @@ def _fitted(fact: Fact, operator: Operator) -> Fact:
 
 
 def _contradicts(fact: Signature, operator: Operator) -> bool:
-    """Whether an axis that a file calls by a name on an input has extent 1 on an output: then the name says nothing."""
+    """Whether an axis that is stretched has a name on an input, and extent 1 on the output: the name says nothing."""
+    if not fact.broadcast:
+        return False
     named = {
         letter
         for letters, shape in zip(fact.inputs, operator.inputs, strict=True)
@@ -169,7 +171,7 @@ def _contradicts(fact: Signature, operator: Operator) -> bool:
         if isinstance(dim, str)
     }
     return bool(named) and any(
-        dim == 1 and letter in named and letter not in fact.whole
+        dim == 1 and letter in named
         for letters, shape in zip(fact.outputs, operator.outputs, strict=True)
         for letter, dim in zip(letters or (), shape or (), strict=False)
     )
