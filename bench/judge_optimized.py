@@ -31,6 +31,8 @@ DYNAMIC = {"batch": 2, "height": 96, "width": 128, "length": 37}
 """Extents of dynamic dimensions; any other counts as 1."""
 FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(uint8)": np.uint8, "tensor(int8)": np.int8}
+FEWEST = 10
+"""Rounds of which an interval says something."""
 HIDDEN = (
     *("Attention", "MultiHeadAttention", "FusedMatMul", "Einsum", "GroupQueryAttention", "PackedAttention"),
     *("ReorderInput", "ReorderOutput"),
@@ -131,13 +133,15 @@ def timed(limit: float, source: str, results: list[str]) -> dict[str, dict[str, 
             start = time.thread_time()
             sessions[name].run(None, fed)
             seconds[name].append(time.thread_time() - start)
-        if len(seconds["source"]) >= 2000 or time.perf_counter() - begun > 8 * limit:
+        enough = len(seconds["source"]) >= FEWEST and time.perf_counter() - begun > 8 * limit
+        if enough or len(seconds["source"]) >= 2000:
             break
     found = {}
     for name, taken in seconds.items():
         low, high = interval(taken, seconds["source"])
         ratio = statistics.median(taken) / statistics.median(seconds["source"])
         found[name] = {"ms": 1e3 * statistics.median(taken), "ratio": ratio, "low": low, "high": high}
+        found[name]["rounds"] = len(taken)
     return found
 
 

@@ -124,6 +124,14 @@ def max_pool(c: int, h: int, w: int, last: bool) -> Way:
     return Way("NhwcMaxPool" if last else "MaxPool", ("x",), {}, shape, shape, MICROSOFT if last else "", said)
 
 
+def resized(c: int, h: int, w: int, last: bool) -> Way:
+    """Twice as high and wide, between the nearest elements; floats."""
+    constants = {"s": np.array(laid(1, 2, 2, last), np.float32)}
+    said = (("mode", "linear"), ("coordinate_transformation_mode", "half_pixel"))
+    read, given = laid(c, h, w, last), laid(c, 2 * h, 2 * w, last)
+    return Way("Resize", ("x", "", "s"), constants, read, given, "", said, np.float32)
+
+
 def concat(c: int, h: int, w: int, last: bool) -> Way:
     inputs = ("ys", "yz", "x", "xs", "xz", "z", "xs", "xz")
     said = (("axis", 3 if last else 1),)
@@ -150,6 +158,7 @@ OPERATORS: dict[str, tuple[Callable[[int, int, int, bool], Way], ...]] = {
     "QLinearAveragePool": (average_pool,),
     "QLinearGlobalAveragePool": (global_pool,),
     "MaxPool": (max_pool,),
+    "Resize": (resized,),
     "QLinearConcat": (concat,),
     "QLinearMul": (scaled,),
 }
@@ -216,7 +225,7 @@ def measured(rounds: int) -> Iterator[dict[str, Any]]:
         for number, maker in enumerate(makers):
             for image in IMAGES:
                 ways = [maker(*image, last) for last in (False, True)]
-                moves = [transposed(*image, last) for last in (False, True)]
+                moves = [transposed(*image, last, ways[0].dtype) for last in (False, True)]
                 times = nanoseconds([way.session() for way in (*ways, *moves, idle())], rounds)
                 first, last, there, back = (took - times[4] for took in times[:4])
                 elements = len(ways[0].images) * int(np.prod(ways[0].read)) + int(np.prod(ways[0].given))

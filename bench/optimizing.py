@@ -59,6 +59,7 @@ def optimized(tool: str, python: str, source: Path, result: Path, log: Path, rep
         row["processor"] = min(row.get("processor", done.processor), done.processor)
         row["peak"] = max(row.get("peak", 0), done.peak_mb)
         row["megabytes"] = result.stat().st_size / 1e6
+        row["untouched"] = digest(result) == digest(source)
         row["seconds"] = min(row.get("seconds", said["seconds"]), said["seconds"])
         row["report"] = said["report"]
     return row
@@ -122,7 +123,7 @@ def faults(source: Row, rows: dict[str, Row], latency: dict[str, Any]) -> list[s
     best = best_peer(rows, source)
     if best and ours["bytes"] > best[0]:
         found.append(f"{ours['bytes'] - best[0]:,} bytes more than {best[1]}")
-    if slower(latency):
+    if not ours.get("untouched") and slower(latency):
         found.append(f"slower: {latency[OURS]['ratio']:.3f}")
     return found
 
@@ -134,6 +135,8 @@ def slower(latency: dict[str, Any]) -> bool:
 
 
 def moved(row: Row) -> str:
+    if not row:
+        return "–"
     if "bytes" not in row:
         return "fails" if "runs" not in row else "does not run"
     marks = "" if row["equal"] else " ≠"
@@ -157,7 +160,7 @@ def bytes_table(found: list[dict[str, Any]], tools: list[str]) -> str:
         [
             item["model"],
             moved(item["source"]),
-            *(moved(item["tools"][tool]) for tool in tools),
+            *(moved(item["tools"].get(tool, {})) for tool in tools),
             by_openvino(item.get("openvino")),
             "yes" if (item["tools"][OURS].get("report") or {}).get("proved") else "no",
         ]
@@ -173,7 +176,7 @@ def cost_table(found: list[dict[str, Any]], tools: list[str]) -> str:
     for item in found:
         rows = item["tools"]
         cells = [
-            f"{rows[tool]['seconds']:.2f} / {rows[tool]['peak']:.0f}" if "seconds" in rows[tool] else "fails"
+            f"{rows[tool]['seconds']:.2f} / {rows[tool]['peak']:.0f}" if "seconds" in rows.get(tool, {}) else "–"
             for tool in [BASE, *tools]
         ]
         lines.append([item["model"], f"{item['megabytes']:.1f}", *cells])
@@ -199,14 +202,14 @@ def latency_table(found: list[dict[str, Any]], tools: list[str]) -> str:
 
 def summary(found: list[dict[str, Any]], tools: list[str]) -> str:
     """One line a tool: what became of all models, and the sums over those that every tool gets right."""
-    right = [item for item in found if all(item["tools"][tool].get("equal") for tool in tools)]
+    right = [item for item in found if all(item["tools"].get(tool, {}).get("equal") for tool in tools)]
     base = sum(item["source"]["bytes"] for item in right)
     lines = []
     for tool in tools:
-        rows = [item["tools"][tool] for item in found]
+        rows = [item["tools"][tool] for item in found if tool in item["tools"]]
         took = [row for row in rows if "seconds" in row]
         ratios = [item["latency"][tool]["ratio"] for item in found if tool in item["latency"]]
-        total = sum(item["tools"][tool]["bytes"] for item in right)
+        total = sum(item["tools"].get(tool, {})["bytes"] for item in right)
         lines.append(
             [
                 NAMES.get(tool, tool),
@@ -225,9 +228,10 @@ def summary(found: list[dict[str, Any]], tools: list[str]) -> str:
 
 PAGE = """# Optimizing ONNX models
 
-`relayout optimize` beside its peers, all in one run of `bench/optimizing.py` on what `bench/make_onnx.py` makes:
+`relayout optimize` beside its peers, by `bench/optimizing.py` on what `bench/make_onnx.py` makes:
 networks of real architectures with random weights, as PyTorch's two exporters (`dynamo`, `script`) and tf2onnx give
-them, some with dynamic dimensions, int8 versions (`qdq`), and the onnx package's `light` models. {versions}
+them, some with dynamic dimensions, int8 versions (`qdq`), and the onnx package's `light` models. Weights are scaled
+where a network would ignore its input (`bench/lively.py`), or equal values would say nothing. {versions}
 
 {summary}
 
@@ -299,13 +303,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out"))
     parser.add_argument("--page", type=Path)
     parser.add_argument("--again", type=Path)
+    parser.add_argument("--note", default="", help="what the page says of its rows")
     options = parser.parse_args()
     files = models(options.files, ".onnx")
     known, left = pythons(options.python, options.peers), options.out / "optimizing.json"
     before = options.again or (left if options.keep and left.exists() else None)
     found: list[dict[str, Any]] = json.loads(before.read_text(encoding="utf-8")) if before else []
     options.out.mkdir(parents=True, exist_ok=True)
-    done = {(item["model"], item["sha256"]) for item in found}
+    done = {(item["model"], item.get("sha256")) for item in found}
     digests = {file: digest(file) for file in files}
     files = [file for file in files if (file.stem, digests[file]) not in done]
     names = {file.stem for file in files}
@@ -325,7 +330,7 @@ def main() -> None:
             left.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     found.sort(key=lambda item: item["model"])
     tools = [tool for tool in known if tool != BASE]
-    text = page(found, tools, versions_of(known))
+    text = page(found, tools, " ".join(filter(None, (versions_of(known), options.note))))
     record(options.out, "optimizing", found, text, summary(found, tools))
     if options.page:
         options.page.write_text(text, encoding="utf-8")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 import onnx_ir as ir
@@ -20,16 +20,16 @@ from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
 from relayout.layout.holds import STATED
 from relayout.progress import say
-from relayout.reports import Axes, Naming, Report, inspection, operators, page, report
-from relayout.reports.chart import Drawing
-from relayout.reports.differing import Diff, Looked, attributes_of
-from relayout.reports.differing import diff as compared
+from relayout.reports import Axes, Naming, Report, inspection, operators, report
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
 from relayout.rewrite import apply, as_functions, fuse_units, inline_functions
 from relayout.rewrite import rename as rename_values
 from relayout.rules import is_known, outputs_of
 from relayout.targets import LayoutFor, Target, Wishes
+
+if TYPE_CHECKING:
+    from relayout.reports.differing import Diff, Looked
 
 Regions = Literal["flat", "functions"]
 Io = Literal["keep", "convert"]
@@ -215,15 +215,15 @@ def diff(a: str | Path, b: str | Path) -> Diff:
         ReadError: one is not a model, or is damaged.
         UnsupportedError: a `.tflite` holds operators that cannot be read.
     """
-    return compared(*(_looked(Path(path)) for path in (a, b)))
+    from relayout.reports import differing
 
-
-def diff_page(found: Diff) -> str:
-    """Two models side by side as one page of HTML without requests."""
-    return page.diff_page(found)
+    return differing.diff(_looked(Path(a)), _looked(Path(b)))
 
 
 def _looked(path: Path) -> Looked:
+    from relayout.reports.chart import Drawing
+    from relayout.reports.differing import Looked, attributes_of
+
     say("reading")
     model = read(path)
     attributes = attributes_of(model.graph)

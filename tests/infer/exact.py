@@ -312,9 +312,13 @@ class Graph:
             End(made, where, output=True),
         )
         first, second, *rest = [tuple(number[axis] for axis in dim) for dim in value.dims]
-        behind = [(place,) for dim in rest for place in dim]
         new = [(len(flat),)] if op == "Conv" else []
-        ways = orders((), [first, second, *new, *behind])
+        # The axes of space keep what they hold in order; which of them comes first is free.
+        ways = tuple(
+            way
+            for space in itertools.permutations(rest)
+            for way in orders((), [first, second, *new, *((place,) for dim in space for place in dim)])
+        )
         dims = tuple(tuple(where[place] for place in dim) for dim in given)
         self.add(names, [value], [Value(names[0], made, dims)], ends, ways)
 

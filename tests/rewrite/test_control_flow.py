@@ -135,6 +135,28 @@ def test_two_states_that_change_places_and_a_stacked_output() -> None:
     check(source, {"x": floats(2, 3, 4), "z": floats(2, 3, 4, seed=1), "n": np.array(3, np.int64)})
 
 
+def test_slices_that_a_loop_stacks_lie_as_they_do_inside() -> None:
+    source = parsed(
+        """
+        g (float[2,3,4] x, int64 n) => (float[t,4,3,2] all) {
+            p, q = Loop (n, , x) <
+                body = b (int64 i, bool k, float[2,3,4] a) => (bool go, float[2,3,4] d, float[4,2,3] f) {
+                    go = Identity(k)
+                    d = Tanh(a)
+                    f = Transpose<perm=[2,0,1]>(d)
+                }
+            >
+            r = Relu(q)
+            u = Transpose<perm=[0,2,3,1]>(r)
+            v = Abs(u)
+            all = Transpose<perm=[0,3,2,1]>(v)
+        }"""
+    )
+    result = check(source, *({"x": floats(2, 3, 4), "n": np.array(count, np.int64)} for count in (1, 3)))
+    # 2 3 4 inside, 4 3 2 outside: the slices are turned once, by one Transpose.
+    assert result.report.transposes == 1
+
+
 def test_loops_and_branches_inside_each_other() -> None:
     source = loop("""
         go = Identity(k)
@@ -177,6 +199,29 @@ def test_the_axis_of_a_scan_follows() -> None:
     (scan,) = [node for node in result.proto.graph.node if node.op_type == "Scan"]
     axes = {attribute.name: list(attribute.ints) for attribute in scan.attribute if "axes" in attribute.name}
     assert axes == {"scan_input_axes": [1], "scan_output_axes": [1]}
+
+
+def test_a_scan_whose_body_states_no_shapes() -> None:
+    source = parsed("""
+        g (float[6,4,5,3] x, float[3,4,5] s) => (float[3,4,5] y, float[6,3,4,5] z) {
+            t = Transpose<perm=[0,3,1,2]>(x)
+            r = Relu(t)
+            u = Transpose<perm=[0,2,3,1]>(r)
+            y, z = Scan<num_scan_inputs=1,
+                body = b (float[] a, float[] e) => (float[] h, float[] o) {
+                    c = Transpose<perm=[2,0,1]>(e)
+                    h = Add(a, c)
+                    o = Relu(h)
+                }
+            >(s, u)
+        }""")
+    (body,) = (attribute.g for node in source.graph.node for attribute in node.attribute if attribute.HasField("g"))
+    for value in (*body.input, *body.output):
+        value.type.tensor_type.ClearField("shape")
+    del body.value_info[:]
+    result = check(source, {"x": floats(6, 4, 5, 3), "s": floats(3, 4, 5, seed=1)})
+    assert result.report.source_bytes == 3 * 6 * 240
+    assert result.report.bytes == 6 * 240
 
 
 def test_a_scan_of_which_nothing_is_won_is_given_back() -> None:

@@ -182,7 +182,7 @@ def exchanged(fact: Nested) -> Nested:
 
 FAULTS = {
     "If": (exchanged,),
-    "Loop": (swapped, exchanged),
+    "Loop": (unled, swapped, exchanged),
     "Scan": (forgotten, unled, swapped, exchanged),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ import relayout
 from relayout.pipeline import read
 from relayout.rewrite import fuse_units
 from relayout.targets import Target, Unit, targets
+from relayout.targets.onnxruntime_prices import LEAST_CHANNELS
 from rules.cases.making import f
 from rules.law import Array, Case
 from running import run
@@ -21,6 +23,7 @@ from targets.row_cases import cases
 
 ROWS = [(target, unit) for target in targets().values() for unit in target.units]
 BYTES = (np.uint8, np.int8)
+WIDE = max(LEAST_CHANNELS.values()) + 1
 
 
 def named(item: object) -> str:
@@ -29,11 +32,11 @@ def named(item: object) -> str:
 
 def of_units() -> Iterator[Case]:
     """Units that the cases of rules and rows do not have."""
-    image, wide, channels = f(2, 6, 9, 8), f(2, 33, 9, 8), np.abs(f(33, 1, 1)) + 0.2
+    image, wide, channels = f(2, 6, 9, 8), f(2, WIDE, 9, 8), np.abs(f(WIDE, 1, 1)) + 0.2
     for op in ("Mul", "Add", "Sub", "Div"):
         yield Case(op, {"x": wide, "c": channels}, ("c",))
     yield Case("Sub", {"c": channels, "x": wide}, ("c",))
-    parameters = {name: np.abs(f(33)) + 0.2 for name in ("scale", "bias", "mean", "variance")}
+    parameters = {name: np.abs(f(WIDE)) + 0.2 for name in ("scale", "bias", "mean", "variance")}
     yield Case("BatchNormalization", {"x": wide, **parameters}, tuple(parameters), {"epsilon": 0.01})
     yield Case("Sum", {"a": image, "b": f(2, 6, 9, 8)})
     yield Case("Add", {"a": image, "b": f(6, 1, 8)})
@@ -97,7 +100,7 @@ def test_a_row_runs_its_units_within_a_step(target: Target, unit: Unit) -> None:
         assert (f"{node.domain}:{node.op_type}" if node.domain else node.op_type) == written
         assert steps(source, result, feed) <= (0 if "=" in unit.operands else 1), op_type
         seen.add((op_type, source.graph.output[0].type.tensor_type.elem_type))
-    wanted = {(op, kind) for op in unit.op_types.split() for kind in (TensorProto.UINT8, TensorProto.INT8)}
+    wanted = {(op, TensorProto.DataType.Value(kind)) for op in unit.op_types.split() for kind in unit.types}
     assert seen == wanted, f"no unit was seen of {wanted - seen}"
 
 
@@ -133,6 +136,8 @@ def unit(
 U, S = parameters(np.uint8, 0.05), parameters(np.int8, 0.05)
 WORDS = np.array(0.05, np.float32), np.array(0, np.int16)
 CPU = targets()["onnxruntime-cpu"]
+SIGNED = replace(CPU, unsigned=False)
+"""The same, with int8 as it is."""
 
 
 @pytest.mark.parametrize(
@@ -141,9 +146,50 @@ CPU = targets()["onnxruntime-cpu"]
 )
 def test_only_kinds_of_integers_that_have_a_kernel_are_fused(x: object, w: object, y: object, fuses: bool) -> None:
     source, feed = unit(x, w, y)  # type: ignore[arg-type]
-    result, counts = fused(source, CPU)
+    result, counts = fused(source, SIGNED)
     assert counts == ({"QLinearConv": 1} if fuses else {})
     assert steps(source, result, feed) <= fuses
+
+
+def test_int8_between_units_is_stored_as_uint8_and_means_the_same() -> None:
+    """The interface keeps its int8; a constant operand follows."""
+    source, feed = unit(S, S, S)
+    last = source.graph.node.pop()
+    source.graph.node[-1].output[0], last.input[0] = "c1", "total"
+    nodes = [
+        helper.make_node("QuantizeLinear", ["c1", "ys", "yz"], ["i1"]),
+        helper.make_node("DequantizeLinear", ["i1", "ys", "yz"], ["r1"]),
+        helper.make_node("DequantizeLinear", ["k", "ys", "yz"], ["kr"]),
+        helper.make_node("Add", ["r1", "kr"], ["total"], name="add"),
+    ]
+    source.graph.node.extend([*nodes, last])
+    constant = np.arange(-3, 3, dtype=np.int8).reshape(6, 1, 1)
+    source.graph.initializer.append(onnx.numpy_helper.from_array(constant, "k"))
+    source = onnx.shape_inference.infer_shapes(source)
+    result, counts = fused(source, CPU)
+    assert counts == {"QLinearConv": 1, "com.microsoft:QLinearAdd": 1}
+    ends = (*result.graph.input, *result.graph.output)
+    assert {value.type.tensor_type.elem_type for value in ends} == {TensorProto.INT8}
+    types = {value.name: value.type.tensor_type.elem_type for value in result.graph.value_info}
+    made = [node.output[0] for node in result.graph.node if node.op_type.startswith("QLinear")]
+    assert {types[name] for name in made} == {TensorProto.UINT8}
+    assert steps(source, result, feed) <= 2
+
+
+def test_int8_whose_reader_names_no_zero_point_stays_int8() -> None:
+    source, feed = unit(S, S, S)
+    last = source.graph.node.pop()
+    source.graph.node[-1].output[0], last.input[0] = "c1", "total"
+    nodes = [
+        helper.make_node("QuantizeLinear", ["c1", "ys", "none"], ["i1"]),
+        helper.make_node("DequantizeLinear", ["i1", "ys"], ["r1"]),
+        helper.make_node("Sigmoid", ["r1"], ["total"], name="sigmoid"),
+    ]
+    source.graph.node.extend([*nodes, last])
+    source.graph.initializer.append(onnx.numpy_helper.from_array(np.array(0, np.int8), "none"))
+    source = onnx.shape_inference.infer_shapes(source)
+    result, _ = fused(source, CPU)
+    assert steps(source, result, feed) <= 2
 
 
 RELU = helper.make_node("Relu", ["c"], ["r"])
@@ -180,10 +226,10 @@ def test_what_is_read_as_a_float_too_stays_one() -> None:
 
 def test_a_shift_that_integers_cannot_hold_stays_a_float() -> None:
     """The bias is of 32 bits, in steps of what the weights and the data say."""
-    shifts = np.linspace(1, 2, 33, dtype=np.float32).reshape(33, 1, 1)
+    shifts = np.linspace(1, 2, WIDE, dtype=np.float32).reshape(WIDE, 1, 1)
     for largest, fuses in ((2.0, True), (5e9, False)):
         shifts[-1] = largest
-        case = Case("Add", {"x": f(2, 33, 9, 8), "c": shifts}, ("c",))
+        case = Case("Add", {"x": f(2, WIDE, 9, 8), "c": shifts}, ("c",))
         source, feed = quantized(case, np.uint8, alike=True)
         result, counts = fused(source, CPU)
         assert bool(counts) == fuses

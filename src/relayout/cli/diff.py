@@ -31,5 +31,5 @@ def diff(first: Path, second: Path, html: Path | None, as_json: bool) -> None:
     with bars(2 * ("reading", "planning"), as_json):
         found = pipeline.diff(first, second)
         if html is not None:
-            write_text(html, pipeline.diff_page(found))
+            write_text(html, found.html())
     click.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))

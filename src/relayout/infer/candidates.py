@@ -15,7 +15,7 @@ from relayout.infer.build import Sites
 from relayout.infer.sites import Form, Label, Order, Placed, Port, Root, Site, order_of
 from relayout.layout import Extent, product
 from relayout.rules import Placement
-from relayout.rules.signature import Part, part_of
+from relayout.rules.signature import Part, Variant, part_of
 
 CAP = 4096
 """The most labels a site may have; what is dropped is said in the report."""
@@ -179,13 +179,22 @@ def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> lis
     wanted = list(dict.fromkeys(factors))
     if site.signature.variants:
         order = _slotted(range(len(site.factors)), wanted)
-        return [Label(order, variant) for variant in range(len(site.signature.variants))]
+        letters = list(dict.fromkeys(site.factors[factor][0] for factor in wanted))
+        return [Label(order, variant) for variant in _offered(site.signature.variants, letters)]
     # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
     # the two suits the other readers is not known here.
     late = list(reversed(dict.fromkeys(reversed(factors))))
     found = [repaired(site, _slotted(base, wanted)) for base in bases]
     found += [repaired(site, _slotted(base, late), late=True) for base in bases]
     return [Label(order) for order in dict.fromkeys(found)]
+
+
+def _offered(variants: Sequence[Variant], letters: Sequence[str]) -> list[int]:
+    """The variants to try where an operand comes with its axes in this order."""
+    asked = [number for number, variant in enumerate(variants) if not variant.follows]
+    if len(asked) == len(variants) or any(variants[number].holds(letters) for number in asked):
+        return asked
+    return asked + [number for number, v in enumerate(variants) if v.follows and v.holds(letters)]
 
 
 def placement(site: Site, label: Label) -> Placement:
@@ -223,7 +232,8 @@ def seeds(site: Site) -> list[Label]:
         priced = (Label(repaired(site, order)) for order in orders)
         return list(dict.fromkeys(priced)) if site.signature.price(placement(site, Label(everything))) else []
     if site.signature.variants:
-        return [Label(everything, variant) for variant in range(len(site.signature.variants))]
+        variants = enumerate(site.signature.variants)
+        return [Label(everything, number) for number, variant in variants if not variant.follows]
     if not site.free_ports() or site.signature.tail or site.signature.head:
         return [Label(repaired(site, everything))]
     return []

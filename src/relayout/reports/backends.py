@@ -8,10 +8,10 @@ from typing import Any
 from relayout.targets import Target, target, targets
 
 COLUMNS = ("operators", "layouts", "types", "ranks", "limits")
-UNIT_COLUMNS = ("unit of", "runs as", "ranks", "limits")
+UNIT_COLUMNS = ("unit of", "runs as", "types", "ranks", "limits")
 EVERYTHING = "every operator, in every layout"
 REST = "every other operator as ONNX has it"
-UNITS = "quantized units, int8 and uint8, of which the first row that fits is taken"
+UNITS = "quantized units, of which the first row that fits is taken"
 MARK = "<!-- From here on: written by `relayout.reports.backends.markdown`. -->"
 """What precedes the tables on their page."""
 
@@ -51,6 +51,7 @@ def unit_words(unit: Mapping[str, Any]) -> dict[str, str]:
     return {
         "unit of": ", ".join(unit["operators"]),
         "runs as": unit["written"],
+        "types": ", ".join(map(str.lower, unit["types"])),
         "ranks": ", ".join(map(str, unit["ranks"])) or "any",
         "limits": "; ".join(unit["limits"]),
     }

@@ -70,6 +70,12 @@ class Diff:
         """How many operators both have."""
         return len(self.chart.spots) - len(self.only_first) - len(self.only_second)
 
+    def html(self) -> str:
+        """Both side by side as one page without requests."""
+        from relayout.reports.page import diff_page
+
+        return diff_page(self)
+
     def to_dict(self) -> dict[str, Any]:
         """For machines: JSON types only."""
         return asdict(self)
@@ -84,7 +90,8 @@ class Diff:
             size = sum(mark.bytes for mark in side.transposes)
             count = len(side.transposes)
             yield f"{name}: {count} Transpose{'' if count == 1 else 's'}, {size:,} bytes an inference"
-        yield f"both have {self.both} operators, inputs and outputs; {len(self.changed)} of them differ"
+        differ = f"{len(self.changed)} of them differ{'s' if len(self.changed) == 1 else ''}"
+        yield f"both have {self.both} operators, inputs and outputs; {differ}"
         spots = self.chart.spots
         for item in self.changed[:most]:
             yield f"  {spots[item.spot].operator} {short(spots[item.spot].name)}: {', '.join(item.what)}"

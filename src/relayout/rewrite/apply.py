@@ -15,7 +15,7 @@ from relayout.layout.holds import STATED
 from relayout.rewrite.forms import forms
 from relayout.rewrite.functions import add_function, drop_unused_functions
 from relayout.rewrite.storage import Names, Storage
-from relayout.rules import Attribute, Changes, Placement
+from relayout.rules import Attribute, Changes, Placement, Written
 
 
 def apply(model: ir.Model, plan: Plan) -> ir.Model:
@@ -191,8 +191,9 @@ class _Rewrite:
                 self._result(graph, port, self.outputs[graph][port.slot])
             elif not port.output:
                 self._read(site, port)
-        changes = Changes()
-        if any(self.forms[port] != port.view.form for port in site.carried or site.ports):
+        changes, written = Changes(), self._written(site)
+        called = written is not None and written.body is not None  # the body has the operator in its own order
+        if not called and any(self.forms[port] != port.view.form for port in site.carried or site.ports):
             changes = site.signature.changes(self._placement(site))
         self._change(site.graph, node, changes)
         self._write_as(site, node)
@@ -220,16 +221,19 @@ class _Rewrite:
 
     def _write_as(self, site: Site, node: ir.Node) -> None:
         """Write a node as the variant that was chosen asks for: another operator, or a call of a function."""
-        label = self.labels[site]
-        written = site.signature.variants[label.variant].written if label.variant >= 0 else None
+        written = self._written(site)
         if written is None:
             return
         node.domain, node.op_type = written.domain, written.op_type
         self._set(node, written.attributes)
         if written.body is not None:
-            add_function(self.model, node, site.signature.variants[label.variant])
+            add_function(self.model, node, site.signature.variants[self.labels[site].variant])
         elif written.domain:
             self.model.opset_imports.setdefault(written.domain, 1)
+
+    def _written(self, site: Site) -> Written | None:
+        label = self.labels[site]
+        return site.signature.variants[label.variant].written if label.variant >= 0 else None
 
     def _result(self, graph: ir.Graph, port: Port, original: Ended) -> ir.Value:
         """The value that a graph gives as an output: its own, and given once."""

@@ -32,6 +32,8 @@ from relayout.targets.units import (
 
 Array = NDArray[np.generic]
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+SIGN = 128
+"""What lies between the same bits as int8 and as uint8."""
 
 
 class Integers(NamedTuple):
@@ -77,7 +79,6 @@ class Found:
     end: ir.Node
     result: Integers
     operands: list[Integers | None]
-    reals: list[Reals | None]
 
 
 def fuse_units(model: ir.Model, target: Target) -> dict[str, int]:
@@ -89,6 +90,8 @@ def fuse_units(model: ir.Model, target: Target) -> dict[str, int]:
     if not target.units:
         return {}
     fusing = _Fusing(model, target.units)
+    if target.unsigned:
+        fusing.make_unsigned()
     for node in list(model.graph.all_nodes()):
         if node.op_type in QUANTIZING and not node.domain:
             fusing.end(node)
@@ -106,13 +109,76 @@ class _Fusing:
         self.left: dict[ir.Node, None] = {}
         self.zeros: dict[ir.DataType, ir.Value] = {}
 
+    def make_unsigned(self) -> None:
+        """Store the data between units as uint8: an integer and its zero point move by 128, and mean the same."""
+        for node in list(self.model.graph.all_nodes()):
+            if node.domain or node.op_type not in QUANTIZING | DEQUANTIZING or not self._signed(node):
+                continue
+            value = node.outputs[0]
+            if node.op_type in QUANTIZING and self._ends_in_signed(value):
+                self._shift(node)
+                value.dtype, value.name = ir.DataType.UINT8, self.names.unique(f"{value.name}/unsigned")
+                for use in value.uses():
+                    self._shift(use.node)
+            elif node.op_type in QUANTIZING and value.is_graph_output():
+                self._pair(node, node.inputs[0], after=False)
+            elif node.op_type in DEQUANTIZING and node.inputs[0] in self.model.graph.inputs and value.uses():
+                self._pair(node, value, after=True)
+
+    def _ends_in_signed(self, value: ir.Value) -> bool:
+        """Whether nodes that dequantize int8 alone read a value, as their first operand."""
+        uses = value.uses()
+        alone = all(use.idx == 0 and use.node.op_type in DEQUANTIZING and not use.node.domain for use in uses)
+        return bool(uses) and alone and not value.is_graph_output() and all(self._signed(use.node) for use in uses)
+
+    def _signed(self, node: ir.Node) -> bool:
+        """Whether a node quantizes or dequantizes int8, as a whole."""
+        values = node.outputs[0] if node.op_type in QUANTIZING else node.inputs[0]
+        found = None if values is None else self._integers(node, values)
+        named = len(node.inputs) > 2 and node.inputs[2] is not None
+        return found is not None and named and found.is_plain and found.values.dtype == ir.DataType.INT8
+
+    def _shift(self, node: ir.Node) -> None:
+        node.attributes.pop("output_dtype", None)
+        node.replace_input_with(2, self._shifted(node.inputs[2]))
+
+    def _shifted(self, zero: ir.Value | None) -> ir.Value:
+        """An int8 constant as uint8."""
+        signed = np.asarray(_known(zero)).astype(np.int16)
+        return self._constant((signed + SIGN).astype(np.uint8), f"{zero.name if zero else 'zero'}/unsigned")
+
+    def _pair(self, node: ir.Node, value: ir.Value | None, *, after: bool) -> None:
+        """A QuantizeLinear to uint8 and back at an end of the model, which keeps its int8."""
+        assert value is not None
+        scale, zero = node.inputs[1], self._shifted(node.inputs[2])
+        uses = list(value.uses())
+        stored = ir.Value(
+            name=self.names.unique(f"{value.name}/unsigned"), type=ir.TensorType(ir.DataType.UINT8), shape=value.shape
+        )
+        real = ir.Value(name=self.names.unique(f"{value.name}/real"), type=value.type, shape=value.shape)
+        ends = [
+            ir.Node(
+                "", op_type, [read, scale, zero], outputs=[given], name=self.names.unique(f"{given.name}/{op_type}")
+            )
+            for op_type, read, given in (("QuantizeLinear", value, stored), ("DequantizeLinear", stored, real))
+        ]
+        assert node.graph is not None
+        if after:
+            node.graph.insert_after(node, ends)
+            for use in uses:
+                use.node.replace_input_with(use.idx, real)
+        else:
+            node.graph.insert_before(node, ends)
+            node.replace_input_with(0, real)
+
     def end(self, node: ir.Node) -> None:
         """Write the unit that a QuantizeLinear ends, if there is one that some row fits."""
         found = self._found(node)
         if found is None:
             return
+        dtype = found.result.values.dtype
         for unit in self.units:
-            if not unit.takes(found.operator):
+            if dtype is None or not unit.takes(found.operator, dtype.name):
                 continue
             try:
                 inputs = self._affine(found) if unit.affine else self._inputs(unit, found)
@@ -144,11 +210,10 @@ class _Fusing:
         if node is None or node.op_type in DEQUANTIZING:
             return None
         operands = [None if read is None else self._dequantized(read) for read in node.inputs]
-        reals = [None if read is None else self._real(read) for read in node.inputs]
         if all(operand is None for operand in operands):
             return None
         self.left.update(dict.fromkeys((*between, node)))
-        return Found(node, operator_of(self.model, node), end, result, operands, reals)
+        return Found(node, operator_of(self.model, node), end, result, operands)
 
     def _dequantized(self, value: ir.Value) -> Integers | None:
         """The integers that a value was dequantized from."""
@@ -179,9 +244,11 @@ class _Fusing:
             self.zeros[dtype] = self._constant(np.zeros((), dtype.numpy()), "zero_point")
         return self.zeros[dtype]
 
-    def _real(self, value: ir.Value) -> Reals | None:
+    def _real(self, value: ir.Value | None) -> Reals | None:
         """A constant as real numbers, dequantized where it is stored as integers."""
         known = _known(value)
+        if value is None:
+            return None
         if known is not None:
             return known.astype(np.float64) if known.dtype.kind == "f" else None
         found = self._dequantized(value)
@@ -209,10 +276,17 @@ class _Fusing:
         return [found.result.scale, found.result.zero]
 
     def _data(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
-        operand = _at(found, slot)
+        operand = self._like(_at(found, slot), found.result)
         if not operand.is_plain or operand.values.dtype != found.result.values.dtype:
             raise DeclinedError
         return [operand.values, operand.scale, operand.zero]
+
+    def _like(self, operand: Integers, result: Integers) -> Integers:
+        """A constant of int8 as uint8 where the result is."""
+        kinds = operand.values.dtype, result.values.dtype
+        if _known(operand.values) is None or not operand.is_plain or kinds != BYTES:
+            return operand
+        return operand._replace(values=self._shifted(operand.values), zero=self._shifted(operand.zero))
 
     def _alike(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
         operand = _at(found, slot)
@@ -232,7 +306,8 @@ class _Fusing:
     def _bias(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
         if slot >= len(found.operands) or found.node.inputs[slot] is None:
             return [None]
-        bias, data, kernel, own = found.reals[slot], _at(found, 0), _at(found, 1), found.operands[slot]
+        bias, own = self._real(found.node.inputs[slot]), found.operands[slot]
+        data, kernel = _at(found, 0), _at(found, 1)
         if bias is None or bias.ndim != 1:
             raise DeclinedError
         steps = data.scales.astype(np.float64) * kernel.scales
@@ -246,7 +321,7 @@ class _Fusing:
 
     def _quantized(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
         given = slot < len(found.operands) and found.node.inputs[slot] is not None
-        real = found.reals[slot] if given else np.zeros(())
+        real = self._real(found.node.inputs[slot]) if given else np.zeros(())
         if real is None:
             raise DeclinedError
         integers = np.rint(real / float(found.result.scales[0])) + int(found.result.zeros[0])
@@ -257,7 +332,7 @@ class _Fusing:
         return [found.node.inputs[slot] if slot < len(found.operands) else None]
 
     def _affine(self, found: Found) -> list[ir.Value | None]:
-        known = scale_and_shift(found.operator, found.reals)
+        known = scale_and_shift(found.operator, [self._real(read) for read in found.node.inputs])
         if known is None:
             raise DeclinedError
         slot, scale, shift = known

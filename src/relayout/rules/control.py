@@ -42,9 +42,27 @@ def if_(operator: Operator) -> Fact:
     return Nested(Signature((None,), tuple(outputs)), bodies)
 
 
+class _Carried(NamedTuple):
+    """A value that a loop carries across its border.
+
+    Args:
+        outer: its letters outside; None: it keeps its own order.
+        inner: its letters inside.
+        axis: the letter of the axis that is scanned; empty for a state.
+        head: letters that stand first outside.
+        place: the axis that is scanned, as the source counts it.
+    """
+
+    outer: Letters | None = None
+    inner: Letters | None = None
+    axis: str = ""
+    head: Letters = ()
+    place: int = 0
+
+
 @rule("Loop", kind="layout-agnostic")
 def loop(operator: Operator) -> Fact:
-    """Any order for each carried value, the same before, inside and after; stacked outputs keep their order."""
+    """Any order for each carried value, the same before, inside and after, and for the slices of stacked outputs."""
     node = operator.node
     body = node.attributes.get_graph("body")
     carried = len(node.inputs) - 2
@@ -54,11 +72,20 @@ def loop(operator: Operator) -> Fact:
     for index in range(carried):
         ends = (node.inputs[index + 2], body.inputs[index + 2], body.outputs[index + 1], node.outputs[index])
         letters.append(_shared(f"v{index}.", *map(_rank, ends)))
-    stacked = (None,) * (len(node.outputs) - carried)
+    stacked = [
+        _sliced(f"o{index}.", outer, inner, 0, first=True)
+        for index, (outer, inner) in enumerate(zip(node.outputs[carried:], body.outputs[carried + 1 :], strict=True))
+    ]
     trips = operator.integers(0) if operator.has(0) else None
     runs = max(1, min(trips[0], MOST_RUNS)) if trips else UNKNOWN_RUNS
-    inside = Body("body", (None, None, *letters), (None, *letters, *stacked))
-    return Nested(Signature((None, None, *letters), (*letters, *stacked)), (inside,), runs)
+    inside = Body("body", (None, None, *letters), (None, *letters, *(value.inner for value in stacked)))
+    signature = Signature(
+        (None, None, *letters),
+        (*letters, *(value.outer for value in stacked)),
+        whole=frozenset(value.axis for value in stacked if value.axis),
+        head=tuple(letter for value in stacked for letter in value.head),
+    )
+    return Nested(signature, (inside,), runs)
 
 
 BATCHED = 8
@@ -123,24 +150,6 @@ def scan(operator: Operator) -> Fact:
     return Nested(signature, (inside,), _rounds(operator, states + skipped, read))
 
 
-class _Carried(NamedTuple):
-    """A value that a Scan carries across its border.
-
-    Args:
-        outer: its letters outside; None: it keeps its own order.
-        inner: its letters inside.
-        axis: the letter of the axis that is scanned; empty for a state.
-        head: letters that stand first outside.
-        place: the axis that is scanned, as the source counts it.
-    """
-
-    outer: Letters | None = None
-    inner: Letters | None = None
-    axis: str = ""
-    head: Letters = ()
-    place: int = 0
-
-
 def _across(prefix: str, outside: Sequence[int | None], inside: Sequence[int | None], leading: Letters) -> _Carried:
     """A state: the same axes outside and inside, but for what leads outside."""
     rank = inside[0]
@@ -151,17 +160,28 @@ def _across(prefix: str, outside: Sequence[int | None], inside: Sequence[int | N
     return _Carried((*head, *inner), inner, head=head)
 
 
-def _sliced(prefix: str, whole: ir.Value | None, part: ir.Value, axis: int, leading: Letters) -> _Carried:
-    """A value that is read or given slice by slice, along one axis."""
+def _sliced(
+    prefix: str, whole: ir.Value | None, part: ir.Value, axis: int, leading: Letters = (), *, first: bool = False
+) -> _Carried:
+    """A value that is read or given slice by slice.
+
+    Args:
+        prefix: of its letters.
+        whole: the value outside.
+        part: a slice of it, inside.
+        axis: the axis that is sliced.
+        leading: letters of axes that stand before it, outside only.
+        first: whether it stands first, or behind what leads, and cannot be renumbered.
+    """
     outer, inner = _rank(whole), _rank(part)
     if outer is None or inner is None or outer != inner + len(leading) + 1:
         return _Carried(place=axis)
-    letters = axis_letters(inner, prefix)
-    (place,) = normalized((axis,), outer) if not leading else (len(leading),)
-    along, head = f"{prefix}t", tuple(prefix + letter for letter in leading)
-    named = (*head, *letters)
-    head = (*head, along) if leading else ()
-    return _Carried((*named[:place], along, *named[place:]), letters, along, head, place)
+    letters, along = axis_letters(inner, prefix), f"{prefix}t"
+    before = tuple(prefix + letter for letter in leading)
+    fixed = first or bool(leading)
+    (place,) = (len(leading),) if fixed else normalized((axis,), outer)
+    named = (*before, *letters)
+    return _Carried((*named[:place], along, *named[place:]), letters, along, (*before, along) if fixed else (), place)
 
 
 def _moved(placement: Placement, values: Sequence[_Carried], first: int, *, output: bool) -> tuple[int, ...] | None:

@@ -9,6 +9,7 @@ from relayout.layout import Extent
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
+from relayout.rules.turning import turning
 
 
 def spatial(rank: int, prefix: str) -> Letters:
@@ -47,12 +48,13 @@ def convolved(operator: Operator, kernel: int, channels: Sequence[int], alike: S
     given: dict[int, Letters] = {0: ("n", c, *x), kernel: (o, i, *k), **per_channel(operator, channels, o)}
     output = ("n", o, *y)
     operands = operator.operands(given | dict.fromkeys(alike, output))
-    return Signature(operands, (output,), whole | ordered, frozenset(("n", c, o)) - ordered).positional()
+    found = Signature(operands, (output,), whole | ordered, frozenset(("n", c, o)) - ordered).positional()
+    return found if operator.node.domain else turning(operator, found, x, y, k)
 
 
 @rule("Conv", kind="layout-sensitive", layouts={0: "NC", 1: "OI"})
 def conv(operator: Operator) -> Fact:
-    """`x[n c *s], w[o c *k], b[o] -> y[n o *s]`: positions fixed; a constant kernel follows within c and o."""
+    """`x[n c *s], w[o c *k], b[o] -> y[n o *s]`: positions fixed but for s; a constant kernel follows."""
     return convolved(operator, 1, (2,))
 
 
@@ -64,13 +66,13 @@ def fused_conv(operator: Operator) -> Fact:
 
 @rule("ConvInteger", kind="layout-sensitive", layouts={0: "NC", 1: "OI"})
 def conv_integer(operator: Operator) -> Fact:
-    """`x[n c *s], w[o c *k] -> y[n o *s]`, the zero points scalars or per o: positions fixed."""
+    """`x[n c *s], w[o c *k] -> y[n o *s]`, the zero points scalars or per o: positions fixed but for s."""
     return convolved(operator, 1, (3,))
 
 
 @rule("QLinearConv", kind="layout-sensitive", layouts={0: "NC", 3: "OI"})
 def qlinear_conv(operator: Operator) -> Fact:
-    """`x[n c *s], w[o c *k], b[o] -> y[n o *s]`, the scales of w scalars or per o: positions fixed."""
+    """`x[n c *s], w[o c *k], b[o] -> y[n o *s]`, scales of w scalars or per o: positions fixed but for s."""
     return convolved(operator, 3, (4, 5, 8))
 
 
@@ -123,12 +125,13 @@ def transposed(operator: Operator, channels: Mapping[int, Letters]) -> Signature
     kernel = ("c", "i", *k) if grouped else ("c", "o", *k)
     operands = operator.operands({0: ("n", "c", *x), 1: kernel, **channels})
     ordered = frozenset("coi") if grouped else frozenset[str]()
-    return Signature(operands, (("n", "o", *y),), whole | ordered, frozenset("nco") - ordered).positional()
+    found = Signature(operands, (("n", "o", *y),), whole | ordered, frozenset("nco") - ordered).positional()
+    return found if operator.node.domain else turning(operator, found, x, y, k)
 
 
 @rule("ConvTranspose", kind="layout-sensitive", layouts={0: "NC", 1: "IO"})
 def conv_transpose(operator: Operator) -> Fact:
-    """`x[n c *s], w[c o *k], b[o] -> y[n o *s]`: positions fixed; a constant kernel follows within c and o."""
+    """`x[n c *s], w[c o *k], b[o] -> y[n o *s]`: positions fixed but for s; a constant kernel follows."""
     return transposed(operator, {2: ("o",)})
 
 

@@ -156,4 +156,20 @@ def _fitted(fact: Fact, operator: Operator) -> Fact:
     outputs = tuple(letters if operator.gives(slot) else None for slot, letters in enumerate(fact.outputs))
     pairs = [*zip(fact.inputs, operator.inputs, strict=True), *zip(outputs, operator.outputs, strict=True)]
     fits = all(letters is None or (shape is not None and len(shape) == len(letters)) for letters, shape in pairs)
-    return replace(fact, outputs=outputs) if fits else None
+    fact = replace(fact, outputs=outputs)
+    return fact if fits and not _contradicts(fact, operator) else None
+
+
+def _contradicts(fact: Signature, operator: Operator) -> bool:
+    """Whether an axis that a file calls by a name on an input has extent 1 on an output: then the name says nothing."""
+    named = {
+        letter
+        for letters, shape in zip(fact.inputs, operator.inputs, strict=True)
+        for letter, dim in zip(letters or (), shape or (), strict=False)
+        if isinstance(dim, str)
+    }
+    return bool(named) and any(
+        dim == 1 and letter in named and letter not in fact.whole
+        for letters, shape in zip(fact.outputs, operator.outputs, strict=True)
+        for letter, dim in zip(letters or (), shape or (), strict=False)
+    )

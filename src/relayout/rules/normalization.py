@@ -6,41 +6,43 @@ from relayout.rules.convolution import spatial
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Placement, Signature
+from relayout.rules.turning import turning
 
 
 @rule("BatchNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def batch_normalization(operator: Operator) -> Fact:
-    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed; all axes in any order of their factors."""
+    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for the order of s; all axes in any order of factors."""
     rank = operator.rank()
     if rank is None or not operator.int("spatial", 1):
         return None
     letters = ("n", "c", *spatial(rank, "s")) if rank > 1 else ("n",)
     inputs = operator.operands({0: letters, **dict.fromkeys(range(1, len(operator.inputs)), ("c",))})
     outputs = (letters, *((("c",),) * (len(operator.outputs) - 1)))
-    return Signature(inputs, outputs, block=frozenset(letters)).positional()
+    return turning(operator, Signature(inputs, outputs, block=frozenset(letters)).positional(), letters[2:])
 
 
 @rule("InstanceNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def instance_normalization(operator: Operator) -> Fact:
-    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed; all axes in any order of their factors."""
+    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for the order of s; all axes in any order of factors."""
     rank = operator.rank()
     if rank is None or operator.version < 6:
         return None
     letters = ("n", "c", *spatial(rank, "s"))
     inputs = operator.operands({0: letters, 1: ("c",), 2: ("c",)})
-    return Signature(inputs, (letters,), block=frozenset(letters)).positional()
+    return turning(operator, Signature(inputs, (letters,), block=frozenset(letters)).positional(), letters[2:])
 
 
 @rule("GroupNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def group_normalization(operator: Operator) -> Fact:
-    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed; a group is a run of channels, so c keeps its order."""
+    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for s; a group is a run of channels."""
     rank = operator.rank()
     if rank is None:
         return None
     letters = ("n", "c", *spatial(rank, "s"))
     each = ("c",) if operator.version >= 21 else ("g",)
     inputs = operator.operands({0: letters, 1: each, 2: each})
-    return Signature(inputs, (letters,), frozenset("cg"), frozenset(letters) - {"c"}).positional()
+    found = Signature(inputs, (letters,), frozenset("cg"), frozenset(letters) - {"c"}).positional()
+    return turning(operator, found, letters[2:])
 
 
 @rule("MeanVarianceNormalization", kind="layout-sensitive", layouts={0: "NC"})

@@ -8,6 +8,7 @@ from relayout.rules.convolution import channels_first, channels_last, spatial
 from relayout.rules.operator import Operator
 from relayout.rules.registry import rule
 from relayout.rules.signature import Fact, Signature
+from relayout.rules.turning import turning
 
 
 def pooled(operator: Operator) -> Signature | None:
@@ -26,16 +27,21 @@ def pooled_at_once(operator: Operator) -> Signature | None:
     return None if signature is None else replace(signature, block=signature.block | signature.whole, whole=frozenset())
 
 
+def _turning(operator: Operator, signature: Signature | None) -> Signature | None:
+    rank = operator.rank() or 0
+    return turning(operator, signature, spatial(rank, "s"), spatial(rank, "t"))
+
+
 @rule("AveragePool", "LpPool", kind="layout-sensitive", layouts={0: "NC"})
 def pool(operator: Operator) -> Fact:
-    """`x[n c *s] -> y[n c *s]`: positions fixed."""
-    return pooled(operator)
+    """`x[n c *s] -> y[n c *s]`: positions fixed but for s, whose axes may lie in any order."""
+    return _turning(operator, pooled(operator))
 
 
 @rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", kind="layout-sensitive", layouts={0: "NC"})
 def global_pool(operator: Operator) -> Fact:
-    """`x[n c *s] -> y[n c *1]`: positions fixed."""
-    return pooled_at_once(operator)
+    """`x[n c *s] -> y[n c *1]`: positions fixed but for s, whose axes may lie in any order."""
+    return _turning(operator, pooled_at_once(operator))
 
 
 @rule("QLinearAveragePool", kind="layout-sensitive", domain="com.microsoft")
@@ -68,13 +74,14 @@ def nhwc_max_pool(operator: Operator) -> Fact:
 
 @rule("MaxPool", kind="layout-sensitive", layouts={0: "NC"})
 def max_pool(operator: Operator) -> Fact:
-    """`x[n c *s] -> y[n c *s]`: positions fixed; indices count into the flattened input and keep their order."""
+    """`x[n c *s] -> y[n c *s]`: positions fixed but for s; indices count into the flattened input."""
     signature = pooled(operator)
     if signature is None:
         return None
     outputs = operator.results(signature.outputs[0] or ())
-    whole = signature.whole | frozenset("nc") if operator.gives(1) else signature.whole
-    return replace(signature, outputs=outputs, whole=whole).positional()
+    if operator.gives(1):
+        return replace(signature, outputs=outputs, whole=signature.whole | frozenset("nc")).positional()
+    return _turning(operator, replace(signature, outputs=outputs).positional())
 
 
 @rule("MaxUnpool", kind="layout-sensitive", layouts={0: "NC", 1: "NC"})
@@ -89,12 +96,13 @@ def max_unpool(operator: Operator) -> Fact:
 
 @rule("LRN", kind="layout-sensitive", layouts={0: "NC"})
 def lrn(operator: Operator) -> Fact:
-    """`x[n c *s] -> y[n c *s]`: neighbours in c are summed, so c keeps its place and its order."""
+    """`x[n c *s] -> y[n c *s]`: neighbours in c are summed, so c keeps its place and its order; s in any."""
     rank = operator.rank()
     if rank is None:
         return None
     letters = ("n", "c", *spatial(rank, "s"))
-    return Signature((letters,), (letters,), frozenset("c"), frozenset(letters)).positional()
+    found = Signature((letters,), (letters,), frozenset("c"), frozenset(letters)).positional()
+    return turning(operator, found, letters[2:])
 
 
 @rule("RoiAlign", kind="layout-sensitive", layouts={0: "NC"})

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from relayout.rules.convolution import spatial
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
-from relayout.rules.signature import Fact, Signature
+from relayout.rules.signature import Changes, Fact, Placement, Signature
+from relayout.rules.turning import turning
 
+ROI_SINCE = 11
+"""Opset from which a Resize has a region, and may have sizes."""
+SCALES_SINCE = 9
+"""Opset from which an Upsample takes its scales as an input."""
 SHIFTING = ("tf_crop_and_resize", "tf_half_pixel_for_nn")
 """Coordinate transformations that may move an axis even where its extent stays."""
 
 
 @rule("Resize", "Upsample", kind="layout-sensitive", layouts={0: "NC"})
 def resize(operator: Operator) -> Fact:
-    """`x[n c *s] -> y[n c *t]`: positions fixed; the axes that are resized are dimensions in order."""
+    """`x[n c *s] -> y[n c *t]`: positions fixed but for s; the axes that are resized are dimensions in order."""
     # Any order would do by the standard, with sizes, scales, roi and `axes` following; runtimes resize the last axes of
     # an n c *s tensor only, so the standard's positions are kept.
     rank = operator.rank()
@@ -21,7 +28,26 @@ def resize(operator: Operator) -> Fact:
         return None
     letters = axis_letters(rank)
     resized = frozenset(letters[axis] for axis in _resized(operator, rank))
-    return Signature(operator.operands({0: letters}), (letters,), resized, frozenset(letters)).positional()
+    # What each input holds for each axis: scales (and sizes) one item, a roi a start and, after all starts, an end.
+    parts = {1: 1} if operator.name == "Upsample" or operator.version < ROI_SINCE else {1: 2, 2: 1, 3: 1}
+    given = {slot: operator.shape(slot) for slot in parts if operator.has(slot) and operator.shape(slot) != (0,)}
+    axes = operator.ints("axes")
+
+    def changes(placement: Placement) -> Changes:
+        order = tuple(letters.index(letter) for letter in placement.letters())
+        if order == tuple(range(rank)):
+            return Changes()
+        if axes:
+            return Changes({"axes": tuple(order.index(axis) for axis in normalized(axes, rank))})
+        whole = [slot for slot in given if given[slot] == (parts[slot] * rank,)]
+        items = {slot: tuple(axis + part * rank for part in range(parts[slot]) for axis in order) for slot in whole}
+        return Changes(gathered={slot: (0, held) for slot, held in items.items()})
+
+    found = Signature(operator.operands({0: letters}), (letters,), resized, frozenset(letters)).positional()
+    told = operator.name == "Upsample" and operator.version < SCALES_SINCE
+    if not axes and not told and all(shape == (parts[slot] * rank,) for slot, shape in given.items()):
+        found = turning(operator, found, letters[2:]) or found
+    return replace(found, changes=changes)
 
 
 def _resized(operator: Operator, rank: int) -> tuple[int, ...]:

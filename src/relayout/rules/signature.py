@@ -119,18 +119,26 @@ class Variant:
         outputs: the same for the outputs.
         name: how reports call it.
         written: the node that runs it; None: the node as it is.
+        follows: nobody asks for it: it is another variant with axes turned on every operand, and worth trying only
+            where an operand comes so.
     """
 
     inputs: tuple[Letters | None, ...]
     outputs: tuple[Letters | None, ...]
     name: str = "standard"
     written: Written | None = field(default=None, compare=False)
+    follows: bool = False
 
     @property
     def tiles(self) -> frozenset[tuple[str, int]]:
         """(letter, extent of its tile) of the axes that lie in two dimensions."""
         tokens = (token for letters in (*self.inputs, *self.outputs) for token in letters or ())
         return frozenset((part.letter, part.tile) for part in map(part_of, tokens) if part.tile)
+
+    def holds(self, letters: Sequence[str]) -> bool:
+        """Whether an operand of this variant has these axes in this order."""
+        operands = [held for held in (*self.inputs, *self.outputs) if held and set(letters) <= set(held)]
+        return any([letter for letter in held if letter in letters] == list(letters) for held in operands)
 
 
 class Part(NamedTuple):

@@ -23,6 +23,8 @@ from relayout.targets.conditions import (
     NO_DILATIONS,
     NO_INDICES,
     PLAIN_PRODUCT,
+    RESIZE_PLAIN,
+    SPATIAL_ONLY,
     Condition,
     attribute,
     inputs,
@@ -34,10 +36,16 @@ from relayout.targets.units import Unit
 CONTRIBUTED = "com.microsoft"
 IMAGES = (3, 4, 5)
 CHANNELS_LAST = Written(CONTRIBUTED, "QLinearConv", {"channels_last": 1})
+RESIZED = Written("", "Resize")
+LINEAR = attribute("mode", ("linear",), "nearest")
 LAST_POOL = Written(CONTRIBUTED, "NhwcMaxPool", {"storage_order": None})
 FLOAT32 = ("FLOAT",)
 BOTH_ENDS, FAR_END = ("NCHW", "NHWC", "NCHW->NHWC", "NHWC->NCHW"), ("NCHW", "NCHW->NHWC")
 """A convolution of floats reorders what it reads into blocks, and what it gives out of them, from and to any order."""
+PRICED = {name: FLOAT32 if name == "Resize" else INT8 for name in CHANNELS_FIRST}
+"""Operator of the measured table -> the types that it was measured on."""
+UNSIGNED = ("UINT8",)
+"""The data's type for which there is a depthwise kernel; for int8 every channel is a product of its own."""
 ONE_OUTPUT = Condition("one output", lambda operator: not operator.gives(1))
 
 
@@ -78,18 +86,20 @@ def _depthwise(operator: Operator) -> Mapping[str, Attribute | None]:
 
 
 def price(operator: Operator, signature: Signature, placement: Placement) -> int:
-    """What an operator on integers costs with channels first, beside last: it transposes inside, or counts alone.
+    """What an operator costs with channels first, beside last: it transposes inside, or works element by element.
 
     At least a byte: ONNX Runtime's own optimizer would write Transposes around such a node, even of one element.
     """
     value, letters = operator.node.inputs[0], placement.letters()
-    if operator.name not in CHANNELS_FIRST or value is None or value.dtype is None or value.dtype.name not in INT8:
+    if value is None or value.dtype is None or value.dtype.name not in PRICED.get(operator.name, ()):
         return 0
-    if letters.index("c") != 1:
+    standard = signature.inputs[0] or ()
+    channel = "c" if "c" in letters else standard[1]
+    if letters.index(channel) != 1:
         return 0
     operands = (placement.extents(), placement.extents(output=True))
     elements = sum(prod(extent.number for extent in extents) for extents in operands)
-    return max(1, round(CHANNELS_FIRST[operator.name] * elements))
+    return max(1, round(CHANNELS_FIRST[operator.name] * elements * value.dtype.itemsize))
 
 
 BLOCK = 16
@@ -122,6 +132,7 @@ UNITS = (
         "QLinearConv",
         limits=(INFERENCE, ONE_OUTPUT, at_least(LEAST_CHANNELS["BatchNormalization"])),
         ranks=IMAGES,
+        types=UNSIGNED,
         attributes=_depthwise,
         affine=True,
     ),
@@ -130,6 +141,7 @@ UNITS = (
         "QLinearConv",
         limits=(at_least(LEAST_CHANNELS["constants"]),),
         ranks=IMAGES,
+        types=UNSIGNED,
         attributes=_depthwise,
         affine=True,
     ),
@@ -171,6 +183,7 @@ TARGET = Target(
     (
         Kernel("Conv", BOTH_ENDS, FLOAT32, (4,), (CONSTANT_KERNEL,), BLOCKED),
         Kernel("Conv", FAR_END, FLOAT32, (4,), (CONSTANT_KERNEL,), STEM),
+        Kernel("Resize", ("NHWC", "NCHW"), FLOAT32, (4,), (SPATIAL_ONLY, RESIZE_PLAIN), LINEAR, written=RESIZED),
         Kernel("QLinearConv", ("NHWC", "NCHW"), INT8, IMAGES, (CONSTANT_KERNEL,), written=CHANNELS_LAST),
         Kernel("MaxPool", ("NHWC", "NCHW"), INT8, IMAGES, (NO_INDICES,), written=LAST_POOL),
     ),
@@ -178,5 +191,6 @@ TARGET = Target(
     price=price,
     rest=True,
     units=UNITS,
+    unsigned=True,
     inline=True,
 )

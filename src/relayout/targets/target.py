@@ -97,6 +97,7 @@ class Target:
             node, what its rule says, and where its axes lie.
         rest: it also runs every operator that no row is about, as the standard has it.
         units: what it has for quantized units; of several rows the first that fits.
+        unsigned: what lies between units is stored as uint8, which means the same.
         inline: it has no kernels for functions, and cancels the Transposes of their bodies: these are written in place.
     """
 
@@ -107,6 +108,7 @@ class Target:
     price: Callable[[Operator, Signature, Placement], int] | None = None
     rest: bool = False
     units: tuple[Unit, ...] = ()
+    unsigned: bool = False
     inline: bool = False
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:

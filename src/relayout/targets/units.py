@@ -19,6 +19,7 @@ Reals = NDArray[np.float64]
 
 QUANTIZING, DEQUANTIZING = frozenset({"QuantizeLinear"}), frozenset({"DequantizeLinear"})
 """The ends of a unit."""
+BYTES = ("INT8", "UINT8")
 STEP_SHARE = 0.25
 """Of a step of the result: what constants of a unit may be off by once they are integers; the rest is for rounding."""
 LARGEST_WEIGHT, LARGEST_BIAS = 127, 2**30
@@ -43,6 +44,7 @@ class Unit:
         channel: the axis of a kernel along which its scales may lie.
         limits: what must hold of the operator besides.
         ranks: ranks of input 0; empty: any.
+        types: of the data's integers.
         attributes: what the operator on integers says otherwise; None removes an attribute.
         affine: the operator, with constants in all other operands, is a scale and a shift per channel: a depthwise
             convolution of one element, whose weights are made here. `operands` has no meaning then.
@@ -54,12 +56,13 @@ class Unit:
     channel: Callable[[Operator], int] = lambda _: 0
     limits: tuple[Condition, ...] = ()
     ranks: tuple[int, ...] = ()
+    types: tuple[str, ...] = BYTES
     attributes: Callable[[Operator], Mapping[str, Attribute | None]] = _same
     affine: bool = False
 
-    def takes(self, operator: Operator) -> bool:
-        """Whether the row is about a node of a unit."""
-        named = not operator.node.domain and operator.name in self.op_types.split()
+    def takes(self, operator: Operator, dtype: str) -> bool:
+        """Whether the row is about a node of a unit that gives integers of a type (ONNX's name)."""
+        named = not operator.node.domain and operator.name in self.op_types.split() and dtype in self.types
         ranked = not self.ranks or operator.rank() in self.ranks
         return named and ranked and all(limit.holds(operator) for limit in self.limits)
 
@@ -68,6 +71,7 @@ class Unit:
         return {
             "operators": self.op_types.split(),
             "written": self.written or "itself",
+            "types": list(self.types),
             "ranks": list(self.ranks),
             "limits": [*(["constants per channel"] if self.affine else []), *map(str, self.limits)],
         }

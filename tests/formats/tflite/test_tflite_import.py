@@ -13,7 +13,7 @@ import onnx_ir as ir
 import pytest
 from tflite_cases_matrix import dense
 from tflite_cases_spatial import conv, pools, resizes
-from tflite_running import check_model, compare, session
+from tflite_running import agree, check_model, compare, session
 from tflite_writing import Net, Scale, options
 
 from relayout.formats.tflite import coverage, read
@@ -82,7 +82,7 @@ def test_a_clamp_that_the_range_does_not_imply_is_one_of_integers() -> None:
     assert producer is not None
     assert producer.op_type == "QuantizeLinear"
     assert "Clip" not in types(read(chain().bytes()))
-    compare(net.bytes())
+    agree(net.bytes())
 
 
 def test_a_convolution_without_bias() -> None:
@@ -106,7 +106,7 @@ def test_signature_names_the_interface() -> None:
     assert (x.metadata_props["relayout.tensor"], y.metadata_props["relayout.tensor"]) == ("t0", "t1")
     assert model.metadata_props["relayout.source_format"] == "tflite"
     assert model.producer_name == "relayout"
-    compare(net.bytes())
+    agree(net.bytes())
 
 
 def test_empty_and_repeated_names() -> None:

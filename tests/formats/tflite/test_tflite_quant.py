@@ -11,7 +11,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 from tflite_cases_spatial import conv
-from tflite_running import check_model, compare, interpreter, run_interpreter, session
+from tflite_running import agree, check_model, interpreter, run_interpreter, session
 from tflite_writing import Net, Scale, options
 
 import relayout
@@ -63,7 +63,7 @@ def test_every_unit_becomes_an_integer_kernel(tmp_path: Path) -> None:
     found = optimized(relayout.convert(read(residual().bytes())).model, tmp_path / "optimized.onnx")
     assert (found["QLinearConv"], found["QLinearAdd"]) == (2, 1)
     assert not {"Conv", "Add"} & set(found)
-    compare(residual().bytes())
+    agree(residual().bytes())
 
 
 def test_integers_within_are_128_higher() -> None:
@@ -103,7 +103,7 @@ def test_operators_that_are_not_known_read_int8() -> None:
     assert logistic.outputs == back.inputs == tanh.inputs
     assert cast.inputs == back.outputs == (y,)
     assert [graph.tensors[i].type.name for i in (*back.inputs, *back.outputs)] == ["UINT8", "INT8"]
-    compare(net.bytes())
+    agree(net.bytes())
 
 
 def test_kernels_that_take_no_notice_of_scales_read_int8() -> None:
@@ -115,7 +115,7 @@ def test_kernels_that_take_no_notice_of_scales_read_int8() -> None:
     (graph,) = changed(net).subgraphs
     neg, product = (o for o in graph.operators if o.name in ("NEG", "BATCH_MATMUL"))
     assert {graph.tensors[i].type.name for i in (*neg.inputs, *neg.outputs, *product.inputs)} == {"INT8"}
-    compare(net.bytes())
+    agree(net.bytes())
 
 
 def test_a_shape_is_asked_of_either_type() -> None:
@@ -128,7 +128,7 @@ def test_a_shape_is_asked_of_either_type() -> None:
     (graph,) = changed(net).subgraphs
     assert [o.name for o in graph.operators] == ["QUANTIZE", "TANH", "SHAPE", "ABS", "QUANTIZE"]
     assert graph.tensors[y].type.name == "UINT8"
-    compare(net.bytes())
+    agree(net.bytes())
 
 
 def test_where_some_bytes_are_no_quantized_int8_none_is_changed() -> None:
@@ -178,7 +178,7 @@ def test_constants_are_changed_where_they_are_data() -> None:
     assert data.data is not None
     assert data.quantization is not None
     assert (data.data.tolist(), data.quantization.zero_point.tolist()) == ([0, 128, 255], [133])
-    compare(net.bytes())
+    agree(net.bytes())
 
 
 def test_what_does_not_compute_is_left_alone() -> None:

@@ -142,6 +142,12 @@ def compare(
     return [_compare(*three) for three in zip(got, wanted, reference, strict=True)]
 
 
+def agree(content: bytes, ranges: list[tuple[float, float]] | None = None, **more: Any) -> None:
+    """Assert that a model's import and the interpreter are as close as their kernels allow."""
+    for result in compare(content, ranges, **more):
+        assert result.error <= result.tolerance(quantized=True), result
+
+
 def _compare_with(
     imported: onnxruntime.InferenceSession, content: bytes, expected: Callable[..., Any], ranges: Any, rng: Any
 ) -> list[Comparison]:

@@ -294,7 +294,12 @@ def _complete(graph: ir.Graph, inferred: onnx.GraphProto) -> None:
         proto = protos.get(node.outputs[0].name or "") if node.outputs else None
         for attribute in proto.attribute if proto is not None else ():
             if attribute.HasField("g"):
-                _complete(node.attributes[attribute.name].as_graph(), attribute.g)
+                body = node.attributes[attribute.name].as_graph()
+                for value, declared in zip(body.inputs, attribute.g.input, strict=True):
+                    if value.shape is None:
+                        value.type = value.type or ir.serde.deserialize_type_proto_for_type(declared.type)
+                        value.shape = ir.serde.deserialize_type_proto_for_shape(declared.type)
+                _complete(body, attribute.g)
 
 
 def _better(stated: ir.Shape | None, inferred: ir.Shape | None) -> ir.Shape | None:

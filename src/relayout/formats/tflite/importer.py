@@ -51,8 +51,8 @@ def read(
     1. Quantized tensors hold the integers that the file's tensors hold, int8 within the graph as uint8, 128 higher;
        each operator dequantizes its operands and quantizes its result. Operators that only move elements act on the
        integers.
-    2. Constants are views into the file's bytes, which stay as long as the model lives: in memory, or mapped if they
-       are above 256 MB.
+    2. Constants are views into the file's bytes, which stay as long as the model lives: in memory, or mapped above
+       256 MB.
     3. Every value has a type and a shape; dimensions known only at run time have names.
 
     Args:
