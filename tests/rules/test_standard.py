@@ -125,6 +125,8 @@ def exercised(case: Standard) -> str:
         return "is a view"
     if nodes[0].reason:
         return "has no signature"
+    if any(site.carried for site in nodes):
+        return "runs a graph"  # what it carries is forced in tests/rules/test_nested.py
     count = 0
     for tried in forced(model, feed, MOST, runs, cut=case.split):
         holds(tried)

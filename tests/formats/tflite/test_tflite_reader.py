@@ -29,12 +29,12 @@ def small() -> list[bytes]:
 
 
 def survives(data: bytes) -> str:
-    start, outcome = time.perf_counter(), "read"
+    start, outcome = time.process_time(), "read"
     try:
         read(data)
     except (ReadError, UnsupportedError) as error:
         outcome = type(error).__name__
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     return outcome
 
 
@@ -193,10 +193,10 @@ def bomb(count: int) -> bytes:
 
 def test_sharing_costs_no_more_than_the_file() -> None:
     assert len(load(bomb(3)).subgraphs[2].tensors) == 3
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ReadError, match="overlap"):
         load(bomb(50_000))
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 # Files as they are found.

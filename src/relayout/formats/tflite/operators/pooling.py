@@ -105,8 +105,9 @@ def average_pool_2d(op: Operation) -> None:
     op.result_alike(y, 0, perm=TO_LAST, fused=fused)
 
 
-MOST_ONES = 64
-"""Elements of the largest window that is written as a convolution: the kernel lies in the file."""
+MOST_ONES, MOST_IN_ALL = 64, 1 << 20
+"""Elements of the largest window that is written as a convolution, and of all channels' windows: the kernel lies in the
+file, and how many channels there are is what a file says."""
 
 
 def _summable(op: Operation) -> int:
@@ -123,6 +124,7 @@ def _summable(op: Operation) -> int:
         and quantization is not None
         and not quantization.per_channel
         and 1 < window[0] * window[1] <= MOST_ONES
+        and window[0] * window[1] * channels <= MOST_IN_ALL
         and not (same and is_open(spatial, window, strides, [1, 1]))
         and not any(pads(spatial, window, strides, [1, 1], same))
     )
