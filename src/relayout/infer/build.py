@@ -393,7 +393,7 @@ class _Builder:
 
     def _guess(self, site: Site) -> None:
         """Price dimensions that no inference could name as the operands beside them are."""
-        for letter in site.signature.letters:
+        for letter in (letter for letter in site.signature.letters if letter not in site.signature.whole):
             dims = [port.view.extents[axis] for port in site.free_ports() for axis in port.dims(letter)]
             static = {extent.number for extent in dims if extent.is_static and not extent.is_one}
             for extent in dims:

@@ -45,7 +45,9 @@ def resize(operator: Operator) -> Fact:
 
     found = Signature(operator.operands({0: letters}), (letters,), resized, frozenset(letters)).positional()
     told = operator.name == "Upsample" and operator.version < SCALES_SINCE
-    if not axes and not told and all(shape == (parts[slot] * rank,) for slot, shape in given.items()):
+    # What a Transpose costs behind it is not known where the extents there are not: it stays where it is.
+    priced = all(isinstance(dim, int) or dim in (operator.shape() or ()) for dim in operator.outputs[0] or ("",))
+    if not axes and not told and priced and all(shape == (parts[slot] * rank,) for slot, shape in given.items()):
         found = turning(operator, found, letters[2:]) or found
     return replace(found, changes=changes)
 
