@@ -38,6 +38,20 @@ def test_integer_program_equals_brute_force_and_is_proved(labels: int, aligned: 
         assert_proved(problem, solve(problem))
 
 
+@pytest.mark.parametrize("size", [10**9, 10**13, 10**14])
+def test_weights_that_no_machine_word_holds_in_steps_are_proved(size: int) -> None:
+    """Bytes, a count and closeness share one integer: prices in steps of it exceed 64 bits on large graphs."""
+    rng = random.Random(size)
+    count, first, turned = 7, (0, 1, 2), (0, 2, 1)
+    ports = [Port(0, (0,)), *(Port(node, first) for node in range(1, count)), Port(count, (0,))]
+    values = tuple(
+        Value(size * rng.randint(3, 9) + rng.randint(0, 1), ports[node], (Port(node + 1, wanted),))
+        for node, wanted in enumerate([turned, first, turned, first, turned, first, (1,)])
+    )
+    problem = Problem(((0,), *[(0, 1, 1)] * (count - 1), (0,)), values)
+    assert_proved(problem, solve(problem))
+
+
 def test_cut_and_program_agree() -> None:
     solved = 0
     for seed in range(100):

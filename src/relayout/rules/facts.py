@@ -119,7 +119,9 @@ def _described(operator: Operator) -> tuple[object, ...] | None:
 
 def _stands_alone(fact: Signature) -> bool:
     """Whether a signature holds nothing of the node that it was found for."""
-    return fact.price is None and isinstance(fact.changes, FunctionType) and fact.changes.__closure__ is None
+    changes = fact.changes
+    alone = isinstance(changes, FunctionType) and changes.__closure__ is changes.__defaults__ is None
+    return alone and fact.price is None
 
 
 def in_standard(operator: Operator) -> tuple[Operator, Signature] | None:

@@ -125,8 +125,8 @@ class Program:
     def _prices(self, duals: NDArray[np.float64]) -> Prices:
         spent: dict[tuple[int, int], Fraction | int] = {}
         prices: Prices = {}
-        for row, steps in zip(self.rows, np.rint(duals * _GRID).astype(np.int64).tolist(), strict=True):
-            if steps <= 0:
+        for row, dual in zip(self.rows, duals.tolist(), strict=True):
+            if (steps := round(dual * _GRID)) <= 0:  # an integer of any size: prices in bytes exceed 64 bits
                 continue
             whole, rest = divmod(steps * self.scale, _GRID)
             index, order, _ = row.price
