@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper, parser
 
 import relayout
 from relayout.formats.onnx import complete, read
+from relayout.pipeline import fix_dims
 from relayout.rules import outputs_of
 from running import run
 
@@ -122,6 +123,16 @@ def test_an_order_goes_through_heads_of_a_dynamic_batch() -> None:
         }
         for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
             np.testing.assert_array_equal(want, got)
+
+
+def test_a_fixed_dimension_is_fixed_in_products() -> None:
+    constants = {name: ints(value) for value, name in enumerate(("zero", "one", "two", "three", "four"))}
+    found = read(model(HEADS, minus=ints(-1), **constants))
+    complete(found, outputs_of)
+    fix_dims(found, {"batch": 2})
+    shapes = {value.name: str(value.shape) for node in found.graph for value in node.outputs}
+    assert shapes["heads"] == "[12,length,16]"
+    assert shapes["m"] == "[2*length,96]"
 
 
 def test_an_extent_that_the_file_names_otherwise_keeps_its_name() -> None:
