@@ -272,3 +272,28 @@ def test_an_unknown_operator_with_a_subgraph_keeps_what_it_reads(seed: int) -> N
     feed = {"x": floats(3, 2, 4, seed=seed), "s": floats(2, 4, seed=seed)}
     for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_an_extent_of_one_that_only_the_result_states() -> None:
+    """A quantized value takes the dimensions of its dequantized reader only where both have the same axes."""
+    source = parsed(
+        """
+        g (float[a,b,c,d] x, float[7,2] z, bool k) => (float[4,6,1,3] y) {
+            y = If (k) <
+                then_branch = then () => (float[4,6,1,3] p) {
+                    q = QuantizeLinear(x, scale, zero)
+                    p = DequantizeLinear(q, scale, zero)
+                },
+                else_branch = else () => (float[4,6,1,3] r) {
+                    t = Transpose<perm=[1,0]>(z)
+                    m = ReduceMean<keepdims=0>(t)
+                    r = Expand(m, shape)
+                }
+            >
+        }""",
+        scale=np.array(0.1, np.float32),
+        zero=np.array(3, np.int8),
+        shape=np.array([4, 6, 1, 3]),
+    )
+    feed = {"x": floats(4, 6, 1, 3), "z": floats(7, 2)}
+    check(source, {**feed, "k": np.array(True)}, {**feed, "k": np.array(False)})
