@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper, parser, shape_inference
 
 import relayout
+from rewrite.nested import operators
 from running import run
 
 HEADER = '<ir_version: 10, opset_import: ["": 21]>\n'
@@ -22,16 +23,6 @@ def parsed(text: str, **constants: NDArray[np.generic]) -> onnx.ModelProto:
     proto = parser.parse_model(HEADER + text)
     proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
     return shape_inference.infer_shapes(proto, data_prop=True)
-
-
-def operators(graph: onnx.GraphProto) -> list[str]:
-    found = []
-    for node in graph.node:
-        found.append(node.op_type)
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                found += operators(attribute.g)
-    return found
 
 
 def check(source: onnx.ModelProto, *feeds: dict[str, NDArray[np.generic]]) -> relayout.Result:
