@@ -393,7 +393,7 @@ def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.
     """
     try:
         data = json.loads(Path(plan_file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ReadError(f"{plan_file} cannot be read as a plan ({error})") from error
     options = planfile.options_of(data)
     try:

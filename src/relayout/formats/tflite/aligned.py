@@ -53,7 +53,7 @@ def grown(tensor: Tensor, axis: int, extent: int) -> Tensor:
     """A constant or an image with more elements along one axis; zeros in a constant, with the last one's scale."""
     shape = (*tensor.shape[:axis], extent, *tensor.shape[axis + 1 :])
     more = [(0, extent - have if i == axis else 0) for i, have in enumerate(tensor.shape)]
-    quantization, data = tensor.quantization, tensor.data
+    quantization, data = tensor.quantization, None if tensor.data is None else tensor.content
     if data is not None:
         zero = int(quantization.zero_point[0]) if quantization is not None else 0
         elements = data.view(np.dtype(_ELEMENTS[tensor.type]).newbyteorder("<")).reshape(tensor.shape)
@@ -166,8 +166,7 @@ class _Growing:
 
     def _is_spatial(self, axes: Tensor) -> bool:
         """Whether axes, counted from the front, are height and width."""
-        known = axes.data if _is_plain(axes, TensorType.INT32) else None
-        return known is not None and set(known.view("<i4").tolist()) <= {1, 2}
+        return _is_plain(axes, TensorType.INT32) and set(axes.content.view("<i4").tolist()) <= {1, 2}
 
     def _rewritten(self, operator: Operator, growing: set[int]) -> Operator:
         """The operator with constants that fit its tensors."""

@@ -71,7 +71,7 @@ def shifted(tensor: Tensor) -> Tensor:
     if tensor.quantization is None:
         raise ValueError(f"{tensor.name} is not quantized")
     quantization = replace(tensor.quantization, zero_point=tensor.quantization.zero_point + SHIFT)
-    data = None if tensor.data is None else tensor.data ^ np.uint8(SHIFT)
+    data = None if tensor.data is None else tensor.content ^ np.uint8(SHIFT)
     return replace(tensor, type=TensorType.UINT8, quantization=quantization, data=data, shifted=True)
 
 

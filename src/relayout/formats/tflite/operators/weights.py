@@ -12,7 +12,7 @@ from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.registry import Unsupported
-from relayout.formats.tflite.tensors import array
+from relayout.formats.tflite.tensors import literal
 
 _FLOATS = (TensorType.FLOAT32, TensorType.FLOAT16)
 _MISREAD = {
@@ -57,7 +57,7 @@ def _signed(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
     quantization = tensor.quantization
     if quantization is None or not op.is_constant(i):
         raise Unsupported("weights of 8 bits without a sign that have no scale or are computed")
-    value = op.builder.initializer(op.tensors.hint(tensor, "signed"), ir.Tensor(array(tensor).view(np.int8)))
+    value = op.builder.initializer(op.tensors.hint(tensor, "signed"), literal(tensor, ir.DataType.INT8))
     value = value if perm is None else op.transpose(value, perm)
     axis = quantization.axis if perm is None else list(perm).index(quantization.axis)
     around_zero = replace(quantization, zero_point=np.zeros_like(quantization.zero_point))
