@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto
 
 import relayout
+from graphs import HEADER
 from relayout import pipeline
 from relayout.layout import Extent
 from relayout.rewrite import fuse_units
@@ -20,7 +21,7 @@ from relayout.targets import Wishes, targets
 from relayout.targets.onnxruntime_prices import CHANNELS_FIRST
 from rules.law import Array
 from running import run
-from targets.nets import HEADER, feed, qdq
+from targets.nets import feed, qdq
 from targets.row_cases import operator
 
 BLOCK = """
