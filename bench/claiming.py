@@ -53,9 +53,9 @@ SENSITIVE = tuple(_NAMES.split())
 """What ONNX Runtime's layout transformer converts, of the standard's operators."""
 FOLLOWING = (
     "AveragePool MaxPool GlobalAveragePool GlobalMaxPool BatchNormalization InstanceNormalization"
-    " GroupNormalization Resize"
+    " GroupNormalization LRN Resize"
 )
-"""What TVM's ConvertLayout runs in the order that it finds."""
+"""What TVM's ConvertLayout runs in the order that it finds; an LRN is made of such operators there."""
 RESIZE_TO_SIZES = 13
 """The opset that older models are brought to, so that ONNX Runtime's stand-in exists."""
 SIDES = {
