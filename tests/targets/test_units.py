@@ -43,6 +43,8 @@ def of_units() -> Iterator[Case]:
     yield Case("Mul", {"a": image, "b": f(2, 6, 1, 1)})
     axes = np.array([2, 3])
     yield Case("ReduceMean", {"x": image, "a": axes}, ("a",))
+    yield Case("ReduceMean", {"x": image, "a": axes - 4}, ("a",), {"keepdims": 0})
+    yield Case("ReduceMean", {"x": image}, (), {"axes": [3, 2], "keepdims": 0}, opset=17)
     yield Case(
         "Conv", {"x": image, "w": f(4, 6, 3, 2), "b": f(4)}, ("w", "b"), {"strides": [2, 1], "pads": [1, 0, 1, 1]}
     )
@@ -94,14 +96,26 @@ def test_a_row_runs_its_units_within_a_step(target: Target, unit: Unit) -> None:
         result, counts = fused(source, alone)
         if not counts:
             continue
-        assert len(result.graph.node) == 1, f"{op_type}: more is left than the operator on integers"
-        (node,) = result.graph.node
+        node, *rest = result.graph.node
+        assert {other.op_type for other in rest} <= {"Squeeze"}, f"{op_type}: more than the operator on integers"
         written = unit.written or op_type
         assert (f"{node.domain}:{node.op_type}" if node.domain else node.op_type) == written
         assert steps(source, result, feed) <= (0 if "=" in unit.operands else 1), op_type
         seen.add((op_type, source.graph.output[0].type.tensor_type.elem_type))
     wanted = {(op, TensorProto.DataType.Value(kind)) for op in unit.op_types.split() for kind in unit.types}
     assert seen == wanted, f"no unit was seen of {wanted - seen}"
+
+
+@pytest.mark.parametrize(("opset", "read"), [(12, 1), (13, 2)])
+def test_a_mean_without_the_axes_of_space_is_a_pool_and_a_squeeze(opset: int, read: int) -> None:
+    """The axes of a Squeeze are an attribute before opset 13."""
+    mean = Case("ReduceMean", {"x": f(2, 6, 9, 8)}, (), {"axes": [2, 3], "keepdims": 0}, opset=opset)
+    source, feed = quantized(mean, np.uint8, alike=False)
+    result, counts = fused(source, CPU)
+    assert counts == {"com.microsoft:QLinearGlobalAveragePool": 1}
+    assert [node.op_type for node in result.graph.node] == ["QLinearGlobalAveragePool", "Squeeze"]
+    assert len(result.graph.node[1].input) == read
+    assert steps(source, result, feed) <= 1
 
 
 def test_a_wrong_row_is_seen() -> None:

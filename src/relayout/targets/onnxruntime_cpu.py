@@ -68,7 +68,11 @@ def _whole_image(operator: Operator) -> bool:
     rank = operator.rank() or 0
     axes = operator.integers(1) if operator.has(1) else operator.ints("axes")
     spatial = set(range(2, rank))
-    return bool(axes) and operator.int("keepdims", 1) == 1 and {axis % rank for axis in axes or ()} == spatial
+    return bool(axes) and {axis % rank for axis in axes or ()} == spatial
+
+
+def _dropped(operator: Operator) -> tuple[int, ...]:
+    return () if operator.int("keepdims", 1) else tuple(range(2, operator.rank() or 0))
 
 
 def _softmax(operator: Operator) -> Mapping[str, Attribute | None]:
@@ -165,9 +169,10 @@ UNITS = (
         "ReduceMean",
         "com.microsoft:QLinearGlobalAveragePool",
         "0 y",
-        limits=(Condition("all spatial axes, kept", _whole_image),),
+        limits=(Condition("all spatial axes", _whole_image),),
         ranks=IMAGES,
         attributes=lambda _: dict.fromkeys(("axes", "keepdims", "noop_with_empty_axes")),
+        squeezed=_dropped,
     ),
     Unit("MaxPool", "", "0=", limits=(NO_INDICES, since(12))),
     Unit("Pad", "", "0= 1. 2q 3.", limits=(CONSTANT_MODE, since(11))),
