@@ -41,6 +41,7 @@ def of_units() -> Iterator[Case]:
     yield Case("Sum", {"a": image, "b": f(2, 6, 9, 8)})
     yield Case("Add", {"a": image, "b": f(6, 1, 8)})
     yield Case("Mul", {"a": image, "b": f(2, 6, 1, 1)})
+    yield Case("AveragePool", {"x": image}, (), {"kernel_shape": [2, 3], "dilations": [1, 1]})
     axes = np.array([2, 3])
     yield Case("ReduceMean", {"x": image, "a": axes}, ("a",))
     yield Case("ReduceMean", {"x": image, "a": axes - 4}, ("a",), {"keepdims": 0})
@@ -248,6 +249,45 @@ def test_a_shift_that_integers_cannot_hold_stays_a_float() -> None:
         result, counts = fused(source, CPU)
         assert bool(counts) == fuses
         assert steps(source, result, feed) <= 1
+
+
+def test_a_mean_of_padded_windows_that_end_beyond_the_pads_stays_a_float() -> None:
+    said = {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": 1, "count_include_pad": 1, "pads": [1, 1, 0, 0]}
+    source, feed = quantized(Case("AveragePool", {"x": f(2, 6, 9, 8)}, (), said), np.uint8, alike=False)
+    result, counts = fused(source, CPU)
+    assert counts == {}
+    assert steps(source, result, feed) == 0
+
+
+CROP = np.array([0, 0, -0.5, 0, 1, 1, 1.5, 1], np.float32)
+
+
+def test_what_lies_beyond_a_cropped_image_stays_a_float() -> None:
+    """`extrapolation_value` is a real number."""
+    said = {"mode": "nearest", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 1.5}
+    given = {"x": f(2, 6, 9, 8), "r": CROP, "c": None, "s": np.array([2, 6, 18, 16])}
+    source, feed = quantized(Case("Resize", given, ("r", "s"), said), np.uint8, alike=True)
+    result, counts = fused(source, CPU)
+    assert counts == {}
+    assert steps(source, result, feed) == 0
+
+
+def test_scales_along_the_only_axis_of_a_factor_stay_floats() -> None:
+    """They lie along what is summed over."""
+    weights = np.arange(-4, 4, dtype=np.int8)
+    constants = {"w": weights, "xs": U[0], "xz": U[1], "ws": np.linspace(0.01, 0.08, 8, dtype=np.float32)}
+    constants |= {"wz": np.zeros(8, np.int8)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xr"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wr"], axis=0),
+        helper.make_node("MatMul", ["xr", "wr"], ["m"]),
+        helper.make_node("QuantizeLinear", ["m", "xs", "xz"], ["y"]),
+    ]
+    feed = {"x": integers(X, *U)}
+    source = model(nodes, constants, feed, {"y": np.zeros((2, 6, 9), np.uint8)})
+    result, counts = fused(source, CPU)
+    assert counts == {}
+    assert steps(source, result, feed) == 0
 
 
 def test_a_body_of_a_loop_has_units_too() -> None:

@@ -300,7 +300,10 @@ class _Fusing:
         operand = _at(found, slot)
         own, data = operand.values.dtype, found.result.values.dtype
         rank = None if operand.values.shape is None else len(operand.values.shape)
-        along = operand.is_plain or (rank and operand.axis % rank == unit.channel(found.operator) % rank)
+        # One column has no scales of its own: those of a vector lie along what is summed over.
+        along = operand.is_plain or (
+            rank is not None and rank > 1 and operand.axis % rank == unit.channel(found.operator) % rank
+        )
         if (own != data and (own, data) != BYTES) or not along or len(set(operand.zeros.tolist())) > 1:
             raise DeclinedError
         return [operand.values, operand.scale, operand.zero]
