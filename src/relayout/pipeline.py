@@ -18,6 +18,7 @@ from relayout.errors import LayoutError, ReadError, RelayoutError, nearest
 from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
+from relayout.layout import Extent
 from relayout.layout.holds import STATED
 from relayout.progress import say
 from relayout.reports import Axes, Naming, Report, inspection, operators, report
@@ -335,11 +336,11 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
     for value in values:
         if value.shape is None:
             continue
-        symbols = [dim.value if isinstance(dim, ir.SymbolicDim) else None for dim in value.shape]
-        known.update(symbol for symbol in symbols if symbol is not None)
-        if any(symbol in dims for symbol in symbols):
-            pairs = zip(value.shape, symbols, strict=True)
-            value.shape = ir.Shape([dims.get(symbol or "", dim) for dim, symbol in pairs])
+        named = [Extent.of(dim.value) for dim in value.shape if isinstance(dim, ir.SymbolicDim) and dim.value]
+        symbols = {symbol for extent in named for symbol in extent.symbols}
+        known |= symbols
+        if not symbols.isdisjoint(dims):
+            value.shape = ir.Shape([_fixed(dim, dims) for dim in value.shape])
             value.meta.pop(STATED, None)
     for name, extent in dims.items():
         if name not in known:
@@ -347,6 +348,13 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
             raise LayoutError(f"--dim {name}: the model has no dimension of that name {listed}")
         if extent < 1:
             raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
+
+
+def _fixed(dim: int | ir.SymbolicDim, dims: Mapping[str, int]) -> int | str | ir.SymbolicDim:
+    if isinstance(dim, int) or not dim.value:
+        return dim
+    extent = Extent.of(dim.value).fixed(dims)
+    return extent.number if extent.is_static else str(extent)
 
 
 def _on_integers(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
