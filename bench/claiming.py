@@ -1,6 +1,6 @@
 """What is transposed when a target claims a part of a graph for NHWC: relayout beside ONNX Runtime and TVM.
 
-    python bench/claiming.py MODELS ... [--out DIR] [--tvm PYTHON] [--emulated] [--seed N]
+    python bench/claiming.py MODELS ... [--out DIR] [--tvm PYTHON] [--emulated] [--extended] [--seed N]
 
 MODELS are `.onnx` files, or folders of them. Three targets claim: only convolutions; every operator that ONNX Runtime's
 layout transformer calls layout-sensitive; a random half of the convolutions. DIR gets claiming.json and claiming.md.
@@ -9,7 +9,9 @@ All sides get the same graph: what ONNX Runtime's level 1 makes of the file with
 * relayout: a target with those claims; the result is run beside its source.
 * ONNX Runtime: its layout transformer, in a session with an execution provider that claims those nodes
   (claiming_onnxruntime.py); what it saves is run beside its source, too. Where there is no C compiler, its way is
-  emulated, and the column says so; `--emulated` puts the emulation beside it.
+  emulated, and the column says so; `--emulated` puts the emulation beside it. The session is at level 1. With
+  `--extended` it is at level 2, where ONNX Runtime's own kernels also run a Resize that nobody claims in either order,
+  and relayout's target says the same of the host.
 * TVM: ConvertLayout of Relax, claimed convolutions asked for in NHWC with OHWI kernels; other operators cannot be
   asked for and follow, so it is compared with relayout for a target that runs them in both orders. PYTHON is that of
   an environment with apache-tvm; models that it cannot import are said.
@@ -42,7 +44,9 @@ from processes import models, record
 from tables import table
 
 import relayout
+from relayout.rules import Written
 from relayout.targets import Condition, Kernel, Target
+from relayout.targets.conditions import RESIZE_PLAIN, SPATIAL_ONLY, attribute
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 _NAMES = """
@@ -93,21 +97,30 @@ def claims(model: onnx.ModelProto, seed: int) -> dict[str, list[str]]:
     }
 
 
-def target_of(claimed: Iterable[str], *, following: bool) -> Target:
-    """A target that runs certain nodes in NHWC, and, where asked for, those that TVM lets follow in either order."""
+def target_of(claimed: Iterable[str], host: str = "") -> Target:
+    """A target that runs certain nodes in NHWC; of others a host may run some in either order.
+
+    Args:
+        claimed: nodes, by the name of their first output.
+        host: `TVM`, whose pools follow; `ONNX Runtime`, which has a Resize for both orders.
+    """
     names = set(claimed)
     mine = Condition("a node that is claimed", lambda operator: operator.node.outputs[0].name in names)
     other = Condition("a node that is not claimed", lambda operator: not mine.holds(operator))
     rows = [Kernel(" ".join(SENSITIVE), ("NHWC",), when=mine)]
-    if following:
+    if host == "TVM":
         rows.append(Kernel(FOLLOWING, ("NHWC", "NCHW"), when=other))
+    if host == "ONNX Runtime":
+        limits = (SPATIAL_ONLY, RESIZE_PLAIN, attribute("mode", ("nearest", "linear"), "nearest"))
+        written = Written("", "Resize")
+        rows.append(Kernel("Resize", ("NHWC", "NCHW"), (), (4,), limits, other, written=written))
     return Target("bench", "a backend that claims some nodes", tuple(rows))
 
 
-def by_relayout(model: onnx.ModelProto, claimed: list[str], following: bool = False) -> dict[str, Any]:
+def by_relayout(model: onnx.ModelProto, claimed: list[str], host: str = "") -> dict[str, Any]:
     """What relayout leaves, with its proof, and by how much the result differs when it is run."""
     began = perf_counter()
-    result = relayout.convert(model, target=target_of(claimed, following=following))
+    result = relayout.convert(model, target=target_of(claimed, host))
     seconds = perf_counter() - began
     proto = result.proto
     onnx.checker.check_model(proto, full_check=True)
@@ -192,25 +205,26 @@ def one_of_each(model: onnx.ModelProto) -> onnx.ModelProto:
     return fixed
 
 
-def measured(path: Path, python: str | None, seed: int, provider: Provider | None, both: bool) -> list[dict[str, Any]]:
+def measured(path: Path, provider: Provider | None, given: argparse.Namespace) -> list[dict[str, Any]]:
     """One row a claim."""
     model = source_of(path)
+    host = "ONNX Runtime" if given.extended else ""
     feed, rows = feed_of(model), []
     with tempfile.TemporaryDirectory() as folder:
         held = Path(folder) / "source.onnx"
         onnx.save(one_of_each(model), held)
-        for claim, claimed in claims(model, seed).items():
+        for claim, claimed in claims(model, given.seed).items():
             if not claimed:
                 continue
             row: dict[str, Any] = {"model": path.stem, "claim": claim, "claimed": len(claimed)}
-            row["relayout"] = attempt(by_relayout, model, claimed)
+            row["relayout"] = attempt(by_relayout, model, claimed, host)
             if provider is not None:
                 row["onnxruntime"] = attempt(provider.leaves, model, claimed, feed)
-            if provider is None or both:
+            if provider is None or given.emulated:
                 row["emulated"] = attempt(emulated, model, claimed, feed)
-            if python:
-                row["following"] = attempt(by_relayout, model, claimed, True)
-                row["tvm"] = attempt(by_tvm, python, held, model, claimed)
+            if given.tvm:
+                row["following"] = attempt(by_relayout, model, claimed, "TVM")
+                row["tvm"] = attempt(by_tvm, given.tvm, held, model, claimed)
             rows.append(row)
             print(json.dumps(row), file=sys.stderr, flush=True)
     return rows
@@ -272,16 +286,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--tvm", metavar="PYTHON")
     parser.add_argument("--emulated", action="store_true")
+    parser.add_argument("--extended", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     try:
-        provider = Provider()
+        provider = Provider("ORT_ENABLE_EXTENDED" if given.extended else "ORT_ENABLE_BASIC")
     except OSError as error:
         print(f"ONNX Runtime's way is emulated: {error}", file=sys.stderr)
         provider = None
     rows: list[dict[str, Any]] = []
     for path in models(given.models, ".onnx"):
-        rows += measured(path, given.tvm, given.seed, provider, given.emulated)
+        rows += measured(path, provider, given)
         record(given.out, "claiming", rows, markdown(rows), sums(rows))
     print(markdown(rows))
 

@@ -62,13 +62,14 @@ def optimized(model: onnx.ModelProto, level: str, provider: Provider | None = No
 
 
 class Provider:
-    """The execution provider of claiming_provider.c.
+    """The execution provider of claiming_provider.c, in sessions of a level.
 
     Raises:
         OSError: there is no C compiler, or it fails.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, level: str) -> None:
+        self.level = level
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         if compiler is None:
             raise OSError("no C compiler")
@@ -92,7 +93,7 @@ class Provider:
         places = {name: place for place, name in enumerate(claimed)}
         for node in marked.graph.node:
             node.name = f"{PREFIX}{places[node.output[0]]}" if node.output[0] in places else node.name
-        made = optimized(marked, "ORT_ENABLE_BASIC", self)
+        made = optimized(marked, self.level, self)
         shapes = shapes_of(model, set(claimed), feed)
         converted = callable_nodes(made, {f"{PREFIX}{place}": len(shapes[name][1]) for name, place in places.items()})
         pairs = zip(run(model, feed), run(made, feed), strict=True)
