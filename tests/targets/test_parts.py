@@ -15,7 +15,6 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import parser
-from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 import relayout
 from graphs import floats, model
@@ -239,15 +238,13 @@ def test_functions_of_parts_are_put_beside_those_that_are_there(tmp_path: Path) 
 
 
 def lines_of(rng: random.Random, known: list[str], stem: str, depth: int) -> list[str]:
-    """Operators on values of one shape, some with bodies that read values around them; the last gives `stem`."""
+    """Operators on values of one shape, some with bodies that read values around them; `stem` is the sum of all."""
     names, lines = list(known), []
-    count = 10 if depth == 0 else 4
-    for place in range(count):
-        name = stem if place == count - 1 else f"{stem}_{place}"
+    for place in range(9 if depth == 0 else 3):
+        name = f"{stem}_{place}"
         first, second = rng.choice(names[-4:]), rng.choice(names[-4:])
-        operator = rng.choice(
-            ["Relu", "Tanh", "Sigmoid", "Add", "Conv", "Conv", *(["If", "Loop"] if depth < 2 else [])]
-        )
+        with_bodies = ["If", "Loop"] if depth < 2 else []
+        operator = rng.choice(["Relu", "Tanh", "Sigmoid", "Add", "Conv", "Conv", *with_bodies])
         if operator == "If":
             graphs = (
                 f"{end}_branch = g () => (float[1,4,5,6] {name}_{end}) "
@@ -266,10 +263,10 @@ def lines_of(rng: random.Random, known: list[str], stem: str, depth: int) -> lis
             operands = {"Add": f"{first}, {second}", "Conv": f"{first}, w"}.get(operator, first)
             lines.append(f"{name} = {operator}({operands})")
         names.append(name)
-    return lines
+    return [*lines, f"{stem} = Mean({', '.join(names[len(known) :])})"]
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(24))
 def test_random_claims_on_random_graphs(seed: int, tmp_path: Path) -> None:
     """Any set of claims falls into parts that run in order, and together compute the model, with bodies and without."""
     rng = random.Random(seed)
@@ -280,7 +277,8 @@ def test_random_claims_on_random_graphs(seed: int, tmp_path: Path) -> None:
         trips=np.array(2, np.int64),
         go=np.array(True),
     )
-    claims = {name: [] for name in rng.sample(["Relu", "Tanh", "Sigmoid", "Add", "If"], 2)} | {"Conv": ["NHWC"]}
+    pool = ["Relu", "Tanh", "Sigmoid", "Add", "Identity", "If", "Loop"]
+    claims = {name: [] for name in rng.sample(pool, rng.randint(2, len(pool)))} | {"Conv": ["NHWC"]}
     target = claiming(claims, name="npu")
     feed = {"x": floats(1, 4, 5, 6, seed=seed), "c": np.array(seed % 4 < 2)}
     relayout.convert(source, target=target).save_parts(tmp_path / "parts")
@@ -290,9 +288,8 @@ def test_random_claims_on_random_graphs(seed: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(run_parts(tmp_path / "parts", feed)[0], want, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(run_parts(tmp_path / "calls", feed)[0], want, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(run(functions.proto, feed)[0], want, rtol=1e-4, atol=1e-5)
-    RemoveUnusedNodesPass()(functions.model)
     left = [node for node in functions.model.graph.all_nodes() if node.domain != "regions.npu"]
-    assert {node.op_type for node in left} & (set(claims) - {"If"}) == set()
+    assert {node.op_type for node in left} & (set(claims) - {"If", "Loop"}) == set()
 
 
 def test_a_value_of_unknown_rank_passes_between_no_parts(tmp_path: Path) -> None:

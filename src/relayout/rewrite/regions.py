@@ -187,6 +187,9 @@ def _fold(
     graph.insert_after(part.nodes[-1], call)
     for new, old in zip(outputs, part.outputs, strict=True):
         ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    for inner in (inner for node in part.nodes for inner in nested(node)):
+        for slot in range(len(inner.inputs)):
+            inner.replace_input_with(slot, None)  # else what it read would seem to be read still
     graph.remove(list(part.nodes), safe=True)
     model.functions[function.identifier()] = function
     model.opset_imports.setdefault(function.domain, 1)
