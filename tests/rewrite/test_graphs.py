@@ -9,19 +9,8 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser, shape_inference
 
 import relayout
+from graphs import HEADER, floats, model
 from running import run
-
-HEADER = '<ir_version: 10, opset_import: ["": 21]>\n'
-
-
-def model(text: str, **constants: NDArray[np.generic]) -> onnx.ModelProto:
-    proto = parser.parse_model(HEADER + text)
-    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
-    return shape_inference.infer_shapes(proto, data_prop=True)
-
-
-def floats(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def operators(proto: onnx.ModelProto) -> list[str]:

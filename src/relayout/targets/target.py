@@ -67,6 +67,7 @@ class Kernel:
 
     def to_dict(self) -> dict[str, object]:
         """The row for machines, and for the tables that people read: JSON types only."""
+        written = "" if self.written is None else f"{self.written.domain}:{self.written.op_type}"
         return {
             "operators": [f"{self.domain}:{name}" if self.domain else name for name in self.op_types.split()],
             "when": "" if self.when is None else str(self.when),
@@ -74,7 +75,7 @@ class Kernel:
             "types": list(self.types),
             "ranks": list(self.ranks),
             "limits": [str(limit) for limit in self.limits],
-            "written": "" if self.written is None else f"{self.written.domain}:{self.written.op_type}",
+            "written": written.removeprefix(":"),
         }
 
     def ways(self) -> Iterator[Laid]:

@@ -310,3 +310,20 @@ def test_what_integers_of_onnx_runtime_give_is_not_known_in_advance() -> None:
     proto = model(text, **constants)
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     assert known(proto, {}) == set()
+
+
+def test_what_the_shapes_of_a_loops_state_share_is_known_behind_it() -> None:
+    """ONNX says nothing of a state's shape, which may change from trip to trip: here its second extent does."""
+    found = completed(
+        model("""
+        g (float[2,4,3] x, int64 trips, bool go) => (float[2,n,3] y) {
+            [loop] a = Loop (trips, go, x) <
+                body = b (int64 i, bool k, float[2,n,3] s) => (bool k2, float[2,m,3] t) {
+                    k2 = Identity(k)
+                    t = Concat<axis=1>(s, s)
+                }
+            >
+            y = Relu(a)
+        }""")
+    )
+    assert shape(found["a"]) == [2, None, 3]
