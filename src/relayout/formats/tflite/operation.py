@@ -192,7 +192,7 @@ class Operation(Emission):
         tensor, value = self.input(i), self.stored(i)
         if tensor.type not in (TensorType.INT32, TensorType.INT64):
             return self.real(i)
-        quantization = self._steps_of(tensor, factors)
+        quantization = self.steps_of(tensor, factors)
         if quantization is None or not self.is_constant(i):
             raise Unsupported(f"{tensor.type.name} bias without a scale" if self.is_constant(i) else "computed bias")
         if tensor.type == TensorType.INT64 or self.tensors.dequantize:
@@ -209,7 +209,7 @@ class Operation(Emission):
             axis=quantization.axis if quantization.per_channel else None,
         )
 
-    def _steps_of(self, bias: Tensor, factors: Sequence[int]) -> Quantization | None:
+    def steps_of(self, bias: Tensor, factors: Sequence[int]) -> Quantization | None:
         """The scale of a bias: the file's own, unless it is not that of the product."""
         found = [self.input(i).quantization for i in factors]
         scale = np.ones(1, np.float32)
