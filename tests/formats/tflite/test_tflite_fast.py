@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from tflite_running import agree, check_model, feed, interpreter, run_interpreter, session
+from tflite_running import agree, check_model, compare, feed, interpreter, run_interpreter, session
 from tflite_writing import Net, Scale, options
 
 import relayout
@@ -237,6 +237,17 @@ def test_average_pools_of_bytes_are_convolutions(kind: str, window: tuple[int, i
     found = count(read(net.bytes()))
     assert (found["Conv"], found["AveragePool"]) == (1, 0)
     agree(net.bytes())
+
+
+@pytest.mark.parametrize("zero", [0, 131, 255])
+@pytest.mark.parametrize("window", [(1, 2), (2, 2), (3, 3), (4, 6)])
+def test_averages_between_two_integers_of_uint8_are_the_greater_one(window: tuple[int, int], zero: int) -> None:
+    net, q = Net(), Scale(0.05, zero)
+    table = options("Pool2DOptions", padding=VALID, filterHeight=window[0], filterWidth=window[1], strideH=1, strideW=1)
+    places = [e - k + 1 for e, k in zip((9, 8), window, strict=True)]
+    x, y = net.input((2, 9, 8, 5), "uint8", q=q), net.output((2, *places, 5), "uint8", q=q)
+    net.op("AVERAGE_POOL_2D", [x], [y], table, version=2)
+    assert [result.error for result in compare(net.bytes())] == [0]
 
 
 def test_average_pools_with_a_border_are_pools() -> None:
