@@ -197,7 +197,9 @@ class Operation(Emission):
             raise Unsupported(f"{tensor.type.name} bias without a scale" if self.is_constant(i) else "computed bias")
         if tensor.type == TensorType.INT64 or self.tensors.dequantize:
             shape = ir.Shape(tensor.shape)
-            lazy = ir.LazyTensor(lambda: ir.Tensor(dequantized(tensor, quantization)), ir.DataType.FLOAT, shape)
+            lazy = ir.LazyTensor(
+                lambda: ir.Tensor(dequantized(self.constant(i), quantization)), ir.DataType.FLOAT, shape
+            )
             return self.builder.initializer(self.tensors.hint(tensor, "dequantized"), lazy)
         scale = quantization.scale.reshape((-1,) if quantization.per_channel else ())
         return self.emit(

@@ -52,7 +52,7 @@ WEIGHTS = {
     "PRELU": (1,),
     "TRANSPOSE_CONV": (1,),
 }
-"""Which operands stay as they are where they are constants."""
+"""Which operands stay as they are where nothing in their subgraph computes them."""
 
 
 def unsigned(model: Model) -> Model:
@@ -105,10 +105,10 @@ class _Shifting:
         return replace(subgraph, tensors=tuple(self.tensors), operators=tuple(operators))
 
     def _data(self, operator: Operator) -> set[int]:
-        """An operator's operands but its weights."""
-        weights = WEIGHTS.get(operator.name, ())
-        slots = enumerate(operator.inputs)
-        return {i for slot, i in slots if i >= 0 and (slot not in weights or self.tensors[i].data is None)}
+        """An operator's operands but its weights: constants, and what is handed in, as weights to a branch."""
+        weights, given = WEIGHTS.get(operator.name, ()), self.subgraph.inputs
+        slots = [(slot, i) for slot, i in enumerate(operator.inputs) if i >= 0]
+        return {i for s, i in slots if s not in weights or not (self.tensors[i].data is not None or i in given)}
 
     def _changed(self, operator: Operator) -> set[int]:
         """The tensors that an operator would have unsigned; none where some of its bytes cannot be.

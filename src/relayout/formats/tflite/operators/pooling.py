@@ -64,7 +64,7 @@ def _average(op: Operation, prepare: Callable[[ir.Value], ir.Value]) -> ir.Value
 
     With a computed border, it is divided by the share of each window that is there.
     """
-    border = unbordered(op, _window(op), [1, 1])
+    border = unbordered(op, _window(op), [1, 1], alone=True)
     if border is not None:
         x = prepare(op.transpose(op.tensors.value(border.inner), TO_FIRST))
         return _pooled(op, "AveragePool", x, border, count_include_pad=1)[0]
@@ -84,7 +84,7 @@ def _greatest(op: Operation, x: ir.Value) -> ir.Value:
 
     Zeros from a PAD are elements, and MaxPool's own border is none: the same where nothing is below 0.
     """
-    border = unbordered(op, _window(op), [1, 1], least=True) if x is op.stored(0) else None
+    border = unbordered(op, _window(op), [1, 1], least=True, alone=True) if x is op.stored(0) else None
     if border is not None:
         return _pooled(op, "MaxPool", op.transpose(op.tensors.value(border.inner), TO_FIRST), border)[0]
     dtype = x.dtype or ir.DataType.FLOAT
