@@ -298,6 +298,21 @@ def test_07_a_bias_counts_in_steps_of_the_product(name: str, kind: str, stated: 
     return holds(net.op(name, [operand, kernel, bias], [result], table, version=5))
 
 
+def integer_biases(net: Net) -> list[Any]:
+    return [t for t in net.graph.tensors if t.type == schema.TensorType.INT32 and t.quantization is not None]
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, net in CASES.items() if n.startswith(("quantized_lstms", "svdfs")) and integer_biases(net)]
+)
+def test_07_so_does_that_of_a_gate_or_a_filter(name: str) -> None:
+    """Of operand and weights, of what was normalized (in steps of 2^-10) and its weights, of hidden and projection."""
+    net = every()[name]
+    for tensor in integer_biases(net):
+        tensor.quantization.scale = np.asarray(tensor.quantization.scale) * 3000
+    holds(net)
+
+
 # 8. Weights of 8 bits beside real numbers.
 
 
