@@ -173,3 +173,21 @@ def test_unreadable_metadata_is_refused() -> None:
     for text in ("", "{}", '[{"name": "x"}]', '[{"name":"x","factors":[2],"perm":[1],"shape":[2]}]', "[1]"):
         with pytest.raises(LayoutError):
             Holds.load(text)
+
+
+@pytest.mark.parametrize(
+    ("dim", "extent"),
+    [
+        ("batch", Extent(1, ("batch",))),
+        ("6*batch", Extent(6, ("batch",))),
+        ("length*2*batch*3", Extent(6, ("batch", "length"))),
+        ("12", Extent(1, ("12",))),
+        ("2*(n + 1)", Extent(1, ("2*(n + 1)",))),
+        ("n*", Extent(1, ("n*",))),
+        ("n**2", Extent(1, ("n**2",))),
+    ],
+)
+def test_a_product_of_symbols_is_an_extent_and_any_other_name_a_symbol(dim: str, extent: Extent) -> None:
+    assert Extent.of(dim) == extent
+    if extent.symbols != (dim,):
+        assert Extent.of(str(extent)) == extent

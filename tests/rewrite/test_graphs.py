@@ -203,6 +203,21 @@ def test_a_bias_stays_beside_its_product() -> None:
     assert names[names.index("MatMul") + 1] == "Add"
 
 
+def test_of_equal_plans_one_that_moves_runs_is_taken() -> None:
+    """Either way two Transposes; where the source has them, both move the innermost axis."""
+    source = model("""
+        g (float[4,3,16] x) => (float[16,4,3] y, float[3,4,16] z) {
+            w = Transpose<perm=[1,0,2]>(x)
+            v = Relu(w)
+            u = Transpose<perm=[1,0,2]>(v)
+            a = Transpose<perm=[2,0,1]>(u)
+            y = Sigmoid(a)
+            z = Transpose<perm=[2,1,0]>(y)
+        }""")
+    perms = [list(node.attribute[0].ints) for node in same(source).graph.node if node.op_type == "Transpose"]
+    assert sorted(perm[-1] == len(perm) - 1 for perm in perms) == [False, True]
+
+
 def test_values_that_follow_from_extents_are_laid_out_in_advance() -> None:
     source = model(
         """g (float[2,16,15] x) => (float[2,16,16] y) {

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import numpy_helper, parser
 
@@ -239,3 +240,32 @@ def test_a_variant_is_no_operator_with_a_rule(scope: None) -> None:
     rules.register_variant("Conv", layouts="NHWC OHWI", written="vendor:ConvNhwc")
     with pytest.raises(LayoutError, match="vendor:ConvNhwc is a variant of another operator already"):
         rules.register("vendor:ConvNhwc", kind="layout-agnostic")(lambda _: None)
+
+
+def dropout(training: bool) -> Operator:
+    mode = ir.Value(name="mode", const_value=ir.tensor(np.array(training)))
+    node = ir.Node("", "Dropout", [ir.Value(name="x"), None, mode], version=13)
+    return Operator(node, 13, ((2, 3), None, ()), ((2, 3),))
+
+
+def test_what_a_constant_decides_is_asked_of_every_node() -> None:
+    known = rules.Facts()
+    assert isinstance(known.of(dropout(training=False)), Signature)
+    assert known.of(dropout(training=True)) is None
+
+
+def test_what_no_constant_decides_is_asked_once_for_nodes_that_are_alike() -> None:
+    asked: list[ir.Node] = []
+    with rules.scope():
+
+        @rule("Swish", domain="vendor", kind="layout-agnostic")
+        def _(operator: Operator) -> Signature:
+            asked.append(operator.node)
+            letters = axis_letters(2)
+            return Signature(inputs=(letters,), outputs=(letters,))
+
+        known = rules.Facts()
+        nodes = [ir.Node("vendor", "Swish", [ir.Value(name=name)]) for name in ("x", "y")]
+        first, second = (known.of(Operator(node, 1, ((2, 3),), ((2, 3),))) for node in nodes)
+    assert first is second
+    assert asked == nodes[:1]

@@ -122,7 +122,7 @@ def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Che
 
 
 def _checked(formulation: Formulation, choice: list[int], certificate: Certificate) -> Checked:
-    count = sum(len(moved(value, choice)) for value in formulation.problem.values)
+    count = sum(len(moved(value, choice)) for value in formulation.values)
     size, price = formulation.moved_bytes(choice), formulation.price(choice)
     return Checked(count, size, min(size, formulation.proved_bytes(certificate) - price), formulation.capped)
 

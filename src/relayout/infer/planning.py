@@ -14,10 +14,16 @@ from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
 from relayout.solve import Certificate, Problem, Solution, Value, bound, moved, solve
 from relayout.solve import Port as NumberPort
 
+INNERMOST = 8
+"""What it weighs, in operators that run in another order than the source's, that a Transpose moves the innermost axis:
+a runtime copies single elements there, and whole runs otherwise."""
+RUN = 8
+"""The shortest run, in elements, that is worth copying as a whole."""
+
 
 @dataclass(frozen=True)
 class Weights:
-    """One integer for three aims, in order: bytes, number of Transposes, closeness to the source."""
+    """One integer for three aims, in order: bytes, number of Transposes, closeness to the source and whole runs."""
 
     per_byte: int
     per_transpose: int
@@ -38,7 +44,7 @@ class Formulation:
     Args:
         sites: the graph; node `i` of the problem is `sites.sites[i]`.
         labels: site -> the labels it may take.
-        problem: the numbers.
+        problem: the numbers; its first values are those of the graph.
         roots: value of the problem -> root.
         orders: value of the problem -> order number -> order.
         sizes: value of the problem -> bytes.
@@ -55,6 +61,11 @@ class Formulation:
     weights: Weights
     capped: bool
 
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The values of the graph. In the problem they come first; behind them stands what moves the innermost axis."""
+        return self.problem.values[: len(self.roots)]
+
     def proved_bytes(self, certificate: Certificate) -> int:
         """The bytes, with all prices of operators, below which no choice can go, as the checker finds.
 
@@ -65,8 +76,7 @@ class Formulation:
 
     def moved_bytes(self, choice: Sequence[int]) -> int:
         """The bytes that a choice transposes."""
-        orders = (len(moved(value, choice)) for value in self.problem.values)
-        return sum(size * count for size, count in zip(self.sizes, orders, strict=True))
+        return sum(size * len(moved(value, choice)) for size, value in zip(self.sizes, self.values, strict=True))
 
     def price(self, choice: Sequence[int]) -> int:
         """What the operators of a choice cost beside their best orders, in bytes."""
@@ -179,9 +189,10 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
     moved_roots = {root for _, root in sites.moves}
     values = [
-        Value(weights.of(size) + (root not in moved_roots), ports[0], tuple(ports[1:]))
-        for (root, ports, _), size in zip(parts, sizes, strict=True)
+        Value(weights.of(size) + (root not in moved_roots) + _parting(root, orders), ports[0], tuple(ports[1:]))
+        for (root, ports, orders), size in zip(parts, sizes, strict=True)
     ]
+    values += [_innermost(*part) for part in parts if not _parting(part[0], part[2])]
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
     return Formulation(sites, labels, Problem(costs, tuple(values)), *numbered, sizes, weights, found.capped)
 
@@ -189,9 +200,28 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
 def _weights(labels: Sequence[Sequence[Label]], parts: Sequence[tuple[Root, list[NumberPort], list[Order]]]) -> Weights:
     """Weights under which no sum of a lesser aim reaches one of a greater."""
     most = sum(min(len(ports) - 1, len(orders) - 1) for _, ports, orders in parts)
-    closeness = sum(1 for choice in labels if len(choice) > 1) + most
+    closeness = sum(1 for choice in labels if len(choice) > 1) + most * (1 + INNERMOST)
     per_transpose = closeness + 1
     return Weights(per_byte=most * per_transpose + closeness + 1, per_transpose=per_transpose)
+
+
+def _parting(root: Root, orders: Sequence[Order]) -> int:
+    """What a Transpose costs between orders of which no two have the same runs; 0 where some have."""
+    return INNERMOST * (len({_run(root, order) for order in orders}) == len(orders))
+
+
+def _innermost(root: Root, ports: Sequence[NumberPort], orders: Sequence[Order]) -> Value:
+    """A value again, in orders that differ only in the runs that lie together: what it costs to part these."""
+    number: dict[Order, int] = {}
+    runs = [number.setdefault(_run(root, order), len(number)) for order in orders]
+    producer, *readers = (NumberPort(port.node, tuple([runs[order] for order in port.orders])) for port in ports)
+    return Value(INNERMOST, producer, tuple(readers))
+
+
+def _run(root: Root, order: Order) -> Order:
+    """The factor that is innermost in an order; the whole order where that is too short for a run."""
+    last = root.extents[order[-1]]
+    return order[-1:] if last.number >= RUN or last.symbols else order
 
 
 def plan(
@@ -201,7 +231,8 @@ def plan(
     time_limit: float | None = None,
     among: Candidates | None = None,
 ) -> Plan:
-    """The plan with the fewest transposed bytes, then the fewest Transposes, then closest to the source.
+    """The plan with the fewest transposed bytes, then the fewest Transposes, then the closest to the source that
+    moves few innermost axes.
 
     Args:
         sites: the graph.
@@ -232,7 +263,7 @@ def plan(
 def _crossings(formulation: Formulation, choice: tuple[int, ...]) -> list[Crossing]:
     sites = formulation.sites.sites
     found = []
-    for index, value in enumerate(formulation.problem.values):
+    for index, value in enumerate(formulation.values):
         given = value.producer.orders[choice[value.producer.node]]
         wanting: dict[int, dict[int, None]] = {}
         for reader in value.readers:

@@ -54,7 +54,7 @@ def _without(formulation: Formulation, node: int) -> Problem:
     """The problem in which a site reads anything and gives any order, each of its outputs by itself."""
     costs = list(formulation.problem.costs)
     values = []
-    for value, orders in zip(formulation.problem.values, formulation.orders, strict=True):
+    for value, orders in zip(formulation.values, formulation.orders, strict=True):
         readers = tuple(port for port in value.readers if port.node != node)
         producer = value.producer
         if producer.node == node:

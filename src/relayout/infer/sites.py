@@ -44,8 +44,8 @@ class Label(NamedTuple):
     variant: int = -1
 
 
-class Common:
-    """What depends on nothing else than what is in common; it is found when it is first asked for."""
+class Memory:
+    """Remembers what follows from what it describes and from nothing else; found when it is first asked for."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[object, object], Any] = {}
@@ -59,7 +59,7 @@ class Common:
         return found
 
 
-class Space(Common):
+class Space(Memory):
     """What values with equal factors have in common.
 
     Args:
@@ -206,7 +206,7 @@ class Port:
         return [piece for axis in self.dims(letter) for piece in self.view.dims[axis]]
 
 
-class Pattern(Common):
+class Pattern(Memory):
     """What sites have in common that are alike in all that decides where their axes lie.
 
     Args:

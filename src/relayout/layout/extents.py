@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ class Extent:
 
     @staticmethod
     def of(dim: Dim | Extent) -> Extent:
-        """The extent of a dimension: an integer, or a symbol's name."""
+        """The extent of a dimension: an integer, a symbol's name, or a product of these as `str` writes it."""
         return dim if isinstance(dim, Extent) else _extent(dim)
 
     def __mul__(self, other: Extent) -> Extent:
@@ -55,6 +56,11 @@ class Extent:
             result *= symbols.get(symbol, default)
         return result
 
+    def fixed(self, symbols: Mapping[str, int]) -> Extent:
+        """The extent with those symbols replaced that `symbols` has."""
+        number = math.prod(symbols.get(symbol, 1) for symbol in self.symbols)
+        return Extent(self.number * number, tuple([symbol for symbol in self.symbols if symbol not in symbols]))
+
     def __str__(self) -> str:
         parts = ([] if self.number == 1 and self.symbols else [str(self.number)]) + list(self.symbols)
         return "*".join(parts)
@@ -63,7 +69,13 @@ class Extent:
 @lru_cache(65536)
 def _extent(dim: Dim) -> Extent:
     """One object for each dimension: equal extents are mostly the same."""
-    return Extent(1, (dim,)) if isinstance(dim, str) else Extent(dim)
+    if not isinstance(dim, str):
+        return Extent(dim)
+    parts = dim.split("*")
+    if len(parts) == 1 or not all(part.isidentifier() or part.isdecimal() for part in parts):
+        return Extent(1, (dim,))
+    number = math.prod(int(part) for part in parts if part.isdecimal())
+    return Extent(number, tuple(sorted(part for part in parts if not part.isdecimal())))
 
 
 ONE = Extent(1)

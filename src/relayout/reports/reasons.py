@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from relayout.infer import Crossing, Order, Plan, Root, Site, placed
 from relayout.reports.axes import Axes
-from relayout.solve import End, Path, paths
+from relayout.solve import End, Path, Problem, paths
 
 MOST = 3
 """Pairs of demands that a sentence names."""
@@ -57,7 +57,8 @@ class _Causes:
     def run(self) -> list[tuple[Cause, ...]]:
         formulation, solution = self.plan.formulation, self.plan.solution
         grouped: dict[tuple[Root, Order], list[Path]] = {}
-        for path in paths(formulation.problem, solution.choice, solution.certificate):
+        graph = Problem(formulation.problem.costs, formulation.values)
+        for path in paths(graph, solution.choice, solution.certificate):
             order = formulation.orders[path.value][path.order]
             grouped.setdefault((formulation.roots[path.value], order), []).append(path)
         return [
@@ -142,7 +143,7 @@ class _Causes:
         if not self.links:
             crossed = {(crossing.root, site) for crossing in self.plan.crossings for site in crossing.readers}
             formulation = self.plan.formulation
-            for value, root in zip(formulation.problem.values, formulation.roots, strict=True):
+            for value, root in zip(formulation.values, formulation.roots, strict=True):
                 for reader in value.readers:
                     if (root, self.sites[reader.node]) not in crossed:
                         self.links.setdefault(value.producer.node, []).append((reader.node, root))

@@ -113,7 +113,7 @@ class _Paths:
     def __post_init__(self) -> None:
         self.allowed = [list(range(len(labels))) for labels in self.problem.costs]
         leaf = self._leaf(self.certificate)
-        paid = {key: Fraction(leaf.prices[key]) for key in sorted(leaf.prices) if leaf.prices[key] > 0}
+        paid = {key: Fraction(leaf.prices[key]) for key in sorted(leaf.prices) if self._is_paid(leaf, key)}
         self.unit = lcm(*(price.denominator for price in paid.values()))
         self.prices = {key: int(price * self.unit) for key, price in paid.items()}
         self.left = dict(self.prices)
@@ -132,6 +132,9 @@ class _Paths:
             self.allowed[node] = sorted(certificate.parts[part])
             certificate = certificate.children[part]
         return certificate
+
+    def _is_paid(self, leaf: Leaf, key: Price) -> bool:
+        return key[0] < len(self.problem.values) and leaf.prices[key] > 0
 
     def _ends(self, key: Price) -> tuple[Port, Port]:
         value = self.problem.values[key[0]]

@@ -8,7 +8,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser
 
+import relayout
 from relayout.formats.onnx import complete, read
+from relayout.pipeline import fix_dims
 from relayout.rules import outputs_of
 from running import run
 
@@ -71,6 +73,78 @@ def test_static_extents_of_a_dynamic_shape_are_known() -> None:
     assert shape(found["a"]) == [None, 6, 5, 7]
     assert shape(found["b"])[1:] == [6, 5, 7]
     assert known(source, feed) == {"c", "half", "rest"}
+
+
+HEADS = """
+    g (float[batch,length,6,16] x, float[length,batch] unnamed) => (float[a,b,c,d] y, float[e,f] z, float[i,j,k] v) {
+        t = Transpose<perm=[0,2,1,3]>(x)
+        s = Shape(t)
+        n = Gather(s, zero)   rest = Slice(s, two, four)
+        flat = Concat<axis=0>(minus, rest)
+        heads = Reshape(t, flat)
+        turned = Transpose<perm=[0,2,1]>(heads)
+        k = Slice(s, two, three)   c = Slice(s, three, four)   h = Slice(s, one, two)
+        back = Concat<axis=0>(n, h, c, k)
+        apart = Reshape(turned, back)
+        y = Relu(apart)
+        times = Mul(n, k)   rows = Concat<axis=0>(times, minus)
+        m = Reshape(t, rows)
+        z = Relu(m)
+        fewer = Div(rows, k)   half = Slice(fewer, zero, one)   v3 = Concat<axis=0>(half, k, minus)
+        w = Reshape(m, v3)
+        v = Relu(w)
+    }"""
+
+
+def test_products_of_extents_are_known() -> None:
+    """`(batch heads)` as attention has it, and where one extent is left to the rest."""
+    constants = {name: ints(value) for value, name in enumerate(("zero", "one", "two", "three", "four"))}
+    found = completed(model(HEADS, minus=ints(-1), **constants))
+    shapes = {name: str(found[name].shape) for name in ("heads", "turned", "apart", "m", "w")}
+    assert shapes == {
+        "heads": "[6*batch,length,16]",
+        "turned": "[6*batch,16,length]",
+        "apart": "[batch,6,16,length]",
+        "m": "[batch*length,96]",
+        "w": "[batch,length,96]",
+    }
+
+
+def test_an_order_goes_through_heads_of_a_dynamic_batch() -> None:
+    constants = {name: ints(value) for value, name in enumerate(("zero", "one", "two", "three", "four"))}
+    source = model(HEADS, minus=ints(-1), **constants)
+    result = relayout.optimize(source)
+    assert (result.report.source_transposes, result.report.transposes) == (2, 2)
+    assert result.report.barriers == {}
+    for batch, length in ((1, 3), (2, 5)):
+        feed = {
+            "x": np.random.default_rng(0).normal(size=(batch, length, 6, 16)).astype(np.float32),
+            "unnamed": np.zeros((length, batch), np.float32),
+        }
+        for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
+            np.testing.assert_array_equal(want, got)
+
+
+def test_a_fixed_dimension_is_fixed_in_products() -> None:
+    constants = {name: ints(value) for value, name in enumerate(("zero", "one", "two", "three", "four"))}
+    found = read(model(HEADS, minus=ints(-1), **constants))
+    complete(found, outputs_of)
+    fix_dims(found, {"batch": 2})
+    shapes = {value.name: str(value.shape) for node in found.graph for value in node.outputs}
+    assert shapes["heads"] == "[12,length,16]"
+    assert shapes["m"] == "[2*length,96]"
+
+
+def test_an_extent_that_the_file_names_otherwise_keeps_its_name() -> None:
+    """The name is another's, and says what that one says of it."""
+    source = model(
+        """g (float[batch,4,3] x) => (float[n,3] y) <float[rows,3] a> {
+            a = Reshape(x, shape)
+            y = Relu(a)
+        }""",
+        shape=ints(-1, 3),
+    )
+    assert str(completed(source)["a"].shape) == "[rows,3]"
 
 
 def test_what_is_dynamic_stays_unknown() -> None:

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from relayout.errors import ReadError
 from relayout.formats.onnx.checking import without_weights
+from relayout.formats.onnx.evaluating import Array, Evaluation, Item
 from relayout.formats.onnx.inferring import infer_shapes
 from relayout.layout.holds import STATED
 
-Array = NDArray[Any]
-
-_MOVING = "Cast Concat Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze"
-MOVING = frozenset(_MOVING.split())
-"""Operators whose results hold elements of their first operand (Concat: of all), by no more than where they stand."""
-_NAMES = """
-    Add And Ceil ConstantOfShape Div Equal Expand Floor Greater Less Max Min Mod Mul Neg Not Or Range ReduceMax
-    ReduceMin ReduceProd ReduceSum ScatterND Split Sub Where
-"""
-SHAPE_ARITHMETIC = MOVING | frozenset(_NAMES.split())
-"""Operators that exporters compute shapes and axes with; others are not evaluated from constants alone."""
-_NAMES = """
-    Abs ArgMax ArgMin Clip Cos CumSum Exp EyeLike GatherElements GatherND GreaterOrEqual IsNaN LessOrEqual Log OneHot
-    Pad Pow Reciprocal ReduceMean Round ScatterElements Sign Sin Sqrt Tile Trilu Xor
-"""
-FROM_EXTENTS = SHAPE_ARITHMETIC | frozenset(_NAMES.split())
-"""Operators that are evaluated where extents, and not constants alone, are what they start from."""
-STARTS = frozenset(("ConstantOfShape", "Range", "Shape", "Size"))
-"""Where values begin that follow from extents: masks, positions. Weights are not folded here."""
-MOST_ELEMENTS = 64
-"""Of a value that is evaluated from constants: shapes and axes are short."""
-MOST_BYTES = 1 << 18
-"""Of a value that follows from extents."""
 ROUNDS = 8
 """Each round knows the shapes that the values of the last one give."""
 
@@ -133,13 +108,15 @@ def _is_known(value: ir.Value) -> bool:
 
 def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]]:
     """The graph with inferred types and shapes, and the values that are known in advance."""
+    stated = {value.name: value for value in light.graph.value_info}
+    symbols = set(_symbols([*light.graph.input, *light.graph.output, *light.graph.value_info]))
     whole: dict[str, onnx.ValueInfoProto] = {}
     known: dict[str, Array] = {}
     for _ in range(ROUNDS):
         inferred = infer_shapes(light)
         whole.update({value.name: value for value in inferred.graph.value_info})
-        found = dict(_evaluated(inferred, known))
-        if not found:
+        found, shapes = _evaluated(inferred, known, symbols)
+        if not found and not shapes:
             break
         known |= found
         kept = [node for node in light.graph.node if not any(name in known for name in node.output)]
@@ -148,8 +125,12 @@ def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]
         if any(name in outputs for name in found):
             break
         light.CopyFrom(inferred)
-        # What is known is an initializer from here on; ONNX would believe the symbols of its value_info instead.
+        # What is known is an initializer from here on; ONNX would believe the symbols of its value_info instead, and
+        # symbols of its own beside those that were found.
         open_still = [value for value in light.graph.value_info if value.name not in found]
+        if shapes:
+            stated |= {value.name: value for value in shapes}
+            open_still = [stated[value.name] for value in open_still if value.name in stated]
         del light.graph.node[:], light.graph.value_info[:]
         light.graph.node.extend(kept)
         light.graph.value_info.extend(open_still)
@@ -158,127 +139,59 @@ def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]
         )
     result = onnx.GraphProto()
     result.CopyFrom(inferred.graph)
-    stated = {value.name for value in result.value_info}
-    result.value_info.extend(value for name, value in whole.items() if name not in stated)
+    named = {value.name for value in result.value_info}
+    result.value_info.extend(value for name, value in whole.items() if name not in named)
     return result, known
 
 
-def _evaluated(model: onnx.ModelProto, known: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-    """Values of the main graph that follow from what is known, and were not known before."""
-    evaluation = _Evaluation(model, known)
+def _evaluated(
+    model: onnx.ModelProto, known: Mapping[str, Array], symbols: Container[str]
+) -> tuple[dict[str, Array], list[onnx.ValueInfoProto]]:
+    """What of the main graph follows from what is known, and was not known before: values, and shapes of values.
+
+    Shape inference names an extent that it does not know; `symbols` are those that the file has.
+    """
+    evaluation = Evaluation(model, known)
+    shapes = {value.name: value for value in model.graph.value_info}
+    values: dict[str, Array] = {}
+    found = []
     for node in model.graph.node:
-        if node.output[0] not in known and node.domain in ("", "ai.onnx"):
-            yield from evaluation.run(node)
+        if node.domain not in ("", "ai.onnx") or node.output[0] in known:
+            continue
+        values.update(evaluation.run(node))
+        if node.op_type == "Reshape" and node.output[0] in shapes:
+            shape = evaluation.reshaped(node)
+            value = _named(shapes[node.output[0]], shape, symbols)
+            if value is not None:
+                found.append(value)
+                evaluation.shapes[value.name] = value.type.tensor_type
+    return values, found
 
 
-class _Evaluation:
-    """Values that are known in advance. An array of objects is known in part: None stands for a dynamic extent."""
+def _named(value: onnx.ValueInfoProto, shape: Sequence[Item], symbols: Container[str]) -> onnx.ValueInfoProto | None:
+    """The value with those extents that are known of it, in the file's symbols; None: they say nothing new.
 
-    def __init__(self, model: onnx.ModelProto, known: Mapping[str, Array]) -> None:
-        graph = model.graph
-        self.opsets = model.opset_import
-        self.shapes = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.input, *graph.output)}
-        self.values = dict(known)
-        self.extents = {name for name, array in known.items() if array.size > MOST_ELEMENTS}
-        self.weights: dict[str, onnx.TensorProto] = {}
-        inputs = {value.name for value in graph.input}
-        for tensor in graph.initializer:
-            if tensor.name in inputs or tensor.name in self.values:
-                continue
-            if int(np.prod(tensor.dims)) <= MOST_ELEMENTS:
-                self.values[tensor.name] = numpy_helper.to_array(tensor)
-            else:
-                self.weights[tensor.name] = tensor
-
-    def run(self, node: onnx.NodeProto) -> Iterator[tuple[str, Array]]:
-        """What a node gives, as far as it is known as a whole; what is known in part is kept."""
-        names = [name for name in node.input if name]
-        follows = node.op_type in STARTS or any(name in self.extents for name in names)
-        if not follows and not all(name in self.values for name in names):
-            return
-        for name, array in zip(node.output, self._results(node, names, follows), strict=False):
-            if array.size > MOST_ELEMENTS and not (follows and array.nbytes <= MOST_BYTES):
-                continue
-            self.values[name] = array
-            if follows:
-                self.extents.add(name)
-            if array.dtype != object:
-                yield name, array
-
-    def _results(self, node: onnx.NodeProto, names: Sequence[str], follows: bool) -> list[Array]:
-        if node.op_type in ("Shape", "Size"):
-            return _shape(node, self.shapes.get(names[0]))
-        if node.op_type not in (FROM_EXTENTS if follows else SHAPE_ARITHMETIC):
-            return []
-        given = {}
-        for name in names:
-            array = self.values.get(name)
-            if array is None and name in self.weights:
-                array = self.values[name] = numpy_helper.to_array(self.weights[name])
-            if array is None:
-                return []
-            given[name] = array
-        if any(array.dtype == object for array in given.values()):
-            return self._moved(node, given)
-        return self._computed(node, given)
-
-    def _moved(self, node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
-        """An operator that only moves elements, run on their numbers in a list of all."""
-        moved = set(node.input if node.op_type == "Concat" else node.input[:1])
-        to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), None)
-        if node.op_type not in MOVING or to not in (None, onnx.TensorProto.INT64, onnx.TensorProto.INT32):
-            return []
-        if any(array.dtype == object for name, array in given.items() if name not in moved):
-            return []
-        items: list[int | None] = []
-        numbered = dict(given)
-        for name in moved:
-            flat = given[name].ravel().tolist()
-            numbered[name] = np.arange(len(items), len(items) + len(flat)).reshape(given[name].shape)
-            items += flat
-        return [
-            _whole(np.array([items[i] for i in a.ravel()], object).reshape(a.shape), to)
-            for a in self._computed(node, numbered)
-        ]
-
-    def _computed(self, node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
-        if any(array.dtype.kind not in "iubf" for array in given.values()):
-            return []
-        if node.op_type == "Div" and any((array < 0).any() for array in given.values() if array.dtype.kind == "i"):
-            return []  # integers are truncated by the standard, and floored by its reference
-        if node.op_type in ("ConstantOfShape", "Expand") and np.prod(given[node.input[-1]], dtype=float) > MOST_BYTES:
-            return []
-        from onnx.reference import ReferenceEvaluator
-
-        inputs = [
-            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-            for n, a in given.items()
-        ]
-        outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
-        graph = onnx.helper.make_graph([node], "one", inputs, outputs)
-        single = onnx.helper.make_model(graph, opset_imports=self.opsets)
-        try:
-            with np.errstate(all="ignore"):
-                return [np.asarray(array) for array in ReferenceEvaluator(single).run(None, dict(given))]
-        except Exception:  # the node is wrong, or the reference lacks it: it is simply not known in advance
-            return []
+    Of the others the names go: the next inference numbers what it does not know anew.
+    """
+    better = onnx.ValueInfoProto()
+    better.CopyFrom(value)
+    dims, new = better.type.tensor_type.shape.dim, False
+    for dim, item in zip(dims, shape, strict=False):
+        if dim.HasField("dim_value") or dim.dim_param in symbols:
+            continue
+        before = dim.dim_param
+        dim.Clear()
+        if isinstance(item, int):
+            dim.dim_value = item
+        elif item is not None and all(symbol in symbols for symbol in item.symbols):
+            dim.dim_param = str(item)
+        new |= dim.WhichOneof("value") is not None and dim.dim_param != before
+    return better if new and len(dims) == len(shape) else None
 
 
-def _shape(node: onnx.NodeProto, tensor: onnx.TypeProto.Tensor | None) -> list[Array]:
-    if tensor is None or not tensor.HasField("shape"):
-        return []
-    dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
-    if node.op_type == "Size":
-        return [] if None in dims else [np.asarray(np.prod(dims, dtype=np.int64))]  # type: ignore[arg-type]
-    bounds = {attribute.name: attribute.i for attribute in node.attribute}
-    return [_whole(np.array(dims[bounds.get("start", 0) : bounds.get("end", len(dims))], object))]
-
-
-def _whole(array: Array, kind: int | None = None) -> Array:
-    """The array as integers where every element is known."""
-    if any(item is None for item in array.ravel()):
-        return array
-    return array.astype(np.int32 if kind == onnx.TensorProto.INT32 else np.int64)
+def _symbols(values: Iterable[onnx.ValueInfoProto]) -> Iterator[str]:
+    for value in values:
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim if dim.dim_param)
 
 
 def _complete(graph: ir.Graph, inferred: onnx.GraphProto) -> None:
@@ -306,4 +219,8 @@ def _better(stated: ir.Shape | None, inferred: ir.Shape | None) -> ir.Shape | No
     """The stated shape, with the extents that it leaves open taken from the inferred one."""
     if stated is None or inferred is None or len(stated) != len(inferred):
         return stated if stated is not None else inferred
-    return ir.Shape([b if isinstance(b, int) else a for a, b in zip(stated, inferred, strict=True)])
+    return ir.Shape([b if isinstance(b, int) or _is_open(a) else a for a, b in zip(stated, inferred, strict=True)])
+
+
+def _is_open(dim: int | ir.SymbolicDim) -> bool:
+    return not isinstance(dim, int) and dim.value is None

@@ -1,0 +1,211 @@
+"""Values and extents that follow from constants and extents alone: the shapes that an exporter has a graph compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from relayout.layout import Extent, product
+
+Array = NDArray[Any]
+Item = int | Extent | None
+"""An extent in a vector of shapes: a number, a product with symbols, or not known."""
+
+_MOVING = "Cast Concat Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze"
+MOVING = frozenset(_MOVING.split())
+"""Operators whose results hold elements of their first operand (Concat: of all), by no more than where they stand."""
+_NAMES = """
+    Add And Ceil ConstantOfShape Div Equal Expand Floor Greater Less Max Min Mod Mul Neg Not Or Range ReduceMax
+    ReduceMin ReduceProd ReduceSum ScatterND Split Sub Where
+"""
+SHAPE_ARITHMETIC = MOVING | frozenset(_NAMES.split())
+"""Operators that exporters compute shapes and axes with; others are not evaluated from constants alone."""
+_NAMES = """
+    Abs ArgMax ArgMin Clip Cos CumSum Exp EyeLike GatherElements GatherND GreaterOrEqual IsNaN LessOrEqual Log OneHot
+    Pad Pow Reciprocal ReduceMean Round ScatterElements Sign Sin Sqrt Tile Trilu Xor
+"""
+FROM_EXTENTS = SHAPE_ARITHMETIC | frozenset(_NAMES.split())
+"""Operators that are evaluated where extents, and not constants alone, are what they start from."""
+STARTS = frozenset(("ConstantOfShape", "Range", "Shape", "Size"))
+"""Where values begin that follow from extents: masks, positions. Weights are not folded here."""
+PRODUCTS = frozenset(("Div", "Mul"))
+"""What is reckoned with symbols."""
+MOST_ELEMENTS = 64
+"""Of a value that is evaluated from constants: shapes and axes are short."""
+MOST_BYTES = 1 << 18
+"""Of a value that follows from extents."""
+
+
+class Evaluation:
+    """What is known of a graph in advance, node after node.
+
+    A vector of shapes may be known in part. It is an array of objects then: integers, extents with symbols, and None
+    for an extent that has no name.
+
+    Args:
+        model: the graph, with inferred shapes.
+        known: values that are known already.
+    """
+
+    def __init__(self, model: onnx.ModelProto, known: Mapping[str, Array]) -> None:
+        graph = model.graph
+        self.opsets = model.opset_import
+        self.shapes = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.input, *graph.output)}
+        self.values = dict(known)
+        self.extents = {name for name, array in known.items() if array.size > MOST_ELEMENTS}
+        self.weights: dict[str, onnx.TensorProto] = {}
+        inputs = {value.name for value in graph.input}
+        for tensor in graph.initializer:
+            if tensor.name in inputs or tensor.name in self.values:
+                continue
+            if int(np.prod(tensor.dims)) <= MOST_ELEMENTS:
+                self.values[tensor.name] = numpy_helper.to_array(tensor)
+            else:
+                self.weights[tensor.name] = tensor
+
+    def run(self, node: onnx.NodeProto) -> Iterator[tuple[str, Array]]:
+        """What a node gives, as far as it is known as a whole; what is known in part is kept."""
+        names = [name for name in node.input if name]
+        follows = node.op_type in STARTS or any(name in self.extents for name in names)
+        if not follows and not all(name in self.values for name in names):
+            return
+        for name, array in zip(node.output, self._results(node, names, follows), strict=False):
+            if array.size > MOST_ELEMENTS and not (follows and array.nbytes <= MOST_BYTES):
+                continue
+            self.values[name] = array
+            if follows:
+                self.extents.add(name)
+            if array.dtype != object:
+                yield name, array
+
+    def reshaped(self, node: onnx.NodeProto) -> list[Item]:
+        """The extents of what a Reshape gives, as its vector of shapes and the extents of its operand tell them."""
+        wanted, dims = self.values.get(node.input[1]), self.dims(node.input[0])
+        if wanted is None or wanted.ndim != 1:
+            return []
+        given = None if dims is None or None in dims else product(Extent.of(dim) for dim in dims if dim is not None)
+        copies = not any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute)
+        found: list[Item] = []
+        for axis, item in enumerate(wanted.tolist()):
+            known = dims[axis] if dims is not None and axis < len(dims) else None
+            found.append(known if item == 0 and copies else item)
+        others = [Extent.of(item) for item in found if item is not None and item != -1]
+        if found.count(-1) == 1 and given is not None and len(others) == len(found) - 1:
+            found[found.index(-1)] = _item(given.divide(product(others)))
+        return [None if item == -1 else item for item in found]
+
+    def dims(self, name: str) -> list[Item] | None:
+        """The extents of a value; None: not even its rank is known."""
+        tensor = self.shapes.get(name)
+        if tensor is None or not tensor.HasField("shape"):
+            return None
+        return [
+            dim.dim_value if dim.HasField("dim_value") else Extent.of(dim.dim_param) if dim.dim_param else None
+            for dim in tensor.shape.dim
+        ]
+
+    def _results(self, node: onnx.NodeProto, names: Sequence[str], follows: bool) -> list[Array]:
+        if node.op_type in ("Shape", "Size"):
+            return _shape(node, self.dims(names[0]))
+        if node.op_type not in (FROM_EXTENTS if follows else SHAPE_ARITHMETIC):
+            return []
+        given = {}
+        for name in names:
+            array = self.values.get(name)
+            if array is None and name in self.weights:
+                array = self.values[name] = numpy_helper.to_array(self.weights[name])
+            if array is None:
+                return []
+            given[name] = array
+        if any(array.dtype == object for array in given.values()):
+            return _divided(node, given) if node.op_type in PRODUCTS else self._moved(node, given)
+        return self._computed(node, given)
+
+    def _moved(self, node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
+        """An operator that only moves elements, run on their numbers in a list of all."""
+        moved = set(node.input if node.op_type == "Concat" else node.input[:1])
+        to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), None)
+        if node.op_type not in MOVING or to not in (None, onnx.TensorProto.INT64, onnx.TensorProto.INT32):
+            return []
+        if any(array.dtype == object for name, array in given.items() if name not in moved):
+            return []
+        items: list[Item] = []
+        numbered = dict(given)
+        for name in moved:
+            flat = given[name].ravel().tolist()
+            numbered[name] = np.arange(len(items), len(items) + len(flat)).reshape(given[name].shape)
+            items += flat
+        return [
+            _whole(_objects([items[i] for i in a.ravel()]).reshape(a.shape), to) for a in self._computed(node, numbered)
+        ]
+
+    def _computed(self, node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
+        if any(array.dtype.kind not in "iubf" for array in given.values()):
+            return []
+        if node.op_type == "Div" and any((array < 0).any() for array in given.values() if array.dtype.kind == "i"):
+            return []  # integers are truncated by the standard, and floored by its reference
+        if node.op_type in ("ConstantOfShape", "Expand") and np.prod(given[node.input[-1]], dtype=float) > MOST_BYTES:
+            return []
+        from onnx.reference import ReferenceEvaluator
+
+        inputs = [
+            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in given.items()
+        ]
+        outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        graph = onnx.helper.make_graph([node], "one", inputs, outputs)
+        single = onnx.helper.make_model(graph, opset_imports=self.opsets)
+        try:
+            with np.errstate(all="ignore"):
+                return [np.asarray(array) for array in ReferenceEvaluator(single).run(None, dict(given))]
+        except Exception:  # the node is wrong, or the reference lacks it: it is simply not known in advance
+            return []
+
+
+def _shape(node: onnx.NodeProto, dims: Sequence[Item] | None) -> list[Array]:
+    if dims is None:
+        return []
+    if node.op_type == "Size":
+        return [np.asarray(math.prod(dims))] if all(isinstance(dim, int) for dim in dims) else []  # type: ignore[arg-type]
+    bounds = {attribute.name: attribute.i for attribute in node.attribute}
+    return [_whole(_objects(dims[bounds.get("start", 0) : bounds.get("end", len(dims))]))]
+
+
+def _divided(node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
+    """Products and exact quotients of extents."""
+    left, right = np.broadcast_arrays(*(given[name] for name in node.input))
+    pairs = zip(left.ravel().tolist(), right.ravel().tolist(), strict=True)
+    found = [_combined(node.op_type, one, other) for one, other in pairs]
+    return [_whole(_objects(found).reshape(left.shape))]
+
+
+def _combined(operator: str, one: Item, other: Item) -> Item:
+    if one is None or other is None:
+        return None
+    a, b = Extent.of(one), Extent.of(other)
+    if a.number <= 0 or b.number <= 0:
+        return None
+    return _item(a * b if operator == "Mul" else a.divide(b))
+
+
+def _item(extent: Extent | None) -> Item:
+    return extent.number if extent is not None and extent.is_static else extent
+
+
+def _objects(items: Sequence[Item]) -> Array:
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array
+
+
+def _whole(array: Array, kind: int | None = None) -> Array:
+    """The array as integers where every element is one."""
+    if not all(isinstance(item, int) for item in array.ravel()):
+        return array
+    return array.astype(np.int32 if kind == onnx.TensorProto.INT32 else np.int64)
