@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import inliner, parser, shape_inference
 
 import relayout
-from graphs import floats
+from graph_texts import floats
 from relayout.formats.onnx import restore_calls, spelling
 from relayout.passes import OptimizeLayouts
 from relayout.pipeline import check_plan

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper, parser, shape_inference
 
 import relayout
-from graphs import floats
+from graph_texts import floats
 from rewrite.nested import operators
 from running import run
 

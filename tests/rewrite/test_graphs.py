@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser, shape_inference
 
 import relayout
-from graphs import HEADER, floats, model
+from graph_texts import HEADER, floats, model
 from running import run
 
 

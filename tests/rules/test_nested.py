@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import parser, shape_inference
 
-from graphs import floats
+from graph_texts import floats
 from relayout.infer import build
 from relayout.infer.build import Sites
 from relayout.infer.candidates import identity

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto
 
 import relayout
-from graphs import HEADER, model
+from graph_texts import HEADER, model
 from relayout import pipeline
 from relayout.layout import Extent
 from relayout.rewrite import fuse_units

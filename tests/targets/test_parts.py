@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import parser
 
 import relayout
-from graphs import floats, model
+from graph_texts import floats, model
 from relayout.errors import LayoutError, WriteError
 from relayout.rewrite import parts
 from relayout.rules import Operator
