@@ -23,6 +23,7 @@ from onnx import numpy_helper, parser
 
 import relayout as package
 from relayout.formats.onnx import read
+from relayout.formats.tflite.loading import MOST_READ
 
 SOURCE = Path(package.__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
@@ -328,11 +329,51 @@ def test_a_source_cut_short_while_it_is_read(model: Path, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
 
 
+def large(path: Path) -> None:
+    """A `.tflite` that is not read into memory at once: 300 MB of weights, zeros."""
+    sys.path.insert(0, str(Path(__file__).parent / "formats" / "tflite"))
+    from tflite_writing import chain, laid_out
+
+    net, outside = chain(18, 2048)
+    data, offsets = laid_out(net, outside, 2048 * 2048 * 4)
+    path.write_bytes(data)
+    os.truncate(path, offsets[-1] + 2048 * 2048 * 4)
+    assert path.stat().st_size > MOST_READ
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="what a process has open is seen in /proc")
+@pytest.mark.parametrize("moment", ["read", "written"])
+@pytest.mark.parametrize("form", ["onnx", "external", "tflite"])
+def test_cut_short_from_the_command_line(model: Path, tmp_path: Path, form: str, moment: str) -> None:
+    """The process is stopped at the moment, the file cut, and the process goes on: one line, and nothing written."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    source = data = tmp_path / "in" / f"m.{'tflite' if form == 'tflite' else 'onnx'}"
+    if form == "tflite":
+        large(source)
+    elif form == "onnx":
+        shutil.copy(model, source)
+    else:
+        onnx.save(onnx.load(model), source, save_as_external_data=True, location="data")
+        data = source.with_name("data")
+    process = start("convert", source, tmp_path / "out" / "r.onnx", "-q")
+    assert until(process, lambda: opened(process, data) if moment == "read" else writes(tmp_path / "out"))
+    process.send_signal(signal.SIGSTOP)
+    os.truncate(data, 1000)
+    process.send_signal(signal.SIGCONT)
+    _, err = process.communicate(timeout=120)
+    assert (process.returncode, err.count(b"\n")) == (2, 1), err
+    assert b"could be read" in err
+    assert list((tmp_path / "out").iterdir()) == []
+    assert data.stat().st_size == 1000
+
+
 READING = """
 import sys
 from pathlib import Path
 import relayout
-source, target, rounds = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+from relayout.formats.tflite import loading
+source, target, rounds, loading.MOST_READ = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 answers = {"written": 0, "refused": 0}
 for number in range(100 * rounds):
     if number >= rounds and all(answers.values()):
@@ -346,10 +387,10 @@ print(answers)
 """
 
 
-def cut_again_and_again(source: Path, data: Path, target: Path, rounds: int) -> dict[str, int]:
+def cut_again_and_again(source: Path, data: Path, target: Path, rounds: int, most: int) -> dict[str, int]:
     """Convert in one process what another cuts short and makes whole again all the time."""
     content, rng = data.read_bytes(), random.Random(0)
-    command = [sys.executable, "-c", READING, str(source), str(target), str(rounds)]
+    command = [sys.executable, "-c", READING, str(source), str(target), str(rounds), str(most)]
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with data.open("r+b", buffering=0) as file:
         while process.poll() is None:
@@ -365,11 +406,11 @@ def cut_again_and_again(source: Path, data: Path, target: Path, rounds: int) -> 
 
 
 @pytest.mark.parametrize("rounds", [25, pytest.param(400, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("form", ["onnx", "external", "tflite"])
+@pytest.mark.parametrize("form", ["onnx", "external", "tflite", "tflite in pieces"])
 def test_cut_short_while_it_is_read(model: Path, tmp_path: Path, form: str, rounds: int) -> None:
     """An error or a result, and never the end of the process, as a page of a mapping would be."""
-    source = data = tmp_path / f"m.{'tflite' if form == 'tflite' else 'onnx'}"
-    if form == "tflite":
+    source = data = tmp_path / f"m.{'tflite' if form.startswith('tflite') else 'onnx'}"
+    if form.startswith("tflite"):
         shutil.copy(Path(__file__).parents[1] / "models" / "tinynet_float.tflite", source)
     else:
         small = onnx.load(model)
@@ -380,7 +421,8 @@ def test_cut_short_while_it_is_read(model: Path, tmp_path: Path, form: str, roun
             value.type.tensor_type.shape.dim[0].dim_value = 1 << 19
         onnx.save(small, source, save_as_external_data=form == "external", location="data")
         data = tmp_path / "data" if form == "external" else source
-    found = cut_again_and_again(source, data, tmp_path / "r.onnx", rounds)
+    most = 0 if form == "tflite in pieces" else MOST_READ
+    found = cut_again_and_again(source, data, tmp_path / "r.onnx", rounds, most)
     assert found["written"]
     assert found["refused"]
 

@@ -24,7 +24,7 @@ from relayout.progress import say
 from relayout.reports import Axes, Naming, Report, inspection, operators, report
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
-from relayout.rewrite import apply, as_functions, fuse_units, inline_functions
+from relayout.rewrite import apply, as_functions, fuse_units, in_two_steps, inline_functions
 from relayout.rewrite import rename as rename_values
 from relayout.rules import is_known, outputs_of
 from relayout.targets import LayoutFor, Target, Wishes
@@ -364,6 +364,15 @@ def _on_integers(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
     return (f"quantized units that run on integers: {listed}",) if counts else ()
 
 
+def _in_two_steps(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
+    """Write Transposes as the target's kernels do them best, in place; what to say of it in a report."""
+    if wishes.target is None or not wishes.target.least_run:
+        return ()
+    count, size = in_two_steps(model, wishes.target.least_run)
+    told = f"Transposes that move the innermost axis among others, in two steps: {count} ({size:,} bytes more, in runs)"
+    return (told,) if count else ()
+
+
 def _inlined(model: ir.Model) -> tuple[str, ...]:
     """Write functions of layouts as their bodies, in place; what to say of it in a report."""
     before = _transposes(model)
@@ -384,7 +393,7 @@ def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.
     """
     try:
         data = json.loads(Path(plan_file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ReadError(f"{plan_file} cannot be read as a plan ({error})") from error
     options = planfile.options_of(data)
     try:
@@ -436,6 +445,7 @@ def _relayout(
     result = apply(model, decided)
     if wishes.target is None:  # a target claims operators, not calls
         restore_calls(result)
+    found = replace(found, notes=(*found.notes, *_in_two_steps(result, wishes)))
     seconds["rewrite"] = perf_counter() - began
     _say_interface(result, found)
     if annotate:

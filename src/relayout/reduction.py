@@ -15,10 +15,10 @@ import onnx
 import onnx_ir as ir
 
 from relayout import pipeline
+from relayout.captures import captured
 from relayout.errors import RelayoutError
 from relayout.formats.onnx import complete, cut, lift_constants
 from relayout.formats.onnx import read as read_onnx
-from relayout.infer.captures import captured
 
 Still = Literal["verify", "transpose"]
 Fault = Callable[[ir.Model], bool]

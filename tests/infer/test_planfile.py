@@ -11,7 +11,10 @@ import pytest
 
 import relayout
 from infer.graphs import random_model
+from relayout.infer import planfile
 from relayout.pipeline import check_plan
+from relayout.solve import MOST_DEPTH, Together, solve
+from solve.problems import dense_problem
 
 
 def written(tmp_path: Path, data: object) -> Path:
@@ -59,6 +62,54 @@ def test_faults_in_a_plan_are_found(tmp_path: Path) -> None:
             check_plan(written(tmp_path, broken), model)
     with pytest.raises(relayout.ReadError):
         check_plan(tmp_path / "nothing.json", model)
+
+
+def deep(levels: int) -> object:
+    tree: object = []
+    for _ in range(levels):
+        tree = {"node": 0, "parts": [[0]], "children": [tree]}
+    return tree
+
+
+HOSTILE = {
+    "denominator 0": [[0, 0, 0, 1, 0]],
+    "negative": [[0, 0, 0, -1, 1]],
+    "a number with a point": [[0, 0, 0, 1.5, 1]],
+    "infinite": [[0, 0, 0, float("inf"), 1]],
+    "a text": [[0, 0, 0, "1", 1]],
+    "true": [[True, 0, 0, 1, 1]],
+    "no such value": [[10**30, 0, 0, 1, 1]],
+    "no such reader": [[0, 0, 10**30, 1, 1]],
+    "denominators without end": [[0, 0, 0, 1, 2**61 - 1], [0, 1, 0, 1, 2**31 - 1]],
+    "deep": deep(MOST_DEPTH + 2),
+    "no such node": {"node": 10**9, "parts": [[0]], "children": [[]]},
+    "a node before the first": {"node": -1, "parts": [[0]], "children": [[]]},
+    "a branch without labels": {"node": 0, "parts": [[]], "children": [[]]},
+    "parts within a branch": {"node": 0, "parts": [[0]], "children": [{"together": []}]},
+    "parts that share a value": {"together": [[[0, 0, 0, 0, 1]], [[0, 1, 0, 0, 1]]]},
+    "parts that are none": {"together": 7},
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("certificate", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_certificate_is_refused(tmp_path: Path, certificate: object) -> None:
+    model, plan = costly()
+    with pytest.raises(relayout.ReadError, match="certificate is not valid"):
+        check_plan(written(tmp_path, {**plan, "certificate": certificate}), model)
+
+
+def test_a_proof_with_branches_is_written_and_read() -> None:
+    certificate = solve(dense_problem(20, 4)).certificate
+    assert isinstance(certificate, Together)
+    assert planfile._read(json.loads(json.dumps(planfile._write(certificate)))) == certificate
+
+
+def test_a_plan_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(relayout.ReadError, match="cannot be read as a plan"):
+        check_plan(path, random_model(0, steps=3)[0])
 
 
 def test_a_figure_that_a_plan_misstates_is_named(tmp_path: Path) -> None:

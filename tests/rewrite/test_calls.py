@@ -20,6 +20,7 @@ from relayout.formats.onnx import restore_calls, spelling
 from relayout.passes import OptimizeLayouts
 from relayout.pipeline import check_plan
 from relayout.rules import aligned, register, scope
+from rewrite.nested import operators
 from running import run
 
 Feed = dict[str, NDArray[np.generic]]
@@ -45,16 +46,6 @@ def feed_of(model: onnx.ModelProto) -> Feed:
         kind = value.type.tensor_type.elem_type
         fed[value.name] = np.array(True) if kind == onnx.TensorProto.BOOL else floats(*dims, seed=seed)
     return fed
-
-
-def operators(graph: onnx.GraphProto) -> list[str]:
-    found = []
-    for node in graph.node:
-        found.append(node.op_type)
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                found += operators(attribute.g)
-    return found
 
 
 def optimized(text: str) -> tuple[onnx.ModelProto, relayout.Result]:

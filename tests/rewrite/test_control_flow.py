@@ -10,6 +10,7 @@ from onnx import numpy_helper, parser, shape_inference
 
 import relayout
 from graphs import floats
+from rewrite.nested import operators
 from running import run
 
 HEADER = '<ir_version: 10, opset_import: ["": 21]>\n'
@@ -19,16 +20,6 @@ def parsed(text: str, **constants: NDArray[np.generic]) -> onnx.ModelProto:
     proto = parser.parse_model(HEADER + text)
     proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
     return shape_inference.infer_shapes(proto, data_prop=True)
-
-
-def operators(graph: onnx.GraphProto) -> list[str]:
-    found = []
-    for node in graph.node:
-        found.append(node.op_type)
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                found += operators(attribute.g)
-    return found
 
 
 def check(source: onnx.ModelProto, *feeds: dict[str, NDArray[np.generic]]) -> relayout.Result:
@@ -269,3 +260,28 @@ def test_an_unknown_operator_with_a_subgraph_keeps_what_it_reads(seed: int) -> N
     feed = {"x": floats(3, 2, 4, seed=seed), "s": floats(2, 4, seed=seed)}
     for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_an_extent_of_one_that_only_the_result_states() -> None:
+    """A quantized value takes the dimensions of its dequantized reader only where both have the same axes."""
+    source = parsed(
+        """
+        g (float[a,b,c,d] x, float[7,2] z, bool k) => (float[4,6,1,3] y) {
+            y = If (k) <
+                then_branch = then () => (float[4,6,1,3] p) {
+                    q = QuantizeLinear(x, scale, zero)
+                    p = DequantizeLinear(q, scale, zero)
+                },
+                else_branch = else () => (float[4,6,1,3] r) {
+                    t = Transpose<perm=[1,0]>(z)
+                    m = ReduceMean<keepdims=0>(t)
+                    r = Expand(m, shape)
+                }
+            >
+        }""",
+        scale=np.array(0.1, np.float32),
+        zero=np.array(3, np.int8),
+        shape=np.array([4, 6, 1, 3]),
+    )
+    feed = {"x": floats(4, 6, 1, 3), "z": floats(7, 2)}
+    check(source, {**feed, "k": np.array(True)}, {**feed, "k": np.array(False)})

@@ -195,7 +195,7 @@ def test_a_bias_stays_beside_its_product() -> None:
 def test_of_equal_plans_one_that_moves_runs_is_taken() -> None:
     """Either way two Transposes; where the source has them, both move the innermost axis."""
     source = model("""
-        g (float[4,3,6] x) => (float[6,4,3] y, float[3,4,6] z) {
+        g (float[4,3,16] x) => (float[16,4,3] y, float[3,4,16] z) {
             w = Transpose<perm=[1,0,2]>(x)
             v = Relu(w)
             u = Transpose<perm=[1,0,2]>(v)

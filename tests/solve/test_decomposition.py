@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from relayout.solve import Branch, Leaf, Path, Port, Problem, Solution, Value, bound, moved, paths, solve
+from relayout.solve import Leaf, Path, Port, Problem, Solution, Together, Value, bound, moved, paths, solve
 from solve.problems import random_problem
 
 
@@ -102,7 +102,7 @@ def test_paths_of_an_integer_program_sum_to_the_bound_and_end_at_pins(labels: in
     for seed in range(200):
         problem = without_costs(random_problem(10_000 * labels + seed, labels, pinned=0.3, aligned=aligned))
         solution, found = solved(problem)
-        branched += isinstance(solution.certificate, Branch)
+        branched += isinstance(solution.certificate, Together)
         assert summed(found) == crossing_weights(problem, solution.choice)
         for path in found:
             assert_connected(problem, path)

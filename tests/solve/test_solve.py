@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 
 import pytest
 
-from relayout.solve import CertificateError, Leaf, Port, Problem, Solution, Value, bound, components, solve
+from relayout.solve import (
+    MOST_DEPTH,
+    Branch,
+    Certificate,
+    CertificateError,
+    Leaf,
+    Port,
+    Problem,
+    Solution,
+    Together,
+    Value,
+    bound,
+    components,
+    paths,
+    solve,
+)
+from relayout.solve.limits import MOST_PRICES, Limits
 from relayout.solve.program import solve_many
-from solve.problems import random_problem
+from solve.problems import dense_problem, random_problem
 
 
 def brute_force(problem: Problem) -> int:
@@ -59,7 +77,7 @@ def test_cut_and_program_agree() -> None:
         cut = solve(problem)
         choice = list(cut.choice)
         for nodes, values in components(problem):
-            labels, _, finished = solve_many(problem, nodes, values, [0] * len(problem.costs), None)
+            labels, _, finished = solve_many(problem, nodes, values, [0] * len(problem.costs), Limits())
             assert finished
             for node, label in labels.items():
                 choice[node] = label
@@ -126,9 +144,101 @@ def test_time_limit_gives_the_best_so_far_and_no_claim() -> None:
     hard = next(
         p
         for p in (random_problem(s, 4, pinned=0.2, aligned=False) for s in range(40_000, 41_000))
-        if "Branch" in repr(solve(p).certificate)[:6]
+        if isinstance(solve(p).certificate, Together)
     )
     solution = solve(hard, time_limit=0.0)
     assert not solution.finished
     assert solution.bound <= brute_force(hard) <= solution.cost
     assert not solution.proved or solution.cost == brute_force(hard)
+
+
+def branching(count: int, first: int = 40_000) -> list[Problem]:
+    """Small problems that no single linear program proves."""
+    tried = (random_problem(seed, 4, pinned=0.2, aligned=False) for seed in itertools.count(first))
+    return list(itertools.islice((p for p in tried if isinstance(solve(p).certificate, Together)), count))
+
+
+def beside_each_other(problems: Sequence[Problem]) -> Problem:
+    """One problem of several that have nothing in common."""
+    costs: list[tuple[int, ...]] = []
+    values: list[Value] = []
+    for problem in problems:
+        first = len(costs)
+        costs += problem.costs
+        for value in problem.values:
+            producer, *readers = [Port(port.node + first, port.orders) for port in (value.producer, *value.readers)]
+            values.append(Value(value.weight, producer, tuple(readers)))
+    return Problem(tuple(costs), tuple(values))
+
+
+def prices_in(certificate: Certificate) -> int:
+    if isinstance(certificate, Leaf):
+        return len(certificate.prices)
+    return sum(map(prices_in, certificate.parts if isinstance(certificate, Together) else certificate.children))
+
+
+def test_proofs_of_components_add_up() -> None:
+    """Forty trees of two leaves and more: one tree of them all would have above 2^40."""
+    hard = branching(4) * 10
+    solution = solve(beside_each_other(hard))
+    alone = [solve(problem) for problem in hard]
+    assert solution.proved
+    assert solution.cost == sum(each.cost for each in alone) == 10 * sum(map(brute_force, hard[:4]))
+    assert prices_in(solution.certificate) == sum(prices_in(each.certificate) for each in alone)
+    assert paths(beside_each_other(hard), solution.choice, solution.certificate)
+
+
+def test_proofs_of_parts_that_are_not_apart_are_refused() -> None:
+    problem = Problem(
+        ((0,), (0, 0), (0,)), (Value(4, Port(0, (0,)), (Port(1, (0, 1)),)), Value(6, Port(1, (0, 1)), (Port(2, (1,)),)))
+    )
+    first, second = Leaf({(0, 1, 0): 4}), Leaf({(1, 1, 0): 4})
+    assert bound(problem, Leaf({**first.prices, **second.prices})) == 4
+    with pytest.raises(CertificateError, match="share node 1"):
+        bound(problem, Together((first, second)))
+    with pytest.raises(CertificateError, match="share value 0"):
+        bound(problem, Together((first, first)))
+    tree = Branch(1, (frozenset({0}), frozenset({1})), (Leaf({}), first))
+    assert bound(problem, tree) == bound(problem, Together((tree,))) == 0
+    for parts in ((tree, tree), (tree, second), (second, tree)):
+        with pytest.raises(CertificateError, match="share node 1"):
+            bound(problem, Together(parts))
+    for branch in (Branch(9, (), ()), Branch(-1, (frozenset({0}),), (first,)), Branch(1, (frozenset({0}),), (first,))):
+        with pytest.raises(CertificateError):
+            bound(problem, branch)
+
+
+def test_no_parts_can_prove_too_much() -> None:
+    """Prices dealt out to parts at random: refused, or a bound below brute force."""
+    held = 0
+    for seed in range(400):
+        rng = random.Random(seed)
+        problem = beside_each_other([random_problem(seed + i, 2, pinned=0.3) for i in range(2)])
+        parts: list[dict[tuple[int, int, int], int]] = [{}, {}]
+        for index, value in enumerate(problem.values):
+            if rng.random() < 0.4:
+                parts[rng.randrange(2)][index, rng.randrange(2), 0] = rng.randint(0, value.weight)
+        try:
+            proved = bound(problem, Together(tuple(map(Leaf, parts))))
+        except CertificateError:
+            continue
+        assert proved <= brute_force(problem)
+        held += all(parts)
+    assert held > 20
+
+
+@pytest.mark.parametrize(("prices", "depth"), [(1, MOST_DEPTH), (60, MOST_DEPTH), (MOST_PRICES, 1), (MOST_PRICES, 0)])
+def test_a_proof_that_would_be_too_large_is_left_with_its_gap(
+    monkeypatch: pytest.MonkeyPatch, prices: int, depth: int
+) -> None:
+    problem = dense_problem(20, 4)
+    first = Fraction(bound(problem, solve(problem, time_limit=0).certificate))
+    monkeypatch.setattr("relayout.solve.program.MOST_DEPTH", depth)
+    monkeypatch.setattr("relayout.solve.solver.Limits", partial(Limits, prices=prices))
+    found = solve(problem)
+    monkeypatch.undo()
+    best = solve(problem)
+    assert best.proved
+    assert first <= found.bound < best.cost <= found.cost
+    assert (found.proved, found.finished) == (False, False)
+    assert bound(problem, found.certificate) == found.bound > 0

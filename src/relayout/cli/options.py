@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,6 +43,11 @@ def _pairs(separator: str, form: str) -> Callable[[click.Context, click.Paramete
     return parse
 
 
+def one_of(name: str, values: Sequence[str], what: str) -> Callable[[F], F]:
+    """An option that takes one of some words; the first where it is not given."""
+    return click.option(name, type=click.Choice(values), default=values[0], show_default=True, help=what)
+
+
 layouts = click.option(
     "--layout",
     "layouts",
@@ -59,28 +64,14 @@ dims = click.option(
     callback=_pairs("=", "NAME=N"),
     help="Fix a dynamic dimension.",
 )
-io = click.option(
-    "--io",
-    type=click.Choice(["keep", "convert"]),
-    default="keep",
-    show_default=True,
-    help="Inputs and outputs as in the source, or in the order that costs nothing.",
-)
+io = one_of("--io", ["keep", "convert"], "Inputs and outputs as in the source, or in the order that costs nothing.")
 opset = click.option("--opset", type=click.IntRange(18, 23), help="For a .tflite source: 20 or 21 unless given.")
-quant = click.option(
-    "--quant",
-    type=click.Choice(["qdq", "float"]),
-    default="qdq",
-    show_default=True,
-    help="A quantized .tflite as integers in Quantize-Dequantize units, or as a float model.",
+quant = one_of(
+    "--quant", ["qdq", "float"], "A quantized .tflite as integers in Quantize-Dequantize units, or as a float model."
 )
 signature = click.option("--signature", metavar="NAME", help="Which signature of a .tflite (default: the first).")
-state = click.option(
-    "--state",
-    type=click.Choice(["zero", "io"]),
-    default="zero",
-    show_default=True,
-    help="Variables of a .tflite: their initial values in every run, or inputs and outputs.",
+state = one_of(
+    "--state", ["zero", "io"], "Variables of a .tflite: their initial values in every run, or inputs and outputs."
 )
 custom_ops = click.option(
     "--custom-op",
@@ -155,12 +146,10 @@ desired = click.option(
     metavar="FILE",
     help="Layouts by operator and node, TOML or JSON.",
 )
-regions = click.option(
+regions = one_of(
     "--regions",
-    type=click.Choice(["flat", "functions"]),
-    default="flat",
-    show_default=True,
-    help="What the target runs stays in one graph, or becomes a function for each connected part.",
+    ["flat", "functions"],
+    "What the target runs stays in one graph, or becomes a function for each connected part.",
 )
 parts = click.option(
     "--parts",

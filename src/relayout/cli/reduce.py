@@ -16,12 +16,10 @@ from relayout.cli.running import refuse_own_source
 @click.command(cls=Command)
 @click.argument("source", type=options.MODEL)
 @click.option("-o", "--output", "target", type=options.MODEL, required=True, help="Where to write the part.")
-@click.option(
+@options.one_of(
     "--still",
-    type=click.Choice(["verify", "transpose"]),
-    default="verify",
-    show_default=True,
-    help="What the part must still show: that verification fails after optimize, or that a Transpose remains.",
+    ["verify", "transpose"],
+    "What the part must still show: that verification fails after optimize, or that a Transpose remains.",
 )
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Stop, and write the smallest part so far.")
 @options.overwrite

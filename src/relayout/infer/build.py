@@ -9,7 +9,7 @@ from typing import TypeGuard
 import numpy as np
 import onnx_ir as ir
 
-from relayout.infer.captures import captured
+from relayout.captures import captured
 from relayout.infer.pieces import Piece, regroup
 from relayout.infer.pins import Pins
 from relayout.infer.sites import Numbering, Port, Root, Site, View, order_of

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from math import lcm
 from typing import Any
 
 from relayout.errors import ReadError
 from relayout.infer.build import Sites
 from relayout.infer.planning import Formulation, Plan, formulate
-from relayout.solve import Branch, Certificate, CertificateError, Leaf, moved
+from relayout.solve import MOST_DEPTH, Branch, Certificate, CertificateError, Leaf, Price, Together, moved
 
 FORMAT = "relayout-plan-1"
+
+MOST_PARTS = 1 << 64
+"""The most parts that a unit may be divided in by the prices of one leaf, so that sums of them stay small."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Che
     formulation = formulate(sites, dims=dims)
     names = [site.name for site in sites.sites]
     try:
-        choice = [int(label) for label in data["choice"]]
+        choice = [_whole(label) for label in data["choice"]]
         certificate = _read(data["certificate"])
         if names != data["sites"] or len(choice) != len(names):
             raise ReadError("this plan is of another model: its operators differ")
@@ -167,6 +171,8 @@ def _figure(stated: Any) -> str:
 
 
 def _write(certificate: Certificate) -> Any:
+    if isinstance(certificate, Together):
+        return {"together": [_write(part) for part in certificate.parts]}
     if isinstance(certificate, Leaf):
         return [[*price, *Fraction(paid).as_integer_ratio()] for price, paid in sorted(certificate.prices.items())]
     parts = [sorted(part) for part in certificate.parts]
@@ -174,7 +180,33 @@ def _write(certificate: Certificate) -> Any:
 
 
 def _read(data: Any) -> Certificate:
+    if isinstance(data, dict) and "together" in data:
+        return Together(tuple(_read_tree(part) for part in data["together"]))
+    return _read_tree(data)
+
+
+def _read_tree(data: Any, depth: int = 0) -> Branch | Leaf:
+    if depth > MOST_DEPTH:
+        raise ValueError(f"its branches are more than {MOST_DEPTH} deep")
     if isinstance(data, list):
-        return Leaf({(int(v), int(o), int(r)): Fraction(int(over), int(under)) for v, o, r, over, under in data})
-    parts = tuple(frozenset(map(int, part)) for part in data["parts"])
-    return Branch(int(data["node"]), parts, tuple(_read(child) for child in data["children"]))
+        return _read_leaf(data)
+    parts = tuple(frozenset(map(_whole, part)) for part in data["parts"])
+    return Branch(_whole(data["node"]), parts, tuple(_read_tree(child, depth + 1) for child in data["children"]))
+
+
+def _read_leaf(data: list[Any]) -> Leaf:
+    prices: dict[Price, Fraction] = {}
+    common = 1
+    for value, order, reader, over, under in data:
+        common = lcm(common, _whole(under))
+        if not 0 < common <= MOST_PARTS:
+            raise ValueError(f"its prices have no common denominator up to {MOST_PARTS}")
+        prices[_whole(value), _whole(order), _whole(reader)] = Fraction(_whole(over), _whole(under))
+    return Leaf(prices)
+
+
+def _whole(data: Any) -> int:
+    """An integer of a plan; TypeError if it is none, as numbers with a point and texts are."""
+    if type(data) is not int:
+        raise TypeError(f"{str(data)[:80]!r} is not an integer")
+    return data

@@ -144,7 +144,7 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
     if plan.formulation.capped:
         notes.append("some candidate orders were dropped: the bound holds for the orders that were considered")
     if not plan.solution.finished:
-        notes.append("the time limit stopped the solver")
+        notes.append("a limit stopped the solver: of time, or of what a proof may take")
     barriers = Counter(site.reason for site in plan.sites.sites if site.reason)
     return Report(
         {},

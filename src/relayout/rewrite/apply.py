@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from relayout.captures import nested
 from relayout.infer import Plan, Port, Site, placed, placement
-from relayout.infer.captures import nested
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
 from relayout.rewrite.forms import forms

@@ -202,15 +202,20 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
 
 
 def _mirrored(form: Form, port: Port, other: Port) -> Form | None:
-    """The same dimensions of another operand, whose factors of an axis may be others; None where one would be cut."""
+    """The same dimensions of another operand, whose factors of an axis may be others; None where one would be cut.
+
+    None, too, where only one of the two has a factor: a file may state an extent of 1 for what its operator gives
+    another.
+    """
+    here, there = ({factor for factor, held in each.factors.items() if held} for each in (port, other))
+    if here != there:
+        return None
     owner = {leaf: factor for factor, held in port.factors.items() for leaf in held}
     dims = []
     for dim in form:
         factors = list(dict.fromkeys(owner[leaf] for leaf in dim))
         if tuple(leaf for factor in factors for leaf in port.factors[factor]) != dim:
             return None
-        if any(factor not in other.factors for factor in factors):
-            return None  # a file that states another shape than its operator gives
         dims.append(tuple(leaf for factor in factors for leaf in other.factors[factor]))
     return tuple(dims)
 

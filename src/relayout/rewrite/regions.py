@@ -17,7 +17,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from relayout.infer.captures import bodies, captured, nested
+from relayout.captures import bodies, captured, nested
 from relayout.layout import Dim
 from relayout.rules import FUNCTIONS, Operator
 from relayout.targets import Target

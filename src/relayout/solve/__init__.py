@@ -1,11 +1,21 @@
 """The layout problem, its exact solvers, and the certificate with its independent checker. Knows no ONNX."""
 
-from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, bound
+from relayout.solve.certificate import (
+    MOST_DEPTH,
+    Branch,
+    Certificate,
+    CertificateError,
+    Leaf,
+    Price,
+    Together,
+    bound,
+)
 from relayout.solve.decomposition import End, Path, paths
 from relayout.solve.problem import Port, Problem, Value, moved
 from relayout.solve.solver import Solution, components, solve
 
 __all__ = [
+    "MOST_DEPTH",
     "Branch",
     "Certificate",
     "CertificateError",
@@ -13,8 +23,10 @@ __all__ = [
     "Leaf",
     "Path",
     "Port",
+    "Price",
     "Problem",
     "Solution",
+    "Together",
     "Value",
     "bound",
     "components",

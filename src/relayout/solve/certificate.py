@@ -8,7 +8,8 @@ prices of all its readers. For every choice of labels the total that nodes pay i
 
 is below the cost of every choice. A maximum flow is such a set of prices (the flow into each reader), and so is the
 dual of the linear program. Where branching was needed, the certificate is a tree: at each branch a node's labels are
-dealt out to the children, and the bound is the least of the leaves'.
+dealt out to the children, and the bound is the least of the leaves'. Parts of the problem that share no value and no
+node with a choice have a tree each, and what the trees gain adds up: together they are as long as their sum.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from relayout.solve.problem import Problem
 
 Price = tuple[int, int, int]
 """(value, order, position among the value's readers)"""
+
+
+MOST_DEPTH = 100
+"""Branches on the way to one leaf: proofs of networks have a few."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,14 @@ class Branch:
     children: tuple[Branch | Leaf, ...]
 
 
-Certificate = Branch | Leaf
+@dataclass(frozen=True)
+class Together:
+    """Proofs of parts of the problem that share no value, and no node that has a choice."""
+
+    parts: tuple[Branch | Leaf, ...]
+
+
+Certificate = Branch | Leaf | Together
 
 
 class CertificateError(Exception):
@@ -53,26 +65,37 @@ def bound(problem: Problem, certificate: Certificate) -> int:
     Costs are integers, so a rational bound is rounded up.
 
     Raises:
-        CertificateError: a price is negative, unknown or too high, or a branch forgets a label.
+        CertificateError: a price is negative, unknown or too high, a branch forgets a label, or parts are not apart.
     """
-    allowed = [frozenset(range(len(labels))) for labels in problem.costs]
-    return ceil(_bound(problem, certificate, allowed))
+    least = sum(min(labels) for labels in problem.costs)
+    if not isinstance(certificate, Together):
+        return ceil(least + _gain(problem, certificate, {}))
+    _refuse_shared(problem, certificate)
+    return ceil(least + sum(_gain(problem, part, {}) for part in certificate.parts))
 
 
-def _bound(problem: Problem, certificate: Certificate, allowed: list[frozenset[int]]) -> Fraction | int:
-    if isinstance(certificate, Leaf):
-        return _leaf_bound(problem, certificate, allowed)
-    node = certificate.node
-    if frozenset().union(*certificate.parts) != allowed[node] or len(certificate.parts) != len(certificate.children):
+def _gain(problem: Problem, tree: Branch | Leaf, allowed: Mapping[int, frozenset[int]]) -> Fraction | int:
+    """How far the tree lifts the bound above the sum of the cheapest labels.
+
+    Args:
+        problem: the problem.
+        tree: a certificate, or what is left of one.
+        allowed: node -> the labels that the branches above leave it; all others have all of theirs.
+    """
+    if isinstance(tree, Leaf):
+        return _leaf_gain(problem, tree, allowed)
+    node = tree.node
+    if not 0 <= node < len(problem.costs):
+        raise CertificateError(f"there is no node {node}")
+    labels = allowed.get(node, frozenset(range(len(problem.costs[node]))))
+    if frozenset().union(*tree.parts) != labels or len(tree.parts) != len(tree.children) or not all(tree.parts):
         raise CertificateError(f"the branch at node {node} does not deal out all of its labels")
-    bounds = []
-    for part, child in zip(certificate.parts, certificate.children, strict=True):
-        bounds.append(_bound(problem, child, [*allowed[:node], part, *allowed[node + 1 :]]))
-    return min(bounds)
+    dealt = zip(tree.parts, tree.children, strict=True)
+    return min([_gain(problem, child, {**allowed, node: part}) for part, child in dealt])
 
 
-def _leaf_bound(problem: Problem, leaf: Leaf, allowed: list[frozenset[int]]) -> Fraction | int:
-    reduced: list[list[Fraction | int]] = [list(labels) for labels in problem.costs]
+def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int]]) -> Fraction | int:
+    reduced: dict[int, list[Fraction | int]] = {node: list(problem.costs[node]) for node in allowed}
     spent: dict[tuple[int, int], Fraction | int] = {}
     for (index, order, reader), price in leaf.prices.items():
         if price < 0 or not 0 <= index < len(problem.values):
@@ -82,7 +105,35 @@ def _leaf_bound(problem: Problem, leaf: Leaf, allowed: list[frozenset[int]]) -> 
         if spent[index, order] > value.weight:
             raise CertificateError(f"value {index}, order {order}: prices exceed the weight {value.weight}")
         for port, sign in ((value.readers[reader], 1), (value.producer, -1)):
+            if port.node not in reduced:
+                reduced[port.node] = list(problem.costs[port.node])
             for label, given in enumerate(port.orders):
                 if given == order:
                     reduced[port.node][label] += sign * price
-    return sum((min(labels[i] for i in ok) for labels, ok in zip(reduced, allowed, strict=True)))
+    gain: Fraction | int = 0
+    for node, labels in reduced.items():
+        kept = allowed.get(node, range(len(labels)))
+        gain += min([labels[label] for label in kept]) - min(problem.costs[node])
+    return gain
+
+
+def _refuse_shared(problem: Problem, together: Together) -> None:
+    """CertificateError unless each value, and each node with a choice, is in one part at most."""
+    values: dict[int, int] = {}
+    nodes: dict[int, int] = {}
+    for number, part in enumerate(together.parts):
+        stack: list[Branch | Leaf] = [part]
+        while stack:
+            tree = stack.pop()
+            if isinstance(tree, Branch):
+                stack += tree.children
+                if nodes.setdefault(tree.node, number) != number:
+                    raise CertificateError(f"two parts share node {tree.node}")
+                continue
+            for index, _, _ in tree.prices:
+                if values.setdefault(index, number) != number:
+                    raise CertificateError(f"two parts share value {index}")
+    for index, number in values.items():
+        for port in (problem.values[index].producer, *problem.values[index].readers):
+            if len(problem.costs[port.node]) > 1 and nodes.setdefault(port.node, number) != number:
+                raise CertificateError(f"two parts share node {port.node}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import lcm
 
-from relayout.solve.certificate import Branch, Certificate, Leaf, Price
+from relayout.solve.certificate import Branch, Certificate, Leaf, Price, Together
 from relayout.solve.problem import Port, Problem, moved
 
 PARTS = 200
@@ -125,7 +125,9 @@ class _Paths:
                 self.beside.setdefault(reader.node, []).append(key)
 
     def _leaf(self, certificate: Certificate) -> Leaf:
-        """The leaf whose labels hold the choice; its parts narrow what is allowed."""
+        """The leaf whose labels hold the choice, of every part; branches narrow what is allowed."""
+        if isinstance(certificate, Together):
+            return Leaf({key: paid for part in certificate.parts for key, paid in self._leaf(part).prices.items()})
         while isinstance(certificate, Branch):
             node = certificate.node
             part = next(i for i, labels in enumerate(certificate.parts) if self.choice[node] in labels)

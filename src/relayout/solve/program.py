@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, gcd
-from time import monotonic
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.solve.certificate import Branch, Certificate, Leaf, Price
+from relayout.solve.certificate import MOST_DEPTH, Branch, Leaf, Price
 from relayout.solve.interruptible import SMALL, run
+from relayout.solve.limits import Limits
 from relayout.solve.problem import Problem, moved
 
 _GRID = 1 << 20
@@ -36,6 +36,9 @@ _OPTIONS: dict[str, bool | int | float | str] = {
 }
 
 Prices = dict[Price, Fraction | int]
+
+NOTHING = Leaf({})
+"""What is known before the first relaxation."""
 
 
 @dataclass
@@ -189,8 +192,8 @@ class Program:
 
 
 def solve_many(
-    problem: Problem, nodes: Sequence[int], values: Sequence[int], start: Sequence[int], deadline: float | None
-) -> tuple[dict[int, int], Certificate, bool]:
+    problem: Problem, nodes: Sequence[int], values: Sequence[int], start: Sequence[int], limits: Limits
+) -> tuple[dict[int, int], Branch | Leaf, bool]:
     """The best labels of a component by branch and bound over linear relaxations.
 
     Args:
@@ -198,23 +201,28 @@ def solve_many(
         nodes: the nodes to label; all others have one label.
         values: the values that touch them.
         start: a choice for all nodes, the first incumbent.
-        deadline: `time.monotonic()` after which the best found is returned.
+        limits: where they are reached, the best found is returned.
 
     Returns:
         (node -> label, certificate, whether the search was finished).
     """
-    search = _Search(problem, Program(problem, nodes, values), list(start), deadline)
-    allowed = {node: frozenset(range(len(problem.costs[node]))) for node in nodes}
-    certificate = search.explore(allowed)
+    search = _Search(problem, Program(problem, nodes, values), list(start), limits)
+    certificate = search.explore({node: frozenset(range(len(problem.costs[node]))) for node in nodes})
     return {node: search.best[node] for node in nodes}, certificate, search.finished
 
 
 @dataclass
 class _Search:
+    """Depth first, within limits: of time where there is one, of prices, and of depth.
+
+    Where a limit is reached, the certificate has the prices of the last relaxation above: they hold for what was not
+    looked at, too.
+    """
+
     problem: Problem
     program: Program
     best: list[int]
-    deadline: float | None
+    limits: Limits
     finished: bool = True
 
     def __post_init__(self) -> None:
@@ -226,13 +234,21 @@ class _Search:
             self.problem.values[i].weight * len(moved(self.problem.values[i], choice)) for i in self.program.values
         )
 
-    def explore(self, allowed: dict[int, frozenset[int]]) -> Certificate:
-        left = None if self.deadline is None else self.deadline - monotonic()
-        relaxed = self.program.relax(allowed, left)
+    def explore(self, allowed: dict[int, frozenset[int]], above: Leaf = NOTHING, depth: int = 0) -> Branch | Leaf:
+        """The proof of what is still allowed, and better labels on the way.
+
+        Args:
+            allowed: node -> labels.
+            above: the prices of the relaxation that this one narrows.
+            depth: how many branches are above.
+        """
+        spent = depth and self.limits.prices <= 0
+        relaxed = None if spent else self.program.relax(allowed, self.limits.seconds)
         if relaxed is None:
             self.finished = False
-            return Leaf({})
+            return above
         objective, shares, prices = relaxed
+        self.limits.prices -= len(prices) + 1 if depth else 0
         rounded = list(self.best)
         for node, weights in shares.items():
             rounded[node] = max(sorted(allowed[node]), key=lambda label: (round(weights[label], 6), -label))
@@ -242,13 +258,14 @@ class _Search:
         scale = self.program.scale
         if ceil(objective - 1e-6) * scale >= self.least:
             return leaf
-        if self.deadline is not None and monotonic() > self.deadline:
-            self.finished = False
-            return leaf
         open_nodes = [node for node in shares if len(allowed[node]) > 1]
         if not open_nodes:
+            return leaf
+        if self.limits.reached or depth == MOST_DEPTH:
+            self.finished = False
             return leaf
         node = max(open_nodes, key=lambda node: (round(1 - max(shares[node]), 6), -node))
         kept = rounded[node]
         parts = (frozenset({kept}), allowed[node] - {kept})
-        return Branch(node, parts, tuple(self.explore({**allowed, node: part}) for part in parts))
+        children = tuple(self.explore({**allowed, node: part}, leaf, depth + 1) for part in parts)
+        return Branch(node, parts, children)

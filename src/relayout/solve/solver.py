@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from time import monotonic
 
-from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Price, bound
+from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Price, Together, bound
+from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
 from relayout.solve.problem import Port, Problem
 
@@ -25,7 +26,7 @@ class Solution:
         cost: the cost of the choice, in integers.
         bound: what the checker proved: no choice costs less.
         certificate: the proof of `bound`.
-        finished: False where the time limit stopped the search.
+        finished: False where a limit stopped the search: of time, or of what a component's proof may take.
     """
 
     choice: tuple[int, ...]
@@ -48,7 +49,7 @@ def solve(problem: Problem, *, start: Sequence[int] | None = None, time_limit: f
         start: a choice to do no worse than (default: label 0 everywhere).
         time_limit: seconds after which the best choice so far is returned, with its gap.
     """
-    deadline = None if time_limit is None else monotonic() + time_limit
+    limits = Limits(None if time_limit is None else monotonic() + time_limit)
     choice = list(start) if start is not None else [0] * len(problem.costs)
     prices: dict[Price, int | Fraction] = _pinned_prices(problem)
     branched: list[Branch] = []
@@ -60,15 +61,15 @@ def solve(problem: Problem, *, start: Sequence[int] | None = None, time_limit: f
         else:
             from relayout.solve.program import solve_many
 
-            labels, certificate, done = solve_many(problem, nodes, values, choice, deadline)
+            labels, tree, done = solve_many(problem, nodes, values, choice, limits)
             finished &= done
-            if isinstance(certificate, Leaf):
-                prices.update(certificate.prices)
+            if isinstance(tree, Leaf):
+                prices.update(tree.prices)
             else:
-                branched.append(certificate)
+                branched.append(tree)
         for node, label in labels.items():
             choice[node] = label
-    certificate = _join(branched, prices)
+    certificate: Certificate = Together((Leaf(prices), *branched)) if branched else Leaf(prices)
     try:
         proved = bound(problem, certificate)
     except CertificateError:
@@ -119,17 +120,3 @@ def _pinned_prices(problem: Problem) -> dict[Price, int | Fraction]:
 
 def _only(port: Port) -> int:
     return port.orders[0]
-
-
-def _join(branched: list[Branch], prices: dict[Price, int | Fraction]) -> Certificate:
-    """One certificate of components that were proved apart: the leaves of one tree carry the next tree."""
-    if not branched:
-        return Leaf(prices)
-    first, rest = branched[0], branched[1:]
-
-    def graft(tree: Certificate) -> Certificate:
-        if isinstance(tree, Leaf):
-            return _join(rest, {**prices, **tree.prices})
-        return Branch(tree.node, tree.parts, tuple(graft(child) for child in tree.children))
-
-    return graft(first)

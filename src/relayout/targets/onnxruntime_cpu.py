@@ -29,7 +29,7 @@ from relayout.targets.conditions import (
     attribute,
     inputs,
 )
-from relayout.targets.onnxruntime_prices import CHANNELS_FIRST, LEAST_CHANNELS
+from relayout.targets.onnxruntime_prices import CHANNELS_FIRST, LEAST_CHANNELS, LEAST_RUN
 from relayout.targets.target import INT8, Kernel, Target
 from relayout.targets.units import Unit
 
@@ -212,5 +212,6 @@ TARGET = Target(
     rest=True,
     units=UNITS,
     unsigned=True,
+    least_run=LEAST_RUN,
     inline=True,
 )

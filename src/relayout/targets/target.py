@@ -100,6 +100,8 @@ class Target:
         units: what it has for quantized units; of several rows the first that fits.
         unsigned: what lies between units is stored as uint8, which means the same.
         inline: it has no kernels for functions, and cancels the Transposes of their bodies: these are written in place.
+        least_run: its Transpose copies runs of this many elements, or moves one axis, faster than single elements: one
+            that moves the innermost axis among others is done in two steps (0: it is not).
     """
 
     name: str
@@ -111,6 +113,7 @@ class Target:
     units: tuple[Unit, ...] = ()
     unsigned: bool = False
     inline: bool = False
+    least_run: int = 0
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from relayout.errors import ReadError
 from relayout.formats.onnx import read, to_proto
-from relayout.formats.onnx.mapped import MappedArray
 from relayout.formats.onnx.wire import fields, varint
+from relayout.formats.stored import StoredArray
 
 
 def text(body: str, types: str = "(float[2,3] x) => (float[2,3] y)") -> onnx.ModelProto:
@@ -57,7 +57,7 @@ def test_weights_in_the_file_are_mapped(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(weighty(), path)
     model = read(path)
-    assert isinstance(model.graph.initializers["w"].const_value.raw, MappedArray)
+    assert isinstance(model.graph.initializers["w"].const_value.raw, StoredArray)
     for name, array in values(model).items():
         np.testing.assert_array_equal(
             array, next(numpy_helper.to_array(t) for t in weighty().graph.initializer if t.name == name)
@@ -76,7 +76,7 @@ def test_a_large_weight_is_mapped_and_unmapped(tmp_path: Path) -> None:
 
 def test_external_data_is_mapped(tmp_path: Path) -> None:
     model = read(external(tmp_path))
-    assert isinstance(model.graph.initializers["w"].const_value.raw, MappedArray)
+    assert isinstance(model.graph.initializers["w"].const_value.raw, StoredArray)
     assert to_proto(model).graph.initializer[0].raw_data == weighty().graph.initializer[0].raw_data
 
 
@@ -488,7 +488,7 @@ def test_recursion_through_a_branch_is_refused() -> None:
 def test_reading_without_pread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pread")
     model = read(external(tmp_path))
-    assert "MappedArray('m.onnx.data', 0, float32" in repr(model.graph.initializers["w"].const_value.raw)
+    assert "StoredArray('m.onnx.data', 0, float32" in repr(model.graph.initializers["w"].const_value.raw)
     np.testing.assert_array_equal(values(model)["b"], np.arange(48))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import time
 from pathlib import Path
@@ -16,6 +17,8 @@ from tflite_cases_spatial import conv
 from tflite_writing import Net, options
 
 from relayout.errors import ReadError, RelayoutError, UnsupportedError
+from relayout.formats.onnx import to_proto
+from relayout.formats.stored import PIECE, StoredArray, Window, open_stored
 from relayout.formats.tflite import read
 from relayout.formats.tflite.loading import load
 
@@ -227,6 +230,30 @@ def test_constants_are_views_into_the_file(tmp_path: Path) -> None:
     assert not data.flags.writeable
     kernel = next(v for v in read(path).graph.initializers.values() if v.shape is not None and len(v.shape) == 4)
     assert not kernel.const_value.numpy().flags.owndata  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[3] / "models").glob("*.tflite")), ids=lambda p: p.stem)
+def test_a_file_read_in_pieces_is_the_same_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those above `MOST_READ` are: weights stay in the file, and what is short is in memory."""
+    whole = to_proto(read(path))
+    monkeypatch.setattr("relayout.formats.tflite.loading.MOST_READ", 0)
+    monkeypatch.setattr("relayout.formats.stored.PIECE", 100)
+    pieces = read(path)
+    assert to_proto(pieces) == whole
+    raws = [getattr(value.const_value, "raw", None) for value in pieces.graph.initializers.values()]
+    assert {raw.held is None for raw in raws if isinstance(raw, StoredArray)} == {True, False}
+
+
+def test_any_part_of_a_file_is_seen_through_a_window(tmp_path: Path) -> None:
+    content = np.random.default_rng(0).bytes(5 * PIECE + 17)
+    (tmp_path / "file").write_bytes(content)
+    window = Window(open_stored(tmp_path / "file"))
+    assert len(window) == len(content)
+    rng = random.Random(0)
+    for _ in range(2000):
+        start, length = rng.randrange(len(content) + 3), rng.choice([0, 1, 2, 4, 100, PIECE, 2 * PIECE])
+        assert window[start : start + length] == content[start : start + length]
+        assert window[start % len(content)] == content[start % len(content)]
 
 
 def test_unknown_operators_are_all_reported() -> None:

@@ -162,3 +162,36 @@ def _named(name: str, index: int) -> Any:
     entry = schema.TensorMapT()
     entry.name, entry.tensorIndex = name, index
     return entry
+
+
+LIMIT = 1 << 31
+"""A flatbuffer's own offsets end here, and so does one protobuf."""
+
+
+def chain(layers: int, width: int) -> tuple[Net, list[schema.BufferT]]:
+    """Fully connected layers whose weights are to be found outside; the buffers say where."""
+    net = Net()
+    x, outside = net.input((1, width), name="x"), []
+    for layer in range(layers):
+        weights = net.tensor((width, width), name=f"weights{layer}")
+        outside.append(schema.BufferT())
+        net.graph.tensors[weights].buffer = len(net.model.buffers)
+        net.model.buffers.append(outside[-1])
+        last = layer == layers - 1
+        y = net.output((1, width), name="y") if last else net.tensor((1, width), name=f"h{layer}")
+        net.op("FULLY_CONNECTED", [x, weights, -1], [y], options("FullyConnectedOptions"))
+        x = y
+    return net, outside
+
+
+def laid_out(net: Net, outside: list[schema.BufferT], size: int) -> tuple[bytes, list[int]]:
+    """The flatbuffer, and where each of the buffers begins behind it."""
+    for buffer in outside:
+        buffer.offset, buffer.size = LIMIT, size
+    length = len(net.bytes())
+    offsets = [-(-length // 4096) * 4096 + k * size for k in range(len(outside))]
+    for buffer, offset in zip(outside, offsets, strict=True):
+        buffer.offset = offset
+    data = net.bytes()
+    assert len(data) == length
+    return data, offsets

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from relayout.captures import bodies
+
 CALLS = "relayout.calls"
 """Where a model with calls spelled out keeps them: its `meta`."""
 
@@ -78,11 +80,9 @@ def recorded(graph: ir.Graph, formals: Mapping[ir.Value, int]) -> Iterator[Made]
 
     for node in graph:
         if not is_identity(node):
-            bodies = tuple(
-                (tuple(recorded(inner, formals)), tuple(map(read, inner.outputs))) for inner in subgraphs_of(node)
-            )
+            inner = tuple((tuple(recorded(each, formals)), tuple(map(read, each.outputs))) for each in bodies(node))
             reads = tuple(map(read, node.inputs))
-            yield Made(node, node.op_identifier(), dict(node.attributes.items()), reads, bodies)
+            yield Made(node, node.op_identifier(), dict(node.attributes.items()), reads, inner)
 
 
 def source_of(value: ir.Value | None) -> ir.Value | None:
@@ -95,17 +95,6 @@ def source_of(value: ir.Value | None) -> ir.Value | None:
 def is_identity(node: ir.Node) -> bool:
     """Whether a node hands on what it reads."""
     return node.op_type == "Identity" and not node.domain and len(node.inputs) == 1
-
-
-def subgraphs_of(node: ir.Node) -> list[ir.Graph]:
-    """The graphs in a node's attributes, in order."""
-    found: list[ir.Graph] = []
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            found.append(attribute.as_graph())
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            found += attribute.as_graphs()
-    return found
 
 
 def holds_graph(attribute: ir.Attr) -> bool:

@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.onnx.mapped import MappedFile, mapped_tensor, nbytes
 from relayout.formats.onnx.sizes import MOST_ELEMENTS
+from relayout.formats.stored import StoredFile, nbytes, stored_tensor
 
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -29,7 +29,7 @@ class DataFiles:
         here, real = model.parent, Path(os.path.realpath(model)).parent
         # A model reached through a link of the user's own is accompanied by its data where it really is.
         self._directories = [here] if os.path.realpath(here) == str(real) else [here, real]
-        self._open: dict[str, MappedFile] = {}
+        self._open: dict[str, StoredFile] = {}
 
     @property
     def descriptors(self) -> list[int]:
@@ -37,7 +37,7 @@ class DataFiles:
         return [file.descriptor for file in self._open.values()]
 
     def tensor(self, external: ir.ExternalTensor) -> ir.TensorProtocol:
-        """The same tensor, mapped from a file that was checked."""
+        """The same tensor, of a file that was checked."""
         where = f"external data of '{external.name}'"
         shape = external.shape.numpy()
         length = nbytes(external.dtype, shape)
@@ -54,12 +54,12 @@ class DataFiles:
                 where=where,
                 hint="the file is incomplete; download or export it again",
             )
-        tensor = mapped_tensor(file, offset, external.dtype, shape, external.name)
+        tensor = stored_tensor(file, offset, external.dtype, shape, external.name)
         tensor.doc_string = external.doc_string
         tensor.metadata_props.update(external.metadata_props)
         return tensor
 
-    def _file(self, location: str, where: str) -> MappedFile:
+    def _file(self, location: str, where: str) -> StoredFile:
         if location in self._open:
             return self._open[location]
         parts = PureWindowsPath(location).parts
@@ -81,7 +81,7 @@ def _absolute(location: str) -> bool:
     return bool(PurePosixPath(location).is_absolute() or windows.drive or windows.root)
 
 
-def _open(directory: Path, location: str, where: str) -> MappedFile:
+def _open(directory: Path, location: str, where: str) -> StoredFile:
     real = Path(os.path.realpath(directory / location))
     base = Path(os.path.realpath(directory))
     if not real.is_relative_to(base) and not _is_hub_blob(base, real):
@@ -104,7 +104,7 @@ def _open(directory: Path, location: str, where: str) -> MappedFile:
                 f"'{location}' is a file with {status.st_nlink} names (hard links)", where=where, hint="copy it instead"
             )
         undo.pop_all()
-    return MappedFile(descriptor, location)
+    return StoredFile(descriptor, location)
 
 
 def _descend(base: Path, real: Path, flags: int) -> int:

@@ -13,8 +13,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.errors import WriteError
-from relayout.formats.onnx.mapped import CHUNK, MappedArray, nbytes
 from relayout.formats.onnx.wire import LIMIT
+from relayout.formats.stored import CHUNK, StoredArray, nbytes
 
 _ANNOTATION = "quant_parameter_tensor_names"
 """Under this key of a value's `meta` onnx-ir keeps the value's `quantization_annotation`."""
@@ -52,9 +52,9 @@ class Weight:
         return proto
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The raw data in pieces: of a lazy tensor its value, of a mapped one a chunk at a time, and nothing twice."""
+        """The raw data in pieces: of a lazy tensor its value, of one in a file a chunk at a time, and nothing twice."""
         raw = getattr(self.tensor, "raw", None)
-        if isinstance(raw, MappedArray):
+        if isinstance(raw, StoredArray):
             yield from raw.chunks()
         elif self.tensor.dtype.bitwidth < 8 or self.tensor.size * self.tensor.dtype.itemsize <= CHUNK:
             yield self.tensor.tobytes()

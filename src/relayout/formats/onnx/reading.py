@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +13,10 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from relayout.errors import ReadError
 from relayout.formats.onnx.atomic import SOURCES, identity
 from relayout.formats.onnx.external import DataFiles
-from relayout.formats.onnx.mapped import MappedFile, Window, mapped_tensor, nbytes
 from relayout.formats.onnx.sizes import check_data, shape_of, tensors_in, type_of
 from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
+from relayout.formats.stored import Window, nbytes, open_stored, stored_tensor
 
 LIFTED = 1 << 12
 """Raw data of so many bytes stays in the file (or in the caller's proto) instead of being parsed."""
@@ -46,14 +45,14 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
 
 
 class _Reading:
-    """One model on its way in: the proto without its large weights, then the weights put back, mapped."""
+    """One model on its way in: the proto without its large weights, then the weights put back, still in the file."""
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
         self.lifted: dict[str, ir.TensorProtocol] = {}
 
     def from_path(self, path: Path) -> ir.Model:
-        file = _open(path)
+        file = open_stored(path)
         try:
             buffer = Window(file)
             if buffer[4:8] == b"TFL3":
@@ -71,7 +70,7 @@ class _Reading:
             dtype, shape = type_of(tensor, where), shape_of(tensor, where)
             if dtype == ir.DataType.STRING or nbytes(dtype, shape) != length:
                 raise ReadError(f"{length} bytes of data do not fit {dtype.name}{list(shape)}", where=where)
-            self.lifted[tensor.name] = _with_notes(mapped_tensor(file, offset, dtype, shape, tensor.name), tensor)
+            self.lifted[tensor.name] = _with_notes(stored_tensor(file, offset, dtype, shape, tensor.name), tensor)
         files = DataFiles(path)
         model = self._model(proto, files)
         model.meta[SOURCES] = frozenset(map(identity, (file.descriptor, *files.descriptors)))
@@ -142,21 +141,6 @@ def _copy_fields(source: Message, target: Message, but: str) -> None:
             setattr(target, field.name, value)
 
 
-def _open(path: Path) -> MappedFile:
-    origin = os.fspath(path)
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ReadError(f"cannot be opened: {reason}", where=origin) from None
-    file = MappedFile(descriptor, origin)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise ReadError("not a file", where=origin)
-    if not file.size:
-        raise ReadError("the file is empty", where=origin)
-    return file
-
-
 def _without_weights(buffer: Bytes) -> tuple[bytes, dict[int, tuple[int, int]]]:
     """The model's bytes without large raw data, and where that data is: initializer -> offset, length."""
     model, graph = bytearray(), bytearray()
@@ -204,9 +188,9 @@ def _deserialized(proto: onnx.ModelProto) -> ir.Model:
 
 
 def _resolve_external(model: ir.Model, files: DataFiles | None) -> None:
-    """Put a mapped tensor in the place of every external one, wherever it is."""
+    """Put a tensor of a checked file in the place of every external one, wherever it is."""
 
-    def mapped(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    def checked(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         if not isinstance(tensor, ir.ExternalTensor):
             return tensor
         if files is None:
@@ -220,13 +204,13 @@ def _resolve_external(model: ir.Model, files: DataFiles | None) -> None:
     for graph in (*model.graphs(), *(graph for f in model.functions.values() for graph in f.subgraphs())):
         for value in graph.initializers.values():
             if value.const_value is not None:
-                value.const_value = mapped(value.const_value)
+                value.const_value = checked(value.const_value)
     for node in _nodes(model):
         for name, attribute in list(node.attributes.items()):
             if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
-                node.attributes[name] = ir.AttrTensor(name, mapped(attribute.value))
+                node.attributes[name] = ir.AttrTensor(name, checked(attribute.value))
             elif attribute.type == ir.AttributeType.TENSORS and attribute.value:
-                node.attributes[name] = ir.AttrTensors(name, [mapped(tensor) for tensor in attribute.value])
+                node.attributes[name] = ir.AttrTensors(name, [checked(tensor) for tensor in attribute.value])
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from relayout.captures import bodies
 from relayout.formats.onnx.calls import (
     CALLS,
     Call,
@@ -15,7 +16,6 @@ from relayout.formats.onnx.calls import (
     Read,
     holds_graph,
     is_identity,
-    subgraphs_of,
     take_over,
     unique,
 )
@@ -107,9 +107,7 @@ def _is_as_made(made: Made, through: Mapping[ir.Node, None], actual: dict[int, i
         return False
     if not all(_is_read(wanted, value, through, actual) for wanted, value in zip(made.reads, node.inputs, strict=True)):
         return False
-    return all(
-        _is_body(graph, *body, through, actual) for graph, body in zip(subgraphs_of(node), made.bodies, strict=True)
-    )
+    return all(_is_body(graph, *body, through, actual) for graph, body in zip(bodies(node), made.bodies, strict=True))
 
 
 def _is_body(
@@ -150,9 +148,7 @@ def _equal(one: ir.Attr, other: ir.Attr) -> bool:
 
 def _escapes(value: ir.Value, inside: set[ir.Node]) -> bool:
     """Whether anything outside of a body reads one of its values."""
-    outputs = value.is_graph_output() and not any(
-        value in graph.outputs for node in inside for graph in subgraphs_of(node)
-    )
+    outputs = value.is_graph_output() and not any(value in graph.outputs for node in inside for graph in bodies(node))
     return outputs or any(use.node not in inside and use.node.graph is not None for use in value.uses())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
+from relayout.captures import bodies
 from relayout.formats.onnx.calls import (
     CALLS,
     Call,
@@ -17,7 +18,6 @@ from relayout.formats.onnx.calls import (
     names_of,
     recorded,
     source_of,
-    subgraphs_of,
     take_over,
     unique,
 )
@@ -185,7 +185,7 @@ class _SpellingOut:
 
 def _is_closed(function: ir.Function) -> bool:
     """Whether each subgraph of a body gives values of its own."""
-    inner = [graph for node in function.all_nodes() for graph in subgraphs_of(node)]
+    inner = [graph for node in function.all_nodes() for graph in bodies(node)]
     return all(
         value.is_initializer() or value.is_graph_input() or getattr(value.producer(), "graph", None) is graph
         for graph in inner

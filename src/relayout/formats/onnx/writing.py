@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,9 +25,6 @@ from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TE
 
 EXTERNAL = 1 << 10
 """Tensors below this size stay in the model, as others' readers expect of shapes and scalars."""
-
-RELEASE = "relayout.release"
-"""In `ir.Model.meta`: called after each large weight, so that a reader can let go of the file's pages."""
 
 CHUNK = 1 << 20
 """Bytes of a plain copy at a time."""
@@ -65,10 +62,9 @@ def write(
     proto, weights = split(model)
     if not checked:
         check_parts(proto, weights)
-    release = model.meta.get(RELEASE)
-    plan = _Plan.of(proto, weights, release=release)
+    plan = _Plan.of(proto, weights)
     if external_data or (external_data is None and plan.length > LIMIT):
-        plan = _Plan.of(proto, weights, data.name, release=release)
+        plan = _Plan.of(proto, weights, data.name)
     if plan.length > LIMIT:
         raise WriteError(f"the model would be {plan.length} bytes, above protobuf's 2 GiB; allow external data")
     sources = () if overwrite else model.meta.get(SOURCES, ())
@@ -82,7 +78,7 @@ def write(
             beside = target.with_name(f"{target.name[:200]}.{secrets.token_hex(6)}.data")
             with Replacement(sources) as files:
                 files.check(data)
-                aside = _Plan.of(proto, weights, beside.name, release=release)
+                aside = _Plan.of(proto, weights, beside.name)
                 files.write(beside, aside.data())
                 files.write(target, aside.model())
             _settle(target, data, beside, plan)
@@ -152,7 +148,6 @@ class _Plan:
     graph: bytes
     entries: list[_Entry]
     external: bool
-    release: Callable[[], None] | None = None
 
     @classmethod
     def of(
@@ -160,7 +155,6 @@ class _Plan:
         proto: onnx.ModelProto,
         weights: list[Weight],
         location: str = "",
-        release: Callable[[], None] | None = None,
     ) -> _Plan:
         entries, end = [], 0
         for weight in weights:
@@ -175,7 +169,7 @@ class _Plan:
         shell.CopyFrom(proto)
         shell.ClearField("graph")
         head, graph = (message.SerializeToString(deterministic=True) for message in (shell, proto.graph))
-        return cls(head, graph, entries, end > 0, release)
+        return cls(head, graph, entries, end > 0)
 
     @property
     def graph_length(self) -> int:
@@ -193,14 +187,14 @@ class _Plan:
             yield opening(GRAPH_INITIALIZER, entry.length)
             yield entry.header
             if entry.offset < 0:
-                yield from _measured(entry.weight, self.release)
+                yield from _measured(entry.weight)
 
     def data(self) -> Iterator[bytes | memoryview]:
         end = 0
         for entry in self.entries:
             if entry.offset >= 0:
                 yield bytes(entry.offset - end)
-                yield from _measured(entry.weight, self.release)
+                yield from _measured(entry.weight)
                 end = entry.offset + entry.weight.size
 
 
@@ -219,7 +213,7 @@ def _external_entry(weight: Weight, location: str, offset: int) -> _Entry:
     return _Entry(weight, header.SerializeToString(deterministic=True), 0, offset)
 
 
-def _measured(weight: Weight, release: Callable[[], None] | None) -> Iterator[bytes | memoryview]:
+def _measured(weight: Weight) -> Iterator[bytes | memoryview]:
     """The weight's data; WriteError if it is not as long as the lengths before it say."""
     if weight.is_string:
         return
@@ -229,5 +223,3 @@ def _measured(weight: Weight, release: Callable[[], None] | None) -> Iterator[by
         yield chunk
     if length != weight.size:
         raise WriteError(wrong_length(weight, length))
-    if release is not None and length > CHUNK:
-        release()

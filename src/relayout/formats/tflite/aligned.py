@@ -19,6 +19,7 @@ import numpy as np
 
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Model, Operator, Quantization, Subgraph, Tensor
+from relayout.formats.tflite.rewriting import Rewriting
 
 TOGETHER, LEAST = 16, 8
 """So many channels at once are what the kernel takes; and so few of them are not worth as many others."""
@@ -53,7 +54,7 @@ def grown(tensor: Tensor, axis: int, extent: int) -> Tensor:
     """A constant or an image with more elements along one axis; zeros in a constant, with the last one's scale."""
     shape = (*tensor.shape[:axis], extent, *tensor.shape[axis + 1 :])
     more = [(0, extent - have if i == axis else 0) for i, have in enumerate(tensor.shape)]
-    quantization, data = tensor.quantization, tensor.data
+    quantization, data = tensor.quantization, None if tensor.data is None else tensor.content
     if data is not None:
         zero = int(quantization.zero_point[0]) if quantization is not None else 0
         elements = data.view(np.dtype(_ELEMENTS[tensor.type]).newbyteorder("<")).reshape(tensor.shape)
@@ -72,15 +73,10 @@ def _repeated(quantization: Quantization, count: int) -> Quantization:
 
 
 @dataclass
-class _Growing:
+class _Growing(Rewriting):
     """One subgraph while its tensors grow. `parents` joins tensors that have their channels in common."""
 
-    subgraph: Subgraph
-    tensors: list[Tensor] = field(init=False)
     parents: dict[int, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.tensors = list(self.subgraph.tensors)
 
     def run(self) -> Subgraph:
         operators, fixed = self.subgraph.operators, {*self.subgraph.inputs, *self.subgraph.outputs}
@@ -166,8 +162,7 @@ class _Growing:
 
     def _is_spatial(self, axes: Tensor) -> bool:
         """Whether axes, counted from the front, are height and width."""
-        known = axes.data if _is_plain(axes, TensorType.INT32) else None
-        return known is not None and set(known.view("<i4").tolist()) <= {1, 2}
+        return _is_plain(axes, TensorType.INT32) and set(axes.content.view("<i4").tolist()) <= {1, 2}
 
     def _rewritten(self, operator: Operator, growing: set[int]) -> Operator:
         """The operator with constants that fit its tensors."""
@@ -176,10 +171,7 @@ class _Growing:
             return operator
         inputs = list(operator.inputs)
         for slot, axis, extent in self._changes(operator, growing):
-            tensor = self.tensors[inputs[slot]]
-            inputs[slot] = len(self.tensors)
-            wider = grown(tensor, axis, extent)
-            self.tensors.append(replace(wider, index=inputs[slot], name=f"{tensor.name}/wider"))
+            inputs[slot] = self.add(grown(self.tensors[inputs[slot]], axis, extent), "wider")
         return replace(operator, inputs=tuple(inputs))
 
     def _changes(self, operator: Operator, growing: set[int]) -> Iterator[tuple[int, int, int]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from relayout.errors import ReadError
+from relayout.formats.tflite.flatbuffer import Source
 
 MOST_FILES = 256
 MOST_BYTES = 1 << 24
@@ -35,7 +36,7 @@ class _Entry:
     place: str
 
 
-def files(data: memoryview) -> dict[str, bytes]:
+def files(data: Source) -> dict[str, bytes]:
     """Name -> content of the files in the archive that a model's file ends with; none if there is no archive.
 
     Raises:
@@ -52,13 +53,13 @@ def files(data: memoryview) -> dict[str, bytes]:
     return found
 
 
-def _directory(data: memoryview) -> Iterator[_Entry]:
+def _directory(data: Source) -> Iterator[_Entry]:
     start = max(0, len(data) - _TAIL)
     found = bytes(data[start:]).rfind(b"PK\x05\x06")
     if found < 0 or start + found + _END.size > len(data):
         return
     end = start + found
-    _, disk, first, here, count, size, offset, _ = _END.unpack_from(data, end)
+    _, disk, first, here, count, size, offset, _ = _END.unpack(data[end : end + _END.size])
     where = f"byte {end}"
     if disk or first or here != count:
         raise ReadError("the archive behind the model is in several parts", where=where)
@@ -72,8 +73,8 @@ def _directory(data: memoryview) -> Iterator[_Entry]:
     for _ in range(count):
         if place + _ENTRY.size > end:
             raise ReadError("the archive's directory is cut short", where=f"byte {place}")
-        magic, _, _, flags, method, _, _, crc, packed, unpacked, name, extra, comment, _, _, _, at = _ENTRY.unpack_from(
-            data, place
+        magic, _, _, flags, method, _, _, crc, packed, unpacked, name, extra, comment, _, _, _, at = _ENTRY.unpack(
+            data[place : place + _ENTRY.size]
         )
         text = place + _ENTRY.size
         if magic != b"PK\x01\x02" or text + name + extra + comment > end:
@@ -86,12 +87,12 @@ def _directory(data: memoryview) -> Iterator[_Entry]:
         place = text + name + extra + comment
 
 
-def _unpacked(data: memoryview, entry: _Entry) -> bytes:
+def _unpacked(data: Source, entry: _Entry) -> bytes:
     start = entry.offset
     where = f"byte {start}"
     if start + _LOCAL.size > len(data):
         raise ReadError("a file behind the model lies outside of it", where=entry.place)
-    local = _LOCAL.unpack_from(data, start)
+    local = _LOCAL.unpack(data[start : start + _LOCAL.size])
     start += _LOCAL.size + local[9] + local[10]
     if local[0] != b"PK\x03\x04" or start + entry.packed > len(data):
         raise ReadError("a file behind the model is damaged or cut short", where=where)

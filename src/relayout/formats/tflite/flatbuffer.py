@@ -5,7 +5,8 @@ Nothing stops a damaged file from pointing anywhere, from sharing one table a mi
 longer than the file. Three rules keep the work inside the file's size:
 
 1. Every read is preceded by a check of its bounds; what fails raises `ReadError` with the field's path and byte.
-2. Vectors of numbers are numpy views, never copies; tables, strings and vectors of tables are decoded once per place.
+2. Vectors of numbers are numpy views, never copies of what is in memory, and raw bytes stay where they are; tables,
+   strings and vectors of tables are decoded once per place.
 3. What is described is counted, with all that it holds, at every mention, raw bytes (constants) excepted. A sound file
    says little twice, so `OVERLAP` times the file's length is the limit, and whoever walks over all fields later does no
    more work than that.
@@ -19,8 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from relayout.errors import ReadError
+from relayout.formats.stored import HELD, StoredArray, Window
 
 MAX_DEPTH = 32
 """Tables inside tables; the TFLite schema needs seven."""
@@ -43,6 +46,21 @@ _SCALARS = {
     "float32": struct.Struct("<f"),
 }
 _U16, _I32, _U32 = _SCALARS["uint16"], _SCALARS["int32"], _SCALARS["uint32"]
+
+
+Source = memoryview | Window
+"""A file's bytes: in memory, or in the file."""
+
+Raw = npt.NDArray[np.uint8] | StoredArray
+"""Bytes that something else than the schema gives a meaning: a view of them, or where in the file they are."""
+
+
+def raw(data: Source, start: int, length: int) -> Raw:
+    """Some bytes of a file, which is known to have them."""
+    if isinstance(data, Window):
+        held = data[start : start + length] if length < HELD else None
+        return StoredArray(data.file, start, np.dtype(np.uint8), (length,), held)
+    return np.frombuffer(data, np.uint8, length, start)
 
 
 @dataclass(frozen=True)
@@ -94,7 +112,7 @@ def empty_table(schema: Schema, kind: str) -> Table:
     return Table(kind, 0, schema.absent(kind))
 
 
-def read_root(data: memoryview, schema: Schema, kind: str, identifier: bytes, base: int = 0) -> Table:
+def read_root(data: Source, schema: Schema, kind: str, identifier: bytes, base: int = 0) -> Table:
     """Decode the root table of a file, or of a flatbuffer inside one.
 
     Args:
@@ -122,7 +140,7 @@ _DTYPES = {scalar: np.dtype(scalar).newbyteorder("<") for scalar in _SCALARS}
 
 
 class _Reader:
-    def __init__(self, data: memoryview, schema: Schema, base: int = 0) -> None:
+    def __init__(self, data: Source, schema: Schema, base: int = 0) -> None:
         self.data, self.schema, self.size, self.base = data, schema, len(data), base
         self.budget = OVERLAP * self.size
         self.done: dict[tuple[str, int], tuple[Any, int]] = {}
@@ -138,6 +156,10 @@ class _Reader:
                 hint="give a .tflite model" if not self.base else "",
             )
         return self.table(kind, self.indirect(0, "the root"), "", 0)
+
+    def number(self, scalar: struct.Struct, position: int) -> Any:
+        """The number at a position that has been checked."""
+        return scalar.unpack(self.data[position : position + scalar.size])[0]
 
     # Places: each returns a position that has been checked.
 
@@ -165,7 +187,7 @@ class _Reader:
 
     def indirect(self, position: int, path: str) -> int:
         self.check(position, 4, path)
-        target: int = position + _U32.unpack_from(self.data, position)[0]
+        target: int = position + self.number(_U32, position)
         self.check(target, 4, path)
         return target
 
@@ -179,9 +201,9 @@ class _Reader:
         if depth > MAX_DEPTH:
             raise self.error(f"is nested deeper than {MAX_DEPTH} tables", path, position)
         self.check(position, 4, path)
-        vtable: int = position - _I32.unpack_from(self.data, position)[0]
+        vtable: int = position - self.number(_I32, position)
         self.check(vtable, 4, path)
-        vtable_size, table_size = _U16.unpack_from(self.data, vtable)[0], _U16.unpack_from(self.data, vtable + 2)[0]
+        vtable_size, table_size = self.number(_U16, vtable), self.number(_U16, vtable + 2)
         if vtable_size < 4 or vtable_size % 2 or table_size < 4:
             raise self.error(f"has an impossible vtable ({vtable_size} and {table_size} bytes)", path, vtable)
         self.check(vtable, vtable_size, path)
@@ -190,7 +212,7 @@ class _Reader:
         fields = self.schema.absent(kind)
         for row in self.schema.tables[kind]:
             entry = 4 + 2 * row.slot
-            offset = _U16.unpack_from(self.data, vtable + entry)[0] if entry + 2 <= vtable_size else 0
+            offset = self.number(_U16, vtable + entry) if entry + 2 <= vtable_size else 0
             if offset:
                 here = f"{path}.{row.name}" if path else row.name
                 self.spend(1, here, position)
@@ -208,7 +230,7 @@ class _Reader:
         if offset < 4 or offset + width > table_size:
             raise self.error(f"lies outside its table ({offset} of {table_size} bytes)", path, place)
         if scalar:
-            return scalar.unpack_from(self.data, place)[0]
+            return self.number(scalar, place)
         target = self.indirect(place, path)
         if row.type == "string":
             return self.string(target, path)
@@ -232,7 +254,7 @@ class _Reader:
         if seen is not None:
             return seen
         before = self.budget
-        start, length = position + 4, _U32.unpack_from(self.data, position)[0]
+        start, length = position + 4, self.number(_U32, position)
         self.check(start, length, path)
         self.spend(4 + length, path, position)
         try:
@@ -243,15 +265,16 @@ class _Reader:
         return text
 
     def vector(self, element: str, position: int, path: str, depth: int) -> Any:
-        start, length = position + 4, _U32.unpack_from(self.data, position)[0]
+        start, length = position + 4, self.number(_U32, position)
         scalar = _SCALARS.get(element)
         width = scalar.size if scalar else 4
         if length * width > self.size - start:
             raise self.error(f"declares {length} elements, more than the file has room for", path, position)
-        if scalar and width > 1:
-            self.spend(4 + width * length, path, position)
+        if element == "uint8":
+            return raw(self.data, start, length)
         if scalar:
-            return np.frombuffer(self.data, _DTYPES[element], length, start)
+            self.spend(4 + width * length, path, position)
+            return np.frombuffer(self.data[start : start + width * length], _DTYPES[element])
         seen = self.again(f"[{element}]", position, path)
         if seen is not None:
             return seen

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -18,7 +17,7 @@ from relayout.formats.tflite.aligned import aligned
 from relayout.formats.tflite.builder import Builder
 from relayout.formats.tflite.contents import without_unread
 from relayout.formats.tflite.cutting import cut
-from relayout.formats.tflite.loading import load, opened, release
+from relayout.formats.tflite.loading import load, opened
 from relayout.formats.tflite.metadata import Metadata, metadata
 from relayout.formats.tflite.model import Model, Signature, Subgraph
 from relayout.formats.tflite.operators.custom import CARRIED
@@ -51,8 +50,8 @@ def read(
     1. Quantized tensors hold the integers that the file's tensors hold, int8 within the graph as uint8, 128 higher;
        each operator dequantizes its operands and quantizes its result. Operators that only move elements act on the
        integers.
-    2. Constants are views into the file's bytes, which stay as long as the model lives: in memory, or mapped above
-       256 MB.
+    2. Constants are views into the file's bytes, which stay in memory as long as the model lives; of a file above
+       256 MB they are read when they are used.
     3. Every value has a type and a shape; dimensions known only at run time have names.
 
     Args:
@@ -97,7 +96,6 @@ def read(
     program = Program(model, Builder(opset), Choices(quant, state, custom_ops or {}), _entry)
     result = _Import(program, subgraph, chosen).run(subgraph.name or stem)
     _describe(result, found, whole)
-    result.meta["relayout.release"] = partial(release, data)
     return result
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import mmap
-import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from relayout.errors import ReadError
+from relayout.formats.stored import Window, open_stored
 from relayout.formats.tflite.enums import BUILTIN_OPERATORS, TensorType
-from relayout.formats.tflite.flatbuffer import Table, read_root
+from relayout.formats.tflite.flatbuffer import Raw, Source, Table, raw, read_root
 from relayout.formats.tflite.model import (
     BITS,
     MAX_NAME,
@@ -40,10 +38,10 @@ _QUANTIZED_RANGE = {
 
 
 MOST_READ = 1 << 28
-"""Bytes of a file that are read into memory, once, where the tensors are views of them. A larger file is mapped."""
+"""Bytes of a file that are read into memory, once, and that tensors are views of. A larger file is read in pieces."""
 
 
-def load(source: Path | bytes | memoryview) -> Model:
+def load(source: Path | bytes | memoryview | Window) -> Model:
     """Read and check a file or its bytes; constants stay views into it.
 
     Raises:
@@ -52,45 +50,28 @@ def load(source: Path | bytes | memoryview) -> Model:
     return _Checker(opened(source)).model()
 
 
-def opened(source: Path | bytes | memoryview) -> memoryview:
-    """The bytes of a file: in memory up to `MOST_READ`, mapped above.
+def opened(source: Path | bytes | memoryview | Window) -> Source:
+    """The bytes of a file: in memory up to `MOST_READ`, above it what is looked at.
 
-    A page of a mapping whose file is cut short meanwhile ends the process (`SIGBUS`); what is read is read.
+    Nothing is mapped: a page of a mapping whose file is cut short meanwhile ends the process (`SIGBUS`).
 
     Raises:
         ReadError: it cannot be opened, is empty, or becomes shorter while it is read.
     """
-    return _read(source) if isinstance(source, Path) else memoryview(source)
-
-
-def _read(path: Path) -> memoryview:
-    try:
-        with path.open("rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > MOST_READ or not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            data = np.empty(size, np.uint8)
-            there, rest = 0, data.data
-            while there < size and (count := file.readinto(rest[there:])):
-                there += count
-    except (OSError, ValueError) as error:
-        # mmap calls an empty file a ValueError.
-        raise ReadError(f"cannot read {path}: {error}", where=str(path)) from None
-    if there < size or not size:
-        what = "the file is empty" if not size else f"only {there} of {size} bytes could be read"
-        raise ReadError(f"cannot read {path}: {what}", where=str(path))
-    return rest.toreadonly()
-
-
-def release(data: memoryview) -> None:
-    """Let go of the pages of a mapped file that were read: they are read again where they are needed again."""
-    mapped, advice = data.obj, getattr(mmap, "MADV_DONTNEED", None)
-    if isinstance(mapped, mmap.mmap) and advice is not None:
-        mapped.madvise(advice)
+    if isinstance(source, Window):
+        return source
+    if not isinstance(source, Path):
+        return memoryview(source)
+    file = open_stored(source)
+    if file.size > MOST_READ:
+        return Window(file)
+    data = np.empty(file.size, np.uint8)
+    file.read_into(0, data.data)
+    return data.data.toreadonly()
 
 
 class _Checker:
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: Source) -> None:
         self.data = data
         self.root = read_root(data, SCHEMA, "Model", b"TFL3")
 
@@ -109,21 +90,21 @@ class _Checker:
         )
         return Model(self.root.description, subgraphs, signatures, metadata)
 
-    def buffer(self, table: Table, place: str) -> npt.NDArray[np.uint8]:
+    def buffer(self, table: Table, place: str) -> Raw:
         # Offsets 0 and 1 are what writers leave when the data lies in the table itself.
         if table.offset <= 1:
-            inside: npt.NDArray[np.uint8] = table.data
+            inside: Raw = table.data
             return inside
         return self.outside(table.offset, table.size, place)
 
-    def outside(self, offset: int, size: int, place: str) -> npt.NDArray[np.uint8]:
+    def outside(self, offset: int, size: int, place: str) -> Raw:
         if offset + size > len(self.data):
             raise ReadError(
                 f"{place} points past the end of the file ({len(self.data)} bytes)",
                 where=f"byte {offset}",
                 hint="the file is damaged or cut short",
             )
-        return np.frombuffer(self.data, np.uint8, size, offset)
+        return raw(self.data, offset, size)
 
     def subgraph(self, table: Table, place: str) -> Subgraph:
         tensors = tuple(self.tensor(t, i, f"{place}.tensors[{i}]") for i, t in enumerate(table.tensors))

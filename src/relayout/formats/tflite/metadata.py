@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from relayout.errors import ReadError
+from relayout.formats.stored import StoredArray
 from relayout.formats.tflite.archive import files
-from relayout.formats.tflite.flatbuffer import Row, Table, read_root
+from relayout.formats.tflite.flatbuffer import Raw, Row, Source, Table, read_root
 from relayout.formats.tflite.metadata_schema import ENUMS, IDENTIFIER, SCHEMA
 from relayout.formats.tflite.model import Model
 
@@ -46,7 +46,7 @@ class Metadata:
     notes: list[str] = field(default_factory=list)
 
 
-def metadata(model: Model, index: int, data: memoryview) -> Metadata:
+def metadata(model: Model, index: int, data: Source) -> Metadata:
     """Read everything that a file says of itself.
 
     Args:
@@ -75,9 +75,8 @@ def _tolerant(found: Metadata, name: str, reading: Callable[[], None]) -> None:
         found.notes.append(f"metadata left out ({name[:80]}): {error}")
 
 
-def _described(found: Metadata, model: Model, index: int, buffer: npt.NDArray[np.uint8], data: memoryview) -> None:
-    base = buffer.ctypes.data - np.frombuffer(data, np.uint8).ctypes.data
-    root = read_root(buffer.data, SCHEMA, "ModelMetadata", IDENTIFIER, base)
+def _described(found: Metadata, model: Model, index: int, buffer: Raw, data: Source) -> None:
+    root = read_root(np.asarray(buffer).data, SCHEMA, "ModelMetadata", IDENTIFIER, _place(buffer, data))
     for name in ("name", "version", "author", "license"):
         if text := getattr(root, name):
             found.properties[f"tflite.{name}"] = text
@@ -107,13 +106,22 @@ def _described(found: Metadata, model: Model, index: int, buffer: npt.NDArray[np
         found.properties["tflite.graph"] = _json(rest)
 
 
-def _opaque(found: Metadata, name: str, buffer: npt.NDArray[np.uint8]) -> None:
+def _place(buffer: Raw, data: Source) -> int:
+    """Where in the file a buffer begins."""
+    if isinstance(buffer, StoredArray):
+        return buffer.offset
+    assert isinstance(data, memoryview)  # what is in memory is a part of it
+    begin: int = buffer.ctypes.data - np.frombuffer(data, np.uint8).ctypes.data
+    return begin
+
+
+def _opaque(found: Metadata, name: str, buffer: Raw) -> None:
     if buffer.size > MOST_OPAQUE:
         raise ReadError(f"{buffer.size} bytes that nothing here knows the meaning of")
-    _put(found, f"tflite.metadata.{name}", buffer.tobytes().rstrip(b"\0"))
+    _put(found, f"tflite.metadata.{name}", np.asarray(buffer).tobytes().rstrip(b"\0"))
 
 
-def _files(found: Metadata, data: memoryview) -> None:
+def _files(found: Metadata, data: Source) -> None:
     for name, content in files(data).items():
         _put(found, f"tflite.file.{name}", content)
 

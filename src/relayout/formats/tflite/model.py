@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.flatbuffer import Table
+from relayout.formats.tflite.flatbuffer import Raw, Table
 
 MAX_RANK = 32
 """As many dimensions as numpy of any supported version takes."""
@@ -73,13 +73,18 @@ class Tensor:
     type: TensorType
     shape: tuple[int, ...]
     signature: tuple[int, ...]
-    data: npt.NDArray[np.uint8] | None = field(repr=False)
+    data: Raw | None = field(repr=False)
     quantization: Quantization | None
     is_variable: bool
     sparsity: Table | None
     place: str
     shifted: bool = False
     """Whether it is int8 in the file, and here uint8 and 128 higher (see `unsigned`)."""
+
+    @property
+    def content(self) -> npt.NDArray[np.uint8]:
+        """A constant's bytes, which are read now where they are in a file."""
+        return np.asarray(self.data if self.data is not None else (), np.uint8)
 
     @property
     def stated(self) -> TensorType:
@@ -97,7 +102,7 @@ class Operator:
     outputs: tuple[int, ...]
     intermediates: tuple[int, ...]
     options: Table | None
-    custom_options: npt.NDArray[np.uint8]
+    custom_options: Raw
     place: str
 
 
@@ -130,4 +135,4 @@ class Model:
     description: str
     subgraphs: tuple[Subgraph, ...]
     signatures: tuple[Signature, ...]
-    metadata: tuple[tuple[str, npt.NDArray[np.uint8] | None], ...] = ()
+    metadata: tuple[tuple[str, Raw | None], ...] = ()

@@ -37,7 +37,7 @@ def dense(tensor: Tensor) -> npt.NDArray[Any]:
     width = np.dtype(_DTYPES[tensor.type]).itemsize
     if tensor.data.size % width:
         raise ReadError("the elements do not fill their buffer", where=tensor.place)
-    values = tensor.data.view(_DTYPES[tensor.type])
+    values = tensor.content.view(_DTYPES[tensor.type])
     if math.prod(tensor.shape) > MAX_EXPANSION * (values.size + 1024):
         raise ReadError(f"{values.size} elements cannot make {list(tensor.shape)}", where=tensor.place)
     position = _positions(tensor, tensor.sparsity, values.size)

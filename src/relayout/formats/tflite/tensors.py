@@ -10,6 +10,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.errors import ReadError
+from relayout.formats.stored import tensor_of
 from relayout.formats.tflite.builder import Builder, Dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.flow import Flow
@@ -83,22 +84,31 @@ def array(tensor: Tensor) -> npt.NDArray[Any]:
         return dense(tensor)
     if tensor.type in (TensorType.INT4, TensorType.UINT4):
         dtype = ml_dtypes.int4 if tensor.type == TensorType.INT4 else ml_dtypes.uint4
-        halves = np.stack([tensor.data & 15, tensor.data >> 4], axis=-1).reshape(-1)
+        data = tensor.content
+        halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)
         return halves[: int(np.prod(tensor.shape))].astype(np.int8).astype(dtype).reshape(tensor.shape)
     if tensor.type == TensorType.INT2:
-        quarters = np.stack([tensor.data >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1).reshape(-1)
+        data = tensor.content
+        quarters = np.stack([data >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1).reshape(-1)
         signed = (quarters[: int(np.prod(tensor.shape))] ^ 2).astype(np.int8) - 2
         return signed.astype(ml_dtypes.int4).reshape(tensor.shape)
     dtype = np.dtype(DTYPES[tensor.type].numpy()).newbyteorder("<")
-    return tensor.data.view(dtype).reshape(tensor.shape)
+    return tensor.content.view(dtype).reshape(tensor.shape)
 
 
-def dequantized(tensor: Tensor, quantization: Quantization) -> npt.NDArray[np.float32]:
+def literal(tensor: Tensor, dtype: ir.DataType) -> ir.TensorProtocol:
+    """A constant's elements as those of `dtype`, which have as many bits: where they lie in the file, if they do."""
+    if tensor.data is None or tensor.sparsity is not None:
+        return ir.Tensor(array(tensor).view(dtype.numpy()), dtype, shape=ir.Shape(tensor.shape))
+    return tensor_of(tensor.data, dtype, tensor.shape)
+
+
+def dequantized(elements: npt.NDArray[Any], quantization: Quantization) -> npt.NDArray[np.float32]:
     """A quantized constant's real numbers, computed as DequantizeLinear does."""
-    shape = [1] * len(tensor.shape)
+    shape = [1] * elements.ndim
     if quantization.per_channel:
         shape[quantization.axis] = -1
-    centred = array(tensor).astype(np.int64) - quantization.zero_point.reshape(shape)
+    centred = elements.astype(np.int64) - quantization.zero_point.reshape(shape)
     return (centred.astype(np.float32) * quantization.scale.reshape(shape)).astype(np.float32)
 
 
@@ -281,16 +291,14 @@ class Tensors:
         if tensor.type == TensorType.STRING:
             content = ir.StringTensor([text.encode() for text in texts(tensor)], shape=shape)
         elif dtype != DTYPES.get(tensor.type) and quantization is not None:
-            content = ir.LazyTensor(lambda: ir.Tensor(dequantized(tensor, quantization)), dtype, shape)
+            content = ir.LazyTensor(lambda: ir.Tensor(dequantized(array(tensor), quantization)), dtype, shape)
         elif tensor.type == TensorType.INT2:
             content = ir.LazyTensor(lambda: ir.Tensor(array(tensor), dtype=dtype), dtype, shape)
         elif tensor.sparsity is not None:
             array(tensor)  # now, so that damage shows before anything is written
             content = ir.LazyTensor(lambda: ir.Tensor(array(tensor), dtype=dtype), dtype, shape)
-        elif tensor.type in (TensorType.INT4, TensorType.UINT4) and tensor.data is not None:
-            content = ir.PackedTensor(tensor.data, dtype, shape=shape)
         else:
-            content = ir.Tensor(array(tensor), dtype=dtype, shape=shape)
+            content = literal(tensor, dtype)
         value = self.builder.initializer(self.names[tensor.index], content)
         value.name = content.name = self.names[tensor.index]
         return value

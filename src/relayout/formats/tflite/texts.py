@@ -19,7 +19,7 @@ def texts(tensor: Tensor) -> list[str]:
         ReadError: the offsets do not fit the bytes, or their number not the shape.
         Unsupported: the bytes are no UTF-8.
     """
-    data = tensor.data if tensor.data is not None else np.empty(0, np.uint8)
+    data = tensor.content
     count = int(data[:4].view("<i4")[0]) if data.size >= 4 else -1
     if count != math.prod(tensor.shape) or data.size < 4 * (count + 2):
         raise ReadError(f"{count} texts do not make shape {list(tensor.shape)}", where=tensor.place)

@@ -21,7 +21,7 @@ class Options:
 
     def __init__(self, op: Operation) -> None:
         self.op = op
-        found = parse(op.operator.custom_options.tobytes(), op.place)
+        found = parse(np.asarray(op.operator.custom_options).tobytes(), op.place)
         if not isinstance(found, dict):
             raise ReadError(f"the options of {op.operator.name} are no map", where=op.place)
         self.found = found
@@ -63,7 +63,7 @@ def carried_over(op: Operation) -> None:
     inputs = [op.raw(i) if op.has(i) else None for i in range(len(op.operator.inputs))]
     values = op.builder.emit(name, inputs, outputs, source=op.source, domain=domain)
     node = values[0].producer()
-    for attribute in ir.convenience.convert_attributes(_attributes(op.operator.custom_options.tobytes())):
+    for attribute in ir.convenience.convert_attributes(_attributes(np.asarray(op.operator.custom_options).tobytes())):
         if node is not None:
             node.attributes.add(attribute)
     for i, value in enumerate(values):

@@ -24,7 +24,7 @@ _MOST = 1 << 16
 
 def _struct(op: Operation, count: int) -> list[int]:
     """The first integers of the options; the first is the padding, the others are extents."""
-    data = op.operator.custom_options.tobytes()
+    data = np.asarray(op.operator.custom_options).tobytes()
     if len(data) < 4 * count:
         raise ReadError(f"{op.operator.name} has {len(data)} bytes of options, not {4 * count}", where=op.place)
     numbers = [int(n) for n in np.frombuffer(data, "<i4", count)]

@@ -12,7 +12,7 @@ from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.registry import Unsupported
-from relayout.formats.tflite.tensors import array
+from relayout.formats.tflite.tensors import literal
 
 _FLOATS = (TensorType.FLOAT32, TensorType.FLOAT16)
 _MISREAD = {
@@ -31,15 +31,15 @@ def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None)
        twice as fast as by uint8.
     """
     tensor, other = op.input(i), op.input(data).stated
-    if (other, tensor.type) in _MISREAD:
-        raise Unsupported(_MISREAD[other, tensor.type])
+    if (other, tensor.stated) in _MISREAD:
+        raise Unsupported(_MISREAD[other, tensor.stated])
     if other == TensorType.FLOAT32 and tensor.type == TensorType.FLOAT16:
         return op.cast(op.real(i, perm), ir.DataType.FLOAT)
     if other in _FLOATS and tensor.type == TensorType.UINT8:
         return _signed(op, i, perm)
     quantization = op.tensors.quantization(tensor)
     whole = quantization is not None and not quantization.per_channel
-    if other == tensor.type == TensorType.UINT8 and whole and op.is_constant(i):
+    if other == tensor.stated == TensorType.UINT8 and whole and tensor.data is not None:
         return _lower(op, i, perm)
     return op.real(i, perm)
 
@@ -57,7 +57,7 @@ def _signed(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
     quantization = tensor.quantization
     if quantization is None or not op.is_constant(i):
         raise Unsupported("weights of 8 bits without a sign that have no scale or are computed")
-    value = op.builder.initializer(op.tensors.hint(tensor, "signed"), ir.Tensor(array(tensor).view(np.int8)))
+    value = op.builder.initializer(op.tensors.hint(tensor, "signed"), literal(tensor, ir.DataType.INT8))
     value = value if perm is None else op.transpose(value, perm)
     axis = quantization.axis if perm is None else list(perm).index(quantization.axis)
     around_zero = replace(quantization, zero_point=np.zeros_like(quantization.zero_point))

@@ -1,0 +1,206 @@
+"""Files that are read where it is wanted: arrays stay in them until they are used, and leave memory when dropped.
+
+Nothing is mapped: a page of a mapping whose file has become shorter meanwhile ends the process (`SIGBUS`); reading it
+ends in an error.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.errors import ReadError
+
+CHUNK = 1 << 20
+"""Bytes read at a time."""
+
+PIECE, PIECES = 1 << 16, 64
+"""Bytes of a file that are read at once while it is looked through, and how many such pieces are held."""
+
+HELD = 1 << 12
+"""Arrays of fewer bytes are read at once, those of others when they are wanted."""
+
+
+def open_stored(path: Path) -> StoredFile:
+    """Open a model's file: a regular one that is not empty.
+
+    Raises:
+        ReadError: it is none, or cannot be opened.
+    """
+    origin = os.fspath(path)
+    try:
+        # Without waiting for a pipe's other end.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ReadError(f"cannot be opened: {reason}", where=origin) from None
+    file = StoredFile(descriptor, origin)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise ReadError("not a file", where=origin)
+    if not file.size:
+        raise ReadError("the file is empty", where=origin)
+    return file
+
+
+class StoredFile:
+    """A file that is open for reading for as long as an array refers to it.
+
+    The open descriptor stands for the file that was checked: renaming another file over its name, as writing a model
+    over its own source does, changes nothing for those who still read.
+    """
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self.descriptor, self.name = descriptor, name
+        self.size = os.fstat(descriptor).st_size
+        self._seek = threading.Lock()
+        weakref.finalize(self, os.close, descriptor)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes at `offset`; ReadError if the file has become shorter."""
+        if length > CHUNK:
+            data = bytearray(length)
+            self.read_into(offset, memoryview(data))
+            return bytes(data)
+        return self._whole(self._some(offset, length), offset, length)
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Fill the memory with the bytes from `offset` on; ReadError if the file has become shorter."""
+        for start in range(0, len(target), CHUNK):
+            length = min(CHUNK, len(target) - start)
+            target[start : start + length] = self.read(offset + start, length)
+
+    def _some(self, offset: int, length: int) -> bytes:
+        if hasattr(os, "pread"):
+            return os.pread(self.descriptor, length, offset)
+        with self._seek:  # Windows
+            os.lseek(self.descriptor, offset, os.SEEK_SET)
+            return os.read(self.descriptor, length)
+
+    def _whole(self, data: bytes, offset: int, length: int) -> bytes:
+        if len(data) != length:
+            raise ReadError(f"only {len(data)} of {length} bytes could be read", where=f"{self.name}, byte {offset}")
+        return data
+
+
+class Window:
+    """The bytes of a file as a sequence: pieces of it are in memory, those that were looked at last."""
+
+    def __init__(self, file: StoredFile) -> None:
+        self.file = file
+        self._held: dict[int, bytes] = {}
+        self._last, self._piece = -1, b""
+
+    def __len__(self) -> int:
+        return self.file.size
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> bytes: ...
+    def __getitem__(self, place: int | slice) -> int | bytes:
+        if isinstance(place, int):
+            return self._at(place // PIECE)[place % PIECE]
+        start, stop, _ = place.indices(self.file.size)
+        if stop - start > PIECE:
+            return self.file.read(start, stop - start)
+        first, last = start // PIECE, (stop - 1) // PIECE
+        if last <= first:
+            return self._at(first)[start % PIECE : start % PIECE + stop - start]
+        return self._at(first)[start % PIECE :] + self._at(last)[: stop - last * PIECE]
+
+    def _at(self, number: int) -> bytes:
+        if number != self._last:
+            piece = self._held.pop(number, None)
+            if piece is None:
+                if len(self._held) == PIECES:
+                    del self._held[next(iter(self._held))]
+                start = number * PIECE
+                piece = self.file.read(start, min(PIECE, self.file.size - start))
+            self._held[number] = self._piece = piece
+            self._last = number
+        return self._piece
+
+
+class StoredArray:
+    """An array in a file, little-endian, as the array-like that `ir.Tensor` and `ir.PackedTensor` take.
+
+    Every call of `__array__` reads it anew. So weights that were used once do not stay in memory.
+
+    Args:
+        file: the file.
+        offset: where it begins there.
+        dtype: of its elements.
+        shape: its shape; the caller has checked that the file has its bytes.
+        held: its bytes, where they have been read already.
+    """
+
+    def __init__(
+        self, file: StoredFile, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...], held: bytes | None = None
+    ) -> None:
+        self.file, self.offset, self.dtype, self.shape = file, offset, dtype.newbyteorder("<"), shape
+        self.held = held
+        self.size = math.prod(shape)
+        self.nbytes = dtype.itemsize * self.size
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """The elements, which nobody may change.
+
+        Raises:
+            ReadError: the file has become shorter.
+        """
+        if self.held is not None:
+            buffer = np.frombuffer(self.held, np.uint8)
+        else:
+            buffer = np.empty(self.nbytes, np.uint8)
+            self.file.read_into(self.offset, buffer.data)
+            buffer.flags.writeable = False
+        array: NDArray[Any] = buffer.view(self.dtype).reshape(self.shape)
+        return array if dtype is None else array.astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"StoredArray({self.file.name!r}, {self.offset}, {self.dtype}, {self.shape})"
+
+    def cast(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> StoredArray:
+        """The same bytes as elements of another type."""
+        return StoredArray(self.file, self.offset, dtype, shape, self.held)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes, a piece at a time."""
+        if self.held is not None:
+            yield self.held
+            return
+        for start in range(0, self.nbytes, CHUNK):
+            yield self.file.read(self.offset + start, min(CHUNK, self.nbytes - start))
+
+
+def stored_tensor(
+    file: StoredFile, offset: int, dtype: ir.DataType, shape: tuple[int, ...], name: str | None
+) -> ir.TensorProtocol:
+    """The tensor of that type and shape in the file, read when it is wanted. The caller has checked its length."""
+    return tensor_of(StoredArray(file, offset, np.dtype(np.uint8), (nbytes(dtype, shape),)), dtype, shape, name)
+
+
+def tensor_of(
+    data: NDArray[np.uint8] | StoredArray, dtype: ir.DataType, shape: tuple[int, ...], name: str | None = None
+) -> ir.TensorProtocol:
+    """The tensor whose raw data, little-endian, these bytes are: a view of them, or read when it is wanted."""
+    if dtype.bitwidth < 8:
+        return ir.PackedTensor(data, dtype, shape=shape, name=name)
+    kind = dtype.numpy().newbyteorder("<")
+    array = data.cast(kind, shape) if isinstance(data, StoredArray) else data.view(kind).reshape(shape)
+    return ir.Tensor(array, dtype, shape=ir.Shape(shape), name=name)
+
+
+def nbytes(dtype: ir.DataType, shape: Sequence[int]) -> int:
+    """Bytes of the raw data of such a tensor; types below a byte are packed."""
+    return -(-dtype.bitwidth * math.prod(shape) // 8)
