@@ -166,7 +166,8 @@ def _by_tvm(python: str, path: Path, convolutions: int, places: str) -> dict[str
     script = Path(__file__).with_name("claiming_tvm.py")
     done = subprocess.run([python, str(script), str(path), places], capture_output=True, text=True, timeout=600)
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "Error" in line] or [f"exit code {done.returncode}"]
+        errors = [line for line in done.stderr.splitlines() if "Error" in line or line.startswith("tvm.error.")]
+        lines = errors or [f"exit code {done.returncode}"]
         raise ValueError(lines[-1].strip())
     told = json.loads(done.stdout.strip().splitlines()[-1])
     if told["convolutions"] != convolutions:

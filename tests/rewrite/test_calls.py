@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from onnx import inliner, parser, shape_inference
 
 import relayout
-from graph_texts import floats
 from relayout.formats.onnx import restore_calls, spelling
 from relayout.passes import OptimizeLayouts
 from relayout.pipeline import check_plan
 from relayout.rules import aligned, register, scope
 from rewrite.nested import operators
 from running import run
+from text_form import floats
 
 Feed = dict[str, NDArray[np.generic]]
 HEADER = '<ir_version: 10, opset_import: ["": 21, "my": 1]>\n'

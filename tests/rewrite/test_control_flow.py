@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from onnx import numpy_helper, parser, shape_inference
 
 import relayout
-from graph_texts import floats
 from rewrite.nested import operators
 from running import run
+from text_form import floats
 
 HEADER = '<ir_version: 10, opset_import: ["": 21]>\n'
 

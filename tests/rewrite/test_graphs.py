@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser, shape_inference
 
 import relayout
-from graph_texts import HEADER, floats, model
 from running import run
+from text_form import HEADER, floats, model
 
 
 def operators(proto: onnx.ModelProto) -> list[str]:

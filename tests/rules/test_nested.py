@@ -17,7 +17,6 @@ import pytest
 from numpy.typing import NDArray
 from onnx import parser, shape_inference
 
-from graph_texts import floats
 from relayout.infer import build
 from relayout.infer.build import Sites
 from relayout.infer.candidates import identity
@@ -26,6 +25,7 @@ from relayout.rules import Fact, Nested, Operator, registry
 from relayout.rules.signature import unchanged
 from rules.law import Chosen, labels
 from running import run
+from text_form import floats
 
 Feed = dict[str, NDArray[np.generic]]
 DRAWS = 12

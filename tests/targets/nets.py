@@ -7,7 +7,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from graph_texts import model
+from text_form import model
 
 Array = NDArray[np.generic]
 

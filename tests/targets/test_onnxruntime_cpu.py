@@ -12,7 +12,6 @@ import pytest
 from onnx import TensorProto
 
 import relayout
-from graph_texts import HEADER, model
 from relayout import pipeline
 from relayout.layout import Extent
 from relayout.rewrite import fuse_units
@@ -23,6 +22,7 @@ from rules.law import Array
 from running import run
 from targets.nets import feed, qdq
 from targets.row_cases import operator
+from text_form import HEADER, model
 
 BLOCK = """
 block (float[1,3,20,22] x) => (float[1,24] y) {

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from onnx import parser
 
 import relayout
-from graph_texts import floats, model
 from relayout.errors import LayoutError, WriteError
 from relayout.rewrite import parts
 from relayout.rules import Operator
 from relayout.targets.testing import claiming
 from running import run
+from text_form import floats, model
 
 NPU = claiming({"Conv": ["NHWC OHWI"], "Relu": [], "MaxPool": ["NHWC"], "Transpose": []}, name="npu")
 

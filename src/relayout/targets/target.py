@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from relayout.errors import LayoutError
 from relayout.rules import Laid, Operator, Placement, Rule, Signature, Written, in_standard, is_laid, laid, rule_of
 from relayout.targets.conditions import Condition
-from relayout.targets.units import Unit
+from relayout.targets.units import BYTES, Unit
 
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
-INT8 = ("INT8", "UINT8")
+INT8 = BYTES
 STANDARD = Laid.parse("NCHW")
 
 
