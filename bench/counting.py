@@ -27,7 +27,8 @@ def run_time_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 def run_time_transposes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """The Transposes of values that depend on an input of the graph, and what is a Transpose by another name."""
-    return [node for node in run_time_nodes(graph) if node.op_type in ("Transpose", *REARRANGE)]
+    moving = ("Transpose", *REARRANGE)
+    return [node for node in run_time_nodes(graph) if node.op_type in moving and node.domain in ("", "ai.onnx")]
 
 
 def moves(node: onnx.NodeProto, stored: Array) -> bool:

@@ -27,6 +27,8 @@ from onnx import helper, numpy_helper
 
 IMAGES = ((32, 112, 112), (64, 56, 56), (128, 28, 28), (256, 14, 14), (512, 7, 7))
 """Channels, height and width."""
+RUNS = (1, 2, 3, 4, 6, 8, 16, 32)
+"""Elements that lie together in what is transposed."""
 CHANNELS = (4, 8, 12, 16, 24, 32, 48, 64, 128)
 BATCH_SECONDS = 0.004
 TABLE = Path(__file__).parents[1] / "src" / "relayout" / "targets" / "onnxruntime_prices.py"
@@ -196,6 +198,25 @@ def least_channels(rounds: int) -> dict[str, int]:
     return found
 
 
+def least_run(rounds: int) -> int:
+    """From how long a run on two Transposes, of runs and of one axis, are faster than one that does both."""
+    found = 0
+    for run in reversed(RUNS):
+        slower = False
+        for dtype in (np.uint8, np.float32):
+            rows = (16, 4, 8, 4, run)
+            one = Way("Transpose", ("x",), {}, rows, (16, 8, run, 4, 4), "", (("perm", [0, 2, 4, 1, 3]),), dtype)
+            runs = Way("Transpose", ("x",), {}, rows, (16, 8, 4, 4, run), "", (("perm", [0, 2, 1, 3, 4]),), dtype)
+            axis = Way("Transpose", ("x",), {}, (128, 16, run), (128, run, 16), "", (("perm", [0, 2, 1]),), dtype)
+            times = nanoseconds([way.session() for way in (one, runs, axis)], rounds)
+            print(f"runs of {run:3}: {times[0]:8.0f} ns, in two {times[1:]}", file=sys.stderr, flush=True)
+            slower |= sum(times[1:]) >= times[0]
+        if slower:
+            break
+        found = run
+    return found
+
+
 def nanoseconds(runs: list[Callable[[], object]], rounds: int) -> list[float]:
     """The median over rounds of the time that each run takes; they take turns."""
     counts, found = [], []
@@ -235,7 +256,7 @@ def measured(rounds: int) -> Iterator[dict[str, Any]]:
                 yield row | {"elements": elements, "transpose_ns_per_element": move, "price": price}
 
 
-def table(rows: list[dict[str, Any]], least: dict[str, int]) -> str:
+def table(rows: list[dict[str, Any]], least: dict[str, int], run: int) -> str:
     """The module that keeps the prices."""
     prices = {
         name: statistics.median(row["price"] for row in rows if row["operator"] == name)
@@ -256,6 +277,8 @@ def table(rows: list[dict[str, Any]], least: dict[str, int]) -> str:
         *(f'    "{name}": {channels},' for name, channels in sorted(least.items())),
         "}",
         '"""From how many channels on a scale and shift per channel is no slower as a depthwise convolution."""',
+        f"LEAST_RUN = {run}",
+        '"""From how many elements in a run on two Transposes are faster than one that moves all axes."""',
     ]
     return "\n".join(lines) + "\n"
 
@@ -275,7 +298,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
-    least = least_channels(options.rounds)
+    least, run = least_channels(options.rounds), least_run(options.rounds)
     rows = []
     for row in measured(options.rounds):
         rows.append(row)
@@ -283,11 +306,13 @@ def main() -> None:
             f"{row['operator']:26} {row['form']} {row['image']!s:16} {row['price']:6.2f}", file=sys.stderr, flush=True
         )
     if options.json:
-        options.json.write_text(json.dumps({"rows": rows, "least": least}, indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(
+            json.dumps({"rows": rows, "least": least, "run": run}, indent=1) + "\n", encoding="utf-8"
+        )
     if options.table:
-        options.table.write_text(table(rows, least), encoding="utf-8")
+        options.table.write_text(table(rows, least, run), encoding="utf-8")
     else:
-        print(table(rows, least))
+        print(table(rows, least, run))
 
 
 if __name__ == "__main__":

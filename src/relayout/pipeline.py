@@ -18,12 +18,13 @@ from relayout.errors import LayoutError, ReadError, RelayoutError, nearest
 from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
+from relayout.layout import Extent
 from relayout.layout.holds import STATED
 from relayout.progress import say
 from relayout.reports import Axes, Naming, Report, inspection, operators, report
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
-from relayout.rewrite import apply, as_functions, fuse_units, inline_functions
+from relayout.rewrite import apply, as_functions, fuse_units, in_two_steps, inline_functions
 from relayout.rewrite import rename as rename_values
 from relayout.rules import is_known, outputs_of
 from relayout.targets import LayoutFor, Target, Wishes
@@ -335,11 +336,11 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
     for value in values:
         if value.shape is None:
             continue
-        symbols = [dim.value if isinstance(dim, ir.SymbolicDim) else None for dim in value.shape]
-        known.update(symbol for symbol in symbols if symbol is not None)
-        if any(symbol in dims for symbol in symbols):
-            pairs = zip(value.shape, symbols, strict=True)
-            value.shape = ir.Shape([dims.get(symbol or "", dim) for dim, symbol in pairs])
+        named = [Extent.of(dim.value) for dim in value.shape if isinstance(dim, ir.SymbolicDim) and dim.value]
+        symbols = {symbol for extent in named for symbol in extent.symbols}
+        known |= symbols
+        if not symbols.isdisjoint(dims):
+            value.shape = ir.Shape([_fixed(dim, dims) for dim in value.shape])
             value.meta.pop(STATED, None)
     for name, extent in dims.items():
         if name not in known:
@@ -349,11 +350,27 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
             raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
 
 
+def _fixed(dim: int | ir.SymbolicDim, dims: Mapping[str, int]) -> int | str | ir.SymbolicDim:
+    if isinstance(dim, int) or not dim.value:
+        return dim
+    extent = Extent.of(dim.value).fixed(dims)
+    return extent.number if extent.is_static else str(extent)
+
+
 def _on_integers(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
     """Write quantized units as the target has them, in place; what to say of it in a report."""
     counts = {} if wishes.target is None else fuse_units(model, wishes.target)
     listed = ", ".join(f"{count} {name}" for name, count in counts.items())
     return (f"quantized units that run on integers: {listed}",) if counts else ()
+
+
+def _in_two_steps(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
+    """Write Transposes as the target's kernels do them best, in place; what to say of it in a report."""
+    if wishes.target is None or not wishes.target.least_run:
+        return ()
+    count, size = in_two_steps(model, wishes.target.least_run)
+    told = f"Transposes that move the innermost axis among others, in two steps: {count} ({size:,} bytes more, in runs)"
+    return (told,) if count else ()
 
 
 def _inlined(model: ir.Model) -> tuple[str, ...]:
@@ -430,6 +447,7 @@ def _relayout(
     result = apply(model, decided)
     if wishes.target is None:  # a target claims operators, not calls
         restore_calls(result)
+    found = replace(found, notes=(*found.notes, *_in_two_steps(result, wishes)))
     seconds["rewrite"] = perf_counter() - began
     _say_interface(result, found)
     if annotate:

@@ -56,12 +56,19 @@ class Result:
 
         Raises:
             LayoutError: the model was converted for no target.
-            WriteError: there is something in the directory, or a file cannot be written.
+            WriteError: there is something in the directory, the rank of a value that passes between parts is not known,
+                or a file cannot be written.
         """
         from relayout.formats.onnx import write, write_text
 
         found, folder = self.parts(), Path(directory)
         refuse_parts(folder)
+        unknown = sorted({v.name or "" for part in found for v in (*part.inputs, *part.outputs) if v.shape is None})
+        if unknown:
+            raise WriteError(
+                f"parts need the rank of every value that passes between them, which is not known of"
+                f" {', '.join(unknown[:5])}: state its shape in the model's value_info, or use regions='functions'"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         rows = []
         for part in found:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from onnx import inliner, parser, shape_inference
 
 import relayout
+from graph_texts import floats
 from relayout.formats.onnx import restore_calls, spelling
 from relayout.passes import OptimizeLayouts
 from relayout.pipeline import check_plan
@@ -36,10 +37,6 @@ BLOCK = """
     r = my.act<alpha: float=@alpha>(t)
     y = Transpose<perm=[0,3,1,2]>(r)
 }"""
-
-
-def floats(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def feed_of(model: onnx.ModelProto) -> Feed:

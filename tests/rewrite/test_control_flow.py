@@ -9,14 +9,11 @@ from numpy.typing import NDArray
 from onnx import numpy_helper, parser, shape_inference
 
 import relayout
+from graph_texts import floats
 from rewrite.nested import operators
 from running import run
 
 HEADER = '<ir_version: 10, opset_import: ["": 21]>\n'
-
-
-def floats(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def parsed(text: str, **constants: NDArray[np.generic]) -> onnx.ModelProto:

@@ -9,19 +9,8 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser, shape_inference
 
 import relayout
+from graph_texts import HEADER, floats, model
 from running import run
-
-HEADER = '<ir_version: 10, opset_import: ["": 21]>\n'
-
-
-def model(text: str, **constants: NDArray[np.generic]) -> onnx.ModelProto:
-    proto = parser.parse_model(HEADER + text)
-    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
-    return shape_inference.infer_shapes(proto, data_prop=True)
-
-
-def floats(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def operators(proto: onnx.ModelProto) -> list[str]:
@@ -206,7 +195,7 @@ def test_a_bias_stays_beside_its_product() -> None:
 def test_of_equal_plans_one_that_moves_runs_is_taken() -> None:
     """Either way two Transposes; where the source has them, both move the innermost axis."""
     source = model("""
-        g (float[4,3,6] x) => (float[6,4,3] y, float[3,4,6] z) {
+        g (float[4,3,16] x) => (float[16,4,3] y, float[3,4,16] z) {
             w = Transpose<perm=[1,0,2]>(x)
             v = Relu(w)
             u = Transpose<perm=[1,0,2]>(v)

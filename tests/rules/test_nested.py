@@ -17,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import parser, shape_inference
 
+from graph_texts import floats
 from relayout.infer import build
 from relayout.infer.build import Sites
 from relayout.infer.candidates import identity
@@ -29,10 +30,6 @@ from running import run
 Feed = dict[str, NDArray[np.generic]]
 DRAWS = 12
 """Combinations of orders tried per case."""
-
-
-def floats(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 BRANCHES = """

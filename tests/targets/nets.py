@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper, parser, shape_inference
+from onnx import helper
 
-HEADER = '<ir_version: 10, opset_import: ["": 21]>\n'
+from graph_texts import model
+
 Array = NDArray[np.generic]
 
 CNN = """
@@ -59,12 +60,6 @@ blocked (float[2,3,13,11] x) => (float[2,32,4,3] y) {
 
 def floats(*shape: int, seed: int = 0) -> NDArray[np.float32]:
     return (np.random.default_rng([seed, *shape]).normal(size=shape) / 2).astype(np.float32)
-
-
-def model(text: str, **constants: Array) -> onnx.ModelProto:
-    proto = parser.parse_model(HEADER + text)
-    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
-    return shape_inference.infer_shapes(proto, data_prop=True)
 
 
 def cnn() -> onnx.ModelProto:

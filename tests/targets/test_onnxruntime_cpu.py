@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto
 
 import relayout
+from graph_texts import HEADER, model
 from relayout import pipeline
 from relayout.layout import Extent
 from relayout.rewrite import fuse_units
@@ -20,7 +21,7 @@ from relayout.targets import Wishes, targets
 from relayout.targets.onnxruntime_prices import CHANNELS_FIRST
 from rules.law import Array
 from running import run
-from targets.nets import HEADER, feed, qdq
+from targets.nets import feed, qdq
 from targets.row_cases import operator
 
 BLOCK = """
@@ -255,3 +256,20 @@ def _placed(variant: Variant) -> Placement:
         return tuple(None if letters is None else tuple((t, Extent.of(4)) for t in letters) for letters in given)
 
     return Placement(dims(variant.inputs), dims(variant.outputs))
+
+
+@pytest.mark.parametrize("length", ["8", "k"])
+def test_a_region_follows_a_turned_resize_whatever_is_known_of_its_length(length: str) -> None:
+    source = model(
+        f"""g (float[1,7,9,3] x, float[{length}] roi) => (float[1,14,18,3] y) {{
+            a = Transpose<perm=[0,3,1,2]>(x)
+            b = Resize<mode="linear", coordinate_transformation_mode="tf_crop_and_resize">(a, roi, , sizes)
+            y = Transpose<perm=[0,2,3,1]>(b)
+        }}""",
+        sizes=np.array([1, 3, 14, 18], np.int64),
+    )
+    result = relayout.convert(source, target="onnxruntime-cpu")
+    assert result.report.transposes == 0
+    given = {"x": np.random.default_rng(0).normal(size=(1, 7, 9, 3)).astype(np.float32)}
+    given["roi"] = np.array([0, 0, -0.2, 0.1, 1, 1, 1.3, 0.9], np.float32)
+    np.testing.assert_allclose(run(result.proto, given)[0], run(source, given)[0], rtol=1e-5, atol=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
-from onnx import numpy_helper, parser, shape_inference
+from onnx import parser
 
 import relayout
+from graph_texts import floats, model
 from relayout.errors import LayoutError, WriteError
 from relayout.rewrite import parts
 from relayout.rules import Operator
@@ -23,17 +25,6 @@ from relayout.targets.testing import claiming
 from running import run
 
 NPU = claiming({"Conv": ["NHWC OHWI"], "Relu": [], "MaxPool": ["NHWC"], "Transpose": []}, name="npu")
-HEADER = '<ir_version: 10, opset_import: ["": 20]>\n'
-
-
-def model(text: str, **constants: NDArray[np.generic]) -> onnx.ModelProto:
-    proto = parser.parse_model(HEADER + text)
-    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
-    return shape_inference.infer_shapes(proto, data_prop=True)
-
-
-def floats(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def branching() -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
@@ -152,29 +143,166 @@ def test_a_partial_claim_inside_a_branch() -> None:
         np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_random_claims_on_random_graphs(seed: int, tmp_path: Path) -> None:
-    """Any set of claims falls into parts that run in order, and together compute the model."""
-    rng = random.Random(seed)
-    lines, names = [], ["x"]
-    for place in range(14):
-        first, second = rng.choice(names[-4:]), rng.choice(names[-4:])
-        operator = rng.choice(["Relu", "Tanh", "Sigmoid", "Add", "Conv", "Conv"])
-        operands = {"Add": f"{first}, {second}", "Conv": f"{first}, w"}.get(operator, first)
-        lines.append(f"v{place} = {operator}({operands})")
-        names.append(f"v{place}")
-    ends = ", ".join(f"float[1,4,5,6] {name}" for name in names[-2:])
-    source = model(f"g (float[1,4,5,6] x) => ({ends}) {{ {chr(10).join(lines)} }}", w=floats(4, 4, 1, 1) / 4)
-    claims = {name: [] for name in rng.sample(["Relu", "Tanh", "Sigmoid", "Add"], 2)} | {"Conv": ["NHWC"]}
-    result = relayout.convert(source, target=claiming(claims, name="npu"))
-    feed = {"x": floats(1, 4, 5, 6, seed=seed)}
+def in_bodies() -> onnx.ModelProto:
+    """A Loop in a branch of an If; both read convolutions of the main graph, one of them through a host's Tanh."""
+    return model(
+        """g (float[2,3,8,10] x, bool c) => (float[2,4,8,10] y) {
+            a = Conv(x, u)
+            r = Relu(a)
+            t = Tanh(r)
+            y = If (c) <
+                then_branch = g1 () => (float[2,4,8,10] p) {
+                    d = Conv(t, v) e = Softmax<axis=1>(d) f = Conv(e, v) p = Add(f, r)
+                },
+                else_branch = g2 () => (float[2,4,8,10] q) {
+                    q = Loop (trips, go, r) <
+                        body = g3 (int64 i, bool k, float[2,4,8,10] s) => (bool k2, float[2,4,8,10] s2) {
+                            k2 = Identity(k)
+                            l = Conv(s, v) m = Relu(l) n = Softmax<axis=1>(m) o = Conv(t, v) s2 = Add(n, o)
+                        }
+                    >
+                }
+            >
+        }""",
+        u=floats(4, 3, 1, 1),
+        v=floats(4, 4, 1, 1, seed=1),
+        trips=np.array(3, np.int64),
+        go=np.array(True),
+    )
+
+
+def feeds() -> Iterator[dict[str, NDArray[Any]]]:
+    for taken in (True, False):
+        yield {"x": floats(2, 3, 8, 10, seed=3), "c": np.array(taken)}
+
+
+def test_parts_of_bodies_are_functions_that_these_call(tmp_path: Path) -> None:
+    source = in_bodies()
+    result = relayout.convert(source, target=NPU, regions="functions")
+    result.save(tmp_path / "functions.onnx")
+    proto = onnx.load(tmp_path / "functions.onnx")
+    onnx.checker.check_model(proto, full_check=True)
+    left = [node for node in result.model.graph.all_nodes() if node.domain != "regions.npu"]
+    assert {node.op_type for node in left} == {"Tanh", "If", "Loop", "Softmax", "Add", "Identity"}
+    calls = [node.op_type for node in result.model.graph.all_nodes() if node.domain == "regions.npu"]
+    assert len(calls) == len(set(calls)) == 6
+    for feed in feeds():
+        np.testing.assert_allclose(run(proto, feed)[0], run(source, feed)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_body_is_the_hosts_in_files_and_the_manifest_says_what_is_in_it(tmp_path: Path) -> None:
+    source = in_bodies()
+    relayout.convert(source, target=NPU).save_parts(tmp_path / "parts")
+    rows = json.loads((tmp_path / "parts" / "manifest.json").read_text(encoding="utf-8"))["parts"]
+    (row,) = (row for row in rows if "If" in row["operators"])
+    assert (row["claimed"], row["claimed_in_bodies"]["relayout.nhwc.ohwi:Conv"]) == (False, 4)
+    assert [each["claimed_in_bodies"] for each in rows if each is not row] == [{}] * (len(rows) - 1)
+    for feed in feeds():
+        np.testing.assert_allclose(run_parts(tmp_path / "parts", feed)[0], run(source, feed)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_files_of_functions_hold_what_they_call(tmp_path: Path) -> None:
+    source = in_bodies()
+    result = relayout.convert(source, target=NPU, regions="functions")
     result.save_parts(tmp_path / "parts")
-    functions = relayout.convert(source, target=claiming(claims, name="npu"), regions="functions").proto
-    for want, got, called in zip(
-        run(source, feed), run_parts(tmp_path / "parts", feed), run(functions, feed), strict=True
-    ):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(called, want, rtol=1e-4, atol=1e-5)
+    rows = json.loads((tmp_path / "parts" / "manifest.json").read_text(encoding="utf-8"))["parts"]
+    called = [*(row["operators"] for row in rows if row["claimed"]), *(row["claimed_in_bodies"] for row in rows)]
+    assert {name: 1 for row in called for name in row} == {f"regions.npu:region_{place:02}": 1 for place in range(6)}
+    for feed in feeds():
+        np.testing.assert_allclose(run_parts(tmp_path / "parts", feed)[0], run(source, feed)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("within", "claimed"), [("Relu", True), ("Tanh", False)])
+def test_a_node_with_bodies_is_claimed_with_all_that_is_inside(within: str, claimed: bool) -> None:
+    source = model(
+        f"""g (float[2,3] x, bool c) => (float[2,3] y) {{
+            y = If (c) <
+                then_branch = g1 () => (float[2,3] p) {{ p = Relu(x) }},
+                else_branch = g2 () => (float[2,3] q) {{ a = Relu(x) q = {within}(a) }}
+            >
+        }}"""
+    )
+    (part,) = relayout.convert(source, target=claiming({"If": [], "Relu": []}, name="npu")).parts()
+    assert part.claimed == claimed
+    assert [node.op_type for node in part.within] == ([] if claimed else ["Relu", "Relu"])
+
+
+def test_functions_of_parts_are_put_beside_those_that_are_there(tmp_path: Path) -> None:
+    """A model that has parts already, with a further convolution behind them."""
+    source, feed = branching()
+    relayout.convert(source, target=NPU, regions="functions").save(tmp_path / "once.onnx")
+    again = relayout.convert(tmp_path / "once.onnx", target=NPU, regions="functions").proto
+    onnx.checker.check_model(again, full_check=True)
+    for want, got in zip(run(source, feed), run(again, feed), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def lines_of(rng: random.Random, known: list[str], stem: str, depth: int) -> list[str]:
+    """Operators on values of one shape, some with bodies that read values around them; `stem` is the sum of all."""
+    names, lines = list(known), []
+    for place in range(9 if depth == 0 else 3):
+        name = f"{stem}_{place}"
+        first, second = rng.choice(names[-4:]), rng.choice(names[-4:])
+        with_bodies = ["If", "Loop"] if depth < 2 else []
+        operator = rng.choice(["Relu", "Tanh", "Sigmoid", "Add", "Conv", "Conv", *with_bodies])
+        if operator == "If":
+            graphs = (
+                f"{end}_branch = g () => (float[1,4,5,6] {name}_{end}) "
+                f"{{ {' '.join(lines_of(rng, names, f'{name}_{end}', depth + 1))} }}"
+                for end in ("then", "else")
+            )
+            lines.append(f"{name} = If (c) <{', '.join(graphs)}>")
+        elif operator == "Loop":
+            state, given = f"{name}_in", f"{name}_out"
+            body = " ".join(lines_of(rng, [*names, state], given, depth + 1))
+            ends = f"(int64 {name}_i, bool {name}_k, float[1,4,5,6] {state}) => (bool {name}_l, float[1,4,5,6] {given})"
+            lines.append(
+                f"{name} = Loop (trips, go, {first}) <body = g {ends} {{ {name}_l = Identity({name}_k) {body} }}>"
+            )
+        else:
+            operands = {"Add": f"{first}, {second}", "Conv": f"{first}, w"}.get(operator, first)
+            lines.append(f"{name} = {operator}({operands})")
+        names.append(name)
+    return [*lines, f"{stem} = Mean({', '.join(names[len(known) :])})"]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_claims_on_random_graphs(seed: int, tmp_path: Path) -> None:
+    """Any set of claims falls into parts that run in order, and together compute the model, with bodies and without."""
+    rng = random.Random(seed)
+    lines = lines_of(rng, ["x"], "y", 0 if seed % 2 else 2)
+    source = model(
+        f"g (float[1,4,5,6] x, bool c) => (float[1,4,5,6] y) {{ {chr(10).join(lines)} }}",
+        w=floats(4, 4, 1, 1) / 4,
+        trips=np.array(2, np.int64),
+        go=np.array(True),
+    )
+    pool = ["Relu", "Tanh", "Sigmoid", "Add", "Identity", "If", "Loop"]
+    claims = {name: [] for name in rng.sample(pool, rng.randint(2, len(pool)))} | {"Conv": ["NHWC"]}
+    target = claiming(claims, name="npu")
+    feed = {"x": floats(1, 4, 5, 6, seed=seed), "c": np.array(seed % 4 < 2)}
+    relayout.convert(source, target=target).save_parts(tmp_path / "parts")
+    functions = relayout.convert(source, target=target, regions="functions")
+    functions.save_parts(tmp_path / "calls")
+    want = run(source, feed)[0]
+    np.testing.assert_allclose(run_parts(tmp_path / "parts", feed)[0], want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(run_parts(tmp_path / "calls", feed)[0], want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(run(functions.proto, feed)[0], want, rtol=1e-4, atol=1e-5)
+    left = [node for node in functions.model.graph.all_nodes() if node.domain != "regions.npu"]
+    assert {node.op_type for node in left} & (set(claims) - {"If", "Loop"}) == set()
+
+
+def test_a_value_of_unknown_rank_passes_between_no_parts(tmp_path: Path) -> None:
+    """Nobody knows the rank of what a vendor's operator gives; a file has to say it of its inputs and outputs."""
+    source = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 20, "vendor": 1]>'
+        "g (float[2,3] x) => (float[2,3] y) { a = vendor.Mystery(x) y = Relu(a) }"
+    )
+    result = relayout.convert(source, target=claiming({"Relu": []}, name="npu"))
+    assert [part.claimed for part in result.parts()] == [False, True]
+    with pytest.raises(WriteError, match="not known of a: state its shape"):
+        result.save_parts(tmp_path / "parts")
+    assert not (tmp_path / "parts").exists()
 
 
 def test_parts_want_a_target_and_a_directory_of_their_own(tmp_path: Path) -> None:

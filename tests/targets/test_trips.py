@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx.utils
 import pytest
 from onnx import numpy_helper
@@ -80,3 +81,28 @@ def test_inlined_functions_run_as_standard_operators() -> None:
     inputs = feed(cnn())
     for want, got in zip(run(cnn(), inputs), run(result.proto, inputs), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+CONTESTED = """
+    <ir_version: 10, opset_import: ["": 21]>
+    g (float[6,2,5,3] x) => (float[6,2,5,3] b, float[6,2,5,3] shuffled, float[6,3,2,5] z, float[3,2,2,5,3] apart,
+                             float[5,3] m, float[6,2,5,3] y)
+    <float[2,2,1,1] v = {1, 2, 3, 4}, float[2,2,1,1] w = {2, 1, 1, 3}, float[2,2,1,1] u = {3, 1, 4, 2},
+     int64[3] axes = {0,1,2}, int64[5] first = {2,3,2,5,3}, int64[5] other = {3,2,2,5,3}, int64[4] flat = {6,2,5,3}> {
+        a = Conv(x, v)
+        b = Conv(a, w)
+        split = Reshape(x, first)
+        turned = Transpose<perm=[1,0,2,3,4]>(split)
+        shuffled = Reshape(turned, flat)
+        z = Transpose<perm=[0,3,1,2]>(shuffled)
+        apart = Reshape(b, other)
+        m = ReduceMean<keepdims=0>(split, axes)
+        y = Conv(shuffled, u)
+    }"""
+
+
+def test_of_two_splits_that_do_not_agree_the_same_is_free_there_and_back() -> None:
+    """An axis of 6 is 2 times 3 for one Reshape and 3 times 2 for another, which stand in another order afterwards."""
+    source = onnx.parser.parse_model(CONTESTED)
+    back = relayout.convert(there(source, "NHWC"), to="NCHW")
+    assert back.report.bytes == relayout.optimize(source).report.bytes

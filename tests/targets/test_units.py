@@ -41,8 +41,11 @@ def of_units() -> Iterator[Case]:
     yield Case("Sum", {"a": image, "b": f(2, 6, 9, 8)})
     yield Case("Add", {"a": image, "b": f(6, 1, 8)})
     yield Case("Mul", {"a": image, "b": f(2, 6, 1, 1)})
+    yield Case("AveragePool", {"x": image}, (), {"kernel_shape": [2, 3], "dilations": [1, 1]})
     axes = np.array([2, 3])
     yield Case("ReduceMean", {"x": image, "a": axes}, ("a",))
+    yield Case("ReduceMean", {"x": image, "a": axes - 4}, ("a",), {"keepdims": 0})
+    yield Case("ReduceMean", {"x": image}, (), {"axes": [3, 2], "keepdims": 0}, opset=17)
     yield Case(
         "Conv", {"x": image, "w": f(4, 6, 3, 2), "b": f(4)}, ("w", "b"), {"strides": [2, 1], "pads": [1, 0, 1, 1]}
     )
@@ -94,14 +97,26 @@ def test_a_row_runs_its_units_within_a_step(target: Target, unit: Unit) -> None:
         result, counts = fused(source, alone)
         if not counts:
             continue
-        assert len(result.graph.node) == 1, f"{op_type}: more is left than the operator on integers"
-        (node,) = result.graph.node
+        node, *rest = result.graph.node
+        assert {other.op_type for other in rest} <= {"Squeeze"}, f"{op_type}: more than the operator on integers"
         written = unit.written or op_type
         assert (f"{node.domain}:{node.op_type}" if node.domain else node.op_type) == written
         assert steps(source, result, feed) <= (0 if "=" in unit.operands else 1), op_type
         seen.add((op_type, source.graph.output[0].type.tensor_type.elem_type))
     wanted = {(op, TensorProto.DataType.Value(kind)) for op in unit.op_types.split() for kind in unit.types}
     assert seen == wanted, f"no unit was seen of {wanted - seen}"
+
+
+@pytest.mark.parametrize(("opset", "read"), [(12, 1), (13, 2)])
+def test_a_mean_without_the_axes_of_space_is_a_pool_and_a_squeeze(opset: int, read: int) -> None:
+    """The axes of a Squeeze are an attribute before opset 13."""
+    mean = Case("ReduceMean", {"x": f(2, 6, 9, 8)}, (), {"axes": [2, 3], "keepdims": 0}, opset=opset)
+    source, feed = quantized(mean, np.uint8, alike=False)
+    result, counts = fused(source, CPU)
+    assert counts == {"com.microsoft:QLinearGlobalAveragePool": 1}
+    assert [node.op_type for node in result.graph.node] == ["QLinearGlobalAveragePool", "Squeeze"]
+    assert len(result.graph.node[1].input) == read
+    assert steps(source, result, feed) <= 1
 
 
 def test_a_wrong_row_is_seen() -> None:
@@ -234,6 +249,45 @@ def test_a_shift_that_integers_cannot_hold_stays_a_float() -> None:
         result, counts = fused(source, CPU)
         assert bool(counts) == fuses
         assert steps(source, result, feed) <= 1
+
+
+def test_a_mean_of_padded_windows_that_end_beyond_the_pads_stays_a_float() -> None:
+    said = {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": 1, "count_include_pad": 1, "pads": [1, 1, 0, 0]}
+    source, feed = quantized(Case("AveragePool", {"x": f(2, 6, 9, 8)}, (), said), np.uint8, alike=False)
+    result, counts = fused(source, CPU)
+    assert counts == {}
+    assert steps(source, result, feed) == 0
+
+
+CROP = np.array([0, 0, -0.5, 0, 1, 1, 1.5, 1], np.float32)
+
+
+def test_what_lies_beyond_a_cropped_image_stays_a_float() -> None:
+    """`extrapolation_value` is a real number."""
+    said = {"mode": "nearest", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 1.5}
+    given = {"x": f(2, 6, 9, 8), "r": CROP, "c": None, "s": np.array([2, 6, 18, 16])}
+    source, feed = quantized(Case("Resize", given, ("r", "s"), said), np.uint8, alike=True)
+    result, counts = fused(source, CPU)
+    assert counts == {}
+    assert steps(source, result, feed) == 0
+
+
+def test_scales_along_the_only_axis_of_a_factor_stay_floats() -> None:
+    """They lie along what is summed over."""
+    weights = np.arange(-4, 4, dtype=np.int8)
+    constants = {"w": weights, "xs": U[0], "xz": U[1], "ws": np.linspace(0.01, 0.08, 8, dtype=np.float32)}
+    constants |= {"wz": np.zeros(8, np.int8)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xr"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wr"], axis=0),
+        helper.make_node("MatMul", ["xr", "wr"], ["m"]),
+        helper.make_node("QuantizeLinear", ["m", "xs", "xz"], ["y"]),
+    ]
+    feed = {"x": integers(X, *U)}
+    source = model(nodes, constants, feed, {"y": np.zeros((2, 6, 9), np.uint8)})
+    result, counts = fused(source, CPU)
+    assert counts == {}
+    assert steps(source, result, feed) == 0
 
 
 def test_a_body_of_a_loop_has_units_too() -> None:

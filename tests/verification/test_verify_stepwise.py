@@ -257,6 +257,18 @@ def test_what_nobody_needs_is_not_asked_for() -> None:
         assert list(side.forced(["a"], ["a", "b"]).given) == []  # type: ignore[union-attr]
 
 
+def test_an_output_that_is_read_is_given_to_its_readers_and_shown_as_it_is() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[3] x) => (float[3] a, float[3] y) { a = Neg(x) y = Abs(a) }"""
+    with opened(parser.parse_model(text)) as side:
+        forced = side.forced(["a", "y"], ["a"])
+        assert forced is not None
+        given = {"x": np.float32([1, 2, 3]), forced.given["a"]: np.float32([-4, 5, -6])}
+        found = forced.run(given, ["a", "y"])
+        np.testing.assert_array_equal(found["a"], [-1, -2, -3])
+        np.testing.assert_array_equal(found["y"], [4, 5, 6])
+
+
 def test_what_cannot_be_given_is_judged_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise RelayoutError("no")

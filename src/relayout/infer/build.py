@@ -81,14 +81,35 @@ def build(
     """
     builder = _Builder(model, keep_interface, dict(layouts or {}), choose)
     builder.run()
+    if builder.contested:
+        builder = _Builder(model, keep_interface, dict(layouts or {}), choose, builder.depths)
+        builder.run()
     return builder.sites
 
 
 class _Builder:
+    """Sites, node after node.
+
+    Of two splits of one axis that do not agree the first is free, and the other a barrier. So that this is the same one
+    for a graph and for what becomes of it, in which Reshapes stand elsewhere, such a graph is gone through by depth: by
+    how many operators besides views lie on the longest way to a node.
+
+    Args:
+        depths: value -> its depth, where nodes are taken in that order.
+    """
+
     def __init__(
-        self, model: ir.Model, keep_interface: bool, layouts: dict[str, tuple[str, str]], choose: Choose | None
+        self,
+        model: ir.Model,
+        keep_interface: bool,
+        layouts: dict[str, tuple[str, str]],
+        choose: Choose | None,
+        depths: Mapping[ir.Value, int] | None = None,
     ) -> None:
         self.choose = choose
+        self.by_depth = depths
+        self.depths: dict[ir.Value, int] = {}
+        self.contested = False
         self.facts = Facts()
         self.graph = model.graph
         self.keep = keep_interface
@@ -130,7 +151,8 @@ class _Builder:
         for value in graph.initializers.values():
             if value not in self.sites.views:
                 self._root(value, constant=True)
-        for node in graph:
+        by_depth = self.by_depth
+        for node in graph if by_depth is None else sorted(graph, key=lambda node: by_depth[node.outputs[0]]):
             self._node(node)
         self.scope = outer
 
@@ -244,10 +266,11 @@ class _Builder:
             given = fact.variants
             fact = self.choose(operator, fact)
             self.sites.chosen |= fact.variants != given
+        implicit = captured(node) if node.attributes else []
+        self._deepen(node, implicit, isinstance(fact, Permuted | Regrouped))
         if isinstance(fact, Nested):
             self._nested(node, fact, inputs)
             return
-        implicit = captured(node) if node.attributes else []
         if isinstance(fact, Permuted | Regrouped) and inputs[0] is not None:
             if (view := self._as_view(fact, inputs[0])) is not None:
                 self._name(node.outputs[0], view)
@@ -266,6 +289,11 @@ class _Builder:
         self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
         for value in node.outputs:
             self._pin_inside(value)
+
+    def _deepen(self, node: ir.Node, implicit: Sequence[ir.Value], is_view: bool) -> None:
+        """Say how deep a node's outputs lie. A Reshape that mixes elements counts as a view: it does in any graph."""
+        depth = max([self.depths.get(value, 0) for value in (*node.inputs, *implicit) if value is not None], default=0)
+        self.depths.update(dict.fromkeys(node.outputs, depth + (not is_view)))
 
     def _nested(self, node: ir.Node, fact: Nested, inputs: Sequence[View | None]) -> None:
         """A node with subgraphs: the bodies' sites, then one site for the node and all ends of its bodies."""
@@ -324,6 +352,7 @@ class _Builder:
             pieces = [piece for axis in part.source for piece in view.dims[axis]]
             dealt = regroup(pieces, [shape[axis] for axis in part.target])
             if dealt is None:
+                self.contested = True
                 return None
             for axis, dim in zip(part.target, dealt, strict=True):
                 dims[axis] = tuple(dim)

@@ -17,6 +17,8 @@ from relayout.solve import Port as NumberPort
 INNERMOST = 8
 """What it weighs, in operators that run in another order than the source's, that a Transpose moves the innermost axis:
 a runtime copies single elements there, and whole runs otherwise."""
+RUN = 8
+"""The shortest run, in elements, that is worth copying as a whole."""
 
 
 @dataclass(frozen=True)
@@ -187,12 +189,10 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
     moved_roots = {root for _, root in sites.moves}
     values = [
-        Value(
-            weights.of(size) + (root not in moved_roots) + INNERMOST * _all_differ(orders), ports[0], tuple(ports[1:])
-        )
+        Value(weights.of(size) + (root not in moved_roots) + _parting(root, orders), ports[0], tuple(ports[1:]))
         for (root, ports, orders), size in zip(parts, sizes, strict=True)
     ]
-    values += [_innermost(ports, orders) for _, ports, orders in parts if not _all_differ(orders)]
+    values += [_innermost(*part) for part in parts if not _parting(part[0], part[2])]
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
     return Formulation(sites, labels, Problem(costs, tuple(values)), *numbered, sizes, weights, found.capped)
 
@@ -205,17 +205,23 @@ def _weights(labels: Sequence[Sequence[Label]], parts: Sequence[tuple[Root, list
     return Weights(per_byte=most * per_transpose + closeness + 1, per_transpose=per_transpose)
 
 
-def _all_differ(orders: Sequence[Order]) -> bool:
-    """Whether every Transpose from one of these orders to another moves the innermost axis."""
-    return len({order[-1] for order in orders}) == len(orders)
+def _parting(root: Root, orders: Sequence[Order]) -> int:
+    """What a Transpose costs between orders of which no two have the same runs; 0 where some have."""
+    return INNERMOST * (len({_run(root, order) for order in orders}) == len(orders))
 
 
-def _innermost(ports: Sequence[NumberPort], orders: Sequence[Order]) -> Value:
-    """A value again, in orders that differ only in what is innermost: what it costs to move that."""
-    number: dict[int, int] = {}
-    last = [number.setdefault(order[-1], len(number)) for order in orders]
-    producer, *readers = (NumberPort(port.node, tuple([last[order] for order in port.orders])) for port in ports)
+def _innermost(root: Root, ports: Sequence[NumberPort], orders: Sequence[Order]) -> Value:
+    """A value again, in orders that differ only in the runs that lie together: what it costs to part these."""
+    number: dict[Order, int] = {}
+    runs = [number.setdefault(_run(root, order), len(number)) for order in orders]
+    producer, *readers = (NumberPort(port.node, tuple([runs[order] for order in port.orders])) for port in ports)
     return Value(INNERMOST, producer, tuple(readers))
+
+
+def _run(root: Root, order: Order) -> Order:
+    """The factor that is innermost in an order; the whole order where that is too short for a run."""
+    last = root.extents[order[-1]]
+    return order[-1:] if last.number >= RUN or last.symbols else order
 
 
 def plan(

@@ -56,6 +56,11 @@ class Extent:
             result *= symbols.get(symbol, default)
         return result
 
+    def fixed(self, symbols: Mapping[str, int]) -> Extent:
+        """The extent with those symbols replaced that `symbols` has."""
+        number = math.prod(symbols.get(symbol, 1) for symbol in self.symbols)
+        return Extent(self.number * number, tuple([symbol for symbol in self.symbols if symbol not in symbols]))
+
     def __str__(self) -> str:
         parts = ([] if self.number == 1 and self.symbols else [str(self.number)]) + list(self.symbols)
         return "*".join(parts)

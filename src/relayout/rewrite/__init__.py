@@ -2,8 +2,19 @@
 
 from relayout.rewrite.apply import apply
 from relayout.rewrite.functions import inline_functions
+from relayout.rewrite.moves import in_two_steps
 from relayout.rewrite.regions import Part, as_functions, part_model, parts
 from relayout.rewrite.renaming import rename
 from relayout.rewrite.units import fuse_units
 
-__all__ = ["Part", "apply", "as_functions", "fuse_units", "inline_functions", "part_model", "parts", "rename"]
+__all__ = [
+    "Part",
+    "apply",
+    "as_functions",
+    "fuse_units",
+    "in_two_steps",
+    "inline_functions",
+    "part_model",
+    "parts",
+    "rename",
+]

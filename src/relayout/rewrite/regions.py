@@ -2,18 +2,22 @@
 
 A target is asked here for the second time: the graph has been rewritten, and Transposes, Reshapes or an axis that lies
 elsewhere now may have made nodes its own, or taken some away.
+
+A node with bodies (an If, a Loop, a Scan) is the target's where it runs the node and all that is inside. Otherwise the
+host runs it, and each body is parted by itself: a part of a body can be a function that the body calls
+(`as_functions`), but no file of its own, since it runs when the host comes by, once, often or never.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
 
-from relayout.captures import captured, nested
+from relayout.captures import bodies, captured, nested
 from relayout.layout import Dim
 from relayout.rules import FUNCTIONS, Operator
 from relayout.targets import Target
@@ -30,6 +34,7 @@ class Part:
         inputs: values that it reads of other parts, and inputs of the graph.
         outputs: values that other parts read, and outputs of the graph.
         constants: initializers that it reads.
+        within: what the target runs in the bodies of a host's nodes, and leaves to the host with these.
     """
 
     name: str
@@ -38,6 +43,7 @@ class Part:
     inputs: tuple[ir.Value, ...]
     outputs: tuple[ir.Value, ...]
     constants: tuple[ir.Value, ...]
+    within: tuple[ir.Node, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """For a manifest: JSON types only."""
@@ -47,13 +53,18 @@ class Part:
             "inputs": [value.name for value in self.inputs],
             "outputs": [value.name for value in self.outputs],
             "operators": self.operators,
+            "claimed_in_bodies": _counts(self.within),
         }
 
     @property
     def operators(self) -> dict[str, int]:
         """Operator -> how many."""
-        counts = Counter(f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in self.nodes)
-        return dict(sorted(counts.items()))
+        return _counts(self.nodes)
+
+
+def _counts(nodes: Iterable[ir.Node]) -> dict[str, int]:
+    counts = Counter(f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in nodes)
+    return dict(sorted(counts.items()))
 
 
 def parts(model: ir.Model, target: Target) -> list[Part]:
@@ -62,8 +73,13 @@ def parts(model: ir.Model, target: Target) -> list[Part]:
     Along every path the side changes at most as often as it must: what the target claims is one part where it is
     connected and nothing that it needs has to come back from the host in between. Nodes that nothing reads are in none.
     """
-    graph = model.graph
-    claims = {node: target.runs(operator_of(model, node)) for node in graph}
+    return _parts(model, model.graph, target)
+
+
+def _parts(model: ir.Model, graph: ir.Graph, target: Target) -> list[Part]:
+    """The parts of the main graph, or of a body."""
+    runs = _Claims(model, target)
+    claims = {node: runs(node) for node in graph}
     levels = _levels(graph, claims)
     groups = _Groups()
     for node in graph:
@@ -78,67 +94,115 @@ def parts(model: ir.Model, target: Target) -> list[Part]:
         members.setdefault(key, []).append(node)
     ordered = sorted(members.values(), key=lambda nodes: levels[nodes[0]])
     width = max(2, len(str(len(ordered))))
-    found = (
-        _part(owners, f"{place:0{width}}_{target.name if claims[nodes[0]] else 'host'}", claims[nodes[0]], nodes)
-        for place, nodes in enumerate(ordered)
-    )
+    found = []
+    for place, nodes in enumerate(ordered):
+        claimed = claims[nodes[0]]
+        within = () if claimed else tuple(inner for node in nodes for inner in nested(node) if runs(inner))
+        name = f"{place:0{width}}_{target.name if claimed else 'host'}"
+        found.append(_part(owners, name, claimed, nodes, within))
     return [part for part in found if part.outputs]
+
+
+class _Claims:
+    """Which nodes a target runs as they are, with all that is inside of them. A call of a part is one of them."""
+
+    def __init__(self, model: ir.Model, target: Target) -> None:
+        self.model, self.target, self.domain = model, target, domain_of(target)
+
+    def __call__(self, node: ir.Node) -> bool:
+        return self._runs(node) and all(self._runs(inner) for inner in nested(node))
+
+    def _runs(self, node: ir.Node) -> bool:
+        return node.domain == self.domain or self.target.runs(operator_of(self.model, node))
+
+
+def domain_of(target: Target) -> str:
+    """The domain of the functions that a target's parts are."""
+    return f"regions.{target.name}"
 
 
 def part_model(model: ir.Model, part: Part) -> ir.Model:
     """A part as a model of its own; functions that it calls come with it."""
     graph = ir.convenience.extract(model.graph, list(part.inputs), list(part.outputs))
     graph.name = part.name
-    called = {node.op_identifier() for node in graph.all_nodes()}
-    functions = [function for function in model.functions.values() if function.identifier() in called]
-    domains = {node.domain for node in graph.all_nodes()} | {""}
+    functions = _called(model, graph)
+    domains = {node.domain for node in graph.all_nodes()} | {domain for domain, _, _ in functions} | {""}
     imports = {domain: version for domain, version in model.opset_imports.items() if domain in domains}
     graph.opset_imports.clear()
     graph.opset_imports.update(imports)
-    return ir.Model(graph, ir_version=model.ir_version, producer_name=model.producer_name, functions=tuple(functions))
+    return ir.Model(
+        graph, ir_version=model.ir_version, producer_name=model.producer_name, functions=tuple(functions.values())
+    )
 
 
-def as_functions(model: ir.Model, target: Target) -> list[Part]:
-    """Replace each part that a target claims by a call of a model-local function, in place.
+def _called(model: ir.Model, graph: ir.Graph) -> dict[ir.OperatorIdentifier, ir.Function]:
+    """The functions that a graph calls, and those that these call, in the model's order."""
+    called: set[ir.OperatorIdentifier] = set()
+    ahead: list[ir.Graph | ir.Function] = [graph]
+    while ahead:
+        met = {node.op_identifier() for node in ahead.pop().all_nodes()} - called
+        called |= met
+        ahead += [model.functions[key] for key in met if key in model.functions]
+    return {key: function for key, function in model.functions.items() if key in called}
 
-    Its domain is `regions.NAME`; initializers that it reads become inputs of the call, after all others.
 
-    Returns:
-        The parts, claimed ones first to last; their nodes lie in the functions now.
+def as_functions(model: ir.Model, target: Target) -> None:
+    """Replace each part that a target claims by a call of a model-local function, in place, in bodies too.
+
+    Its domain is `regions.NAME`; initializers that it reads become inputs of the call, after all others, and so does
+    what a part of a body reads of the graphs around it.
     """
-    found = parts(model, target)
-    domain = f"regions.{target.name}"
-    given: dict[ir.Value, ir.Value] = {}
-    for part in found:
-        if part.claimed:
-            given.update(_fold(model, part, domain, given))
+    names = _names(model, domain_of(target))
+    ahead = [model.graph]
+    while ahead:
+        graph = ahead.pop(0)
+        given: dict[ir.Value, ir.Value] = {}
+        for part in _parts(model, graph, target):
+            if part.claimed and any(node.domain != domain_of(target) for node in part.nodes):
+                given.update(_fold(model, graph, part, (domain_of(target), next(names)), given))
+        ahead += [body for node in graph for body in bodies(node)]
     model.graph.sort()
-    return found
+
+
+def _names(model: ir.Model, domain: str) -> Iterator[str]:
+    """Names of new functions, in order."""
+    place = 0
+    while True:
+        name = f"region_{place:02}"
+        if (domain, name, "") not in model.functions:
+            yield name
+        place += 1
 
 
 def _fold(
-    model: ir.Model, part: Part, domain: str, known: Mapping[ir.Value, ir.Value]
+    model: ir.Model, graph: ir.Graph, part: Part, key: tuple[str, str], known: Mapping[ir.Value, ir.Value]
 ) -> Iterable[tuple[ir.Value, ir.Value]]:
-    """Fold one part; the values that it gave, each with the one that the call gives in its place."""
-    graph = model.graph
+    """Fold one part of a graph; the values that it gave, each with the one that the call gives in its place."""
     given = [known.get(value, value) for value in (*part.inputs, *part.constants)]
-    body = ir.convenience.extract(graph, given, list(part.outputs))
-    body.initializers.clear()
-    imports = {name: model.opset_imports[name] for name in {node.domain for node in part.nodes} | {""}}
-    body.opset_imports.clear()
-    body.opset_imports.update(imports)
-    function = ir.Function(domain, f"region_{part.name.partition('_')[0]}", graph=body, attributes=[])
+    function = _function(model, key, given, part)
     outputs = [ir.Value(name=value.name, type=value.type, shape=value.shape) for value in part.outputs]
     for new, old in zip(outputs, part.outputs, strict=True):
         new.metadata_props.update(old.metadata_props)
-    call = ir.Node(domain, function.name, given, outputs=outputs, name=part.name)
+    call = ir.Node(function.domain, function.name, given, outputs=outputs, name=function.name)
     graph.insert_after(part.nodes[-1], call)
     for new, old in zip(outputs, part.outputs, strict=True):
         ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    for inner in (inner for node in part.nodes for inner in nested(node)):
+        for slot in range(len(inner.inputs)):
+            inner.replace_input_with(slot, None)  # else what it read would seem to be read still
     graph.remove(list(part.nodes), safe=True)
     model.functions[function.identifier()] = function
-    model.opset_imports.setdefault(domain, 1)
+    model.opset_imports.setdefault(function.domain, 1)
     return zip(part.outputs, outputs, strict=True)
+
+
+def _function(model: ir.Model, key: tuple[str, str], given: Sequence[ir.Value], part: Part) -> ir.Function:
+    """A part as a function of the values that it is given."""
+    domains = {inner.domain for node in part.nodes for inner in (node, *nested(node))} | {""}
+    imports = {domain: model.opset_imports[domain] for domain in sorted(domains)}
+    body = ir.GraphView(given, part.outputs, nodes=part.nodes, opset_imports=imports, name=part.name).clone()
+    body.initializers.clear()
+    return ir.Function(*key, graph=body, attributes=[])
 
 
 class _Groups:
@@ -179,14 +243,16 @@ def _producers(node: ir.Node) -> Iterator[ir.Node]:
             yield producer
 
 
-def _part(owners: Mapping[ir.Node, ir.Node], name: str, claimed: bool, nodes: list[ir.Node]) -> Part:
+def _part(
+    owners: Mapping[ir.Node, ir.Node], name: str, claimed: bool, nodes: list[ir.Node], within: tuple[ir.Node, ...]
+) -> Part:
     inside = set(nodes)
     read = dict.fromkeys(v for node in nodes for v in (*node.inputs, *captured(node)) if v is not None)
     constants = tuple(value for value in read if value.is_initializer() and not value.is_graph_input())
     inputs = tuple(v for v in read if v.producer() not in inside and v not in set(constants))
     made = (value for node in nodes for value in node.outputs)
     outputs = tuple(value for value in made if value.is_graph_output() or _leaves(owners, value, inside))
-    return Part(name, claimed, tuple(nodes), inputs, outputs, constants)
+    return Part(name, claimed, tuple(nodes), inputs, outputs, constants, within)
 
 
 def _leaves(owners: Mapping[ir.Node, ir.Node], value: ir.Value, inside: set[ir.Node]) -> bool:

@@ -32,6 +32,8 @@ from relayout.targets.units import (
 
 Array = NDArray[np.generic]
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+AXES_AS_INPUT = 13
+"""Opset from which the axes of a Squeeze are an input."""
 SIGN = 128
 """What lies between the same bits as int8 and as uint8."""
 
@@ -298,7 +300,10 @@ class _Fusing:
         operand = _at(found, slot)
         own, data = operand.values.dtype, found.result.values.dtype
         rank = None if operand.values.shape is None else len(operand.values.shape)
-        along = operand.is_plain or (rank and operand.axis % rank == unit.channel(found.operator) % rank)
+        # One column has no scales of its own: those of a vector lie along what is summed over.
+        along = operand.is_plain or (
+            rank is not None and rank > 1 and operand.axis % rank == unit.channel(found.operator) % rank
+        )
         if (own != data and (own, data) != BYTES) or not along or len(set(operand.zeros.tolist())) > 1:
             raise DeclinedError
         return [operand.values, operand.scale, operand.zero]
@@ -353,24 +358,51 @@ class _Fusing:
         ]
 
     def _write(self, unit: Unit, found: Found, inputs: Sequence[ir.Value | None]) -> None:
-        """The QuantizeLinear becomes the operator on integers."""
+        """The QuantizeLinear becomes the operator on integers, or the Squeeze after it."""
         node, end = found.node, found.end
         domain, _, op_type = (unit.written or node.op_type).rpartition(":")
         said = dict(unit.attributes(found.operator))
         kept = [attribute for attribute in node.attributes.values() if attribute.name not in said and not unit.affine]
-        end.attributes.clear()
-        for attribute in kept:
-            end.attributes.add(attribute)
-        for name, value in said.items():
-            if value is not None:
-                end.attributes.add(ir.convenience.convert_attribute(name, value))
-        end.resize_inputs(len(inputs))
-        for slot, read in enumerate(inputs):
-            end.replace_input_with(slot, read)
-        end.domain, end.op_type, end.name = domain, op_type, node.name or end.name
+        kept += [ir.convenience.convert_attribute(name, value) for name, value in said.items() if value is not None]
+        squeezed = unit.squeezed(found.operator)
+        if squeezed:
+            before = ir.Node(domain, op_type, inputs, kept, outputs=[self._unsqueezed(end, squeezed)], name=node.name)
+            assert end.graph is not None
+            end.graph.insert_before(end, before)
+            self._turn(end, "", "Squeeze", *self._axes(before.outputs[0], squeezed))
+        else:
+            self._turn(end, domain, op_type, inputs, kept)
+            end.name = node.name or end.name
         if domain:
             self.model.opset_imports.setdefault(domain, 1)
         self.counts[f"{domain}:{op_type}" if domain else op_type] += 1
+
+    def _turn(
+        self, end: ir.Node, domain: str, op_type: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr]
+    ) -> None:
+        """Make another node of the end of a unit; what it gives stays."""
+        end.domain, end.op_type = domain, op_type
+        end.attributes.clear()
+        for attribute in attributes:
+            end.attributes.add(attribute)
+        end.resize_inputs(len(inputs))
+        for slot, read in enumerate(inputs):
+            end.replace_input_with(slot, read)
+
+    def _unsqueezed(self, end: ir.Node, axes: Sequence[int]) -> ir.Value:
+        """What a unit gives, before a Squeeze takes axes from it."""
+        given = end.outputs[0]
+        dims: list[int | ir.SymbolicDim] = list(given.shape or ())
+        for axis in axes:
+            dims.insert(axis, 1)
+        shape = None if given.shape is None else ir.Shape(dims)
+        return ir.Value(name=self.names.unique(f"{given.name}/kept"), type=given.type, shape=shape)
+
+    def _axes(self, value: ir.Value, axes: Sequence[int]) -> tuple[list[ir.Value | None], list[ir.Attr]]:
+        """Inputs and attributes of a Squeeze."""
+        if self.model.opset_imports.get("", 1) < AXES_AS_INPUT:
+            return [value], [ir.AttrInt64s("axes", list(axes))]
+        return [value, self._constant(np.array(axes, np.int64), f"{value.name}/axes")], []
 
     def _constant(self, array: Array, stem: str) -> ir.Value:
         name = self.names.unique(stem)

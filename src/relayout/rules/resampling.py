@@ -14,7 +14,9 @@ ROI_SINCE = 11
 """Opset from which a Resize has a region, and may have sizes."""
 SCALES_SINCE = 9
 """Opset from which an Upsample takes its scales as an input."""
-SHIFTING = ("tf_crop_and_resize", "tf_half_pixel_for_nn")
+CROPPING = "tf_crop_and_resize"
+"""The coordinate transformation that reads the roi."""
+SHIFTING = (CROPPING, "tf_half_pixel_for_nn")
 """Coordinate transformations that may move an axis even where its extent stays."""
 
 
@@ -32,6 +34,7 @@ def resize(operator: Operator) -> Fact:
     parts = {1: 1} if operator.name == "Upsample" or operator.version < ROI_SINCE else {1: 2, 2: 1, 3: 1}
     given = {slot: operator.shape(slot) for slot in parts if operator.has(slot) and operator.shape(slot) != (0,)}
     axes = operator.ints("axes")
+    cropped = operator.string("coordinate_transformation_mode", "half_pixel") == CROPPING
 
     def changes(placement: Placement) -> Changes:
         order = tuple(letters.index(letter) for letter in placement.letters())
@@ -39,7 +42,8 @@ def resize(operator: Operator) -> Fact:
             return Changes()
         if axes:
             return Changes({"axes": tuple(order.index(axis) for axis in normalized(axes, rank))})
-        whole = [slot for slot in given if given[slot] == (parts[slot] * rank,)]
+        # A roi that counts is whole, whatever is known of its length.
+        whole = [slot for slot in given if given[slot] == (parts[slot] * rank,) or (slot == 1 and cropped)]
         items = {slot: tuple(axis + part * rank for part in range(parts[slot]) for axis in order) for slot in whole}
         return Changes(gathered={slot: (0, held) for slot, held in items.items()})
 

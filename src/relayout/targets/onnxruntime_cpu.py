@@ -29,7 +29,7 @@ from relayout.targets.conditions import (
     attribute,
     inputs,
 )
-from relayout.targets.onnxruntime_prices import CHANNELS_FIRST, LEAST_CHANNELS
+from relayout.targets.onnxruntime_prices import CHANNELS_FIRST, LEAST_CHANNELS, LEAST_RUN
 from relayout.targets.target import INT8, Kernel, Target
 from relayout.targets.units import Unit
 
@@ -46,7 +46,15 @@ PRICED = {name: FLOAT32 if name == "Resize" else INT8 for name in CHANNELS_FIRST
 """Operator of the measured table -> the types that it was measured on."""
 UNSIGNED = ("UINT8",)
 """The data's type for which there is a depthwise kernel; for int8 every channel is a product of its own."""
+COORDINATES = "coordinate_transformation_mode"
 ONE_OUTPUT = Condition("one output", lambda operator: not operator.gives(1))
+COUNTED = Condition(
+    "ceil_mode 0 or count_include_pad 0",
+    lambda operator: not (operator.int("ceil_mode", 0) and operator.int("count_include_pad", 0)),
+)
+"""The kernel on integers also counts what lies beyond the pads."""
+INSIDE = Condition("no tf_crop_and_resize", lambda operator: operator.string(COORDINATES, "") != "tf_crop_and_resize")
+"""What lies beyond an image is a real number there (`extrapolation_value`), and no integer."""
 
 
 def since(version: int) -> Condition:
@@ -68,7 +76,11 @@ def _whole_image(operator: Operator) -> bool:
     rank = operator.rank() or 0
     axes = operator.integers(1) if operator.has(1) else operator.ints("axes")
     spatial = set(range(2, rank))
-    return bool(axes) and operator.int("keepdims", 1) == 1 and {axis % rank for axis in axes or ()} == spatial
+    return bool(axes) and {axis % rank for axis in axes or ()} == spatial
+
+
+def _dropped(operator: Operator) -> tuple[int, ...]:
+    return () if operator.int("keepdims", 1) else tuple(range(2, operator.rank() or 0))
 
 
 def _softmax(operator: Operator) -> Mapping[str, Attribute | None]:
@@ -159,21 +171,29 @@ UNITS = (
     Unit("Sigmoid", "com.microsoft:QLinearSigmoid", "0 y"),
     Unit("LeakyRelu", "com.microsoft:QLinearLeakyRelu", "0 y"),
     Unit("Softmax", "com.microsoft:QLinearSoftmax", "0 y", attributes=_softmax),
-    Unit("AveragePool", "com.microsoft:QLinearAveragePool", "0 y", limits=(NO_DILATIONS,), ranks=IMAGES),
+    Unit(
+        "AveragePool",
+        "com.microsoft:QLinearAveragePool",
+        "0 y",
+        limits=(NO_DILATIONS, COUNTED),
+        ranks=IMAGES,
+        attributes=lambda _: {"dilations": None},
+    ),
     Unit("GlobalAveragePool", "com.microsoft:QLinearGlobalAveragePool", "0 y", ranks=IMAGES),
     Unit(
         "ReduceMean",
         "com.microsoft:QLinearGlobalAveragePool",
         "0 y",
-        limits=(Condition("all spatial axes, kept", _whole_image),),
+        limits=(Condition("all spatial axes", _whole_image),),
         ranks=IMAGES,
         attributes=lambda _: dict.fromkeys(("axes", "keepdims", "noop_with_empty_axes")),
+        squeezed=_dropped,
     ),
     Unit("MaxPool", "", "0=", limits=(NO_INDICES, since(12))),
     Unit("Pad", "", "0= 1. 2q 3.", limits=(CONSTANT_MODE, since(11))),
     Unit("Max Min", "", "*=", limits=(since(12),)),
     Unit("ReduceMax ReduceMin", "", "0= *.", limits=(since(12),)),
-    Unit("Resize", "", "0= *.", limits=(attribute("mode", ("nearest",), "nearest"),)),
+    Unit("Resize", "", "0= *.", limits=(attribute("mode", ("nearest",), "nearest"), INSIDE)),
     Unit("DepthToSpace Expand Flatten Gather Reshape Slice SpaceToDepth Squeeze Tile Transpose Unsqueeze", "", "0= *."),
 )
 
@@ -192,5 +212,6 @@ TARGET = Target(
     rest=True,
     units=UNITS,
     unsigned=True,
+    least_run=LEAST_RUN,
     inline=True,
 )

@@ -16,3 +16,5 @@ LEAST_CHANNELS = {
     "constants": 48,
 }
 """From how many channels on a scale and shift per channel is no slower as a depthwise convolution."""
+LEAST_RUN = 2
+"""From how many elements in a run on two Transposes are faster than one that moves all axes."""

@@ -67,6 +67,7 @@ class Kernel:
 
     def to_dict(self) -> dict[str, object]:
         """The row for machines, and for the tables that people read: JSON types only."""
+        written = "" if self.written is None else f"{self.written.domain}:{self.written.op_type}"
         return {
             "operators": [f"{self.domain}:{name}" if self.domain else name for name in self.op_types.split()],
             "when": "" if self.when is None else str(self.when),
@@ -74,7 +75,7 @@ class Kernel:
             "types": list(self.types),
             "ranks": list(self.ranks),
             "limits": [str(limit) for limit in self.limits],
-            "written": "" if self.written is None else f"{self.written.domain}:{self.written.op_type}",
+            "written": written.removeprefix(":"),
         }
 
     def ways(self) -> Iterator[Laid]:
@@ -99,6 +100,8 @@ class Target:
         units: what it has for quantized units; of several rows the first that fits.
         unsigned: what lies between units is stored as uint8, which means the same.
         inline: it has no kernels for functions, and cancels the Transposes of their bodies: these are written in place.
+        least_run: its Transpose copies runs of this many elements, or moves one axis, faster than single elements: one
+            that moves the innermost axis among others is done in two steps (0: it is not).
     """
 
     name: str
@@ -110,6 +113,7 @@ class Target:
     units: tuple[Unit, ...] = ()
     unsigned: bool = False
     inline: bool = False
+    least_run: int = 0
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""

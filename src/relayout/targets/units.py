@@ -29,6 +29,10 @@ def _same(_: Operator) -> Mapping[str, Attribute | None]:
     return {}
 
 
+def _none(_: Operator) -> tuple[int, ...]:
+    return ()
+
+
 @dataclass(frozen=True)
 class Unit:
     """A row: an operator between DequantizeLinear and QuantizeLinear, and the operator on integers that runs all three.
@@ -46,6 +50,7 @@ class Unit:
         ranks: ranks of input 0; empty: any.
         types: of the data's integers.
         attributes: what the operator on integers says otherwise; None removes an attribute.
+        squeezed: the axes, ascending, of extent 1 that the operator on integers gives and the unit does not.
         affine: the operator, with constants in all other operands, is a scale and a shift per channel: a depthwise
             convolution of one element, whose weights are made here. `operands` has no meaning then.
     """
@@ -58,6 +63,7 @@ class Unit:
     ranks: tuple[int, ...] = ()
     types: tuple[str, ...] = BYTES
     attributes: Callable[[Operator], Mapping[str, Attribute | None]] = _same
+    squeezed: Callable[[Operator], tuple[int, ...]] = _none
     affine: bool = False
 
     def takes(self, operator: Operator, dtype: str) -> bool:

@@ -107,6 +107,7 @@ class OrtSide:
         model = self.model.clone()
         graph, entries = model.graph, {}
         made = {value.name: value for node in graph for value in node.outputs}
+        graph.outputs.clear()  # what is shown is what the model makes there, also where its readers are given another
         for name in given:
             value = made.get(name)
             if value is not None and value.uses() and value.type is not None:

@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper, parser
 
 import relayout
 from relayout.formats.onnx import complete, read
+from relayout.pipeline import fix_dims
 from relayout.rules import outputs_of
 from running import run
 
@@ -122,6 +123,16 @@ def test_an_order_goes_through_heads_of_a_dynamic_batch() -> None:
         }
         for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
             np.testing.assert_array_equal(want, got)
+
+
+def test_a_fixed_dimension_is_fixed_in_products() -> None:
+    constants = {name: ints(value) for value, name in enumerate(("zero", "one", "two", "three", "four"))}
+    found = read(model(HEADS, minus=ints(-1), **constants))
+    complete(found, outputs_of)
+    fix_dims(found, {"batch": 2})
+    shapes = {value.name: str(value.shape) for node in found.graph for value in node.outputs}
+    assert shapes["heads"] == "[12,length,16]"
+    assert shapes["m"] == "[2*length,96]"
 
 
 def test_an_extent_that_the_file_names_otherwise_keeps_its_name() -> None:
@@ -299,3 +310,20 @@ def test_what_integers_of_onnx_runtime_give_is_not_known_in_advance() -> None:
     proto = model(text, **constants)
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     assert known(proto, {}) == set()
+
+
+def test_what_the_shapes_of_a_loops_state_share_is_known_behind_it() -> None:
+    """ONNX says nothing of a state's shape, which may change from trip to trip: here its second extent does."""
+    found = completed(
+        model("""
+        g (float[2,4,3] x, int64 trips, bool go) => (float[2,n,3] y) {
+            [loop] a = Loop (trips, go, x) <
+                body = b (int64 i, bool k, float[2,n,3] s) => (bool k2, float[2,m,3] t) {
+                    k2 = Identity(k)
+                    t = Concat<axis=1>(s, s)
+                }
+            >
+            y = Relu(a)
+        }""")
+    )
+    assert shape(found["a"]) == [2, None, 3]

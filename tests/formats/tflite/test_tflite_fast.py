@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from tflite_running import agree, check_model, feed, interpreter, run_interpreter, session
+from tflite_running import agree, check_model, compare, feed, interpreter, run_interpreter, session
 from tflite_writing import Net, Scale, options
 
 import relayout
@@ -65,9 +65,11 @@ class Nets(Net):
         depthwise: bool = False,
         output: bool = False,
         q: Scale = OUT,
+        off: float = 1,
     ) -> Nets:
+        """A convolution; `off` is what the bias's steps are divided by, in the file alone."""
         scales = (0.004 + 0.001 * (np.arange(channels) % 7)).tolist()
-        steps = Scale([self.step * scale for scale in scales])
+        steps = Scale([self.step * scale / off for scale in scales])
         shape = (1, *window, channels) if depthwise else (channels, *window, self.shape[3])
         kernel = self.const(self.rng.integers(-127, 128, shape), "int8", q=Scale(scales, 0, 3 if depthwise else 0))
         bias = self.const(self.rng.integers(-500, 500, channels), "int32", q=steps)
@@ -123,6 +125,12 @@ def test_blocks_give_the_same_integers(
 def test_other_convolutions_read_no_blocks(shape: tuple[int, ...], channels: int, stride: int) -> None:
     content = Nets(shape).convolved(channels, (3, 3), stride, output=True).bytes()
     assert count(read(content))["SpaceToDepth"] == 0
+    agree(content)
+
+
+def test_a_bias_in_steps_of_its_own_counts_in_those_of_the_product_of_blocks() -> None:
+    content = Nets((1, 12, 16, 3)).convolved(16, (3, 3), 2, output=True, q=Scale(0.01), off=1000).bytes()
+    assert count(read(content))["SpaceToDepth"] == 1
     agree(content)
 
 
@@ -229,6 +237,17 @@ def test_average_pools_of_bytes_are_convolutions(kind: str, window: tuple[int, i
     found = count(read(net.bytes()))
     assert (found["Conv"], found["AveragePool"]) == (1, 0)
     agree(net.bytes())
+
+
+@pytest.mark.parametrize("zero", [0, 131, 255])
+@pytest.mark.parametrize("window", [(1, 2), (2, 2), (3, 3), (4, 6)])
+def test_averages_between_two_integers_of_uint8_are_the_greater_one(window: tuple[int, int], zero: int) -> None:
+    net, q = Net(), Scale(0.05, zero)
+    table = options("Pool2DOptions", padding=VALID, filterHeight=window[0], filterWidth=window[1], strideH=1, strideW=1)
+    places = [e - k + 1 for e, k in zip((9, 8), window, strict=True)]
+    x, y = net.input((2, 9, 8, 5), "uint8", q=q), net.output((2, *places, 5), "uint8", q=q)
+    net.op("AVERAGE_POOL_2D", [x], [y], table, version=2)
+    assert [result.error for result in compare(net.bytes())] == [0]
 
 
 def test_average_pools_with_a_border_are_pools() -> None:
@@ -402,6 +421,20 @@ def test_other_pieces_are_no_layer_normalization(other: str) -> None:
     agree(content)
 
 
+def test_many_products_before_an_addition_are_soon_looked_through() -> None:
+    """Each multiplies the last one with itself: twice as many ways with every one of them."""
+    net = Net()
+    last = net.input((2, 3, 5), low=-1, high=1)
+    for _ in range(1200):
+        product = net.tensor((2, 3, 5))
+        net.op("MUL", [last, last], [product], options("MulOptions"))
+        last = product
+    net.op("ADD", [last, last], [net.output((2, 3, 5))], options("AddOptions"))
+    content = net.bytes()
+    assert "LayerNormalization" not in count(read(content))
+    agree(content, net.ranges)
+
+
 def test_rows_far_from_zero_keep_their_digits() -> None:
     content = layered(far=1000.0).bytes()
     x = np.random.default_rng(1).uniform(999, 1001, (2, 3, 5)).astype(np.float32)
@@ -423,14 +456,24 @@ def interpreted(content: bytes, fed: Any) -> list[Any]:
 # Transposed convolutions.
 
 
-def grown_up(window: tuple[int, int], stride: int, padding: int, target: tuple[int, int], channels: int = 16) -> Net:
+def grown_up(
+    window: tuple[int, int],
+    stride: int,
+    padding: int,
+    target: tuple[int, int],
+    channels: int = 16,
+    *,
+    off: float = 1,
+    q: Scale = OUT,
+) -> Net:
+    """A transposed convolution; `off` is what the bias's steps are divided by, in the file alone."""
     rng, net = np.random.default_rng(9), Net()
     x = net.input((2, 5, 4, 3), "int8", q=IN, name="x")
     shape = net.const(np.array([2, *target, channels]), "int32")
     scales = (0.004 + 0.001 * (np.arange(channels) % 7)).tolist()
     kernel = net.const(rng.integers(-127, 128, (channels, *window, 3)), "int8", q=Scale(scales))
-    bias = net.const(rng.integers(-500, 500, channels), "int32", q=Scale([IN.scale * scale for scale in scales]))
-    y = net.output((2, *target, channels), "int8", q=OUT)
+    bias = net.const(rng.integers(-500, 500, channels), "int32", q=Scale([IN.scale * scale / off for scale in scales]))
+    y = net.output((2, *target, channels), "int8", q=q)
     table = options("TransposeConvOptions", padding=padding, strideH=stride, strideW=stride, fusedActivationFunction=1)
     return net.op("TRANSPOSE_CONV", [shape, kernel, x, bias], [y], table, version=3)
 
@@ -452,6 +495,15 @@ def test_transposed_convolutions_of_bytes_are_convolutions(
     difference = run(model, x).astype(int) - run(read(content), x).astype(int)
     assert np.abs(difference).max() <= 1
     assert np.mean(difference != 0) < 0.01
+
+
+@pytest.mark.parametrize("off", [None, 1000])
+def test_a_bias_in_steps_of_its_own_counts_in_those_of_the_product_of_places(off: float | None) -> None:
+    net = grown_up((3, 3), 2, SAME, (10, 8), off=off or 1, q=Scale(0.01))
+    if off is None:
+        net.graph.tensors[net.graph.operators[0].inputs[3]].quantization = None
+    assert count(read(net.bytes()))["DepthToSpace"] == 1
+    agree(net.bytes())
 
 
 def test_transposed_convolutions_to_few_channels_stay() -> None:

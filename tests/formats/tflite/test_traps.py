@@ -298,6 +298,21 @@ def test_07_a_bias_counts_in_steps_of_the_product(name: str, kind: str, stated: 
     return holds(net.op(name, [operand, kernel, bias], [result], table, version=5))
 
 
+def integer_biases(net: Net) -> list[Any]:
+    return [t for t in net.graph.tensors if t.type == schema.TensorType.INT32 and t.quantization is not None]
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, net in CASES.items() if n.startswith(("quantized_lstms", "svdfs")) and integer_biases(net)]
+)
+def test_07_so_does_that_of_a_gate_or_a_filter(name: str) -> None:
+    """Of operand and weights, of what was normalized (in steps of 2^-10) and its weights, of hidden and projection."""
+    net = every()[name]
+    for tensor in integer_biases(net):
+        tensor.quantization.scale = np.asarray(tensor.quantization.scale) * 3000
+    holds(net)
+
+
 # 8. Weights of 8 bits beside real numbers.
 
 
@@ -470,14 +485,25 @@ BYTE = {"float32": None, "int8": Scale(0.05, -9), "uint8": Scale(0.05, 0)}
 
 
 def bordered(
-    name: str, kind: str, padding: int, around: Any, *, open_: bool = False, value: float | None = None
+    name: str,
+    kind: str,
+    padding: int,
+    around: Any,
+    *,
+    open_: bool = False,
+    value: float | None = None,
+    before: Any = None,
 ) -> Net:
-    """PAD, then windows of 3 x 2 elements over `n h w c`; `value` makes it PADV2."""
+    """PAD, then windows of 3 x 2 elements over `n h w c`; `value` makes it PADV2, `before` is another PAD."""
     net, q, n, (h, w), c = Net(), BYTE[kind], 2, (9, 11), 4
     signature = {"signature": (-1, -1, -1, c)} if open_ else {}
     grown = [e + sum(amounts) for e, amounts in zip((h, w), around, strict=True)]
     extents = [-(-e // 2) if padding == SAME else (e - k) // 2 + 1 for e, k in zip(grown, (3, 2), strict=True)]
-    x = net.input((n, h, w, c), kind, *((-3, -1) if q is None else (-2, 2)), q=q, **signature)
+    inner = (h, w) if before is None else [e - sum(amounts) for e, amounts in zip((h, w), before, strict=True)]
+    x = net.input((n, *inner, c), kind, *((-3, -1) if q is None else (-2, 2)), q=q, **signature)
+    if before is not None:
+        source, x = x, net.tensor((n, h, w, c), kind, q=q, **signature)
+        net.op("PAD", [source, net.const([[0, 0], *before, [0, 0]], "int32")], [x], version=2)
     middle = net.tensor((n, *grown, c), kind, q=q, **signature)
     amounts = net.const([[0, 0], *around, [0, 0]], "int32")
     if value is None:
@@ -559,6 +585,17 @@ def test_12_a_border_with_a_value(zero: bool, tmp_path: Path) -> None:
     operators, far = converted(net, tmp_path / "model.tflite")
     assert far <= 1
     assert ("Pad" in operators) != zero
+
+
+@pytest.mark.parametrize("kind", BYTE)
+@pytest.mark.parametrize("name", SLIDING)
+def test_12_a_border_around_a_border(name: str, kind: str, tmp_path: Path) -> None:
+    """Of both ONNX Runtime makes one when it loads a model, and a pool has none as long as its window."""
+    if name == "L2_POOL_2D" and kind != "float32":
+        pytest.skip("there is no such kernel")
+    net = bordered(name, kind, VALID, [[2, 1], [1, 1]], before=[[1, 0], [0, 1]])
+    _, far = converted(net, tmp_path / "model.tflite")
+    assert far <= (1e-4 if kind == "float32" else 1)
 
 
 def test_12_a_border_that_others_read(tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
     for node in model.graph.all_nodes():
         if node.op_type == "Transpose" and not node.domain:
             found |= _ranked(node)
+        if node.op_type == "Loop" and not node.domain:
+            found |= _carried(node)
         if outputs_of is None or all(_is_known(value) for value in node.outputs if value.name):
             continue
         if node.domain in ("", "ai.onnx") and not found:
@@ -85,6 +87,21 @@ def _ranked(node: ir.Node) -> bool:
         return False
     value.shape = ir.Shape([f"{value.name}_dim_{axis}" for axis in range(len(perm))])
     return True
+
+
+def _carried(node: ir.Node) -> bool:
+    """What a Loop gives of its states is what it was given or what its body gives: what their shapes share is known."""
+    attribute, found = node.attributes.get("body"), False
+    if attribute is None or attribute.type != ir.AttributeType.GRAPH:
+        return False
+    body = attribute.as_graph()
+    for state, given, value in zip(body.inputs[2:], body.outputs[1:], node.outputs, strict=False):
+        if value.shape is None and state.shape is not None and given.shape is not None:
+            pairs = list(zip(state.shape, given.shape, strict=False))
+            if len(state.shape) == len(given.shape):
+                value.shape = ir.Shape([a if isinstance(a, int) and a == b else None for a, b in pairs])
+                found = True
+    return found
 
 
 def lift_constants(model: ir.Model) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Model, Operator, Quantization, Subgraph, Tensor
+from relayout.formats.tflite.rewriting import Rewriting
 
 TOGETHER, LEAST = 16, 8
 """So many channels at once are what the kernel takes; and so few of them are not worth as many others."""
@@ -72,15 +73,10 @@ def _repeated(quantization: Quantization, count: int) -> Quantization:
 
 
 @dataclass
-class _Growing:
+class _Growing(Rewriting):
     """One subgraph while its tensors grow. `parents` joins tensors that have their channels in common."""
 
-    subgraph: Subgraph
-    tensors: list[Tensor] = field(init=False)
     parents: dict[int, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.tensors = list(self.subgraph.tensors)
 
     def run(self) -> Subgraph:
         operators, fixed = self.subgraph.operators, {*self.subgraph.inputs, *self.subgraph.outputs}
@@ -175,10 +171,7 @@ class _Growing:
             return operator
         inputs = list(operator.inputs)
         for slot, axis, extent in self._changes(operator, growing):
-            tensor = self.tensors[inputs[slot]]
-            inputs[slot] = len(self.tensors)
-            wider = grown(tensor, axis, extent)
-            self.tensors.append(replace(wider, index=inputs[slot], name=f"{tensor.name}/wider"))
+            inputs[slot] = self.add(grown(self.tensors[inputs[slot]], axis, extent), "wider")
         return replace(operator, inputs=tuple(inputs))
 
     def _changes(self, operator: Operator, growing: set[int]) -> Iterator[tuple[int, int, int]]:

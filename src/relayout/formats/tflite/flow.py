@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from relayout.formats.tflite.model import Operator, Subgraph
 
 SPATIAL = frozenset(("AVERAGE_POOL_2D", "CONV_2D", "DEPTHWISE_CONV_2D", "L2_POOL_2D", "MAX_POOL_2D"))
@@ -31,6 +33,10 @@ class Flow:
     def producer(self, index: int) -> Operator | None:
         """The operator that computes a tensor."""
         return self._producers.get(index)
+
+    def readers(self, index: int) -> Sequence[Operator]:
+        """The operators that read a tensor."""
+        return self._readers.get(index, ())
 
     def sole_reader(self, index: int) -> Operator | None:
         """The only operator that reads a tensor, if there is no other and it is no output."""

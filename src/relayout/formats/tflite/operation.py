@@ -179,25 +179,28 @@ class Operation(Emission):
         value = self.raw(i)
         return self.cast(value, ir.DataType.INT32) if value.dtype in NARROW else value
 
-    def bias(self, i: int, *factors: int) -> ir.Value | None:
+    def bias(self, i: int, *factors: int | Quantization | None) -> ir.Value | None:
         """An optional bias: float as it is, int32 through DequantizeLinear, int64 as float (ONNX has no other way).
 
         Args:
             i: the operand.
-            factors: the operands whose product it is added to. The kernels add integers, so those count in steps of
-                that product, whatever scale the file gives them: of operators that share a bias it fits one.
+            factors: the operands whose product it is added to, or their parameters. The kernels add integers, so those
+                count in steps of that product, whatever scale the file gives them: of operators that share a bias it
+                fits one.
         """
         if not self.has(i):
             return None
         tensor, value = self.input(i), self.stored(i)
         if tensor.type not in (TensorType.INT32, TensorType.INT64):
             return self.real(i)
-        quantization = self._steps_of(tensor, factors)
+        quantization = self.steps_of(tensor, factors)
         if quantization is None or not self.is_constant(i):
             raise Unsupported(f"{tensor.type.name} bias without a scale" if self.is_constant(i) else "computed bias")
         if tensor.type == TensorType.INT64 or self.tensors.dequantize:
             shape = ir.Shape(tensor.shape)
-            lazy = ir.LazyTensor(lambda: ir.Tensor(dequantized(tensor, quantization)), ir.DataType.FLOAT, shape)
+            lazy = ir.LazyTensor(
+                lambda: ir.Tensor(dequantized(self.constant(i), quantization)), ir.DataType.FLOAT, shape
+            )
             return self.builder.initializer(self.tensors.hint(tensor, "dequantized"), lazy)
         scale = quantization.scale.reshape((-1,) if quantization.per_channel else ())
         return self.emit(
@@ -209,9 +212,9 @@ class Operation(Emission):
             axis=quantization.axis if quantization.per_channel else None,
         )
 
-    def _steps_of(self, bias: Tensor, factors: Sequence[int]) -> Quantization | None:
+    def steps_of(self, bias: Tensor, factors: Sequence[int | Quantization | None]) -> Quantization | None:
         """The scale of a bias: the file's own, unless it is not that of the product."""
-        found = [self.input(i).quantization for i in factors]
+        found = [self.input(f).quantization if isinstance(f, int) else f for f in factors]
         scale = np.ones(1, np.float32)
         for quantization in found:
             if quantization is None:

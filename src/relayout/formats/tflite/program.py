@@ -96,7 +96,10 @@ class Program:
             given: one for each of its inputs.
             place: the operator that names the subgraph.
         """
-        subgraph = self.subgraph(index, place)
+        return self.write(self.subgraph(index, place), index, given, place)
+
+    def write(self, subgraph: Subgraph, index: int, given: Sequence[Given], place: str) -> list[Given]:
+        """The same for a part of a subgraph, or another form of it; its constants are those of the subgraph."""
         if index in self._open:
             raise ReadError(f"subgraph {index} contains itself", where=place)
         if len(given) != len(subgraph.inputs) or len(set(subgraph.inputs)) != len(subgraph.inputs):

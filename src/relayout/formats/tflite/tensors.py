@@ -103,12 +103,12 @@ def literal(tensor: Tensor, dtype: ir.DataType) -> ir.TensorProtocol:
     return tensor_of(tensor.data, dtype, tensor.shape)
 
 
-def dequantized(tensor: Tensor, quantization: Quantization) -> npt.NDArray[np.float32]:
+def dequantized(elements: npt.NDArray[Any], quantization: Quantization) -> npt.NDArray[np.float32]:
     """A quantized constant's real numbers, computed as DequantizeLinear does."""
-    shape = [1] * len(tensor.shape)
+    shape = [1] * elements.ndim
     if quantization.per_channel:
         shape[quantization.axis] = -1
-    centred = array(tensor).astype(np.int64) - quantization.zero_point.reshape(shape)
+    centred = elements.astype(np.int64) - quantization.zero_point.reshape(shape)
     return (centred.astype(np.float32) * quantization.scale.reshape(shape)).astype(np.float32)
 
 
@@ -291,7 +291,7 @@ class Tensors:
         if tensor.type == TensorType.STRING:
             content = ir.StringTensor([text.encode() for text in texts(tensor)], shape=shape)
         elif dtype != DTYPES.get(tensor.type) and quantization is not None:
-            content = ir.LazyTensor(lambda: ir.Tensor(dequantized(tensor, quantization)), dtype, shape)
+            content = ir.LazyTensor(lambda: ir.Tensor(dequantized(array(tensor), quantization)), dtype, shape)
         elif tensor.type == TensorType.INT2:
             content = ir.LazyTensor(lambda: ir.Tensor(array(tensor), dtype=dtype), dtype, shape)
         elif tensor.sparsity is not None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Model, Operator, Subgraph, Tensor
+from relayout.formats.tflite.rewriting import Rewriting
 
 SHIFT = 128
 BYTES = (TensorType.INT8, TensorType.UINT8)
@@ -52,7 +53,7 @@ WEIGHTS = {
     "PRELU": (1,),
     "TRANSPOSE_CONV": (1,),
 }
-"""Which operands stay as they are where they are constants."""
+"""Which operands stay as they are where nothing in their subgraph computes them."""
 
 
 def unsigned(model: Model) -> Model:
@@ -76,15 +77,10 @@ def shifted(tensor: Tensor) -> Tensor:
 
 
 @dataclass
-class _Shifting:
+class _Shifting(Rewriting):
     """One subgraph while its tensors are changed. `twins` are uint8 beside a tensor that stays, by its index."""
 
-    subgraph: Subgraph
-    tensors: list[Tensor] = field(init=False)
     twins: dict[int, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.tensors = list(self.subgraph.tensors)
 
     def run(self) -> Subgraph:
         subgraph = self.subgraph
@@ -96,7 +92,7 @@ class _Shifting:
             kept |= self._kept(operator) - found
         for index in sorted(set().union(*(found for _, found in changed))):
             if index in kept:
-                self._pair(index)
+                self.twins[index] = self.add(shifted(self.tensors[index]), "unsigned")
             else:
                 self.tensors[index] = shifted(self.tensors[index])
         operators = [*self._twinned(subgraph.inputs)]
@@ -105,10 +101,10 @@ class _Shifting:
         return replace(subgraph, tensors=tuple(self.tensors), operators=tuple(operators))
 
     def _data(self, operator: Operator) -> set[int]:
-        """An operator's operands but its weights."""
-        weights = WEIGHTS.get(operator.name, ())
-        slots = enumerate(operator.inputs)
-        return {i for slot, i in slots if i >= 0 and (slot not in weights or self.tensors[i].data is None)}
+        """An operator's operands but its weights: constants, and what is handed in, as weights to a branch."""
+        weights, given = WEIGHTS.get(operator.name, ()), self.subgraph.inputs
+        slots = [(slot, i) for slot, i in enumerate(operator.inputs) if i >= 0]
+        return {i for s, i in slots if s not in weights or not (self.tensors[i].data is not None or i in given)}
 
     def _changed(self, operator: Operator) -> set[int]:
         """The tensors that an operator would have unsigned; none where some of its bytes cannot be.
@@ -131,11 +127,6 @@ class _Shifting:
         if operator.name in TOLERANT:
             return set()
         return {*operator.inputs, *operator.outputs, *operator.intermediates} - {-1}
-
-    def _pair(self, index: int) -> None:
-        tensor = self.tensors[index]
-        self.twins[index] = len(self.tensors)
-        self.tensors.append(replace(shifted(tensor), index=len(self.tensors), name=f"{tensor.name}/unsigned"))
 
     def _quantize(self, source: int, target: int) -> Operator:
         place = self.tensors[source].place

@@ -14,7 +14,9 @@ from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.window import Border, is_open, left_to_the_runtime, pads
 
 
-def unbordered(op: Operation, window: Sequence[int], dilations: Sequence[int], least: bool = False) -> Border | None:
+def unbordered(
+    op: Operation, window: Sequence[int], dilations: Sequence[int], *, least: bool = False, alone: bool = False
+) -> Border | None:
     """The border of zeros that a PAD puts around operand 0, if windows without a border can have it instead.
 
     Args:
@@ -22,9 +24,13 @@ def unbordered(op: Operation, window: Sequence[int], dilations: Sequence[int], l
         window: their extents.
         dilations: from one element of a window to the next.
         least: whether the border has to be below nothing.
+        alone: whether there may be no other PAD before this one, which ONNX Runtime would make a border, too: of a pool
+            beyond what it may have.
     """
     border = op.tensors.borders.get(op.operator.inputs[0])
     if border is None or op.options.padding != Padding.VALID or (least and not border.least):
+        return None
+    if alone and border.inner.index in op.tensors.borders:
         return None
     sizes = [(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True)]
     return border if all(amount < k for amount, k in zip(border.pads, sizes * 2, strict=True)) else None

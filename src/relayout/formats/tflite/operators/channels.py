@@ -93,7 +93,7 @@ def weighted(op: Operation) -> bool:
         return False
     if any(t.type not in BYTES_ONLY for t in tensors):
         return False
-    numbers = dequantized(constant, meaning).reshape(-1)
+    numbers = dequantized(array(constant), meaning).reshape(-1)
     signs = op.builder.array(op.hint("signs"), np.sign(numbers).astype(np.int8).reshape(-1, 1, 1, 1))
     sizes = op.builder.array(op.hint("sizes"), np.where(numbers == 0, 1, np.abs(numbers)).astype(np.float32))
     zeros = op.builder.shared(op.hint("zeros"), np.zeros(channels, np.int8))

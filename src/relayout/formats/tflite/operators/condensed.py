@@ -71,7 +71,7 @@ def condensed(op: Operation) -> bool:
 
 def _is_of_bytes(op: Operation) -> bool:
     """Whether data and result are bytes, and the weights constants of int8 around 0."""
-    weights, constants = op.tensors.quantization(op.input(1)), op.is_constant(1) and op.input(1).data is not None
+    weights, constants = op.tensors.quantization(op.input(1)), op.input(1).data is not None
     around_zero = (
         weights is not None and not weights.zero_point.any() and (not weights.per_channel or weights.axis == 0)
     )
@@ -98,7 +98,7 @@ def _convolved(op: Operation, image: ir.Value, axes: Sequence[_Axis], shape: Dim
     )
     kernel = op.builder.initializer(op.tensors.hint(weights, "blocks"), content)
     border = [*(axis.begin for axis in axes), *(axis.end for axis in axes)]
-    operands = [op.dequantize(0, blocks), op.dequantize(1, kernel, 0), op.bias(2)]
+    operands = [op.dequantize(0, blocks), op.dequantize(1, kernel, 0), op.bias(2, 0, 1)]
     return op.emit("Conv", operands, shape, pads=border, kernel_shape=window)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -11,6 +10,18 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, Dims, dims
 from relayout.formats.tflite.model import Subgraph
 from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.bodies import (
+    BOOL,
+    Body,
+    changed_extents,
+    discard,
+    fresh,
+    hand_over,
+    operands,
+    state_of,
+    values_of,
+)
+from relayout.formats.tflite.operators.rows import by_rows
 from relayout.formats.tflite.operators.shape import scalar
 from relayout.formats.tflite.program import Given
 from relayout.formats.tflite.registry import Unsupported, operator
@@ -19,59 +30,13 @@ from relayout.formats.tflite.variables import Handle
 MAX_BRANCHES = 64
 """Of one operator; each is an If inside the last."""
 
-_BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
-
-
-def operands(op: Operation, first: int = 0) -> list[Given]:
-    """What stands behind each operand from a position on."""
-    return [
-        op.tensors.handles.get(op.operator.inputs[i]) or op.stored(i) for i in range(first, len(op.operator.inputs))
-    ]
-
-
-def hand_over(op: Operation, results: Sequence[Given]) -> None:
-    """Hand over values and handles, one for each result."""
-    if len(results) != len(op.operator.outputs):
-        raise ReadError(f"{len(results)} results for {len(op.operator.outputs)} tensors", where=op.place)
-    for i, result in enumerate(results):
-        if isinstance(result, Handle):
-            op.tensors.handles[op.operator.outputs[i]] = result
-        else:
-            op.result_stored(result, i)
-
-
-def discard(nodes: Sequence[ir.Node]) -> None:
-    """Take back nodes that were written only to look at them: no value shall count them among its readers."""
-    for node in nodes:
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                discard(list(attribute.as_graph()))
-        for i in range(len(node.inputs)):
-            node.replace_input_with(i, None)
-
-
-@dataclass
-class _Body:
-    """A graph inside a node: nodes that may read any value outside, and outputs of their own."""
-
-    op: Operation
-    nodes: list[ir.Node] = field(default_factory=list)
-
-    def graph(self, inputs: Sequence[ir.Value], values: Sequence[ir.Value], name: str) -> ir.Graph:
-        """The body as a graph; each of its outputs is computed within, and there once."""
-        outputs: list[ir.Value] = []
-        made = {id(value) for node in self.nodes for value in node.outputs}
-        with self.op.builder.body() as more:
-            for value in values:
-                own = id(value) in made and not any(value is other for other in outputs)
-                outputs.append(value if own else self.op.emit("Identity", [value], dims(value)))
-        return ir.Graph(inputs, outputs, nodes=self.nodes + more, name=self.op.hint(name))
+_INT64 = ir.DataType.INT64
 
 
 @operator("IF", options="IfOptions")
 def if_(op: Operation) -> None:
     """If; its branches are the subgraphs, which read their operands from outside."""
-    if op.stored(0).dtype != _BOOL:
+    if op.stored(0).dtype != BOOL:
         raise ReadError(f"the condition is {op.stored(0).dtype}", where=op.place)
     indices = (op.options.then_subgraph_index, op.options.else_subgraph_index)
     branches(op, [scalar(op, op.stored(0))], operands(op, 1), indices)
@@ -86,7 +51,7 @@ def case(op: Operation) -> None:
     if len(op.options.branch_subgraph_indices) > MAX_BRANCHES:
         raise Unsupported(f"more than {MAX_BRANCHES} branches")
     place = scalar(op, index)
-    conditions = [op.emit("Equal", [place, op.number(k, place)], (), _BOOL) for k in range(len(indices) - 1)]
+    conditions = [op.emit("Equal", [place, op.number(k, place)], (), BOOL) for k in range(len(indices) - 1)]
     branches(op, conditions, operands(op, 1), indices)
 
 
@@ -111,7 +76,7 @@ def _chosen(
     variables = op.program.variables
     bodies, results, kept = [], [], []
     for chain in ((conditions[:0], indices[:1]), (conditions[1:], indices[1:])):
-        body = _Body(op)
+        body = Body(op)
         with variables.apart() as before, op.builder.body() as body.nodes:
             results.append(_chosen(op, chain[0], given, chain[1]))
             kept.append({key: variables.current[key] for key in variables.assigned(before)})
@@ -125,7 +90,7 @@ def _chosen(
         body.graph([], [pair[side] for pair in yielded], name)
         for side, (body, name) in enumerate(zip(bodies, ("then", "else"), strict=True))
     ]
-    outputs = [(op.hint("if"), a.dtype or _BOOL, _either(op, dims(a), dims(b))) for a, b in yielded]
+    outputs = [(op.hint("if"), a.dtype or BOOL, _either(op, dims(a), dims(b))) for a, b in yielded]
     values = iter(
         op.builder.emit("If", [conditions[0]], outputs, source=op.source, then_branch=graphs[0], else_branch=graphs[1])
         if outputs
@@ -152,15 +117,11 @@ def _aligned(op: Operation, ours: Sequence[Given], theirs: Sequence[Given]) -> l
     return pairs
 
 
-def _fresh(op: Operation) -> str:
-    return op.builder.names.unique(op.hint("extent"))
-
-
 def _either(op: Operation, a: Dims, b: Dims) -> Dims:
     """What is known of a result that has one shape or the other."""
     if len(a) != len(b):
         raise Unsupported("results of different ranks")
-    return tuple(m if m == n and m is not None else _fresh(op) for m, n in zip(a, b, strict=True))
+    return tuple(m if m == n and m is not None else fresh(op) for m, n in zip(a, b, strict=True))
 
 
 @operator("STABLEHLO_WHILE", options="StablehloWhileOptions")
@@ -171,7 +132,9 @@ def stablehlo_while(op: Operation) -> None:
 
 @operator("WHILE", options="WhileOptions")
 def while_(op: Operation) -> None:
-    """Loop of the body's subgraph and, after it, the condition's; what a round does not change is read from outside."""
+    """Loop of the body's subgraph and, after it, the condition's; a Scan where rounds take one row of a tensor each."""
+    if by_rows(op, op.options.cond_subgraph_index, op.options.body_subgraph_index):
+        return
     loop(op, op.options.cond_subgraph_index, op.options.body_subgraph_index)
 
 
@@ -192,9 +155,9 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
     keys: dict[str, ir.Value] = {}
     loose: set[tuple[int, int]] = set()
     while True:
-        firsts = [*_values(given, carried), *keys.values()]
-        states = [_state(op, value, {axis for i, axis in loose if i == k}) for k, value in enumerate(firsts)]
-        made, now = _Body(op), list(given)
+        firsts = [*values_of(given, carried), *keys.values()]
+        states = [state_of(op, value, {axis for i, axis in loose if i == k}) for k, value in enumerate(firsts)]
+        made, now = Body(op), list(given)
         for i, state in zip(carried, states, strict=False):
             now[i] = state
         with variables.apart(), op.builder.body() as made.nodes:
@@ -202,10 +165,10 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
             before = dict(variables.current)
             results = op.program.inline(body, now, op.place)
             after = results if at_once else _copied(inner, results)
-            lasts = [*_values(after, carried), *(variables.current[key] for key in keys)]
+            lasts = [*values_of(after, carried), *(variables.current[key] for key in keys)]
             again = _test(op, condition, after)
             more = {k: variables.current[k] for k in variables.assigned(before) if k not in keys}
-        changed = _changed(op, states, lasts)
+        changed = changed_extents(op, states, lasts)
         if not more and changed <= loose:
             break
         discard(made.nodes)
@@ -214,11 +177,11 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
     if not states:
         raise Unsupported("a loop without a state")
     count = op.builder.value(op.builder.names.unique(op.hint("round")), _INT64, ())
-    going = op.builder.value(op.builder.names.unique(op.hint("going")), _BOOL, ())
+    going = op.builder.value(op.builder.names.unique(op.hint("going")), BOOL, ())
     values = op.builder.emit(
         "Loop",
         [None, proceed, *firsts],
-        [(op.hint("loop"), s.dtype or _BOOL, tuple(_closed(op, s))) for s in states],
+        [(op.hint("loop"), s.dtype or BOOL, tuple(_closed(op, s))) for s in states],
         source=op.source,
         body=made.graph([count, going, *states], [again, *lasts], "body"),
     )
@@ -242,39 +205,14 @@ def _copied(body: Subgraph, results: Sequence[Given]) -> list[Given]:
     return after
 
 
-def _values(given: Sequence[Given], positions: Sequence[int]) -> list[ir.Value]:
-    values = [value for i in positions if isinstance(value := given[i], ir.Value)]
-    if len(values) != len(positions):
-        raise Unsupported("a loop that changes which resource it uses")
-    return values
-
-
 def _closed(op: Operation, state: ir.Value) -> list[Dim]:
     """The shape of a state after the last round: a name for an extent means another one in each round."""
-    return [dim if isinstance(dim, int) else _fresh(op) for dim in dims(state)]
-
-
-def _state(op: Operation, first: ir.Value, loose: set[int]) -> ir.Value:
-    """A state of the loop inside the body."""
-    shape = [_fresh(op) if axis in loose or not isinstance(d, int) else d for axis, d in enumerate(dims(first))]
-    return op.builder.value(op.builder.names.unique(op.hint("state")), first.dtype or _BOOL, tuple(shape))
+    return [dim if isinstance(dim, int) else fresh(op) for dim in dims(state)]
 
 
 def _test(op: Operation, condition: int, given: Sequence[Given]) -> ir.Value:
     """Whether there is another round."""
     results = op.program.inline(condition, given, op.place)
-    if len(results) != 1 or not isinstance(results[0], ir.Value) or results[0].dtype != _BOOL:
+    if len(results) != 1 or not isinstance(results[0], ir.Value) or results[0].dtype != BOOL:
         raise ReadError("the condition does not yield one boolean", where=op.place)
     return scalar(op, results[0])
-
-
-def _changed(op: Operation, states: Sequence[ir.Value], lasts: Sequence[ir.Value]) -> set[tuple[int, int]]:
-    """(state, axis) of each extent that is not after a round what it was before."""
-    changed = set()
-    for k, (a, b) in enumerate(zip(states, lasts, strict=True)):
-        if a.dtype != b.dtype:
-            raise ReadError("a round changes the type of a state", where=op.place)
-        if len(dims(a)) != len(dims(b)):
-            raise Unsupported("a round that changes the rank of a state")
-        changed |= {(k, axis) for axis, (m, n) in enumerate(zip(dims(a), dims(b), strict=True)) if m != n}
-    return {(k, axis) for k, axis in changed if isinstance(dims(states[k])[axis], int)}

@@ -9,7 +9,7 @@ convolutions around them do.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -78,9 +78,14 @@ class _Pieces:
     def factor(self, index: int, x: int) -> _Factor | None:
         """Gamma over the root of x's variance."""
         for root, gamma in _both(self.made(index, "MUL")):
-            row, inner = self.row(gamma), self.factor(root, x)
-            if row is not None and inner is not None and inner.gamma is None:
-                return _Factor(inner.mean, inner.epsilon, row)
+            row = self.row(gamma)
+            inner = self.without_gamma(root, x) if row is not None else None
+            if inner is not None:
+                return replace(inner, gamma=row)
+        return self.without_gamma(index, x)
+
+    def without_gamma(self, index: int, x: int) -> _Factor | None:
+        """One over the root of x's variance."""
         root_of = self.made(index, "RSQRT", 1)
         for variance, epsilon in _both(self.made(root_of.inputs[0], "ADD") if root_of else None):
             least, squares = self.constant(epsilon), self.of_mean(variance)

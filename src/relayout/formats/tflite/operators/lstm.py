@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
@@ -38,6 +39,8 @@ INPUT, OUTPUT, FORGET, CELL = range(4)
 """The gates, in ONNX's order."""
 
 _LAYER_NORM_FLOOR = 1e-8
+_NORMALIZED_STEP = 2**-10
+"""Of the integers that a gate's normalized sums are, before the weights of the normalization."""
 _STAGES = (0, 3, 1, 2)
 """The file lists the scales of intermediate results in the order input, forget, cell, output."""
 _HIDDEN = 4
@@ -95,11 +98,20 @@ class Lstm:
             ]
         self.kernels = kernels
         self.recurrent = [None if k is None else weights(op, which.recurrent[g], 0) for g, k in enumerate(kernels)]
-        self.biases = [None if k is None else op.bias(which.biases[g]) for g, k in enumerate(kernels)]
+        self.biases = [
+            None if k is None else op.bias(which.biases[g], *self._factors(g)) for g, k in enumerate(kernels)
+        ]
         self.peepholes = [
             weights(op, i, 0) if self.peeping and not (self.coupled and g == INPUT) else None
             for g, i in enumerate(which.peepholes)
         ]
+
+    def _factors(self, gate: int) -> tuple[int | Quantization | None, ...]:
+        """What the bias of a gate is added to: the product of operand and weights, or what was normalized."""
+        if not self.normalized:
+            return 0, self.which.kernels[gate]
+        norm = self.op.input(self.which.norms[gate]).quantization
+        return (None if norm is None else replace(norm, scale=norm.scale * np.float32(_NORMALIZED_STEP)),)
 
     def over(self, x: ir.Value) -> ir.Value:
         """The outputs for `time batch c`; the states are kept."""
@@ -188,7 +200,10 @@ class Lstm:
         h = two(op, "Mul", leave, activated(op, c, self.fused))
         if self.projected:
             h = self._rounded(h, _HIDDEN, 8)
-            kernel, offset = weights(op, which.projection[0], 0), op.bias(which.projection[1])
+            kernel, offset = (
+                weights(op, which.projection[0], 0),
+                op.bias(which.projection[1], self._intermediate(_HIDDEN), which.projection[0]),
+            )
             limit = op.options.proj_clip
             h = op.emit("Gemm", [h, kernel, offset], (dims(h)[0], dims(kernel)[0]), transB=1)
             h = clip(op, h, -limit, limit) if limit > 0 else h

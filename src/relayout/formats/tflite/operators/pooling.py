@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dim, Dims, dims
-from relayout.formats.tflite.enums import Padding
+from relayout.formats.tflite.enums import Padding, TensorType
 from relayout.formats.tflite.operation import BYTES_ONLY, MOVABLE, Operation
 from relayout.formats.tflite.operators.border import bordered, unbordered
 from relayout.formats.tflite.operators.elementwise import rounded_away, two
@@ -64,7 +64,7 @@ def _average(op: Operation, prepare: Callable[[ir.Value], ir.Value]) -> ir.Value
 
     With a computed border, it is divided by the share of each window that is there.
     """
-    border = unbordered(op, _window(op), [1, 1])
+    border = unbordered(op, _window(op), [1, 1], alone=True)
     if border is not None:
         x = prepare(op.transpose(op.tensors.value(border.inner), TO_FIRST))
         return _pooled(op, "AveragePool", x, border, count_include_pad=1)[0]
@@ -84,7 +84,7 @@ def _greatest(op: Operation, x: ir.Value) -> ir.Value:
 
     Zeros from a PAD are elements, and MaxPool's own border is none: the same where nothing is below 0.
     """
-    border = unbordered(op, _window(op), [1, 1], least=True) if x is op.stored(0) else None
+    border = unbordered(op, _window(op), [1, 1], least=True, alone=True) if x is op.stored(0) else None
     if border is not None:
         return _pooled(op, "MaxPool", op.transpose(op.tensors.value(border.inner), TO_FIRST), border)[0]
     dtype = x.dtype or ir.DataType.FLOAT
@@ -132,15 +132,31 @@ def _summable(op: Operation) -> int:
 
 
 def _summed(op: Operation, channels: int) -> ir.Value:
-    """A depthwise Conv of `n c h w` whose kernel is ones, worth one part of the window each; a PAD is its border."""
+    """A depthwise Conv of `n c h w` whose kernel is ones, worth one part of the window each; a PAD is its border.
+
+    Of a window of an even number an average may lie between two integers. QuantizeLinear takes the even one, the kernel
+    the one further from the integer 0: of uint8 the greater one. There the sum counts in halves, and one half more
+    decides.
+    """
     window, border = _window(op), unbordered(op, _window(op), [1, 1])
-    ones = op.builder.shared(op.hint("ones"), np.ones([channels, 1, *window], np.int8))
-    part = op.builder.array(op.hint("part"), np.array(1 / (window[0] * window[1]), np.float32))
+    count = window[0] * window[1]
+    decided = count % 2 == 0 and op.input(0).stated == TensorType.UINT8
+    ones = op.builder.shared(op.hint("ones"), np.full([channels, 1, *window], 1 + decided, np.int8))
+    part = np.array(1 / ((1 + decided) * count), np.float32)
     zero = op.builder.shared(op.hint("zero"), np.array(0, np.int8))
-    kernel = op.emit("DequantizeLinear", [ones, part, zero], dims(ones), ir.DataType.FLOAT)
+    kernel = [
+        op.emit(
+            "DequantizeLinear", [ones, op.builder.array(op.hint("part"), part), zero], dims(ones), ir.DataType.FLOAT
+        )
+    ]
+    quantization = op.input(0).quantization
+    if decided and quantization is not None:
+        half = op.builder.shared(op.hint("half"), np.ones(channels, np.int32))
+        step = op.builder.array(op.hint("half_step"), quantization.scale.reshape(()) * part)
+        kernel.append(op.emit("DequantizeLinear", [half, step], dims(half), ir.DataType.FLOAT))
     inner = op.stored(0) if border is None else op.tensors.value(border.inner)
     x = op.dequantize(0, op.transpose(inner, TO_FIRST))
-    return _pooled(op, "Conv", x, border, kernel=(kernel,), group=channels)[0]
+    return _pooled(op, "Conv", x, border, kernel=kernel, group=channels)[0]
 
 
 def _without_scale(op: Operation) -> None:

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.operators.control import hand_over, operands
+from relayout.formats.tflite.operators.bodies import hand_over, operands
 from relayout.formats.tflite.operators.elementwise import one, two
 from relayout.formats.tflite.operators.gathering import chosen
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.operators.control import discard
+from relayout.formats.tflite.operators.bodies import discard
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.variables import Handle, initial_text
 

@@ -97,13 +97,13 @@ def _is_of_bytes(op: Operation) -> bool:
     return (
         {op.input(2).type, op.output().type} <= set(BYTES_ONLY)
         and (op.input(2).stated, op.input(1).type) == (TensorType.INT8, TensorType.INT8)
-        and op.is_constant(1)
+        and op.input(1).data is not None
         and weights is not None
         and not weights.zero_point.any()
         and weights.axis == 0
         and result is not None
         and not result.per_channel
-        and (bias is None or (bias.type == TensorType.INT32 and bias.quantization is not None and op.is_constant(3)))
+        and (bias is None or (bias.type == TensorType.INT32 and bias.data is not None))
     )
 
 
@@ -123,7 +123,7 @@ def _bias(op: Operation, count: int) -> ir.Value | None:
     """The real numbers of the bias of all places."""
     if not op.has(3):
         return None
-    quantization = op.input(3).quantization
+    quantization = op.steps_of(op.input(3), (2, 1))
     value = op.builder.array(op.hint("bias"), np.tile(array(op.input(3)).reshape(-1), count))
     scale = np.zeros(0, np.float32) if quantization is None else quantization.scale
     steps = op.builder.shared(op.hint("steps"), np.tile(scale, count) if scale.size > 1 else scale.reshape(()))

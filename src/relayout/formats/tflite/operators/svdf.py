@@ -46,7 +46,7 @@ def svdf(op: Operation) -> None:
     weighted = op.emit("Mul", [state, unsqueeze(op, times, [0])], dims(state))
     each: Dims = (batch, units, rank * memory)
     y = op.emit("ReduceSum", [op.reshape(weighted, each), op.ints([2])], (batch, units), keepdims=0)
-    bias = op.bias(3)
+    bias = op.bias(3, 4, 2)
     y = y if bias is None else two(op, "Add", y, bias)
     # The integer kernel demands RELU and does not apply it: results end at the zero point because that is -128.
     op.result(y if integers else activated(op, y, op.options.fused_activation_function))

@@ -31,15 +31,15 @@ def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None)
        twice as fast as by uint8.
     """
     tensor, other = op.input(i), op.input(data).stated
-    if (other, tensor.type) in _MISREAD:
-        raise Unsupported(_MISREAD[other, tensor.type])
+    if (other, tensor.stated) in _MISREAD:
+        raise Unsupported(_MISREAD[other, tensor.stated])
     if other == TensorType.FLOAT32 and tensor.type == TensorType.FLOAT16:
         return op.cast(op.real(i, perm), ir.DataType.FLOAT)
     if other in _FLOATS and tensor.type == TensorType.UINT8:
         return _signed(op, i, perm)
     quantization = op.tensors.quantization(tensor)
     whole = quantization is not None and not quantization.per_channel
-    if other == tensor.type == TensorType.UINT8 and whole and op.is_constant(i):
+    if other == tensor.stated == TensorType.UINT8 and whole and tensor.data is not None:
         return _lower(op, i, perm)
     return op.real(i, perm)
 

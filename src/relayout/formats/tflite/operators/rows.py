@@ -1,0 +1,384 @@
+"""A WHILE whose rounds take one row of a tensor each, a known number of them: a Scan, in which nothing is counted.
+
+Keras writes its recurrent layers so. A round picks row t of what the layer reads, and puts a row into a list of
+results: the rows before t, the new one and the rows behind put together, so that a Loop copies the list in every round.
+
+1. A counter begins with 0 and grows by 1. The condition says that counters are less than numbers; the least is how many
+   rounds there are.
+2. What is picked by a counter, of as many rows as rounds, is an operand of the Scan; a list of as many rows, of which
+   every round writes the one that a counter tells, and which nothing else reads, is a result of it.
+3. Counters that nothing else reads are no states: after the loop they are the number of rounds.
+4. A matrix product of picked rows and constants is computed for all rows at once, before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.builder import Dims, dims
+from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.flatbuffer import Table, empty_table
+from relayout.formats.tflite.flow import Flow
+from relayout.formats.tflite.model import Operator, Subgraph, Tensor
+from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.bodies import Body, discard, hand_over, operands
+from relayout.formats.tflite.operators.slicing import squeeze
+from relayout.formats.tflite.program import Given
+from relayout.formats.tflite.schema import SCHEMA
+from relayout.formats.tflite.tensors import array
+
+NOW, NEXT = "now", "next"
+"""A counter in this round, and in the next one."""
+
+_PURE = frozenset(("ADD", "CONCATENATION", "DYNAMIC_UPDATE_SLICE", "GATHER", "PACK", "RESHAPE", "SLICE"))
+"""Operators that go where nothing reads them."""
+
+_INDICES = (TensorType.INT32, TensorType.INT64)
+
+
+def by_rows(op: Operation, condition: int, body: int) -> bool:
+    """Hand over the results of a WHILE as those of a Scan, if its rounds take rows."""
+    given = [value for value in operands(op) if isinstance(value, ir.Value)]
+    inner, test = op.program.subgraph(body, op.place), op.program.subgraph(condition, op.place)
+    if not len(op.operator.inputs) == len(given) == len(inner.inputs) == len(inner.outputs) == len(test.inputs):
+        return False
+    rounds = _Rounds(op, test, inner, given)
+    if not rounds.count or not rounds.picked or not rounds.is_plain:
+        return False
+    return _Writing(op, rounds, body).run()
+
+
+@dataclass
+class _Rounds:
+    """What the rounds of a loop do. Positions are those of the operands."""
+
+    op: Operation
+    test: Subgraph
+    body: Subgraph
+    given: Sequence[ir.Value]
+    flow: Flow = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.flow = Flow(self.body)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether no result is another operand, which the runtime would copy in an order of its own."""
+        pairs = zip(self.body.inputs, self.body.outputs, strict=True)
+        return all(a == b or b not in self.body.inputs for a, b in pairs)
+
+    @cached_property
+    def counters(self) -> dict[int, int]:
+        """Position of each counter -> the tensor of its next value."""
+        found = {}
+        for position, (now, after) in enumerate(zip(self.body.inputs, self.body.outputs, strict=True)):
+            maker = self.flow.producer(after)
+            if maker is None or maker.name != "ADD" or len(maker.inputs) != 2 or self._is_fused(maker):
+                continue
+            other = [i for i in maker.inputs if i != now]
+            starts = self.op.is_constant(position) and self.op.input(position).type in _INDICES
+            if len(other) == 1 and _number(self.body.tensors[other[0]]) == 1 and starts:
+                start = self.op.constant(position)
+                if start.size == 1 and not start.any():
+                    found[position] = after
+        return found
+
+    @cached_property
+    def count(self) -> int:
+        """How many rounds there are; 0 if that is not known."""
+        flow = Flow(self.test)
+        limits: list[int] = []
+        waiting = [*self.test.outputs]
+        while waiting:
+            maker = flow.producer(waiting.pop())
+            if maker is None or len(maker.inputs) != 2 or len(limits) > len(self.test.operators):
+                return 0
+            if maker.name == "LOGICAL_AND":
+                waiting += maker.inputs
+                continue
+            counter, limit = maker.inputs
+            number = _number(self.test.tensors[limit]) if limit >= 0 else None
+            counts = counter in self.test.inputs and self.test.inputs.index(counter) in self.counters
+            if maker.name != "LESS" or number is None or not counts:
+                return 0
+            limits.append(number)
+        return max(min(limits, default=0), 0)
+
+    @cached_property
+    def picked(self) -> dict[int, int]:
+        """Tensor of a row that a round picks -> the position of what it is a row of."""
+        found = {}
+        for operator in self.body.operators:
+            if operator.name != "GATHER" or len(operator.inputs) != 2:
+                continue
+            whole, index = operator.inputs
+            options = operator.options
+            first = options is None or (options.axis, options.batch_dims) == (0, 0)
+            if first and self._meaning(index) == [NOW] and self._is_untouched(whole):
+                position, tensors = self.body.inputs.index(whole), self.body.tensors
+                alike = tensors[whole].quantization is None and tensors[operator.outputs[0]].quantization is None
+                if alike and not tensors[index].shape and dims(self.given[position])[:1] == (self.count,):
+                    found[operator.outputs[0]] = position
+        return found
+
+    @cached_property
+    def written(self) -> dict[int, int]:
+        """Position of a list -> the tensor of the row that a round writes, `1 ...`."""
+        found = {}
+        for position, (now, after) in enumerate(zip(self.body.inputs, self.body.outputs, strict=True)):
+            row = self._row(now, after)
+            if row is not None and dims(self.given[position])[:1] == (self.count,):
+                found[position] = row
+        return found
+
+    def _row(self, whole: int, after: int) -> int | None:
+        """What is written into a list at the place of a counter, if nothing else reads that list."""
+        maker, readers = self.flow.producer(after), self.flow.readers(whole)
+        if maker is None or self.flow.readers(after) or self.body.outputs.count(after) != 1:
+            return None
+        if maker.name == "DYNAMIC_UPDATE_SLICE" and len(maker.inputs) == 3 and list(readers) == [maker]:
+            place = self._meaning(maker.inputs[2])
+            rest = place is not None and place[0] == NOW and not any(place[1:])
+            return maker.inputs[1] if rest and maker.inputs[0] == whole else None
+        if maker.name != "CONCATENATION" or len(maker.inputs) != 3 or self._is_fused(maker):
+            return None
+        if maker.options is not None and maker.options.axis != 0:
+            return None
+        before, row, behind = maker.inputs
+        parts = [self.flow.producer(before), self.flow.producer(behind)]
+        if len(readers) != 2 or not all(any(part is reader for reader in readers) for part in parts):
+            return None
+        bounds = [self._bounds(part, whole) for part in parts]
+        ends = [(bound[0][0], bound[1][0]) if bound else None for bound in bounds]
+        fits = ends == [(0, NOW), (NEXT, -1)] and parts[0] is not parts[1]
+        return row if fits and all(self.flow.sole_reader(i) is maker for i in (before, behind)) else None
+
+    def _bounds(self, part: Operator | None, whole: int) -> tuple[list[int | str], list[int | str]] | None:
+        """Begin and size of a SLICE that takes all of every axis but the first."""
+        if part is None or part.name != "SLICE" or len(part.inputs) != 3 or part.inputs[0] != whole:
+            return None
+        begin, size = (self._meaning(i) for i in part.inputs[1:])
+        extents = self.body.tensors[whole].shape
+        if not begin or not size or not len(begin) == len(size) == len(extents):
+            return None
+        takes_all = all(b == 0 and s in (-1, e) for b, s, e in zip(begin[1:], size[1:], extents[1:], strict=True))
+        return (begin, size) if takes_all else None
+
+    def _meaning(self, index: int, depth: int = 4) -> list[int | str] | None:
+        """The elements of a short tensor of integers, as far as they are numbers or a counter."""
+        tensor, maker = self.body.tensors[index], self.flow.producer(index)
+        counting = {self.body.inputs[p]: NOW for p in self.counters} | dict.fromkeys(self.counters.values(), NEXT)
+        if index in counting:
+            return [counting[index]]
+        if tensor.data is not None and tensor.type in _INDICES and tensor.sparsity is None:
+            return [int(v) for v in array(tensor).reshape(-1)[:9]]
+        if maker is None or depth == 0:
+            return None
+        if maker.name == "RESHAPE":
+            return self._meaning(maker.inputs[0], depth - 1)
+        if maker.name not in ("CONCATENATION", "PACK"):
+            return None
+        parts = [self._meaning(i, depth - 1) for i in maker.inputs]
+        known = [part for part in parts if part is not None]
+        return [v for part in known for v in part] if len(known) == len(parts) and len(tensor.shape) == 1 else None
+
+    def _is_untouched(self, index: int) -> bool:
+        """Whether a tensor is an operand that is the same in every round."""
+        body = self.body
+        return index in body.inputs and body.outputs[body.inputs.index(index)] == index
+
+    def _is_fused(self, operator: Operator) -> bool:
+        return bool(operator.options is not None and operator.options.fused_activation_function)
+
+
+def _number(tensor: Tensor) -> int | None:
+    """The one integer of a constant."""
+    known = tensor.data is not None and tensor.type in _INDICES and tensor.sparsity is None
+    values = array(tensor).reshape(-1) if known else np.empty(0)
+    return int(values[0]) if values.size == 1 else None
+
+
+@dataclass
+class _Writing:
+    """The Scan of a loop's rounds."""
+
+    op: Operation
+    rounds: _Rounds
+    index: int
+    fixed: dict[int, ir.Value] = field(default_factory=dict)
+
+    def run(self) -> bool:
+        """Write it; False, and nothing is written, if the states or rows are not of one shape."""
+        op, rounds, body = self.op, self.rounds, self.rounds.body
+        states, kept = self._kept()
+        read = {i for operator in kept for i in operator.inputs} | {body.outputs[p] for p in states}
+        read |= set(rounds.written.values())
+        with op.builder.body() as outside:
+            picked = {row: rounds.given[p] for row, p in rounds.picked.items() if row in read}
+            kept, self.fixed = self._widened(kept)
+            kept, products = self._hoisted(kept, picked)
+        still = {i for operator in kept for i in operator.inputs} | set(rounds.written.values())
+        still |= {body.outputs[p] for p in states}
+        picked = {row: whole for row, whole in (picked | products).items() if row in still or row in products}
+        if not picked:
+            discard(outside)
+            return False
+        firsts = [rounds.given[p] for p in states]
+        now = [self._inside(first, "state", dims(first)) for first in firsts]
+        rows = [self._inside(whole, "row", dims(whole)[1:]) for whole in picked.values()]
+        lent: dict[int, Given] = dict(zip((body.inputs[p] for p in states), now, strict=True))
+        lent |= dict(zip(picked, rows, strict=True))
+        lent |= {i: value for i, value in self.fixed.items() if i in still and i not in lent}
+        part = replace(
+            body,
+            inputs=tuple(lent),
+            outputs=(*(body.outputs[p] for p in states), *rounds.written.values()),
+            operators=tuple(kept),
+        )
+        made, variables = Body(op), op.program.variables
+        with variables.apart() as before, op.builder.body() as made.nodes:
+            results = op.program.write(part, self.index, list(lent.values()), op.place)
+            assigned = variables.assigned(before)
+            values = [value for value in results if isinstance(value, ir.Value)]
+            lasts, new = values[: len(states)], values[len(states) :]
+            shapes = [dims(rounds.given[p]) for p in rounds.written]
+            fits = (
+                not assigned
+                and len(values) == len(results)
+                and all(dims(a) == (1, *b[1:]) for a, b in zip(new, shapes, strict=True))
+                and all((a.dtype, dims(a)) == (b.dtype, dims(b)) for a, b in zip(now, lasts, strict=True))
+            )
+            new = [squeeze(op, value, [0]) for value in new] if fits else []
+        if not fits:
+            discard([*made.nodes, *outside])
+            return False
+        op.builder.nodes += outside
+        self._emit(states, firsts, picked, made.graph([*now, *rows], [*lasts, *new], "rows"), lasts, new)
+        return True
+
+    def _emit(
+        self,
+        states: Sequence[int],
+        firsts: Sequence[ir.Value],
+        picked: Mapping[int, ir.Value],
+        body: ir.Graph,
+        lasts: Sequence[ir.Value],
+        new: Sequence[ir.Value],
+    ) -> None:
+        op, rounds = self.op, self.rounds
+        shapes: list[Dims] = [*(dims(v) for v in lasts), *((rounds.count, *dims(v)) for v in new)]
+        types = [v.dtype or ir.DataType.FLOAT for v in (*lasts, *new)]
+        values = op.builder.emit(
+            "Scan",
+            [*firsts, *picked.values()],
+            [(op.hint("scan"), dtype, shape) for dtype, shape in zip(types, shapes, strict=True)],
+            source=op.source,
+            body=body,
+            num_scan_inputs=len(picked),
+        )
+        final = list(rounds.given)
+        for position in rounds.counters:
+            final[position] = op.number(rounds.count, rounds.given[position], "rounds")
+        for position, value in zip((*states, *rounds.written), values, strict=True):
+            final[position] = value
+        hand_over(op, final)
+
+    def _kept(self) -> tuple[list[int], list[Operator]]:
+        """The positions of the states, and the operators that a round needs for them and for its rows."""
+        body, rounds = self.rounds.body, self.rounds
+        pairs = enumerate(zip(body.inputs, body.outputs, strict=True))
+        carried = [p for p, (a, b) in pairs if a != b and p not in rounds.written and p not in rounds.counters]
+        while True:
+            needed = {body.outputs[p] for p in carried} | set(rounds.written.values())
+            kept: list[Operator] = []
+            for operator in reversed(body.operators):
+                wanted = needed.intersection(operator.outputs) or operator.name not in _PURE
+                if wanted and not rounds.picked.keys() & set(operator.outputs):
+                    needed.update(operator.inputs)
+                    kept.append(operator)
+            more = [p for p in rounds.counters if body.inputs[p] in needed and p not in carried]
+            more += [p for p, i in rounds.counters.items() if i in needed and p not in carried and p not in more]
+            if not more:
+                return sorted(carried), kept[::-1]
+            carried += more
+
+    def _inside(self, like: ir.Value, name: str, shape: Dims) -> ir.Value:
+        """An operand of the body. Its extents are those outside: a Scan's states keep theirs."""
+        return self.op.builder.value(
+            self.op.builder.names.unique(self.op.hint(name)), like.dtype or ir.DataType.FLOAT, shape
+        )
+
+    def _hoisted(
+        self, kept: Sequence[Operator], picked: Mapping[int, ir.Value]
+    ) -> tuple[list[Operator], dict[int, ir.Value]]:
+        """The operators but products of picked rows and constants, and what those are for all rows."""
+        rest, products = [], {}
+        for operator in kept:
+            whole = picked.get(operator.inputs[0]) if operator.inputs else None
+            if whole is not None and self._multiplies(operator, whole):
+                products[operator.outputs[0]] = self._product(operator, whole)
+            else:
+                rest.append(operator)
+        return rest, products
+
+    def _multiplies(self, operator: Operator, whole: ir.Value) -> bool:
+        tensors = self.rounds.body.tensors
+        if operator.name != "FULLY_CONNECTED" or len(dims(whole)) != 3 or len(operator.outputs) != 1:
+            return False
+        factors = [i for i in operator.inputs[1:] if i >= 0]
+        row, result = tensors[operator.inputs[0]], tensors[operator.outputs[0]]
+        return (
+            row.type == result.type == TensorType.FLOAT32
+            and bool(factors)
+            and all(tensors[i].data is not None or i in self.fixed for i in factors)
+            and len(tensors[factors[0]].shape) == len(row.shape) == len(result.shape) == 2
+            and tensors[factors[0]].shape[1] == dims(whole)[2]
+        )
+
+    def _product(self, operator: Operator, whole: ir.Value) -> ir.Value:
+        """A product for all rows."""
+        body, count = self.rounds.body, self.rounds.count
+        first = len(body.tensors)
+        row, result = body.tensors[operator.inputs[0]], body.tensors[operator.outputs[0]]
+        rows = tuple(
+            replace(t, index=first + k, name=f"{t.name}/rows", shape=(count, *t.shape), signature=(count, *t.signature))
+            for k, t in enumerate((row, result))
+        )
+        options = operator.options or empty_table(SCHEMA, "FullyConnectedOptions")
+        every = replace(
+            operator,
+            inputs=(first, *operator.inputs[1:]),
+            outputs=(first + 1,),
+            options=Table(options.kind, options.byte, {**options.fields, "keep_num_dims": True}),
+        )
+        return self._written((every,), first + 1, {first: whole}, (*body.tensors, *rows))
+
+    def _widened(self, kept: Sequence[Operator]) -> tuple[list[Operator], dict[int, ir.Value]]:
+        """The operators but those that only widen constants; and all tensors that no round changes."""
+        body, rest = self.rounds.body, []
+        pairs = zip(body.inputs, body.outputs, self.rounds.given, strict=True)
+        fixed = {a: value for a, b, value in pairs if a == b}
+        for operator in kept:
+            constant = operator.name == "DEQUANTIZE" and body.tensors[operator.inputs[0]].data is not None
+            if constant and len(operator.outputs) == 1:
+                fixed[operator.outputs[0]] = self._written((operator,), operator.outputs[0], {}, body.tensors)
+            else:
+                rest.append(operator)
+        return rest, fixed
+
+    def _written(
+        self, operators: tuple[Operator, ...], result: int, given: Mapping[int, ir.Value], tensors: tuple[Tensor, ...]
+    ) -> ir.Value:
+        """A tensor that operators outside the loop compute."""
+        read = {i for operator in operators for i in operator.inputs}
+        given = {**given, **{i: value for i, value in self.fixed.items() if i in read}}
+        part = replace(self.rounds.body, tensors=tensors, inputs=tuple(given), outputs=(result,), operators=operators)
+        (value,) = self.op.program.write(part, self.index, list(given.values()), self.op.place)
+        if not isinstance(value, ir.Value):
+            raise TypeError(f"{tensors[result].name} is no value")
+        return value

@@ -1,0 +1,109 @@
+"""Transposes as the kernels of a target do them best.
+
+A kernel that copies whole runs where the innermost axis stays, and moves one axis in blocks, may have nothing but
+single elements to copy where the innermost axis moves while others change places, too: `a b c d e -> a c e b d`. In two
+steps, `a b c d e -> (a c) (b d) e -> (a c) e (b d)`, every byte moves twice, and none by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.rewrite.storage import SHAPE_IS_INPUT, Names
+
+LEAST_ELEMENTS = 4096
+"""Of a value for which a second step is worth three more nodes, some microseconds."""
+
+
+def in_two_steps(model: ir.Model, least: int) -> tuple[int, int]:
+    """Do Transposes that move the innermost axis among others in two steps: runs first, then that axis alone. In place.
+
+    Args:
+        model: the model. What has dynamic extents stays as it is.
+        least: the shortest run, in elements, for which two steps are faster.
+
+    Returns:
+        (how many Transposes are done in two steps, the bytes that their second steps move).
+    """
+    if model.opset_imports.get("", 1) < SHAPE_IS_INPUT:
+        return 0, 0
+    nodes = list(model.graph.all_nodes())
+    given = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
+    taken = {value.name for value in given} | {node.name for node in nodes}
+    steps = _Steps(model, Names({name for name in taken if name}))
+    divided = [node for node in nodes if node.op_type == "Transpose" and not node.domain and steps.divide(node, least)]
+    return len(divided), sum(_bytes(node.outputs[0]) for node in divided)
+
+
+def innermost(perm: Sequence[int]) -> tuple[int, ...]:
+    """The innermost axes that a Transpose moves as one, where others change places, too; else none."""
+    if not perm or perm[-1] == len(perm) - 1:
+        return ()
+    first = last = perm.index(len(perm) - 1)
+    while first and perm[first - 1] == perm[first] - 1:
+        first -= 1
+    rest = [*perm[:first], *perm[last + 1 :]]
+    return tuple(perm[first : last + 1]) if rest != sorted(rest) else ()
+
+
+@dataclass
+class _Steps:
+    model: ir.Model
+    names: Names
+
+    def divide(self, node: ir.Node, least: int) -> bool:
+        """Do a Transpose in two steps, where that pays; it is the last node of them then."""
+        value, perm = node.outputs[0], tuple(node.attributes.get_ints("perm") or ())
+        inner = innermost(perm)
+        if not inner or value.shape is None or not value.shape.is_static():
+            return False
+        shape = value.shape.numpy()
+        place = perm.index(inner[0])
+        behind = place + len(inner)
+        outer, run, rest = prod(shape[:place]), prod(shape[place:behind]), prod(shape[behind:])
+        if run < least or outer * run * rest < LEAST_ELEMENTS:
+            return False
+        runs = (*shape[:place], *shape[behind:], *shape[place:behind])
+        kept = ir.AttrInt64s("perm", [*perm[:place], *perm[behind:], *inner])
+        step = self._before(node, "Transpose", [node.inputs[0]], runs, kept)
+        step = self._before(node, "Reshape", [step, self._constant(value, (outer, rest, run))], (outer, rest, run))
+        step = self._before(node, "Transpose", [step], (outer, run, rest), ir.AttrInt64s("perm", (0, 2, 1)))
+        node.op_type = "Reshape"
+        node.attributes.clear()
+        node.resize_inputs(2)
+        node.replace_input_with(0, step)
+        node.replace_input_with(1, self._constant(value, shape))
+        return True
+
+    def _before(
+        self,
+        node: ir.Node,
+        op_type: str,
+        operands: Sequence[ir.Value | None],
+        shape: Sequence[int],
+        *attributes: ir.Attr,
+    ) -> ir.Value:
+        value, graph = node.outputs[0], node.graph
+        assert graph is not None
+        name = self.names.unique(f"{value.name}/runs")
+        output = ir.Value(name=name, shape=ir.Shape(shape), type=value.type)
+        new = ir.Node("", op_type, operands, attributes, outputs=[output], name=self.names.unique(f"{name}/{op_type}"))
+        graph.insert_before(node, new)
+        return output
+
+    def _constant(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+        tensor = ir.Tensor(np.array(shape, np.int64))
+        name = self.names.unique(f"{value.name}/shape")
+        found = ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+        self.model.graph.register_initializer(found)
+        return found
+
+
+def _bytes(value: ir.Value) -> int:
+    assert value.shape is not None
+    return 0 if value.dtype is None else int(prod(value.shape.numpy()) * value.dtype.itemsize)
