@@ -81,9 +81,8 @@ def _converted(
     if _interface(proto) != _interface(source):
         raise PropertyError(f"{what}: another interface")
     if not result.report.proved:
-        raise PropertyError(
-            f"{what}: not proved minimal ({result.report.bytes} bytes, bound {result.report.lower_bound})"
-        )
+        report = result.report
+        raise PropertyError(f"{what}: not proved minimal ({report.bytes} bytes, bound {report.lower_bound})")
     for expected, got in zip(want, run(proto, feed), strict=True):
         if expected.shape != got.shape or expected.dtype != got.dtype:
             raise PropertyError(f"{what}: {got.dtype}{got.shape}, and {expected.dtype}{expected.shape} before")

@@ -27,6 +27,13 @@ def test_there_and_back_computes_the_same(block: int) -> None:
     assert after < before
 
 
+def test_hundreds_of_orders_that_share_an_operator_are_proved() -> None:
+    """The relaxation gives each of 720 orders the 720th part of an operator: they are dealt out in groups."""
+    report = relayout.optimize(mixed_model(65_313, 4 + 65_313 % 12).model).report
+    assert report.proved
+    assert 0 < report.bytes < report.source_bytes
+
+
 @pytest.mark.slow
 def test_many_there_and_back() -> None:
     for seed in range(1000, 1400):

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+MOST_CHARACTERS = 2000
+"""Of one message: what a file calls something may be of any length."""
+
+
+def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
+    """The text, without its middle where it is longer than `most`."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-(most // 2) :]}"
+
 
 class RelayoutError(Exception):
     """Anything a user can cause. The command line prints it as one line and exits with 2."""
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
 
 
 class ReadError(RelayoutError):

@@ -392,6 +392,8 @@ def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.
         ReadError: either cannot be read, the plan is of another model, or its certificate is not valid.
     """
     try:
+        if not Path(plan_file).is_file():
+            raise ReadError(f"{plan_file} is not a file")
         data = json.loads(Path(plan_file).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ReadError(f"{plan_file} cannot be read as a plan ({error})") from error
@@ -401,7 +403,7 @@ def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.
         layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
         keep, dims = options["io"] == "keep", dict(options["dims"])
         wishes = Wishes.of(**options["wishes"])
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
     if dims:
         fix_dims(model, dims)

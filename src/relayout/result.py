@@ -59,11 +59,10 @@ class Result:
             WriteError: there is something in the directory, the rank of a value that passes between parts is not known,
                 or a file cannot be written.
         """
-        from relayout.formats.onnx import write
+        from relayout.formats.onnx import write, write_text
 
         found, folder = self.parts(), Path(directory)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise WriteError(f"{folder} is there already, and not empty: parts want a directory of their own")
+        refuse_parts(folder)
         unknown = sorted({v.name or "" for part in found for v in (*part.inputs, *part.outputs) if v.shape is None})
         if unknown:
             raise WriteError(
@@ -81,7 +80,7 @@ class Result:
             "outputs": [value.name for value in self.model.graph.outputs],
         }
         manifest = {"format": PARTS, "target": target_of(self).name, **ends, "parts": rows}
-        (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        write_text(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
 
     @property
     def layouts(self) -> dict[str, str]:
@@ -133,6 +132,16 @@ class Result:
             copy(self.untouched, path, overwrite=overwrite)
             return
         write(self.model, path, external_data=external_data, overwrite=overwrite, checked=False)
+
+
+def refuse_parts(folder: Path) -> None:
+    """Refuse a directory in which something is already.
+
+    Raises:
+        WriteError: there is.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise WriteError(f"{folder} is there already, and not empty: parts want a directory of their own")
 
 
 def target_of(result: Result) -> Target:

@@ -22,7 +22,7 @@ from relayout.cli.running import INTERRUPTED, REFUSED
 from relayout.cli.starting import short_process
 from relayout.cli.targets import targets_command
 from relayout.cli.verify import verify_command
-from relayout.errors import RelayoutError
+from relayout.errors import RelayoutError, shortened
 
 EXAMPLES = f"""
 \b
@@ -74,6 +74,7 @@ def _run() -> None:
     except click.exceptions.Abort:
         sys.exit(INTERRUPTED)
     except click.ClickException as error:
+        error.message = shortened(error.message)  # type: ignore[misc]
         error.show()
         sys.exit(REFUSED)
     except click.exceptions.Exit as error:
@@ -84,5 +85,6 @@ def _run() -> None:
         click.echo(f"relayout: {error}", err=True)
         sys.exit(REFUSED)
     except OSError as error:
-        click.echo(f"relayout: {error.strerror or error}: {error.filename or ''}".rstrip(": "), err=True)
+        text = f"relayout: {error.strerror or error}: {error.filename or ''}".rstrip(": ")
+        click.echo(shortened(text), err=True)
         sys.exit(REFUSED)

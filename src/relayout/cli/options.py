@@ -11,6 +11,9 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+MOST_DIGITS = 18
+"""Of an extent: what 64 bits hold."""
+
 SECTION = "section"
 """Attribute of an option: the heading in `--help` that it stands under."""
 
@@ -158,7 +161,7 @@ parts = click.option(
     help="Also a model for each part that the target or the host runs, and a manifest.",
 )
 inline = click.option("--inline", is_flag=True, help="Standard operators between Transposes instead of functions.")
-seed = click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
+seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random inputs.")
 MODEL = click.Path(dir_okay=False, path_type=Path)
 verify = click.option("--verify", is_flag=True, help="Run both in their runtimes and compare value by value.")
 
@@ -188,7 +191,7 @@ def converted(options: dict[str, Any]) -> dict[str, Any]:
             options["layouts"][name] = (source, target)
     dims = options.pop("dims", {})
     for name, extent in dims.items():
-        if not extent.isdigit():
+        if not extent.isdecimal() or len(extent) > MOST_DIGITS:
             raise click.BadParameter(f"{name}={extent}: an extent is a number", param_hint="--dim")
     options["dims"] = {name: int(extent) for name, extent in dims.items()}
     return options | _wishes(options)

@@ -119,7 +119,10 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
     """
     from relayout import pipeline
     from relayout.formats.onnx import write_text
+    from relayout.result import refuse_parts
 
+    if job.parts is not None:
+        refuse_parts(job.parts)
     result = getattr(pipeline, job.verb)(job.source, **job.given)
     found = _verified_first(result, job) if job.verify else None
     say("writing")

@@ -65,7 +65,7 @@ class Holds:
                 )
                 for i in items
             ]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise LayoutError(f"metadata {Holds.KEY!r} is not readable: {text[:80]!r}") from error
 
 

@@ -38,11 +38,13 @@ def read_wishes(path: Path) -> dict[str, Any]:
         LayoutError: a layout in it is none.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ReadError(f"{path} cannot be read as wishes ({error})") from error
-    if not isinstance(data, dict) or set(data) - set(KEYS):
+    if not isinstance(data, dict) or not path.is_file():
+        raise ReadError(f"{path} holds no wishes", hint=f"known are {', '.join(KEYS)}")
+    if set(data) - set(KEYS):
         raise ReadError(f"{path} holds {', '.join(sorted(set(data) - set(KEYS)))}", hint=f"known are {', '.join(KEYS)}")
     for key in ("to", "target"):
         if not isinstance(data.get(key, ""), str):

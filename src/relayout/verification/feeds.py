@@ -6,10 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from relayout.errors import ReadError, RelayoutError
+from relayout.formats.stored import open_stored
 from relayout.verification.side import Array, Value
 
 BATCH, SPATIAL, LENGTH = 2, 64, 16
@@ -123,8 +125,10 @@ def _stretched(grid: Array, axis: int, size: int) -> Array:
 
 def _loaded(source: str | os.PathLike[str]) -> Array:
     try:
-        array = np.load(Path(source), allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        open_stored(Path(source))
+        with Path(source).open("rb") as file:
+            array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError, BadZipFile) as error:
         raise ReadError(f"not a .npy file: {' '.join(str(error).split())}", where=str(source)) from None
     if not isinstance(array, np.ndarray):
         raise ReadError("an archive, not one array: save it with numpy.save", where=str(source))

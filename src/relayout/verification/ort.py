@@ -81,7 +81,7 @@ class OrtSide:
         """What the model declares to be cut from, as `relayout.cut`."""
         try:
             outputs = [str(name) for name in json.loads(self.model.metadata_props[CUT])["outputs"]]
-        except (ValueError, TypeError, KeyError):  # not there, or not as we write it
+        except (ValueError, TypeError, KeyError, RecursionError):  # not there, or not as we write it
             return None
         return Part(tuple(outputs))
 

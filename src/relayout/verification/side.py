@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.errors import ReadError
+from relayout.formats.stored import open_stored
 from relayout.layout.holds import Holds
 
 if TYPE_CHECKING:
@@ -196,9 +196,5 @@ def _is_tflite(source: Source) -> bool:
         return source[4:8] == b"TFL3"
     if not isinstance(source, str | Path):
         return False
-    try:
-        with Path(source).open("rb") as file:
-            return file.read(8)[4:] == b"TFL3" or Path(source).suffix == ".tflite"
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ReadError(f"cannot be opened: {reason}", where=str(source)) from None
+    file = open_stored(Path(source))
+    return file.read(0, min(8, file.size))[4:] == b"TFL3" or Path(source).suffix == ".tflite"

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from relayout.errors import ReadError
 from relayout.formats.onnx.atomic import SOURCES, identity
 from relayout.formats.onnx.external import DataFiles
-from relayout.formats.onnx.sizes import check_data, shape_of, tensors_in, type_of
+from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
 from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
 from relayout.formats.stored import Window, nbytes, open_stored, stored_tensor
@@ -100,6 +100,9 @@ class _Reading:
             for where, tensor in tensors_in(proto):
                 if tensor.name not in self.lifted or not where.startswith("initializer"):
                     check_data(tensor, where)
+                    for index in reversed(range(len(tensor.external_data))):
+                        if tensor.external_data[index].key not in EXTERNAL_KEYS:
+                            del tensor.external_data[index]
             unsorted = check_structure(proto)
             model = _deserialized(proto)
             for name, lifted in self.lifted.items():

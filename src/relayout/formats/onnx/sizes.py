@@ -27,6 +27,9 @@ _TYPED = {
 }
 """The field of a TensorProto that holds elements of each type, where they are not raw; all smaller types share one."""
 
+EXTERNAL_KEYS = ("location", "offset", "length", "checksum", "basepath")
+"""What ONNX says of external data. Other keys mean something to one runtime only, and are not looked at."""
+
 MOST_ELEMENTS, MOST_DIGITS = 2**48, 19
 
 
@@ -55,6 +58,9 @@ def check_data(tensor: onnx.TensorProto, where: str) -> None:
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         if dtype == ir.DataType.STRING:
             raise ReadError("strings cannot be external data", where=where)
+        keys = [entry.key for entry in tensor.external_data if entry.key in EXTERNAL_KEYS]
+        if len(set(keys)) < len(keys):
+            raise ReadError("external data with one key twice", where=where)
         for entry in tensor.external_data:
             if not isinstance(entry.value, str):
                 raise ReadError(f"external data with the {entry.key} {entry.value!r}, which is not text", where=where)

@@ -22,16 +22,17 @@ from relayout.formats.onnx.calls import (
     unique,
 )
 
-MOST_NODES = 200_000
-"""Nodes that all bodies together may add: a function that calls another twice, which calls a third twice, and so on, is
-a short file of any size. What is beyond stays a call."""
+MOST_NODES, GROWTH = 20_000, 10
+"""Nodes that all bodies together may add, or so many times the nodes of the file, functions included: a function that
+calls another twice, which calls a third twice, and so on, is a short file of any size. What is beyond stays a call."""
 
 
 def spell_out(model: ir.Model, known: Callable[[ir.Node], bool]) -> None:
     """Replace the calls of a model's functions by their bodies, in place.
 
     A call stays where its operator is known as it is, where its function wants another version of an operator than the
-    model, where it calls itself, and where the bodies together would have more than `MOST_NODES` nodes.
+    model, where it calls itself, and where the bodies together would have more than `MOST_NODES` nodes, or `GROWTH`
+    times those of the file.
 
     Args:
         model: the model.
@@ -47,7 +48,8 @@ class _SpellingOut:
         self.found = Calls()
         self.sizes: dict[Key, int] = {}
         self.open: set[Key] = set()
-        self.left = MOST_NODES
+        own = len(list(model.graph.all_nodes())) + sum(len(list(f.all_nodes())) for f in model.functions.values())
+        self.left = max(MOST_NODES, GROWTH * own)
         self.names = {name for node in model.graph.all_nodes() for name in (node.name, *names_of(node)) if name}
         graphs = (model.graph, *model.graph.subgraphs())
         self.names |= {value.name or "" for g in graphs for value in (*g.inputs, *g.initializers.values())}
@@ -72,7 +74,7 @@ class _SpellingOut:
     def _size(self, key: Key) -> int:
         """How many nodes a body has once all calls in it are spelled out; more than any limit where it calls itself."""
         if key in self.open:
-            return MOST_NODES + 1
+            return self.left + 1
         if key not in self.sizes:
             self.open.add(key)
             inner = (node.op_identifier() for node in self.model.functions[key].all_nodes())

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from relayout.errors import ReadError
+from relayout.errors import ReadError, shortened
 
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 MOST_CALLS, MOST_RANK = 100, 256
 """Calls within calls, and dimensions of a value: exporters stay below a tenth of both."""
+
+MOST_NAME = 1 << 16
+"""Characters of a name. They go into new names, messages and reports."""
 
 SHOWN = 3
 """How many names one message lists."""
@@ -36,15 +39,20 @@ class _Scope:
 def check_structure(model: onnx.ModelProto) -> bool:
     """ReadError unless the main graph, its subgraphs and all functions are graphs; True if any is out of order.
 
+    Extents below 0, which some exporters write and runtimes take for open ones, become open.
+
     Shadowing the name of an outer value is allowed, as runtimes allow it; the order of nodes is not required to be
     topological, since it can be restored.
     """
+    for opset in model.opset_import:
+        if opset.version < 1:
+            raise ReadError(f"there is no version {opset.version} of the operators of '{opset.domain or 'ai.onnx'}'")
     unsorted = [_check_graph(model.graph, frozenset(), "")[1]]
     names = [f"{f.domain}.{f.name}:{getattr(f, 'overload', '')}".rstrip(":") for f in model.functions]
     _refuse_repeated("", "function", names)
     for function in model.functions:
         place = f"function '{function.name}'"
-        _refuse_bytes(place, [function.name, function.domain, *function.input, *function.output, *function.attribute])
+        _refuse_names(place, [function.name, function.domain, *function.input, *function.output, *function.attribute])
         _refuse_repeated(place, "input", function.input)
         scope = _Scope(place, frozenset(), set(function.input), in_function=True)
         unsorted.append(_check_nodes(scope, function.node, function.output)[1])
@@ -60,12 +68,17 @@ def _check_graph(
     inputs = [value.name for value in graph.input]
     weights = [tensor.name for tensor in graph.initializer]
     values = [value.name for value in (*graph.output, *graph.value_info)]
-    _refuse_bytes(place or "the main graph", [graph.name, *inputs, *weights, *values])
+    _refuse_names(place or "the main graph", [graph.name, *inputs, *weights, *values])
     _refuse_repeated(place, "graph input", inputs)
     _refuse_repeated(place, "initializer", weights)
     for value in (*graph.input, *graph.output, *graph.value_info):
-        if (rank := len(value.type.tensor_type.shape.dim)) > MOST_RANK:
-            raise ReadError(f"value '{value.name}' has {rank} dimensions", where=place or "the main graph")
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) > MOST_RANK:
+            raise ReadError(f"value '{value.name}' has {len(dims)} dimensions", where=place or "the main graph")
+        _refuse_names(place or "the main graph", [dim.dim_param for dim in dims])
+        for dim in dims:
+            if dim.dim_value < 0:
+                dim.ClearField("dim_value")
     if not all(inputs) or not all(weights):
         raise ReadError("a graph input or initializer has no name", where=place or "the main graph")
     if graph.sparse_initializer:
@@ -78,8 +91,9 @@ def _check_graph(
 def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple[set[str], bool]:
     for index, node in enumerate(nodes):
         attributes = [attribute.name for attribute in node.attribute]
-        _refuse_bytes(_at(scope, node), [node.op_type, node.domain, node.name, *node.input, *node.output, *attributes])
+        _refuse_names(_at(scope, node), [node.op_type, node.domain, node.name, *node.input, *node.output, *attributes])
         _refuse_hollow(scope, node)
+        _refuse_endless(scope, node)
         for name in filter(None, node.output):
             if name in scope.made or name in scope.given:
                 raise ReadError(f"value '{name}' is made twice", where=_at(scope, node))
@@ -149,11 +163,26 @@ def _refuse_cycles(scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: list[s
     return True
 
 
-def _refuse_bytes(place: str, names: Iterable[str]) -> None:
-    """Protobuf gives a string that is not UTF-8 as bytes: such a name equals no other, and cannot be written."""
+def _refuse_names(place: str, names: Iterable[str]) -> None:
+    """Refuse names that are too long, or bytes: so protobuf gives a string that is not UTF-8, and cannot write it."""
     for name in names:
         if not isinstance(name, str):
             raise ReadError(f"the name {name!r} is not UTF-8 text", where=place)
+        if len(name) > MOST_NAME:
+            raise ReadError(f"a name has {len(name)} characters: '{shortened(name, 80)}'", where=shortened(place))
+
+
+def _refuse_endless(scope: _Scope, node: onnx.NodeProto) -> None:
+    """Refuse equations for which ONNX's shape inference does not end: those with dots that are not one ellipsis."""
+    if node.op_type != "Einsum" or node.domain not in ("", "ai.onnx"):
+        return
+    for attribute in node.attribute:
+        text = attribute.s.decode("utf-8", "replace")
+        terms = text.replace("->", ",").split(",")
+        sound = not any("." in term.replace("...", "", 1) for term in terms)
+        if attribute.name == "equation" and (attribute.ref_attr_name or not sound):
+            what = f"'{shortened(text, 80)}' is no equation" if text else "its equation is an attribute of its function"
+            raise ReadError(what, where=_at(scope, node))
 
 
 def _refuse_repeated(place: str, what: str, names: Iterable[str]) -> None:

@@ -58,6 +58,8 @@ def write(
             be valid. Nothing has been written.
     """
     target = Path(path)
+    if not target.name:
+        raise WriteError(f"cannot write '{path}': it is not the name of a file")
     data = target.with_name(target.name + ".data")
     proto, weights = split(model)
     if not checked:
