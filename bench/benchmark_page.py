@@ -233,7 +233,8 @@ peer's, were judged twice (`--twice`): their latencies are means of two.
 The reference is LiteRT's default interpreter on one random, image-like input. *Right*: within one step of a quantized
 output, within 1e-4 of the largest value of a float one, or within twice what LiteRT's two kinds of kernels differ by.
 *Nearly*: within 2 % of the largest value (of indices: 2 % of them); dynamic-range models are expected to be, for LiteRT
-rounds their activations while it runs. Bytes are those of run-time Transposes that move data, in one inference.
+rounds their activations while it runs. Bytes are those of run-time Transposes that move data, in one inference;
+SpaceToDepth and DepthToSpace count as Transposes.
 
 ## What is converted
 

@@ -161,6 +161,7 @@ def one(path: Path, known: dict[str, Tool], judge: Tool, options: argparse.Names
     done = {name: results[name] for name in known if rows[name]["converted"]}
     verdicts = judged(judge, path, done, folder / f"{path.stem}.log", options.fork)
     record |= {"litert_ms": verdicts.pop("LiteRT"), "rows": {name: rows[name] for name in known}}
+    record.pop("rejudged", None)
     for name, verdict in verdicts.items():
         rows[name]["verdict"] = verdict
     file.write_text(json.dumps(record, indent=1) + "\n")
