@@ -14,7 +14,9 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
+from relayout.rewrite.regions import operator_of
 from relayout.rewrite.storage import SHAPE_IS_INPUT, Names
+from relayout.rules import Facts, Permuted
 
 LEAST_ELEMENTS = 4096
 """Of a value for which a second step is worth three more nodes, some microseconds."""
@@ -36,7 +38,9 @@ def in_two_steps(model: ir.Model, least: int) -> tuple[int, int]:
     given = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
     taken = {value.name for value in given} | {node.name for node in nodes}
     steps = _Steps(model, Names({name for name in taken if name}))
-    divided = [node for node in nodes if node.op_type == "Transpose" and not node.domain and steps.divide(node, least)]
+    known = Facts()
+    moving = ((node, known.of(operator_of(model, node))) for node in nodes)
+    divided = [node for node, fact in moving if isinstance(fact, Permuted) and steps.divide(node, fact.perm, least)]
     return len(divided), sum(_bytes(node.outputs[0]) for node in divided)
 
 
@@ -56,10 +60,9 @@ class _Steps:
     model: ir.Model
     names: Names
 
-    def divide(self, node: ir.Node, least: int) -> bool:
+    def divide(self, node: ir.Node, perm: tuple[int, ...], least: int) -> bool:
         """Do a Transpose in two steps, where that pays; it is the last node of them then."""
-        value, perm = node.outputs[0], tuple(node.attributes.get_ints("perm") or ())
-        inner = innermost(perm)
+        value, inner = node.outputs[0], innermost(perm)
         if not inner or value.shape is None or not value.shape.is_static():
             return False
         shape = value.shape.numpy()
