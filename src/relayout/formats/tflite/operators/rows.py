@@ -24,7 +24,7 @@ from relayout.formats.tflite.builder import Dims, dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.flatbuffer import Table, empty_table
 from relayout.formats.tflite.flow import Flow
-from relayout.formats.tflite.model import Operator, Subgraph, Tensor
+from relayout.formats.tflite.model import MAX_RANK, Operator, Subgraph, Tensor
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.bodies import Body, discard, hand_over, operands
 from relayout.formats.tflite.operators.slicing import squeeze
@@ -69,8 +69,8 @@ class _Rounds:
     @cached_property
     def is_plain(self) -> bool:
         """Whether no result is another operand, which the runtime would copy in an order of its own."""
-        pairs = zip(self.body.inputs, self.body.outputs, strict=True)
-        return all(a == b or b not in self.body.inputs for a, b in pairs)
+        operands = set(self.body.inputs)
+        return all(a == b or b not in operands for a, b in zip(self.body.inputs, self.body.outputs, strict=True))
 
     @cached_property
     def counters(self) -> dict[int, int]:
@@ -181,7 +181,7 @@ class _Rounds:
             return None
         if maker.name == "RESHAPE":
             return self._meaning(maker.inputs[0], depth - 1)
-        if maker.name not in ("CONCATENATION", "PACK"):
+        if maker.name not in ("CONCATENATION", "PACK") or len(maker.inputs) > MAX_RANK:
             return None
         parts = [self._meaning(i, depth - 1) for i in maker.inputs]
         known = [part for part in parts if part is not None]
