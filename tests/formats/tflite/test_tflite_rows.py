@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from tflite_cases_control import binary, constant, loop, subgraph
 from tflite_running import agree
 from tflite_writing import Net, Scale, options
 
+from relayout.errors import ReadError
 from relayout.formats.tflite import read
 from relayout.pipeline import convert
 from relayout.verification import verify
@@ -150,3 +152,23 @@ def test_other_loops_stay(more: dict[str, Any]) -> None:
 
 def test_a_loop_over_rows_moves_no_more_bytes() -> None:
     assert convert(read(recurrent().bytes())).report.bytes == 0
+
+
+def test_options_of_another_operator_are_refused_wherever_they_are_looked_at() -> None:
+    """Of every operator in the loop: its rows are looked at before any of them is translated, and some never are."""
+    refused = []
+    for graph, operators in enumerate(s.operators for s in recurrent().model.subgraphs):
+        for place, operator in enumerate(operators):
+            if operator.builtinOptions is None:
+                continue
+            net = recurrent()
+            wrong = net.model.subgraphs[graph].operators[place]
+            kind = type(operator.builtinOptions).__name__.removesuffix("T")
+            wrong.builtinOptionsType = schema.BuiltinOptions.LSHProjectionOptions
+            wrong.builtinOptions = options("LSHProjectionOptions")
+            try:
+                read(net.bytes())
+            except ReadError as error:
+                assert f"LSHProjectionOptions, not {kind}" in str(error)  # noqa: PT017 - either outcome is right
+                refused.append(kind)
+    assert {"GatherOptions", "ConcatenationOptions", "AddOptions", "FullyConnectedOptions"} <= set(refused)

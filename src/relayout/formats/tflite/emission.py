@@ -13,12 +13,30 @@ from relayout.formats.tflite.builder import Builder, Dim, Dims, dims, permuted
 from relayout.formats.tflite.flatbuffer import Table, empty_table
 from relayout.formats.tflite.kernels import IN_PLACE_OF
 from relayout.formats.tflite.model import MAX_NAME, Operator, Tensor
-from relayout.formats.tflite.registry import Entry, Unsupported
+from relayout.formats.tflite.registry import Entry, Unsupported, entries
 from relayout.formats.tflite.schema import SCHEMA
 from relayout.formats.tflite.tensors import Tensors
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.program import Program
+
+
+def options_of(operator: Operator, entry: Entry | None = None) -> Table:
+    """An operator's options, with the defaults where a file leaves them out.
+
+    Args:
+        operator: the operator, one that is registered.
+        entry: its entry, where that is at hand.
+
+    Raises:
+        ReadError: they are those of another operator.
+    """
+    found, kind = operator.options, (entry or entries()[operator.name]).options
+    if found is None:
+        return empty_table(SCHEMA, kind) if kind else Table("", 0, {})
+    if kind and found.kind != kind:
+        raise ReadError(f"{operator.name} has {found.kind}, not {kind}", where=operator.place)
+    return found
 
 
 class Emission:
@@ -27,17 +45,9 @@ class Emission:
     def __init__(self, operator: Operator, entry: Entry, tensors: Tensors, program: Program) -> None:
         self.operator, self.tensors, self.program = operator, tensors, program
         self.builder: Builder = tensors.builder
-        self.options = self._options(entry)
+        self.options = options_of(operator, entry)
         self.source = f"{operator.name} {operator.place}"
         tensors.placeholders.follow(operator)
-
-    def _options(self, entry: Entry) -> Table:
-        found = self.operator.options
-        if found is None:
-            return empty_table(SCHEMA, entry.options) if entry.options else Table("", 0, {})
-        if entry.options and found.kind != entry.options:
-            raise ReadError(f"{self.operator.name} has {found.kind}, not {entry.options}", where=self.operator.place)
-        return found
 
     def has(self, i: int) -> bool:
         """Whether operand i is given."""

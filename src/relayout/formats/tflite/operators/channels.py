@@ -11,6 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import dims, permuted
+from relayout.formats.tflite.emission import options_of
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Operator, Tensor
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
@@ -64,7 +65,7 @@ def normalized(op: Operation) -> bool:
     if scaling is None or scaling.name != "MUL" or flow.sole_reader(product.index) is not op.operator:
         return False
     multiplied = _split(op, scaling)
-    fused = scaling.options is not None and scaling.options.fused_activation_function
+    fused = options_of(scaling).fused_activation_function
     if multiplied is None or fused or multiplied[2] != channels or product.type != TensorType.FLOAT32:
         return False
     data, scale, _ = multiplied

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relayout.formats.tflite.builder import dims
+from relayout.formats.tflite.emission import options_of
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.extents import divided, product
 from relayout.formats.tflite.model import Operator, Tensor
@@ -48,8 +49,7 @@ class _Pieces:
         operator = self.op.tensors.flow.producer(index)
         if operator is None or operator.name != name or len(operator.inputs) != operands or min(operator.inputs) < 0:
             return None
-        fused = "fused_activation_function" in operator.options.fields if operator.options else False
-        if operator.options is not None and fused and operator.options.fused_activation_function:
+        if options_of(operator).fields.get("fused_activation_function"):
             return None
         self.found.append(operator)
         return operator
@@ -72,7 +72,7 @@ class _Pieces:
         if operator is None or axes is None or axes.data is None or axes.type != TensorType.INT32:
             return None
         rank = len(self.op.tensors.subgraph.tensors[operator.inputs[0]].shape)
-        keeps = operator.options is not None and operator.options.keep_dims
+        keeps = options_of(operator).keep_dims
         return operator.inputs[0] if keeps and array(axes).reshape(-1).tolist() in ([-1], [rank - 1]) else None
 
     def factor(self, index: int, x: int) -> _Factor | None:

@@ -21,15 +21,15 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dims, dims
+from relayout.formats.tflite.emission import options_of
 from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.flatbuffer import Table, empty_table
+from relayout.formats.tflite.flatbuffer import Table
 from relayout.formats.tflite.flow import Flow
 from relayout.formats.tflite.model import MAX_RANK, Operator, Subgraph, Tensor
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.bodies import Body, discard, hand_over, operands
 from relayout.formats.tflite.operators.slicing import squeeze
 from relayout.formats.tflite.program import Given
-from relayout.formats.tflite.schema import SCHEMA
 from relayout.formats.tflite.tensors import array
 
 NOW, NEXT = "now", "next"
@@ -117,9 +117,12 @@ class _Rounds:
             if operator.name != "GATHER" or len(operator.inputs) != 2:
                 continue
             whole, index = operator.inputs
-            options = operator.options
-            first = options is None or (options.axis, options.batch_dims) == (0, 0)
-            if first and self._meaning(index) == [NOW] and self._is_untouched(whole):
+            options = options_of(operator)
+            if (
+                (options.axis, options.batch_dims) == (0, 0)
+                and self._meaning(index) == [NOW]
+                and self._is_untouched(whole)
+            ):
                 position, tensors = self.body.inputs.index(whole), self.body.tensors
                 alike = tensors[whole].quantization is None and tensors[operator.outputs[0]].quantization is None
                 if alike and not tensors[index].shape and dims(self.given[position])[:1] == (self.count,):
@@ -147,7 +150,7 @@ class _Rounds:
             return maker.inputs[1] if rest and maker.inputs[0] == whole else None
         if maker.name != "CONCATENATION" or len(maker.inputs) != 3 or self._is_fused(maker):
             return None
-        if maker.options is not None and maker.options.axis != 0:
+        if options_of(maker).axis != 0:
             return None
         before, row, behind = maker.inputs
         parts = [self.flow.producer(before), self.flow.producer(behind)]
@@ -193,7 +196,7 @@ class _Rounds:
         return index in body.inputs and body.outputs[body.inputs.index(index)] == index
 
     def _is_fused(self, operator: Operator) -> bool:
-        return bool(operator.options is not None and operator.options.fused_activation_function)
+        return bool(options_of(operator).fused_activation_function)
 
 
 def _number(tensor: Tensor) -> int | None:
@@ -349,7 +352,7 @@ class _Writing:
             replace(t, index=first + k, name=f"{t.name}/rows", shape=(count, *t.shape), signature=(count, *t.signature))
             for k, t in enumerate((row, result))
         )
-        options = operator.options or empty_table(SCHEMA, "FullyConnectedOptions")
+        options = options_of(operator)
         every = replace(
             operator,
             inputs=(first, *operator.inputs[1:]),

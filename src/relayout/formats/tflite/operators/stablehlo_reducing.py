@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import dims
+from relayout.formats.tflite.emission import options_of
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.shape import scalar
@@ -114,8 +115,8 @@ def _descending(op: Operation, index: int) -> bool:
     direct = only.inputs == subgraph.inputs[:2]
     if not direct and only.inputs != subgraph.inputs[1::-1]:
         raise Unsupported("a comparator of other operands")
-    if only.name == "STABLEHLO_COMPARE" and only.options is not None and only.options.comparison_direction in (3, 5):
-        greater = only.options.comparison_direction == 3
+    if only.name == "STABLEHLO_COMPARE" and options_of(only).comparison_direction in (3, 5):
+        greater = options_of(only).comparison_direction == 3
     elif only.name in ("GREATER", "LESS"):
         greater = only.name == "GREATER"
     else:
