@@ -151,8 +151,7 @@ class _Builder:
         for value in graph.initializers.values():
             if value not in self.sites.views:
                 self._root(value, constant=True)
-        by_depth = self.by_depth
-        for node in graph if by_depth is None else sorted(graph, key=lambda node: by_depth[node.outputs[0]]):
+        for node in graph if self.by_depth is None else sorted(graph, key=self._depth):
             self._node(node)
         self.scope = outer
 
@@ -294,6 +293,11 @@ class _Builder:
         """Say how deep a node's outputs lie. A Reshape that mixes elements counts as a view: it does in any graph."""
         depth = max([self.depths.get(value, 0) for value in (*node.inputs, *implicit) if value is not None], default=0)
         self.depths.update(dict.fromkeys(node.outputs, depth + (not is_view)))
+
+    def _depth(self, node: ir.Node) -> int:
+        """How deep a node lies, as it was found; last where it gives nothing."""
+        depths = self.by_depth or {}
+        return depths[node.outputs[0]] if node.outputs else len(depths)
 
     def _nested(self, node: ir.Node, fact: Nested, inputs: Sequence[View | None]) -> None:
         """A node with subgraphs: the bodies' sites, then one site for the node and all ends of its bodies."""
