@@ -183,31 +183,35 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         ports = [_number(sites, labels, index, port, number) for index, port in (producer, *readers)]
         if len(number) > 1:
             parts.append((root, ports, list(number)))
-    weights = _weights(labels, parts)
+    apart = [_all_part_runs(root, orders) for root, _, orders in parts]
+    parting = 0 if all(apart) else INNERMOST
+    weights = _weights(labels, parts, parting)
     costs = tuple(_costs(site, choice, weights) for site, choice in zip(sites.sites, labels, strict=True))
     sizes = [size_of(root, dims or {}, sites.likely) for root, _, _ in parts]
     # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
     moved_roots = {root for _, root in sites.moves}
     values = [
-        Value(weights.of(size) + (root not in moved_roots) + _parting(root, orders), ports[0], tuple(ports[1:]))
-        for (root, ports, orders), size in zip(parts, sizes, strict=True)
+        Value(weights.of(size) + (root not in moved_roots) + parting * all_part, ports[0], tuple(ports[1:]))
+        for (root, ports, _), size, all_part in zip(parts, sizes, apart, strict=True)
     ]
-    values += [_innermost(*part) for part in parts if not _parting(part[0], part[2])]
+    values += [_innermost(*part) for part, all_part in zip(parts, apart, strict=True) if not all_part]
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
     return Formulation(sites, labels, Problem(costs, tuple(values)), *numbered, sizes, weights, found.capped)
 
 
-def _weights(labels: Sequence[Sequence[Label]], parts: Sequence[tuple[Root, list[NumberPort], list[Order]]]) -> Weights:
-    """Weights under which no sum of a lesser aim reaches one of a greater."""
+def _weights(
+    labels: Sequence[Sequence[Label]], parts: Sequence[tuple[Root, list[NumberPort], list[Order]]], parting: int
+) -> Weights:
+    """Weights under which no sum of a lesser aim reaches one of a greater; `parting` is what it costs to part runs."""
     most = sum(min(len(ports) - 1, len(orders) - 1) for _, ports, orders in parts)
-    closeness = sum(1 for choice in labels if len(choice) > 1) + most * (1 + INNERMOST)
+    closeness = sum(1 for choice in labels if len(choice) > 1) + most * (1 + parting)
     per_transpose = closeness + 1
     return Weights(per_byte=most * per_transpose + closeness + 1, per_transpose=per_transpose)
 
 
-def _parting(root: Root, orders: Sequence[Order]) -> int:
-    """What a Transpose costs between orders of which no two have the same runs; 0 where some have."""
-    return INNERMOST * (len({_run(root, order) for order in orders}) == len(orders))
+def _all_part_runs(root: Root, orders: Sequence[Order]) -> bool:
+    """Whether no two of the orders have the same runs: no Transpose from one to another moves whole ones."""
+    return len({_run(root, order) for order in orders}) == len(orders)
 
 
 def _innermost(root: Root, ports: Sequence[NumberPort], orders: Sequence[Order]) -> Value:
