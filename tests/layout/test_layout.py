@@ -185,6 +185,7 @@ def test_unreadable_metadata_is_refused() -> None:
         ("2*(n + 1)", Extent(1, ("2*(n + 1)",))),
         ("n*", Extent(1, ("n*",))),
         ("n**2", Extent(1, ("n**2",))),
+        ("9" * 5000 + "*n", Extent(1, ("9" * 5000 + "*n",))),
     ],
 )
 def test_a_product_of_symbols_is_an_extent_and_any_other_name_a_symbol(dim: str, extent: Extent) -> None:

@@ -374,12 +374,13 @@ class _Builder:
         found = product(source).divide(rest) if rest.number else None
         if found is None:
             return extents
-        symbol = extents[axis].symbols[0]
+        unnamed, extents[axis] = extents[axis], found
+        if unnamed.number > 1 or len(unnamed.symbols) > 1:
+            return extents  # a product: found is more than its symbol stands for
         if found.is_static:
-            self.aliases[symbol] = found.number
+            self.aliases[unnamed.symbols[0]] = found.number
         elif found.number == 1 and len(found.symbols) == 1:
-            self.aliases[symbol] = found.symbols[0]
-        extents[axis] = found
+            self.aliases[unnamed.symbols[0]] = found.symbols[0]
         return extents
 
     def _barrier_signature(self, fact: Permuted | Regrouped, view: View) -> Signature | None:

@@ -13,6 +13,9 @@ from functools import lru_cache
 
 Dim = int | str
 
+LONGEST = 1 << 10
+"""Characters of a product of symbols; a longer name is one symbol, whatever is in it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Extent:
@@ -71,7 +74,7 @@ def _extent(dim: Dim) -> Extent:
     """One object for each dimension: equal extents are mostly the same."""
     if not isinstance(dim, str):
         return Extent(dim)
-    parts = dim.split("*")
+    parts = dim.split("*") if len(dim) <= LONGEST else [dim]
     if len(parts) == 1 or not all(part.isidentifier() or part.isdecimal() for part in parts):
         return Extent(1, (dim,))
     number = math.prod(int(part) for part in parts if part.isdecimal())

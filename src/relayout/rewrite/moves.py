@@ -76,7 +76,7 @@ class _Steps:
         step = self._before(node, "Transpose", [node.inputs[0]], runs, kept)
         step = self._before(node, "Reshape", [step, self._constant(value, (outer, rest, run))], (outer, rest, run))
         step = self._before(node, "Transpose", [step], (outer, run, rest), ir.AttrInt64s("perm", (0, 2, 1)))
-        node.op_type = "Reshape"
+        node.domain, node.op_type = "", "Reshape"
         node.attributes.clear()
         node.resize_inputs(2)
         node.replace_input_with(0, step)

@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper, parser
 
 import relayout
 from relayout.formats.onnx import complete, read
+from relayout.infer import build
 from relayout.pipeline import fix_dims
 from relayout.rules import outputs_of
 from running import run
@@ -133,6 +134,34 @@ def test_a_fixed_dimension_is_fixed_in_products() -> None:
     shapes = {value.name: str(value.shape) for node in found.graph for value in node.outputs}
     assert shapes["heads"] == "[12,length,16]"
     assert shapes["m"] == "[2*length,96]"
+
+
+def test_a_reshape_whose_shape_is_an_attribute_is_inferred_as_ever() -> None:
+    proto = parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 4]>
+        g (float[batch,4,3] x) => (float[n,12] y) <float[n,12] b> {
+            a = Transpose<perm=[0,2,1]>(x)
+            b = Reshape<shape=[-1,12]>(a)
+            y = Transpose<perm=[0,1]>(b)
+        }""")
+    assert str(completed(proto)["a"].shape) == "[batch,3,4]"
+
+
+def test_what_a_product_is_found_to_be_its_symbol_is_not() -> None:
+    """12 rows are `6*m`: a value of m rows behind it has not 12."""
+    source = model(
+        """g (float[4,3,5] x, float[m,3,5] z) => (float[n,5] y, float[m,3,5] w) <float[sixfold,5] a, float[m,3,5] e> {
+            a = Reshape(x, rows)
+            y = Relu(a)
+            e = Relu(z)
+            w = Tanh(e)
+        }""",
+        rows=ints(-1, 5),
+    )
+    source.graph.value_info[0].type.tensor_type.shape.dim[0].dim_param = "6*m"
+    found = read(source)
+    extents = {value.name: str(view.extents[0]) for value, view in build(found).views.items()}
+    assert (extents["a"], extents["e"]) == ("12", "m")
 
 
 def test_an_extent_that_the_file_names_otherwise_keeps_its_name() -> None:

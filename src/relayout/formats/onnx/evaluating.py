@@ -35,7 +35,7 @@ FROM_EXTENTS = SHAPE_ARITHMETIC | frozenset(_NAMES.split())
 STARTS = frozenset(("ConstantOfShape", "Range", "Shape", "Size"))
 """Where values begin that follow from extents: masks, positions. Weights are not folded here."""
 PRODUCTS = frozenset(("Div", "Mul"))
-"""What is reckoned with symbols."""
+"""Arithmetic that is done with symbols, too."""
 MOST_ELEMENTS = 64
 """Of a value that is evaluated from constants: shapes and axes are short."""
 MOST_BYTES = 1 << 18
@@ -86,6 +86,8 @@ class Evaluation:
 
     def reshaped(self, node: onnx.NodeProto) -> list[Item]:
         """The extents of what a Reshape gives, as its vector of shapes and the extents of its operand tell them."""
+        if len(node.input) < 2:  # before opset 5 an attribute says it, which shape inference reads
+            return []
         wanted, dims = self.values.get(node.input[1]), self.dims(node.input[0])
         if wanted is None or wanted.ndim != 1:
             return []
@@ -124,7 +126,7 @@ class Evaluation:
                 return []
             given[name] = array
         if any(array.dtype == object for array in given.values()):
-            return _divided(node, given) if node.op_type in PRODUCTS else self._moved(node, given)
+            return _reckoned(node, given) if node.op_type in PRODUCTS else self._moved(node, given)
         return self._computed(node, given)
 
     def _moved(self, node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
@@ -177,7 +179,7 @@ def _shape(node: onnx.NodeProto, dims: Sequence[Item] | None) -> list[Array]:
     return [_whole(_objects(dims[bounds.get("start", 0) : bounds.get("end", len(dims))]))]
 
 
-def _divided(node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
+def _reckoned(node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
     """Products and exact quotients of extents."""
     left, right = np.broadcast_arrays(*(given[name] for name in node.input))
     pairs = zip(left.ravel().tolist(), right.ravel().tolist(), strict=True)
