@@ -24,7 +24,7 @@ from relayout.progress import say
 from relayout.reports import Axes, Naming, Report, inspection, operators, report
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
-from relayout.rewrite import apply, as_functions, fuse_units, in_two_steps, inline_functions
+from relayout.rewrite import apply, as_functions, fuse_kernels, fuse_units, in_two_steps, inline_functions, join_tiles
 from relayout.rewrite import rename as rename_values
 from relayout.rules import is_known, outputs_of
 from relayout.targets import LayoutFor, Target, Wishes
@@ -135,7 +135,7 @@ def convert(
     if dims:
         fix_dims(model, dims)
     wishes.against(model.graph)
-    fused = _on_integers(model, wishes)
+    fused = _as_kernels(model, wishes)
     read_in = perf_counter() - began
     options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "read": reading}
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
@@ -146,8 +146,9 @@ def convert(
         original = Path(source) if isinstance(source, str | Path) else source
     result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original, annotate)
     inlined = _inlined(result.model) if inline or (wishes.target is not None and wishes.target.inline) else ()
-    report = replace(result.report, notes=(*result.report.notes, *fused, *inlined))
-    if inlined:
+    blocked = _in_blocks(result.model, wishes)
+    report = replace(result.report, notes=(*result.report.notes, *fused, *inlined, *blocked))
+    if inlined or blocked:
         report = replace(report, operators=operators(result.model))
     result = replace(result, target=wishes.target, report=report)
     if regions == "functions":
@@ -357,11 +358,26 @@ def _fixed(dim: int | ir.SymbolicDim, dims: Mapping[str, int]) -> int | str | ir
     return extent.number if extent.is_static else str(extent)
 
 
-def _on_integers(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
-    """Write quantized units as the target has them, in place; what to say of it in a report."""
-    counts = {} if wishes.target is None else fuse_units(model, wishes.target)
-    listed = ", ".join(f"{count} {name}" for name, count in counts.items())
-    return (f"quantized units that run on integers: {listed}",) if counts else ()
+def _as_kernels(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
+    """Write quantized units, and what a kernel takes in, as the target has them, in place; what to say of it."""
+    if wishes.target is None:
+        return ()
+    units, taken = fuse_units(model, wishes.target), fuse_kernels(model, wishes.target)
+    found = {"quantized units that run on integers": units, "taken in by the convolutions before them": taken}
+    return tuple(
+        f"{what}: {', '.join(f'{count} {name}' for name, count in counts.items())}"
+        for what, counts in found.items()
+        if counts
+    )
+
+
+def _in_blocks(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
+    """State shapes as kernels for blocks of channels want them, in place; what to say of it in a report."""
+    blocks = None if wishes.target is None else wishes.target.blocks
+    if blocks is None or blocks.domain not in {node.domain for node in model.graph.all_nodes()}:
+        return ()
+    reshapes = join_tiles(model)
+    return (f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}",)
 
 
 def _in_two_steps(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
@@ -407,7 +423,7 @@ def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.
         raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
     if dims:
         fix_dims(model, dims)
-    _on_integers(model, wishes)
+    _as_kernels(model, wishes)
     choose = wishes if wishes else None
     return planfile.check(data, build(model, keep_interface=keep, layouts=layouts, choose=choose))
 
@@ -444,7 +460,7 @@ def _relayout(
         return Result(model, found, written, original, naming)
     say("rewriting")
     began = perf_counter()
-    result = apply(model, decided)
+    result = apply(model, decided, None if wishes.target is None else wishes.target.blocks)
     if wishes.target is None:  # a target claims operators, not calls
         restore_calls(result)
     found = replace(found, notes=(*found.notes, *_in_two_steps(result, wishes)))

@@ -2,6 +2,8 @@
 
 from relayout.rewrite.apply import apply
 from relayout.rewrite.functions import inline_functions
+from relayout.rewrite.fusing import fuse_kernels
+from relayout.rewrite.joining import join_tiles
 from relayout.rewrite.moves import in_two_steps
 from relayout.rewrite.regions import Part, as_functions, part_model, parts
 from relayout.rewrite.renaming import rename
@@ -11,9 +13,11 @@ __all__ = [
     "Part",
     "apply",
     "as_functions",
+    "fuse_kernels",
     "fuse_units",
     "in_two_steps",
     "inline_functions",
+    "join_tiles",
     "part_model",
     "parts",
     "rename",

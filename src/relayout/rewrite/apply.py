@@ -15,16 +15,23 @@ from relayout.layout.holds import STATED
 from relayout.rewrite.forms import forms
 from relayout.rewrite.functions import add_function, drop_unused_functions
 from relayout.rewrite.storage import Names, Storage
+from relayout.rewrite.tiled import state_joined
 from relayout.rules import Attribute, Changes, Placement, Written
+from relayout.targets import Blocks
 
 
-def apply(model: ir.Model, plan: Plan) -> ir.Model:
+def apply(model: ir.Model, plan: Plan, blocks: Blocks | None = None) -> ir.Model:
     """The model with every value stored as the plan says.
 
     The model that the plan was made for is rewritten in place and returned: its nodes keep their identity, and a node
     whose operands all stay as they were is not touched but for the names of its inputs.
+
+    Args:
+        model: the model.
+        plan: what was decided for it.
+        blocks: the operators of a target that bring images into blocks of channels and back, where it has some.
     """
-    return _Rewrite(model, plan).run()
+    return _Rewrite(model, plan, blocks).run()
 
 
 class Ended(NamedTuple):
@@ -38,13 +45,13 @@ class Ended(NamedTuple):
 
 
 class _Rewrite:
-    def __init__(self, model: ir.Model, plan: Plan) -> None:
+    def __init__(self, model: ir.Model, plan: Plan, blocks: Blocks | None) -> None:
         self.model, self.plan = model, plan
         self.graph = model.graph
         outputs = [value for value in self.graph.outputs if value is not None]
         interface = {value.name for value in (*self.graph.inputs, *outputs)}
         kept = {site.node.name for site in plan.sites.sites if site.node is not None}
-        self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}))
+        self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}), blocks)
         self.forms, self.labels = forms(plan)
         self.borders = {port: site for site in plan.sites.sites if site.kind == "border" for port in site.ports}
         self.results: dict[ir.Graph, list[tuple[int, ir.Value]]] = {}
@@ -229,6 +236,8 @@ class _Rewrite:
             add_function(self.model, node, site.signature.variants[self.labels[site].variant])
         elif written.domain:
             self.model.opset_imports.setdefault(written.domain, 1)
+        if written.joined:
+            state_joined(node, site.signature.variants[self.labels[site].variant])
 
     def _written(self, site: Site) -> Written | None:
         label = self.labels[site]

@@ -19,6 +19,8 @@ from relayout.layout import Extent, product
 from relayout.layout.holds import Holds
 from relayout.layout.perm import between
 from relayout.rewrite.origins import origins
+from relayout.rewrite.tiled import BLOCKED, JOINED
+from relayout.targets import Blocks
 
 TAGS = {
     (0, 3, 1, 2): "nchw",
@@ -56,6 +58,7 @@ class Storage:
     Args:
         sites: the source graph.
         names: taken names.
+        blocks: the operators that bring images into blocks of channels and back, where there are some.
         nodes: graph -> the result's nodes so far, in order. A conversion is appended to the graph of its value when
             it is first wanted: one that a subgraph wants of an outer value runs once, before the subgraph.
         initializers: graph -> the result's initializers.
@@ -63,6 +66,7 @@ class Storage:
 
     sites: Sites
     names: Names
+    blocks: Blocks | None = None
     nodes: dict[ir.Graph, list[ir.Node]] = field(default_factory=dict)
     initializers: dict[ir.Graph, dict[str, ir.Value]] = field(default_factory=dict)
     stored: dict[tuple[Root, Form], ir.Value] = field(default_factory=dict)
@@ -139,6 +143,8 @@ class Storage:
         if near is not None:
             self._reshape(root, near, form)
             return
+        if self.blocks is not None and self._reorder(root, form, self.blocks):
+            return
         source = self.given[root]
         if sorted(source) == sorted(form):
             self._transpose(root, source, form)
@@ -155,6 +161,42 @@ class Storage:
         self.get(root, before)
         self._transpose(root, before, after)
         self.get(root, form)
+
+    # A target's own transforms between plain images and blocks of channels.
+
+    def _reorder(self, root: Root, form: Form, blocks: Blocks) -> bool:
+        """Bring a value into blocks, or out of them, by the target's own operator, where it has one for that."""
+        if root.value.dtype != ir.DataType.FLOAT:
+            return False
+        for last, plain in enumerate(_plain(root, form, blocks.tile)):
+            if (root, order_of(plain)) in self.first:
+                read = self.get(root, plain)
+                self._reordered(blocks.into, read, root, form, {(True, 0): BLOCKED}, channels_last=last)
+                return True
+        source = self.given[root]
+        for last, plain in enumerate(_plain(root, source, blocks.tile)):
+            if order_of(plain) == order_of(form):
+                channels = product(root.extents[index] for index in plain[3 if last else 1]).number
+                read, joined = self.stored[root, source], {(False, 0): BLOCKED}
+                self._reordered(blocks.back, read, root, plain, joined, channels_last=last, channels=channels)
+                self.get(root, form)
+                return True
+        return False
+
+    def _reordered(
+        self,
+        op_type: str,
+        read: ir.Value,
+        root: Root,
+        form: Form,
+        joined: dict[tuple[bool, int], tuple[tuple[int, ...], ...]],
+        **attributes: int,
+    ) -> None:
+        assert self.blocks is not None
+        given = [ir.AttrInt64(name, value) for name, value in attributes.items()]
+        node = self._emit(op_type, [read], root, form, given, self.blocks.domain)
+        node.meta[JOINED] = joined
+        self.sites.graph.opset_imports.setdefault(self.blocks.domain, 1)
 
     def _original(self, root: Root, source: Form, target: Form) -> bool:
         """Use the source's own node for a conversion, where it has one and what that reads is there."""
@@ -230,16 +272,22 @@ class Storage:
         return output
 
     def _emit(
-        self, op_type: str, inputs: list[ir.Value], root: Root, form: Form, attributes: Sequence[ir.Attr] = ()
-    ) -> None:
+        self,
+        op_type: str,
+        inputs: list[ir.Value],
+        root: Root,
+        form: Form,
+        attributes: Sequence[ir.Attr] = (),
+        domain: str = "",
+    ) -> ir.Node:
         name = self.name(root, form)
         output = ir.Value(name=self.names.unique(name), type=root.value.type)
         self.describe(output, root, form)
-        node = ir.Node(
-            "", op_type, inputs, attributes, outputs=[output], name=self.names.unique(f"{output.name}/{op_type}")
-        )
+        name = self.names.unique(f"{output.name}/{op_type}")
+        node = ir.Node(domain, op_type, inputs, attributes, outputs=[output], name=name)
         self.nodes[root.graph].append(node)
         self.put(root, form, output)
+        return node
 
     def name(self, root: Root, form: Form) -> str:
         """The name of the source's value that lies like this, where there is one; else the root's, with its order."""
@@ -290,6 +338,17 @@ def _distinct(form: Form) -> tuple[object, ...]:
         items.append(dim or f"one {ones}")
         ones += not dim
     return tuple(items)
+
+
+def _plain(root: Root, form: Form, tile: int) -> tuple[Form, ...]:
+    """The forms of an image that lies in blocks, `n c/16 h w 16`, channels first and last; none where it does not."""
+    if len(form) != 1 + max(place for dim in BLOCKED for place in dim):
+        return ()
+    n, outer, h, w, inner = form
+    channels = [root.extents[index] for index in (*outer, *inner)]
+    if product(root.extents[index] for index in inner) != Extent.of(tile) or not all(e.is_static for e in channels):
+        return ()
+    return (n, (*outer, *inner), h, w), (n, h, w, (*outer, *inner))
 
 
 def _common(first: Form, second: Form, *, bounded: bool) -> dict[int, tuple[int, ...]]:

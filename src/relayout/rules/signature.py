@@ -100,12 +100,15 @@ class Written:
         attributes: name -> value, where it differs; None removes the attribute.
         body: the variant that the standard operator has, where the node calls a model-local function: that operator
             between the Transposes that lead there and back.
+        joined: the node states the shapes of its operands with each tile joined to its axis (`n c h w`), though they
+            lie in tiles (`n c/16 h w 16`).
     """
 
     domain: str
     op_type: str
     attributes: Mapping[str, Attribute | None] = field(default_factory=dict)
     body: Variant | None = None
+    joined: bool = False
 
 
 @dataclass(frozen=True)

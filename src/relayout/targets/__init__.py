@@ -1,6 +1,8 @@
 """What backends have: operators, layouts, element types, limits, prices; and what is asked of a graph for them."""
 
+from relayout.targets.blocks import Blocks
 from relayout.targets.conditions import Condition
+from relayout.targets.fusions import Fusion
 from relayout.targets.registry import target, targets
 from relayout.targets.target import FLOAT, INT8, Kernel, Target
 from relayout.targets.units import Unit
@@ -10,7 +12,9 @@ from relayout.targets.wishfile import read_wishes
 __all__ = [
     "FLOAT",
     "INT8",
+    "Blocks",
     "Condition",
+    "Fusion",
     "Kernel",
     "LayoutFor",
     "Target",

@@ -25,8 +25,9 @@ def targets() -> dict[str, Target]:
     found: dict[str, Target] = {}
     package = importlib.import_module("relayout.targets")
     own = (importlib.import_module(f"relayout.targets.{info.name}") for info in pkgutil.iter_modules(package.__path__))
-    for target in (module.TARGET for module in own if hasattr(module, "TARGET")):
-        _add(found, target)
+    for module in own:
+        for target in (*getattr(module, "TARGETS", ()), *([module.TARGET] if hasattr(module, "TARGET") else [])):
+            _add(found, target)
     for point in entry_points(group=GROUP):
         try:
             target = point.load()

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from relayout.errors import LayoutError
 from relayout.rules import Laid, Operator, Placement, Rule, Signature, Written, in_standard, is_laid, laid, rule_of
+from relayout.targets.blocks import Blocks
 from relayout.targets.conditions import Condition
+from relayout.targets.fusions import Fusion
 from relayout.targets.units import BYTES, Unit
 
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
@@ -102,6 +104,8 @@ class Target:
         inline: it has no kernels for functions, and cancels the Transposes of their bodies: these are written in place.
         least_run: its Transpose copies runs of this many elements, or moves one axis, faster than single elements: one
             that moves the innermost axis among others is done in two steps (0: it is not).
+        blocks: the blocks of channels that its kernels want: a result that has such kernels is stamped with them.
+        fusions: what it runs as a part of a kernel, before layouts are chosen.
     """
 
     name: str
@@ -114,6 +118,8 @@ class Target:
     unsigned: bool = False
     inline: bool = False
     least_run: int = 0
+    blocks: Blocks | None = None
+    fusions: tuple[Fusion, ...] = ()
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""

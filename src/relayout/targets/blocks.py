@@ -1,0 +1,24 @@
+"""Blocks of channels, as the kernels of a target want them: how images come there, and which CPUs have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Kernels that are right for one size of blocks only, which their nodes do not say.
+
+    Args:
+        tile: channels in a block.
+        domain: the domain of the kernels, and of the transforms.
+        into: the operator that brings an image `n c h w` or, with `channels_last`, `n h w c` into blocks.
+        back: the one that brings it out of them; it has an attribute `channels` besides.
+        features: what a CPU has whose blocks are of that size.
+    """
+
+    tile: int
+    domain: str
+    into: str
+    back: str
+    features: str
