@@ -27,7 +27,7 @@ from relayout.result import Result, target_of
 from relayout.rewrite import apply, as_functions, fuse_kernels, fuse_units, in_two_steps, inline_functions, join_tiles
 from relayout.rewrite import rename as rename_values
 from relayout.rules import is_known, outputs_of
-from relayout.targets import LayoutFor, Target, Wishes
+from relayout.targets import LayoutFor, Target, Wishes, note, refuse_others, stamp
 
 if TYPE_CHECKING:
     from relayout.reports.differing import Diff, Looked
@@ -135,6 +135,7 @@ def convert(
     if dims:
         fix_dims(model, dims)
     wishes.against(model.graph)
+    refuse_others(model, wishes.target.blocks if wishes.target else None)
     fused = _as_kernels(model, wishes)
     read_in = perf_counter() - began
     options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "read": reading}
@@ -316,6 +317,8 @@ def _read(
     from relayout.formats.onnx import read as read_onnx
 
     model = read_onnx(source)
+    if told := note(model):
+        model.meta["relayout.notes"] = (*model.meta.get("relayout.notes", ()), told)
     if inputs or outputs:
         complete(model, outputs_of)
         model = cut(model, inputs, outputs)
@@ -377,7 +380,9 @@ def _in_blocks(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
     if blocks is None or blocks.domain not in {node.domain for node in model.graph.all_nodes()}:
         return ()
     reshapes = join_tiles(model)
-    return (f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}",)
+    stamp(model, blocks)
+    told = f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}"
+    return told, note(model)
 
 
 def _in_two_steps(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:

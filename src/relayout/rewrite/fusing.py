@@ -1,7 +1,7 @@
 """Sums and activations into the operator before them, as a target has it, before any layout is chosen.
 
-`y = Relu(Add(Conv(x, w, b), z))` becomes `y = com.microsoft:FusedConv(x, w, b, z)`. The last node becomes the fused one,
-in place: the value that it gives, and its name, stay.
+`y = Relu(Add(Conv(x, w, b), z))` becomes `y = com.microsoft:FusedConv(x, w, b, z)`. The last node becomes the fused
+one, in place: the value that it gives, and its name, stay.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class _Joining:
     def _constant(self, value: ir.Value, groups: Groups) -> ir.Value:
         tensor = value.const_value
         assert tensor is not None
-        shape = _joined(tensor.shape, groups)
+        shape = _joined(tensor.shape.numpy(), groups)
         extents = shape.numpy()
 
         def stated() -> ir.TensorProtocol:

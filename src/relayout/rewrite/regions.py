@@ -20,7 +20,7 @@ import onnx_ir as ir
 from relayout.captures import bodies, captured, nested
 from relayout.layout import Dim
 from relayout.rules import FUNCTIONS, Operator
-from relayout.targets import Target
+from relayout.targets import Target, pass_on
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,11 @@ def part_model(model: ir.Model, part: Part) -> ir.Model:
     imports = {domain: version for domain, version in model.opset_imports.items() if domain in domains}
     graph.opset_imports.clear()
     graph.opset_imports.update(imports)
-    return ir.Model(
+    found = ir.Model(
         graph, ir_version=model.ir_version, producer_name=model.producer_name, functions=tuple(functions.values())
     )
+    pass_on(model.metadata_props, found.metadata_props)
+    return found
 
 
 def _called(model: ir.Model, graph: ir.Graph) -> dict[ir.OperatorIdentifier, ir.Function]:

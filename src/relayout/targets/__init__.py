@@ -4,6 +4,7 @@ from relayout.targets.blocks import Blocks
 from relayout.targets.conditions import Condition
 from relayout.targets.fusions import Fusion
 from relayout.targets.registry import target, targets
+from relayout.targets.stamps import note, pass_on, refuse_elsewhere, refuse_others, stamp
 from relayout.targets.target import FLOAT, INT8, Kernel, Target
 from relayout.targets.units import Unit
 from relayout.targets.wishes import LayoutFor, Wishes
@@ -20,7 +21,12 @@ __all__ = [
     "Target",
     "Unit",
     "Wishes",
+    "note",
+    "pass_on",
     "read_wishes",
+    "refuse_elsewhere",
+    "refuse_others",
+    "stamp",
     "target",
     "targets",
 ]

@@ -14,16 +14,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
+from relayout.errors import LayoutError
 from relayout.rules import Operator, Placement, Signature, Written
 from relayout.targets import onnxruntime_cpu as plain
 from relayout.targets.blocks import Blocks
 from relayout.targets.conditions import FLOOR, NO_DILATIONS, NO_INDICES, Condition, clip_bounds, constant
 from relayout.targets.fusions import Fusion
 from relayout.targets.onnxruntime_blocked_prices import KERNELS, PER_TAP
+from relayout.targets.stamps import BLOCKED, block_here
 from relayout.targets.target import Kernel, Target
 
-DOMAIN = "com.microsoft.nchwc"
-FEATURES = {16: "avx512f (x64), or neon (arm64)", 8: "x64 without avx512f"}
+NAME = "onnxruntime-cpu-nchwc"
+(DOMAIN,) = BLOCKED
+FEATURES = {8: "x64 without avx512f", 16: "x64 with avx512f, or arm64"}
 KNOWN = (constant(1, "kernel"), constant(2, "bias"))
 LARGEST = 3.4028234663852886e38
 """The largest float: the bound of a Clip that has none."""
@@ -153,7 +156,7 @@ def _target(tile: int) -> Target:
     fits = Condition("floats of rank 4 in blocks", here)
     return replace(
         plain.TARGET,
-        name=f"onnxruntime-cpu-nchwc{tile}",
+        name=f"{NAME}{tile}",
         line=f"ONNX Runtime's CPU provider on CPUs with blocks of {tile} channels ({FEATURES[tile]}): floats in blocks",
         kernels=(*rows, *others),
         price=_priced(tile, here),
@@ -170,3 +173,19 @@ def both(first: Condition | None, second: Condition) -> Condition:
 
 
 TARGETS = tuple(map(_target, sorted(FEATURES)))
+
+
+def _here() -> str:
+    """The name of the target for this CPU.
+
+    Raises:
+        LayoutError: ONNX Runtime has no blocks here.
+        MissingRuntimeError: ONNX Runtime is not installed.
+    """
+    tile = block_here()
+    if tile not in FEATURES:
+        raise LayoutError("ONNX Runtime has no kernels for blocks of channels on this CPU")
+    return f"{NAME}{tile}"
+
+
+ALIASES = {NAME: _here}

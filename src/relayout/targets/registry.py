@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
+from types import ModuleType
 
 from relayout.errors import LayoutError
 from relayout.targets.target import Target
@@ -23,9 +25,7 @@ def targets() -> dict[str, Target]:
         LayoutError: two targets of one name, or an entry point that names no target.
     """
     found: dict[str, Target] = {}
-    package = importlib.import_module("relayout.targets")
-    own = (importlib.import_module(f"relayout.targets.{info.name}") for info in pkgutil.iter_modules(package.__path__))
-    for module in own:
+    for module in _own():
         for target in (*getattr(module, "TARGETS", ()), *([module.TARGET] if hasattr(module, "TARGET") else [])):
             _add(found, target)
     for point in entry_points(group=GROUP):
@@ -39,6 +39,20 @@ def targets() -> dict[str, Target]:
     return dict(sorted(found.items()))
 
 
+def _own() -> Iterator[ModuleType]:
+    """The modules of this room."""
+    package = importlib.import_module("relayout.targets")
+    yield from (
+        importlib.import_module(f"relayout.targets.{info.name}") for info in pkgutil.iter_modules(package.__path__)
+    )
+
+
+@cache
+def _aliases() -> dict[str, Callable[[], str]]:
+    """Name -> what finds out which target it is on this machine."""
+    return {name: find for module in _own() for name, find in getattr(module, "ALIASES", {}).items()}
+
+
 def _add(found: dict[str, Target], target: Target) -> None:
     if target.name in found:
         raise LayoutError(f"two targets are called {target.name!r}")
@@ -46,12 +60,15 @@ def _add(found: dict[str, Target], target: Target) -> None:
 
 
 def target(name: str) -> Target:
-    """The target of a name.
+    """The target of a name, or the one that a name stands for on this machine.
 
     Raises:
         LayoutError: there is none.
+        MissingRuntimeError: to find out which it is here needs a runtime that is not installed.
     """
     known = targets()
+    if name in _aliases():
+        name = _aliases()[name]()
     if name not in known:
         near = get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"

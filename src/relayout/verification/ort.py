@@ -18,6 +18,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import read, write
 from relayout.layout.holds import TENSOR, Holds
+from relayout.targets import refuse_elsewhere
 from relayout.verification.side import Array, Feeds, Part, Source, Value, one_line
 
 CUT = "relayout.cut"
@@ -35,6 +36,7 @@ class OrtSide:
         self._directory = tempfile.TemporaryDirectory(prefix="relayout-verify-", ignore_cleanup_errors=True)
         try:
             self._path, self.model = self._read(source)
+            refuse_elsewhere(self.model)
             self._quantized = any(
                 node.op_type in QUANTIZING or node.op_type.startswith("QLinear") for node in self.model.graph
             )
