@@ -46,9 +46,28 @@ def of_tables() -> Iterator[Case]:
         "DequantizeLinear", {"x": ints(*IMAGE, dtype=np.int8), "s": positive(), "z": np.array(0, np.int8)}, ("s", "z")
     )
     yield from beyond_limits(image)
+    yield from in_blocks()
     for kernel, group in (((4, 6, 3, 2), 1), ((6, 1, 3, 2), 6), ((4, 3, 3, 2), 2)):
         given = convolved(kernel)
         yield Case("QLinearConv", given, tuple(name for name in given if name != "x"), {"group": group})
+
+
+def in_blocks() -> Iterator[Case]:
+    """Nodes whose channels fall into blocks of 8 and of 16."""
+    image = f(2, 32, 9, 8)
+    for c, kernel, group in ((32, (16, 32, 3, 2), 1), (32, (32, 1, 3, 2), 32), (3, (16, 3, 3, 2), 1)):
+        given = {"x": f(2, c, 9, 8), "w": f(*kernel), "b": f(kernel[0])}
+        yield Case("Conv", given, ("w", "b"), {"group": group})
+        fused = {"group": group, "activation": "Relu"}
+        yield Case("FusedConv", {**given, "z": f(2, kernel[0], 7, 7)}, ("w", "b"), fused, domain="com.microsoft")
+    window = {"kernel_shape": [3, 2]}
+    yield Case("MaxPool", {"x": image}, attributes=window)
+    yield Case("AveragePool", {"x": image}, attributes=window)
+    for op in ("GlobalAveragePool", "GlobalMaxPool"):
+        yield Case(op, {"x": image})
+    given = {"x": image, "w": f(16, 32, 3, 2), "b": f(16), "z": f(2, 16, 7, 7)}
+    yield Case("FusedConv", given, ("w",), domain="com.microsoft")
+    yield Case("FusedConv", given, ("b",), domain="com.microsoft")
 
 
 def beyond_limits(image: Array) -> Iterator[Case]:

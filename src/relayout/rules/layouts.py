@@ -153,7 +153,9 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
                 inputs[slot] = tokens(letters, named, kernel, extents)
                 kernel = kernel if kernel != standard(named, len(letters)) else None
         elif slot >= 0:
-            inputs[slot] = tokens(letters, named, fitted(layouts.data, len(letters)), extents)
+            # What is added to the result lies as the result does.
+            lies = layouts.given if slot and letters == signature.outputs[0] else layouts.data
+            inputs[slot] = tokens(letters, named, fitted(lies, len(letters)), extents)
             rank = len(letters)
         else:
             outputs[~slot] = tokens(letters, named, fitted(layouts.given, len(letters)), extents)

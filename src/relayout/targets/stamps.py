@@ -84,7 +84,7 @@ def refuse_others(model: ir.Model, blocks: Blocks | None) -> None:
     tile = stamped(model)
     if tile is not None and blocks is not None and tile != blocks.tile:
         raise LayoutError(
-            f"the model computes in blocks of {tile} channels already, and the target has blocks of {blocks.tile}; {HINT}"
+            f"the model computes in blocks of {tile} channels already, and the target has them of {blocks.tile}; {HINT}"
         )
 
 
