@@ -18,7 +18,7 @@ from relayout.captures import bodies
 from relayout.rewrite.regions import operator_of
 from relayout.rewrite.storage import Names
 from relayout.rewrite.tiled import JOINED, Groups
-from relayout.rules import Facts, Signature
+from relayout.rules import Facts, Regrouped, Signature
 from relayout.rules.signature import unchanged
 
 
@@ -105,6 +105,8 @@ class _Joining:
             wanted = self.wanted[node]
             for slot, value in enumerate(node.inputs):
                 groups = wanted.get((False, slot))
+                if slot == 0 and self._takes_any_shape(node):
+                    continue
                 if value is not None and (value in self.joined) != (groups is not None):
                     node.replace_input_with(slot, self._as(value, groups, node, graph))
             for (output, slot), groups in wanted.items():
@@ -113,6 +115,14 @@ class _Joining:
         for slot, value in enumerate(graph.outputs):
             if value in self.joined:
                 self._give(graph, slot, value)
+
+    def _takes_any_shape(self, node: ir.Node) -> bool:
+        """Whether a node is a Reshape, to a shape that copies no extent of what it reads."""
+        if not node.inputs or node.inputs[0] not in self.joined:
+            return False
+        fact = self.known.of(operator_of(self.model, node))
+        shape = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
+        return isinstance(fact, Regrouped) and shape is not None and bool(np.all(shape.numpy() != 0))
 
     def _state(self, value: ir.Value, groups: Groups) -> None:
         if value.shape is not None:
