@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import parser
 
 import relayout
+from relayout import rules
 from relayout.errors import LayoutError, WriteError
 from relayout.rewrite import parts
 from relayout.rules import Operator
@@ -225,6 +226,70 @@ def test_a_node_with_bodies_is_claimed_with_all_that_is_inside(within: str, clai
     (part,) = relayout.convert(source, target=claiming({"If": [], "Relu": []}, name="npu")).parts()
     assert part.claimed == claimed
     assert [node.op_type for node in part.within] == ([] if claimed else ["Relu", "Relu"])
+
+
+CALLED = """<ir_version: 10, opset_import: ["": 21, "own": 1]>
+g (float[2,3,8,10] x) => (float[2,4,8,10] y) {{
+    a = own.block(x, u)
+    b = Relu(a)
+    y = own.block(b, v)
+}}
+<domain: "own", opset_import: ["": 21]>
+block (x, w) => (y) {{ c = Conv(x, w) r = Relu(c) {rest} }}"""
+
+
+def called(rest: str) -> onnx.ModelProto:
+    """Two calls of a function of the model's own."""
+    proto = parser.parse_model(CALLED.format(rest=rest))
+    weights = {"u": floats(4, 3, 1, 1), "v": floats(4, 4, 1, 1, seed=1)}
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
+    return proto
+
+
+def test_a_part_begins_inside_of_a_call_and_ends_in_another(tmp_path: Path) -> None:
+    """Calls that a target was to see through are spelled out, and stay so."""
+    source = called("y = Tanh(r)")
+    result = relayout.convert(source, target=claiming({"Conv": ["NCHW"], "Relu": []}, name="npu"))
+    found = [(part.claimed, part.operators) for part in result.parts()]
+    assert found == [
+        (True, {"Conv": 1, "Relu": 1}),
+        (False, {"Tanh": 1}),
+        (True, {"Conv": 1, "Relu": 2}),
+        (False, {"Tanh": 1}),
+    ]
+    result.save_parts(tmp_path / "parts")
+    feed = {"x": floats(2, 3, 8, 10, seed=2)}
+    np.testing.assert_allclose(run_parts(tmp_path / "parts", feed)[0], run(source, feed)[0], rtol=1e-5, atol=1e-6)
+
+
+CLOSED = {
+    "all of it": ("y = Neg(r)", {"Conv": ["NCHW"], "Relu": [], "Neg": []}, [True], {}),
+    "some of it": ("y = Tanh(r)", {"Conv": ["NCHW"], "Relu": []}, [False, True, False], {"Conv": 2, "Relu": 2}),
+    "none of it": ("y = Tanh(r)", {"Softmax": []}, [False], {}),
+    "its name": ("y = Tanh(r)", {"own:block": [], "Relu": []}, [True], {}),
+}
+
+
+@pytest.mark.parametrize(("rest", "claims", "sides", "within"), CLOSED.values(), ids=CLOSED.keys())
+def test_a_call_that_stays_one_is_claimed_as_a_whole(
+    rest: str, claims: dict[str, list[str]], sides: list[bool], within: dict[str, int], tmp_path: Path
+) -> None:
+    """There is a rule for its operator, so that it needs no body to be understood, and is not spelled out."""
+    source = called(rest)
+    with rules.scope():
+        rules.register("own:block", kind="axis attributes")(lambda operator: None)
+        result = relayout.convert(source, target=claiming(claims, name="npu"))
+        functions = relayout.convert(source, target=claiming(claims, name="npu"), regions="functions").proto
+        found = result.parts()
+    assert result.report.operators.get("own:block") == 2
+    assert [part.claimed for part in found] == sides
+    counted = [part.to_dict()["claimed_in_bodies"] for part in found]
+    assert {name: sum(row.get(name, 0) for row in counted) for row in counted for name in row} == within
+    feed = {"x": floats(2, 3, 8, 10, seed=2)}
+    onnx.checker.check_model(functions)
+    np.testing.assert_allclose(run(functions, feed)[0], run(source, feed)[0], rtol=1e-5, atol=1e-6)
+    result.save_parts(tmp_path / "parts")
+    np.testing.assert_allclose(run_parts(tmp_path / "parts", feed)[0], run(source, feed)[0], rtol=1e-5, atol=1e-6)
 
 
 def test_functions_of_parts_are_put_beside_those_that_are_there(tmp_path: Path) -> None:

@@ -6,12 +6,16 @@ elsewhere now may have made nodes its own, or taken some away.
 A node with bodies (an If, a Loop, a Scan) is the target's where it runs the node and all that is inside. Otherwise the
 host runs it, and each body is parted by itself: a part of a body can be a function that the body calls
 (`as_functions`), but no file of its own, since it runs when the host comes by, once, often or never.
+
+Calls of the model's own functions are spelled out when it is read, so that their nodes are parted like all others. One
+that had to stay a call is the target's as a whole or the host's as a whole, likewise.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +38,8 @@ class Part:
         inputs: values that it reads of other parts, and inputs of the graph.
         outputs: values that other parts read, and outputs of the graph.
         constants: initializers that it reads.
-        within: what the target runs in the bodies of a host's nodes, and leaves to the host with these.
+        within: what the target runs in the bodies of a host's nodes, and in the functions that these call; it is left
+            to the host with them.
     """
 
     name: str
@@ -97,7 +102,7 @@ def _parts(model: ir.Model, graph: ir.Graph, target: Target) -> list[Part]:
     found = []
     for place, nodes in enumerate(ordered):
         claimed = claims[nodes[0]]
-        within = () if claimed else tuple(inner for node in nodes for inner in nested(node) if runs(inner))
+        within = () if claimed else tuple(inner for node in nodes for inner in runs.inside(node))
         name = f"{place:0{width}}_{target.name if claimed else 'host'}"
         found.append(_part(owners, name, claimed, nodes, within))
     return [part for part in found if part.outputs]
@@ -108,12 +113,42 @@ class _Claims:
 
     def __init__(self, model: ir.Model, target: Target) -> None:
         self.model, self.target, self.domain = model, target, domain_of(target)
+        self.imports: Mapping[str, int] = model.opset_imports
+        self.open: list[ir.OperatorIdentifier] = []
 
     def __call__(self, node: ir.Node) -> bool:
         return self._runs(node) and all(self._runs(inner) for inner in nested(node))
 
     def _runs(self, node: ir.Node) -> bool:
-        return node.domain == self.domain or self.target.runs(operator_of(self.model, node))
+        own = node.domain == self.domain or self.target.runs(operator_of(self.model, node, self.imports))
+        return own or self._all_of(node)
+
+    def _all_of(self, node: ir.Node) -> bool:
+        """Whether a node calls a function of whose body the target runs every node."""
+        with self._called(node) as body:
+            return bool(body) and all(self(inner) for inner in body)
+
+    def inside(self, node: ir.Node) -> list[ir.Node]:
+        """What the target runs in the bodies of a node that it does not run, and in the functions that are called."""
+        found = [inner for inner in nested(node) if self(inner)]
+        for each in (each for each in (node, *nested(node)) if not self(each)):
+            with self._called(each) as body:
+                found += [inner for outer in body for inner in ([outer] if self(outer) else self.inside(outer))]
+        return found
+
+    @contextmanager
+    def _called(self, node: ir.Node) -> Iterator[list[ir.Node]]:
+        """The body of the function of the model's own that a node calls, seen with that function's versions."""
+        key = node.op_identifier()
+        function = self.model.functions.get(key)
+        if function is None or key in self.open or node.domain.startswith(FUNCTIONS):
+            yield []
+            return
+        outer, self.imports = self.imports, function.opset_imports
+        self.open.append(key)
+        yield list(function)
+        self.open.pop()
+        self.imports = outer
 
 
 def domain_of(target: Target) -> str:
@@ -262,11 +297,11 @@ def _leaves(owners: Mapping[ir.Node, ir.Node], value: ir.Value, inside: set[ir.N
     return any(owners[use.node] not in inside for use in value.uses())
 
 
-def operator_of(model: ir.Model, node: ir.Node) -> Operator:
-    """A node as its rule and a target see it."""
+def operator_of(model: ir.Model, node: ir.Node, imports: Mapping[str, int] | None = None) -> Operator:
+    """A node as its rule and a target see it; in a function, by the versions that this imports."""
     domain = "" if node.domain.startswith(FUNCTIONS) else node.domain
     inputs, outputs = (tuple(_shape(value) for value in values) for values in (node.inputs, node.outputs))
-    return Operator(node, model.opset_imports.get(domain, 1), inputs, outputs)
+    return Operator(node, (model.opset_imports if imports is None else imports).get(domain, 1), inputs, outputs)
 
 
 def _shape(value: ir.Value | None) -> tuple[Dim, ...] | None:
