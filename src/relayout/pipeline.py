@@ -24,7 +24,16 @@ from relayout.progress import say
 from relayout.reports import Axes, Naming, Report, inspection, operators, report
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
-from relayout.rewrite import apply, as_functions, fuse_kernels, fuse_units, in_two_steps, inline_functions, join_tiles
+from relayout.rewrite import (
+    apply,
+    as_functions,
+    fuse_kernels,
+    fuse_units,
+    in_two_steps,
+    inline_functions,
+    join_tiles,
+    pad_channels,
+)
 from relayout.rewrite import rename as rename_values
 from relayout.rules import is_known, outputs_of
 from relayout.targets import LayoutFor, Target, Wishes, note, refuse_others, stamp
@@ -365,13 +374,15 @@ def _as_kernels(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
     """Write quantized units, and what a kernel takes in, as the target has them, in place; what to say of it."""
     if wishes.target is None:
         return ()
-    units, taken = fuse_units(model, wishes.target), fuse_kernels(model, wishes.target)
-    found = {"quantized units that run on integers": units, "taken in by the convolutions before them": taken}
-    return tuple(
-        f"{what}: {', '.join(f'{count} {name}' for name, count in counts.items())}"
-        for what, counts in found.items()
-        if counts
-    )
+    units, blocks = fuse_units(model, wishes.target), wishes.target.blocks
+    padded = {} if blocks is None else {f"to whole blocks of {blocks.tile}": pad_channels(model, blocks)}
+    found = {
+        "quantized units that run on integers": units,
+        "values with more channels": padded,
+        "taken in by the convolutions before them": fuse_kernels(model, wishes.target),
+    }
+    told = {what: [f"{count} {name}" for name, count in counts.items() if count] for what, counts in found.items()}
+    return tuple(f"{what}: {', '.join(listed)}" for what, listed in told.items() if listed)
 
 
 def _in_blocks(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from relayout.rewrite.functions import inline_functions
 from relayout.rewrite.fusing import fuse_kernels
 from relayout.rewrite.joining import join_tiles
 from relayout.rewrite.moves import in_two_steps
+from relayout.rewrite.padding import pad_channels
 from relayout.rewrite.regions import Part, as_functions, part_model, parts
 from relayout.rewrite.renaming import rename
 from relayout.rewrite.units import fuse_units
@@ -18,6 +19,7 @@ __all__ = [
     "in_two_steps",
     "inline_functions",
     "join_tiles",
+    "pad_channels",
     "part_model",
     "parts",
     "rename",

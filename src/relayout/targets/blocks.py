@@ -15,6 +15,9 @@ class Blocks:
         into: the operator that brings an image `n c h w` or, with `channels_last`, `n h w c` into blocks.
         back: the one that brings it out of them; it has an attribute `channels` besides.
         features: what a CPU has whose blocks are of that size.
+        padded_kernels: operators of ONNX, in one string, in whose constant kernels zeros may be added to make channels
+            up to whole blocks.
+        padded: operators that may stand between them: of numbers, in whatever channel, they make numbers.
     """
 
     tile: int
@@ -22,3 +25,5 @@ class Blocks:
     into: str
     back: str
     features: str
+    padded_kernels: str = ""
+    padded: str = ""

@@ -82,6 +82,11 @@ def _float(operator: Operator, name: str, default: float) -> float:
     return operator.node.attributes.get_float(name, default)
 
 
+NUMBERS = (
+    "Abs Add AveragePool Clip Cos Elu Erf Gelu GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish LeakyRelu Max"
+    " MaxPool Min Mish Mul Neg Relu Sigmoid Sin Softplus Sub Swish Tanh"
+)
+"""Operators that give numbers for numbers, of every channel alone."""
 ACTIVATIONS = {
     "Relu": _none,
     "Sigmoid": _none,
@@ -160,7 +165,7 @@ def _target(tile: int) -> Target:
         line=f"ONNX Runtime's CPU provider on CPUs with blocks of {tile} channels ({FEATURES[tile]}): floats in blocks",
         kernels=(*rows, *others),
         price=_priced(tile, here),
-        blocks=Blocks(tile, DOMAIN, "ReorderInput", "ReorderOutput", FEATURES[tile]),
+        blocks=Blocks(tile, DOMAIN, "ReorderInput", "ReorderOutput", FEATURES[tile], "Conv", NUMBERS),
         fusions=(Fusion("Conv", (fits,), plain.CONTRIBUTED, "FusedConv", ("Add",), 3, ACTIVATIONS),),
     )
 
