@@ -27,6 +27,7 @@ from relayout.result import Result, target_of
 from relayout.rewrite import (
     apply,
     as_functions,
+    fold_scales,
     fuse_kernels,
     fuse_units,
     in_two_steps,
@@ -375,9 +376,11 @@ def _as_kernels(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
     if wishes.target is None:
         return ()
     units, blocks = fuse_units(model, wishes.target), wishes.target.blocks
+    folded = fold_scales(model, wishes.target)
     padded = {} if blocks is None else {f"to whole blocks of {blocks.tile}": pad_channels(model, blocks)}
     found = {
         "quantized units that run on integers": units,
+        "scales and shifts in the weights of convolutions": folded,
         "values with more channels": padded,
         "taken in by the convolutions before them": fuse_kernels(model, wishes.target),
     }

@@ -1,6 +1,7 @@
 """Plan -> graph, and graph -> parts."""
 
 from relayout.rewrite.apply import apply
+from relayout.rewrite.folding import fold_scales
 from relayout.rewrite.functions import inline_functions
 from relayout.rewrite.fusing import fuse_kernels
 from relayout.rewrite.joining import join_tiles
@@ -14,6 +15,7 @@ __all__ = [
     "Part",
     "apply",
     "as_functions",
+    "fold_scales",
     "fuse_kernels",
     "fuse_units",
     "in_two_steps",

@@ -14,9 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.captures import captured
+from relayout.rewrite.constants import Constants
 from relayout.rewrite.regions import operator_of
-from relayout.rewrite.storage import Names
-from relayout.rules import Facts, Operator, Permuted, Signature
+from relayout.rules import Facts, Operator, Signature
 from relayout.rules.signature import unchanged
 from relayout.targets import Blocks
 
@@ -57,22 +57,11 @@ class _Node:
 class _Padding:
     def __init__(self, model: ir.Model, blocks: Blocks) -> None:
         self.model, self.blocks, self.known = model, blocks, Facts()
+        self.constants = Constants(model)
         self.parent: dict[ir.Value, ir.Value] = {}
         self.bad: set[ir.Value] = {*model.graph.inputs, *model.graph.outputs}
         self.nodes: list[_Node] = []
-        values = [*model.graph.inputs, *model.graph.initializers.values()]
-        values += [value for node in model.graph.all_nodes() for value in node.outputs]
-        self.names = Names({value.name for value in values if value.name})
-        self.constants: dict[tuple[ir.Value, int, int], ir.Value] = {}
-
-    def _constant(self, value: ir.Value | None) -> ir.Value | None:
-        """The value that holds a constant, or that what stands for it is the same as; None: it is not known."""
-        while value is not None and value.const_value is None:
-            node = value.producer()
-            fact = None if node is None else self.known.of(operator_of(self.model, node))
-            same = isinstance(fact, Permuted) and fact.perm == tuple(range(len(fact.perm)))
-            value = node.inputs[0] if node is not None and same else None
-        return None if value is None or value.is_graph_input() else value
+        self.wider: dict[tuple[ir.Value, int, int], ir.Value] = {}
 
     # Which values
 
@@ -102,7 +91,7 @@ class _Padding:
             or kernel is None
         ):
             return None
-        constants = all(self._constant(value) for value in node.inputs[1:] if value is not None)
+        constants = all(self.constants.of(value) for value in node.inputs[1:] if value is not None)
         if len(kernel) != IMAGE or not constants or node.inputs[0] is None:
             return None
         rows = {slot: 0 for slot in (1, 2) if operator.has(slot)}
@@ -130,7 +119,7 @@ class _Padding:
             held = _extent(operator, slot)
             if held == 1:
                 continue
-            if held is not None and self._constant(value):
+            if held is not None and self.constants.of(value):
                 found.rows[slot] = len(letters) - IMAGE + CHANNELS
             elif held is not None and operator.rank(slot) == IMAGE:
                 found.alike.append(value)
@@ -147,7 +136,7 @@ class _Padding:
             given, read = more.get(node.outputs[0], 0), more.get(node.inputs[0], 0) if node.inputs[0] else 0
             for places, count in ((found.rows, given), (found.columns, read)):
                 for slot, axis in places.items():
-                    value = self._constant(node.inputs[slot])
+                    value = self.constants.of(node.inputs[slot])
                     if count and value is not None:
                         node.replace_input_with(slot, self._padded(value, axis, count))
             if found.groups and given:
@@ -160,7 +149,7 @@ class _Padding:
             assert isinstance(held, int)
             dims[CHANNELS] = held + count
             value.shape = ir.Shape(dims)
-            value.name = self.names.unique(f"{value.name}/padded")
+            value.name = self.constants.names.unique(f"{value.name}/padded")
         return len(more)
 
     def _more(self, bad: set[ir.Value]) -> Iterator[tuple[ir.Value, int]]:
@@ -175,20 +164,12 @@ class _Padding:
 
     def _padded(self, value: ir.Value, axis: int, count: int) -> ir.Value:
         key = value, axis, count
-        if key not in self.constants:
-            tensor = value.const_value
-            assert tensor is not None
-            array = tensor.numpy()
+        if key not in self.wider:
+            assert value.const_value is not None
+            array = value.const_value.numpy()
             wide = np.pad(array, [(0, count if place == axis else 0) for place in range(array.ndim)])
-            new = ir.Value(
-                name=self.names.unique(f"{value.name}/padded"),
-                type=ir.TensorType(tensor.dtype),
-                shape=ir.Shape(wide.shape),
-                const_value=ir.Tensor(wide),
-            )
-            self.model.graph.register_initializer(new)
-            self.constants[key] = new
-        return self.constants[key]
+            self.wider[key] = self.constants.new(f"{value.name}/padded", wide)
+        return self.wider[key]
 
 
 def _extent(operator: Operator, slot: int) -> int | None:

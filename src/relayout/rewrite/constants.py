@@ -1,0 +1,47 @@
+"""Constants of a model, also under the names of Identities, and new ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.rewrite.regions import operator_of
+from relayout.rewrite.storage import Names
+from relayout.rules import Facts, Permuted
+
+
+class Constants:
+    """The constants of a model that is being rewritten in place."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.model, self.facts = model, Facts()
+        values = [*model.graph.inputs, *model.graph.initializers.values()]
+        values += [value for node in model.graph.all_nodes() for value in node.outputs]
+        self.names = Names({value.name for value in values if value.name})
+
+    def of(self, value: ir.Value | None) -> ir.Value | None:
+        """The value that holds a constant, or that what stands for it is the same as; None: it is not known."""
+        while value is not None and value.const_value is None:
+            node = value.producer()
+            fact = None if node is None else self.facts.of(operator_of(self.model, node))
+            same = isinstance(fact, Permuted) and fact.perm == tuple(range(len(fact.perm)))
+            value = node.inputs[0] if node is not None and same else None
+        return None if value is None or value.is_graph_input() else value
+
+    def array(self, value: ir.Value | None) -> NDArray[np.generic] | None:
+        """A constant, or None where it is not known."""
+        held = self.of(value)
+        return None if held is None or held.const_value is None else held.const_value.numpy()
+
+    def new(self, stem: str, array: NDArray[np.generic]) -> ir.Value:
+        """A new initializer."""
+        tensor = ir.Tensor(array)
+        value = ir.Value(
+            name=self.names.unique(stem),
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(array.shape),
+            const_value=tensor,
+        )
+        self.model.graph.register_initializer(value)
+        return value

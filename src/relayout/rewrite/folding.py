@@ -1,0 +1,127 @@
+"""A scale and a shift per channel into the convolution before them, or a convolution of one element of their own.
+
+`y = BatchNormalization(Conv(x, w, b))` is `Conv(x, a w, a b + c)`. A runtime folds them, too, unless it is given the
+convolution in a form that it does not know; so what is written in such a form has them folded before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.rewrite.constants import Constants
+from relayout.rewrite.regions import operator_of
+from relayout.targets import Fusion, Target
+from relayout.targets.units import Reals, scale_and_shift
+
+RANK = 4
+
+
+def fold_scales(model: ir.Model, target: Target) -> dict[str, int]:
+    """Fold scales and shifts per channel into the kernels of a target that has some for blocks, in place.
+
+    Returns:
+        Operator that was folded -> how many.
+    """
+    counts: Counter[str] = Counter()
+    if target.blocks is None:
+        return {}
+    folding = _Folding(model, target.blocks.tile)
+    for node in list(model.graph):
+        for fusion in target.fusions:
+            if node.graph is None:
+                break
+            if folding.may_become(node, fusion):
+                counts[node.op_type] += 1
+                folding.write_kernel(node, fusion)
+            if folding.is_kernel(node, fusion):
+                while (after := folding.after(node)) is not None and folding.fold(node, after):
+                    counts[after.op_type] += 1
+    return dict(sorted(counts.items()))
+
+
+class _Folding:
+    def __init__(self, model: ir.Model, tile: int) -> None:
+        self.model, self.tile, self.constants = model, tile, Constants(model)
+
+    def is_kernel(self, node: ir.Node, fusion: Fusion) -> bool:
+        """Whether a node is a convolution of floats with constants."""
+        if node.domain not in ("", "ai.onnx") or node.op_type != fusion.op_type:
+            return False
+        known = [self.constants.array(value) for value in node.inputs[1:] if value is not None]
+        floats = all(array is not None and array.dtype == np.float32 for array in known)
+        return bool(known) and floats and known[0] is not None and known[0].ndim == RANK
+
+    def may_become(self, node: ir.Node, fusion: Fusion) -> bool:
+        """Whether a scale and shift, by itself or with an activation, stands before a convolution and nothing else."""
+        found = self._scale(node)
+        if found is None or found[1].size % self.tile:
+            return False
+        after: ir.Node | None = node
+        while after is not None and (self._scale(after) is not None or after.op_type in fusion.activations):
+            after = self.after(after)
+        return after is not None and self.is_kernel(after, fusion)
+
+    def after(self, node: ir.Node) -> ir.Node | None:
+        """The one node, of the same graph, that reads what a node gives."""
+        value = node.outputs[0]
+        uses = list(value.uses())
+        if len(uses) != 1 or value.is_graph_output() or uses[0].node.graph is not node.graph:
+            return None
+        return uses[0].node
+
+    def _scale(self, node: ir.Node) -> tuple[int, Reals, Reals] | None:
+        """What a node makes of an image of floats by channel: its slot, a scale and a shift."""
+        operator = operator_of(self.model, node)
+        if node.domain not in ("", "ai.onnx") or operator.gives(1) or operator.int("training_mode", 0):
+            return None
+        shape, dtype = operator.outputs[0], node.outputs[0].dtype
+        if shape is None or len(shape) != RANK or dtype != ir.DataType.FLOAT:
+            return None
+        known = [self.constants.array(value) for value in node.inputs]
+        found = scale_and_shift(operator, [None if each is None else each.astype(np.float64) for each in known])
+        return None if found is None or operator.shape(found[0]) != shape else found
+
+    def write_kernel(self, node: ir.Node, fusion: Fusion) -> None:
+        """Write a scale and shift as a convolution of one element, each channel a group."""
+        found = self._scale(node)
+        assert found is not None
+        slot, scale, shift = found
+        stem, read = node.name or node.outputs[0].name or node.op_type, node.inputs[slot]
+        node.op_type, node.version = fusion.op_type, None
+        node.attributes.clear()
+        for attribute in (ir.AttrInt64("group", scale.size), ir.AttrInt64s("kernel_shape", (1, 1))):
+            node.attributes.add(attribute)
+        kernel = self.constants.new(f"{stem}/kernel", scale.reshape(-1, 1, 1, 1).astype(np.float32))
+        node.resize_inputs(3)
+        for place, value in enumerate((read, kernel, self.constants.new(f"{stem}/bias", shift.astype(np.float32)))):
+            node.replace_input_with(place, value)
+
+    def fold(self, node: ir.Node, after: ir.Node) -> bool:
+        """Let a convolution do what the node after it does, if that is a scale and a shift per channel."""
+        found = self._scale(after)
+        if found is None or after.inputs[found[0]] is not node.outputs[0]:
+            return False
+        _, scale, shift = found
+        kernel = self.constants.array(node.inputs[1])
+        bias = self.constants.array(node.inputs[2]) if len(node.inputs) > 2 else None
+        assert kernel is not None
+        if kernel.shape[0] != scale.size:
+            return False
+        scaled: NDArray[np.float64] = kernel.astype(np.float64) * scale.reshape(-1, *(1,) * (kernel.ndim - 1))
+        moved = shift if bias is None else bias.astype(np.float64) * scale + shift
+        stem = node.name or node.outputs[0].name or node.op_type
+        node.resize_inputs(3)
+        node.replace_input_with(1, self.constants.new(f"{stem}/scaled", scaled.astype(np.float32)))
+        node.replace_input_with(2, self.constants.new(f"{stem}/shift", moved.astype(np.float32)))
+        given, value = after.outputs[0], node.outputs[0]
+        ir.convenience.replace_all_uses_with(given, value, replace_graph_outputs=True)
+        assert after.graph is not None
+        after.graph.remove(after, safe=True)
+        value.name, value.shape, value.doc_string = given.name, given.shape, given.doc_string
+        value.metadata_props.clear()
+        value.metadata_props.update(given.metadata_props)
+        return True
