@@ -393,7 +393,7 @@ def _in_blocks(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
     blocks = None if wishes.target is None else wishes.target.blocks
     if blocks is None or blocks.domain not in {node.domain for node in model.graph.all_nodes()}:
         return ()
-    reshapes = join_tiles(model)
+    reshapes = join_tiles(model, blocks.joining)
     stamp(model, blocks)
     told = f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}"
     return told, note(model)

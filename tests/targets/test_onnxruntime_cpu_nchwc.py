@@ -206,6 +206,17 @@ def test_what_broadcasts_does_so_in_tiles(tile: int) -> None:
     agree(source, proto)
 
 
+@pytest.mark.parametrize("tile", TILES)
+def test_images_are_laid_one_after_another_without_a_reshape(tile: int) -> None:
+    """Along channels, of two images: blocks of the second follow those of the first, image by image."""
+    text = "a = Conv(x, w1) b = Conv(x, w2) c = Concat<axis=1>(a, b) y = Conv<pads=[1,1,1,1]>(c, w3)"
+    shapes = {"w1": floats(16, 32, 1, 1), "w2": floats(32, 32, 1, 1, seed=1), "w3": floats(16, 48, 3, 3)}
+    source = model(f"g (float[2,32,9,7] x) => (float[2,16,9,7] y) {{ {text} }}", **shapes)
+    proto = converted(source, tile).proto
+    assert "Reshape" not in counts(proto)
+    agree(source, proto)
+
+
 BRANCHES = """
 branches (float[1,32,9,7] x, bool on) => (float[1,32,9,7] y) {
     c = Conv<pads=[1,1,1,1]>(x, w1)
@@ -240,7 +251,7 @@ def test_a_kernel_that_is_read_twice_is_kept_for_both() -> None:
 # What is not fused, or not in blocks
 
 KEPT = {
-    "a sum with one number per channel": "c = Conv<pads=[1,1,1,1]>(x, w) y = Add(c, k)",
+    "a sum with one image for all channels": "c = Conv<pads=[1,1,1,1]>(x, w) y = Add(c, k)",
     "what is read twice": "c = Conv<pads=[1,1,1,1]>(x, w) r = Relu(c) y = Add(c, r)",
     "a sum of a convolution with itself": "c = Conv<pads=[1,1,1,1]>(x, w) y = Add(c, c)",
     "a Clip whose bounds are computed": "c = Conv<pads=[1,1,1,1]>(x, w) b = ReduceMax<keepdims=0>(x) y = Clip(c, b)",
@@ -250,7 +261,7 @@ KEPT = {
 
 @pytest.mark.parametrize("text", KEPT.values(), ids=KEPT.keys())
 def test_what_a_kernel_does_not_take_in(text: str) -> None:
-    constants = {"w": floats(32, 32, 3, 3), "k": floats(1, 32, 1, 1)}
+    constants = {"w": floats(32, 32, 3, 3), "k": floats(1, 1, 9, 7)}
     source = model(f"g (float[1,32,9,7] x) => (float[1,32,9,7] y) {{ {text} }}", **constants)
     result = converted(source)
     before, after = counts(source), counts(result.proto)
@@ -286,6 +297,109 @@ def test_never_by_default() -> None:
     for options in ({}, {"to": "NCHW16c"}, {"target": "onnxruntime-cpu"}):
         proto = relayout.convert(residual(), **options).proto  # type: ignore[arg-type]
         assert not any(node.domain == DOMAIN for node in proto.graph.node)
+
+
+# Channels up to whole blocks
+
+PADDED = {
+    "an activation": "a = Conv<pads=[1,1,1,1]>(x, w24, b24) c = Sigmoid(a) y = Conv<pads=[1,1,1,1]>(c, w32)",
+    "a sum": "a = Conv<pads=[1,1,1,1]>(x, w24) c = Conv(a, p24, b24) d = Add(a, c) y = Conv(d, p32)",
+    "depthwise": "a = Conv<pads=[1,1,1,1]>(x, w24) c = Conv<pads=[1,1,1,1], group=24>(a, g24, b24) y = Conv(c, p32)",
+    "a pool": "a = Conv<pads=[1,1,1,1]>(x, w24) c = MaxPool<kernel_shape=[2,2], strides=[2,2]>(a) y = Conv(c, p32)",
+    "numbers": "a = Conv(x, v24) c = Mul(a, k24) d = Add(c, half) y = Conv<pads=[1,1,1,1]>(d, w32)",
+    "a squeeze": "a = Conv(x, v24) q = GlobalMaxPool(a) e = Conv(q, p24) s = Tanh(e) m = Mul(a, s) y = Conv(m, p32)",
+}
+WIDTHS: dict[str, Array] = {
+    "w24": floats(24, 32, 3, 3),
+    "v24": floats(24, 32, 1, 1),
+    "p24": floats(24, 24, 1, 1),
+    "g24": floats(24, 1, 3, 3),
+    "b24": floats(24),
+    "k24": floats(1, 24, 1, 1),
+    "w32": floats(32, 24, 3, 3),
+    "p32": floats(32, 24, 1, 1),
+    "half": np.array(0.5, np.float32),
+}
+
+
+@pytest.mark.parametrize("text", PADDED.values(), ids=PADDED.keys())
+def test_channels_are_made_up_to_whole_blocks(text: str) -> None:
+    """24 channels are whole blocks of 8, and with eight of zeros whole blocks of 16."""
+    side = "[1,32,4,3]" if "MaxPool" in text else "[1,32,9,7]"
+    source = model(f"g (float[1,32,9,7] x) => (float{side} y) {{ {text} }}", **WIDTHS)
+    results = {tile: converted(source, tile) for tile in TILES}
+    for result in results.values():
+        agree(source, result.proto)
+        found = counts(result.proto)
+        assert found[f"{DOMAIN}:Conv"] == text.count("Conv")
+        assert found[f"{DOMAIN}:ReorderInput"] == found[f"{DOMAIN}:ReorderOutput"] == 1
+    assert not any("more channels" in line for line in results[8].report.notes)
+    assert any("more channels" in line for line in results[16].report.notes)
+
+
+NOT_PADDED = {
+    "what is divided by": "a = Conv(x, v24) c = Conv(x, v24) d = Div(a, c) y = Conv(d, p32)",
+    "a logarithm": "a = Conv(x, v24) c = Log(a) y = Conv(c, p32)",
+    "a norm over channels": "a = Conv(x, v24) c = Softmax<axis=1>(a) y = Conv(c, p32)",
+    "an output": "y = Conv(x, v24)",
+    "a group": "a = Conv(x, v24) c = Conv<group=3>(a, n24) y = Conv(c, p32)",
+}
+
+
+@pytest.mark.parametrize("text", NOT_PADDED.values(), ids=NOT_PADDED.keys())
+def test_what_must_not_have_more_channels(text: str) -> None:
+    """Zeros divided by zeros, or in a mean, are no longer nothing."""
+    channels = 24 if "p32" not in text else 32
+    constants = {**WIDTHS, "n24": floats(24, 8, 1, 1)}
+    source = model(f"g (float[1,32,9,7] x) => (float[1,{channels},9,7] y) {{ {text} }}", **constants)
+    given = {"x": np.abs(floats(1, 32, 9, 7)) + 1}
+    proto = converted(source, 16).proto
+    widths = {next(iter(tensor.dims)) for tensor in proto.graph.initializer if len(tensor.dims) == 4}
+    assert widths <= {24, 32, 1}
+    if "Log" not in text:
+        agree(source, proto, given)
+    else:  # of negative numbers
+        for want, got in zip(run(source, given), run_anywhere(proto, given), strict=True):
+            assert np.array_equal(np.isnan(want), np.isnan(got))
+
+
+FOLDED = {
+    "a normalization": "a = Conv<pads=[1,1,1,1]>(x, w, b) c = BatchNormalization(a, g, h, m, v) y = Relu(c)",
+    "a scale": "a = Conv<pads=[1,1,1,1]>(x, w) c = Mul(a, k) d = Add(k, c) y = Relu(d)",
+    "a division and a difference": "a = Conv<pads=[1,1,1,1]>(x, w) c = Div(a, k) d = Sub(k, c) y = Relu(d)",
+    "before": "n = BatchNormalization(x, g, h, m, v) r = Relu(n) y = Conv<pads=[1,1,1,1]>(r, w, b)",
+}
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("text", FOLDED.values(), ids=FOLDED.keys())
+def test_scales_and_shifts_are_folded(text: str, tile: int) -> None:
+    constants: dict[str, Array] = {name: np.abs(floats(32, seed=seed)) + 0.5 for seed, name in enumerate("bghmv")}
+    constants |= {"w": floats(32, 32, 3, 3), "k": np.abs(floats(32, 1, 1)) + 0.5}
+    source = model(f"g (float[2,32,9,7] x) => (float[2,32,9,7] y) {{ {text} }}", **constants)
+    proto = converted(source, tile).proto
+    agree(source, proto)
+    kinds = {node.op_type for node in proto.graph.node}
+    assert kinds == {"Conv", "ReorderInput", "ReorderOutput"}
+    assert {node.output[0] for node in proto.graph.node} >= {"y"}
+
+
+KEPT_SCALES = {
+    "what is read twice": "a = Conv<pads=[1,1,1,1]>(x, w) c = Mul(a, k) y = Add(a, c)",
+    "one number": "a = Conv<pads=[1,1,1,1]>(x, w) y = Mul(a, half)",
+    "one number a row": "a = Conv<pads=[1,1,1,1]>(x, w) y = Mul(a, rows)",
+    "two variances": "a = Conv<pads=[1,1,1,1]>(x, w) y, n, o = BatchNormalization<training_mode=1>(a, k0, k0, k0, k0)",
+}
+
+
+@pytest.mark.parametrize("text", KEPT_SCALES.values(), ids=KEPT_SCALES.keys())
+def test_what_is_no_scale_per_channel_stays(text: str) -> None:
+    constants = {"w": floats(32, 32, 3, 3), "k": floats(32, 1, 1), "half": np.array(0.5, np.float32)}
+    constants |= {"rows": floats(9, 1), "k0": np.abs(floats(32)) + 1}
+    source = model(f"g (float[2,32,9,7] x) => (float[2,32,9,7] y) {{ {text} }}", **constants)
+    proto = converted(source, 16).proto
+    agree(source, proto)
+    assert {node.op_type for node in proto.graph.node} & {"Mul", "Add", "BatchNormalization"}
 
 
 # Planted faults

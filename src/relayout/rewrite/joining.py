@@ -22,8 +22,12 @@ from relayout.rules import Facts, Regrouped, Signature
 from relayout.rules.signature import unchanged
 
 
-def join_tiles(model: ir.Model) -> int:
+def join_tiles(model: ir.Model, alike: str = "") -> int:
     """State the shapes of operands as their nodes want them, in place, with as few Reshapes as that takes.
+
+    Args:
+        model: the model.
+        alike: operators, in one string, that do the same along the first axis in tiles under either shape.
 
     Returns:
         How many Reshapes there are now besides.
@@ -31,7 +35,7 @@ def join_tiles(model: ir.Model) -> int:
     nodes = list(model.graph.all_nodes())
     if not any(JOINED in node.meta for node in nodes):
         return 0
-    joining = _Joining(model)
+    joining = _Joining(model, frozenset(alike.split()))
     for graph in _graphs(model.graph):
         joining.decide(graph)
     for graph in _graphs(model.graph):
@@ -47,6 +51,7 @@ def _graphs(graph: ir.Graph) -> list[ir.Graph]:
 @dataclass
 class _Joining:
     model: ir.Model
+    alike: frozenset[str]
     known: Facts = field(default_factory=Facts)
     joined: dict[ir.Value, Groups] = field(default_factory=dict)
     wanted: dict[ir.Node, dict[tuple[bool, int], Groups]] = field(default_factory=dict)
@@ -71,7 +76,7 @@ class _Joining:
     def _following(self, node: ir.Node) -> dict[tuple[bool, int], Groups]:
         """The same for an operator on every element alone, where most of what it reads is given in joined shapes."""
         given = [self.joined[value] for value in node.inputs if value in self.joined]
-        if not given or len(set(given)) > 1 or not (like := self._elementwise(node)):
+        if not given or len(set(given)) > 1 or not (like := self._elementwise(node) or self._laid(node, given[0])):
             return {}
         others = [slot for slot in like if (value := node.inputs[slot]) not in self.joined and not _is_constant(value)]
         if len(others) > len(given) or (len(others) == len(given) and not self._is_wanted(node)):
@@ -93,6 +98,13 @@ class _Joining:
         rest = [operator.inputs[slot] for slot in read if slot not in full]
         numbers = all(given is not None and len(given) < _RANK and prod(map(_number, given)) == 1 for given in rest)
         return full if same and numbers else []
+
+    def _laid(self, node: ir.Node, groups: Groups) -> list[int]:
+        """The inputs of an operator that lays images one after another along the first axis in tiles."""
+        if node.domain not in ("", "ai.onnx") or node.op_type not in self.alike:
+            return []
+        first = next(place for place, group in enumerate(groups) if len(group) > 1)
+        return list(range(len(node.inputs))) if node.attributes.get_int("axis", -1) == first else []
 
     def _is_wanted(self, node: ir.Node) -> bool:
         """Whether a kernel reads what a node gives, in a joined shape."""

@@ -18,6 +18,8 @@ class Blocks:
         padded_kernels: operators of ONNX, in one string, in whose constant kernels zeros may be added to make channels
             up to whole blocks.
         padded: operators that may stand between them: of numbers, in whatever channel, they make numbers.
+        joining: operators that lay their operands one after another along an attribute `axis`: where that is the
+            channels, they do the same whether the shapes name blocks or not.
     """
 
     tile: int
@@ -27,3 +29,4 @@ class Blocks:
     features: str
     padded_kernels: str = ""
     padded: str = ""
+    joining: str = ""

@@ -165,8 +165,8 @@ def _target(tile: int) -> Target:
         line=f"ONNX Runtime's CPU provider on CPUs with blocks of {tile} channels ({FEATURES[tile]}): floats in blocks",
         kernels=(*rows, *others),
         price=_priced(tile, here),
-        blocks=Blocks(tile, DOMAIN, "ReorderInput", "ReorderOutput", FEATURES[tile], "Conv", NUMBERS),
-        fusions=(Fusion("Conv", (fits,), plain.CONTRIBUTED, "FusedConv", ("Add",), 3, ACTIVATIONS),),
+        blocks=Blocks(tile, DOMAIN, "ReorderInput", "ReorderOutput", FEATURES[tile], "Conv", NUMBERS, "Concat"),
+        fusions=(Fusion("Conv", (fits,), plain.CONTRIBUTED, "FusedConv", ("Add", "Sum"), 3, ACTIVATIONS),),
     )
 
 
