@@ -4,8 +4,8 @@
 
 Five sides take turns on one thread, as in `bench/target_cpu.py`: the source at full optimization, the results of
 `--target onnxruntime-cpu` and of `--target onnxruntime-cpu-nchwc` at full optimization, and the latter and the source
-at basic optimization, where ONNX Runtime makes no blocks. A ratio is the median of rounds, over the first side. Starting
-is the median processor time of opening a session of each. Outputs are held to the source's, unoptimized.
+at basic optimization, where ONNX Runtime makes no blocks. A ratio is the median of rounds, over the first side.
+Starting is the median processor time of opening a session of each. Outputs are held to the source's, unoptimized.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def compared(source: Path, folder: Path, rounds: int) -> dict[str, Any]:
 def page(rows: list[dict[str, Any]]) -> str:
     """The table, in Markdown: ratios over the source at full optimization, reorders, milliseconds to start."""
     lines = [
-        "| model | ms | reorders | `onnxruntime-cpu` | `-nchwc` | reorders | `-nchwc`, basic | source, basic | start, ms "
-        "| `-nchwc` | `-nchwc`, basic |",
+        "| model | ms | reorders | `onnxruntime-cpu` | `-nchwc` | reorders | `-nchwc`, basic | source, basic "
+        "| start, ms | `-nchwc` | `-nchwc`, basic |",
         "|---" * 11 + "|",
     ]
     for row in rows:
