@@ -6,6 +6,9 @@ The table of `--target onnxruntime-cpu-nchwc`: as `bench/measure_prices.py` does
 node on one thread, plain and in this CPU's blocks, and so do ReorderInput and ReorderOutput. A price is the median over
 images of what the plain kernel takes longer, per element that is read or given, in elements that could have been
 reordered meanwhile. Of convolutions it is that of a window of one element, and what each further one adds.
+
+Where an operand is stretched over an image in blocks only 16 elements lie together, and ONNX Runtime multiplies them
+run by run: what that takes longer is a price per element that is given, and what a node takes at all is set against it.
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from measure_prices import IMAGES, idle, nanoseconds, processor
 from onnx import helper, numpy_helper
 
 BLOCKED = "com.microsoft.nchwc"
-TAPS = 3
+TAPS, TILE, CHAIN = 3, 16, 33
 WINDOW = {"kernel_shape": [TAPS, TAPS], "pads": [TAPS // 2] * 4}
 POOLS: dict[str, dict[str, Any]] = {
     "MaxPool": WINDOW,
@@ -42,10 +46,28 @@ def run_of(
     """A run of one node on a random image."""
     inputs = ["x"] if weights is None else ["x", "w"]
     node = helper.make_node(op_type, inputs, ["y"], domain=domain, **said)
+    return run_all([node], shape, [] if weights is None else [numpy_helper.from_array(weights, "w")])
+
+
+def product(image: tuple[int, ...], numbers: tuple[int, ...]) -> Callable[[], object]:
+    """A run of a product of an image with numbers that are stretched over it."""
+    return run_of("Mul", "", image, np.ones(numbers, np.float32))
+
+
+def relus(count: int) -> Callable[[], object]:
+    """A run of so many nodes on next to nothing."""
+    nodes = [helper.make_node("Relu", [f"v{i}" if i else "x"], [f"v{i + 1}"]) for i in range(count)]
+    nodes[-1].output[0] = "y"
+    return run_all(nodes, (1, 4), [])
+
+
+def run_all(
+    nodes: list[onnx.NodeProto], shape: tuple[int, ...], constants: list[onnx.TensorProto]
+) -> Callable[[], object]:
+    """A run of nodes from `x` to `y`."""
     ends = [helper.make_tensor_value_info("x", 1, shape)], [helper.make_empty_tensor_value_info("y")]
-    constants = [] if weights is None else [numpy_helper.from_array(weights, "w")]
     imports = [helper.make_opsetid("", 17), helper.make_opsetid(BLOCKED, 1)]
-    graph = helper.make_graph([node], "one", *ends, constants)
+    graph = helper.make_graph(nodes, "one", *ends, constants)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -76,6 +98,11 @@ def measured(rounds: int) -> Iterator[tuple[str, float]]:
         for place, name in enumerate(forms):
             given = c if name.startswith("Global") else elements
             yield name, (times[2 * place] - times[2 * place + 1]) / (elements + given) / move
+        tiles = (1, c // TILE, h, w, TILE)
+        stretched = [product(shape, (1, c, 1, 1)), product(tiles, (1, c // TILE, 1, 1, TILE)), relus(1), relus(CHAIN)]
+        plain, blocked, one, many = nanoseconds(stretched, rounds)
+        yield "stretched", (blocked - plain) / elements / move
+        yield "node", (many - one) / (CHAIN - 1) / move
         print(f"{shape}: reorder {move:.3f} ns per element", file=sys.stderr, flush=True)
 
 
@@ -98,6 +125,8 @@ def table(rows: list[tuple[str, float]]) -> str:
         *(f'    "{name}": {max(0.0, price):.2f},' for name, price in per_tap.items()),
         "}",
         '"""For each element of a window above the first."""',
+        f"STRETCHED, NODE = {known['stretched']:.2f}, {round(known['node'], -3):.0f}",
+        '"""Of an operand that is stretched in blocks, per element; of a node, whatever it does, in all."""',
     ]
     return "\n".join(lines) + "\n"
 

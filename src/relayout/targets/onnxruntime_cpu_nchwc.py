@@ -20,13 +20,15 @@ from relayout.targets import onnxruntime_cpu as plain
 from relayout.targets.blocks import Blocks
 from relayout.targets.conditions import FLOOR, NO_DILATIONS, NO_INDICES, Condition, clip_bounds, constant
 from relayout.targets.fusions import Fusion
-from relayout.targets.onnxruntime_blocked_prices import KERNELS, PER_TAP
+from relayout.targets.onnxruntime_blocked_prices import KERNELS, NODE, PER_TAP, STRETCHED
 from relayout.targets.stamps import BLOCKED, block_here
 from relayout.targets.target import Kernel, Target
 
 NAME = "onnxruntime-cpu-nchwc"
 (DOMAIN,) = BLOCKED
 FEATURES = {8: "x64 without avx512f", 16: "x64 with avx512f, or arm64"}
+ITEM = 4
+"""Bytes of a float."""
 KNOWN = (constant(1, "kernel"), constant(2, "bias"))
 LARGEST = 3.4028234663852886e38
 """The largest float: the bound of a Clip that has none."""
@@ -123,14 +125,29 @@ def _priced(tile: int, here: Callable[[Operator], bool]) -> Callable[[Operator, 
 
     def price(operator: Operator, signature: Signature, placement: Placement) -> int:
         if not here(operator):
-            return plain.price(operator, signature, placement)
+            return plain.price(operator, signature, placement) or _stretched(signature, placement, tile)
         if len(placement.letters(0, output=True)) > len(signature.outputs[0] or ()):
             return 0
         operands = (placement.extents(), placement.extents(output=True))
         elements = sum(prod(extent.number for extent in extents) for extents in operands)
-        return max(1, round(_price(operator) * elements * 4))
+        return max(1, round(_price(operator) * elements * ITEM))
 
     return price
+
+
+def _stretched(signature: Signature, placement: Placement, tile: int) -> int:
+    """What an operator on images in blocks costs that stretches an operand: nothing but the tile lies together.
+
+    Two nodes that bring the image out of blocks and back cost something, too, which is set against it.
+    """
+    given = placement.extents(0, output=True)
+    if not signature.broadcast or len(set(placement.letters(0, output=True))) == len(given) or given[-1].number != tile:
+        return 0
+    count = prod(extent.number for extent in given)
+    read = [prod(extent.number for extent in placement.extents(slot)) for slot in range(len(placement.inputs))]
+    if all(each in (1, count) for each in read):
+        return 0
+    return max(0, round(STRETCHED * count - 2 * NODE) * ITEM)
 
 
 def _price(operator: Operator) -> float:
