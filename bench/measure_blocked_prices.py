@@ -9,6 +9,7 @@ reordered meanwhile. Of convolutions it is that of a window of one element, and 
 
 Where an operand is stretched over an image in blocks only 16 elements lie together, and ONNX Runtime multiplies them
 run by run: what that takes longer is a price per element that is given, and what a node takes at all is set against it.
+To reduce such an image takes longer, too.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from onnx import helper, numpy_helper
 
 BLOCKED = "com.microsoft.nchwc"
 TAPS, TILE, CHAIN = 3, 16, 33
+REDUCING = ("ReduceMax", "ReduceMean", "ReduceMin")
 WINDOW = {"kernel_shape": [TAPS, TAPS], "pads": [TAPS // 2] * 4}
 POOLS: dict[str, dict[str, Any]] = {
     "MaxPool": WINDOW,
@@ -103,6 +105,11 @@ def measured(rounds: int) -> Iterator[tuple[str, float]]:
         plain, blocked, one, many = nanoseconds(stretched, rounds)
         yield "stretched", (blocked - plain) / elements / move
         yield "node", (many - one) / (CHAIN - 1) / move
+        for name in REDUCING:
+            ways = (shape, [2, 3]), (tiles, [2, 3]), ((1, h, w, c), [1, 2])
+            first, blocked, last = nanoseconds([run_of(name, "", image, axes=axes) for image, axes in ways], rounds)
+            yield f"{name} in blocks", (blocked - first) / elements / move
+            yield f"{name} last", (last - first) / elements / move
         print(f"{shape}: reorder {move:.3f} ns per element", file=sys.stderr, flush=True)
 
 
@@ -125,10 +132,18 @@ def table(rows: list[tuple[str, float]]) -> str:
         *(f'    "{name}": {max(0.0, price):.2f},' for name, price in per_tap.items()),
         "}",
         '"""For each element of a window above the first."""',
+        *(line for where in ("in blocks", "last") for line in reduced(known, where)),
+        '"""What takes longer over the axes of space, in blocks and channels last, per element that is read."""',
         f"STRETCHED, NODE = {known['stretched']:.2f}, {round(known['node'], -3):.0f}",
         '"""Of an operand that is stretched in blocks, per element; of a node, whatever it does, in all."""',
     ]
     return "\n".join(lines) + "\n"
+
+
+def reduced(known: dict[str, float], where: str) -> Iterator[str]:
+    yield f"{where.upper().replace(' ', '_')} = {{"
+    yield from (f'    "{name}": {max(0.0, known[f"{name} {where}"]):.2f},' for name in REDUCING)
+    yield "}"
 
 
 def main() -> None:

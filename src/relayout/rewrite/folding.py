@@ -56,14 +56,17 @@ class _Folding:
         return bool(known) and floats and known[0] is not None and known[0].ndim == RANK
 
     def may_become(self, node: ir.Node, fusion: Fusion) -> bool:
-        """Whether a scale and shift, by itself or with an activation, stands before a convolution and nothing else."""
+        """Whether a scale and shift, by itself or with an activation, stands before convolutions and nothing else."""
         found = self._scale(node)
         if found is None or found[1].size % self.tile:
             return False
-        after: ir.Node | None = node
-        while after is not None and (self._scale(after) is not None or after.op_type in fusion.activations):
-            after = self.after(after)
-        return after is not None and self.is_kernel(after, fusion)
+        while (after := self.after(node)) is not None:
+            if self._scale(after) is None and after.op_type not in fusion.activations:
+                break
+            node = after
+        uses = list(node.outputs[0].uses())
+        kernels = all(use.idx == 0 and self.is_kernel(use.node, fusion) for use in uses)
+        return bool(uses) and kernels and not node.outputs[0].is_graph_output()
 
     def after(self, node: ir.Node) -> ir.Node | None:
         """The one node, of the same graph, that reads what a node gives."""

@@ -15,12 +15,13 @@ from dataclasses import replace
 from math import prod
 
 from relayout.errors import LayoutError
+from relayout.layout import Extent
 from relayout.rules import Operator, Placement, Signature, Written
 from relayout.targets import onnxruntime_cpu as plain
 from relayout.targets.blocks import Blocks
 from relayout.targets.conditions import FLOOR, NO_DILATIONS, NO_INDICES, Condition, clip_bounds, constant
 from relayout.targets.fusions import Fusion
-from relayout.targets.onnxruntime_blocked_prices import KERNELS, NODE, PER_TAP, STRETCHED
+from relayout.targets.onnxruntime_blocked_prices import IN_BLOCKS, KERNELS, LAST, NODE, PER_TAP, STRETCHED
 from relayout.targets.stamps import BLOCKED, block_here
 from relayout.targets.target import Kernel, Target
 
@@ -125,7 +126,7 @@ def _priced(tile: int, here: Callable[[Operator], bool]) -> Callable[[Operator, 
 
     def price(operator: Operator, signature: Signature, placement: Placement) -> int:
         if not here(operator):
-            return plain.price(operator, signature, placement) or _stretched(signature, placement, tile)
+            return plain.price(operator, signature, placement) or _off_plain(operator, signature, placement, tile)
         if len(placement.letters(0, output=True)) > len(signature.outputs[0] or ()):
             return 0
         operands = (placement.extents(), placement.extents(output=True))
@@ -135,19 +136,35 @@ def _priced(tile: int, here: Callable[[Operator], bool]) -> Callable[[Operator, 
     return price
 
 
-def _stretched(signature: Signature, placement: Placement, tile: int) -> int:
-    """What an operator on images in blocks costs that stretches an operand: nothing but the tile lies together.
+def _off_plain(operator: Operator, signature: Signature, placement: Placement, tile: int) -> int:
+    """What an operator costs that reduces an image, or stretches an operand over it, where channels lie innermost.
 
-    Two nodes that bring the image out of blocks and back cost something, too, which is set against it.
+    In blocks nothing but the tile lies together. Two nodes that bring an image into another order and back cost
+    something, too, which is set against it.
     """
-    given = placement.extents(0, output=True)
-    if not signature.broadcast or len(set(placement.letters(0, output=True))) == len(given) or given[-1].number != tile:
-        return 0
-    count = prod(extent.number for extent in given)
-    read = [prod(extent.number for extent in placement.extents(slot)) for slot in range(len(placement.inputs))]
-    if all(each in (1, count) for each in read):
-        return 0
-    return max(0, round(STRETCHED * count - 2 * NODE) * ITEM)
+    image = placement.inputs[0] or ()
+    if operator.name in IN_BLOCKS:
+        kept = bool(image) and image[-1] in (placement.outputs[0] or ())
+        longer = (IN_BLOCKS if _in_tiles(image, tile) else LAST)[operator.name] if kept and len(image) >= 4 else 0.0
+    else:
+        image = placement.outputs[0] or ()
+        count = _count(image)
+        read = [_count(dims) for dims in placement.inputs if dims is not None]
+        stretched = signature.broadcast and any(each not in (1, count) for each in read)
+        longer = STRETCHED if stretched and _in_tiles(image, tile) else 0.0
+    return max(0, round(longer * _count(image) - 2 * NODE) * ITEM)
+
+
+Dims = tuple[tuple[str, Extent], ...]
+
+
+def _in_tiles(image: Dims, tile: int) -> bool:
+    letters = [letter for letter, _ in image]
+    return len(set(letters)) < len(letters) and image[-1][1].number == tile
+
+
+def _count(image: Dims) -> int:
+    return prod(extent.number for _, extent in image)
 
 
 def _price(operator: Operator) -> float:
