@@ -40,7 +40,20 @@ def placed(site: Site, label: Label, port: Port) -> Placed:
 
 def orders(site: Site, label: Label) -> tuple[Order, ...]:
     """The stored order of every operand under a label."""
-    return site.pattern.of(orders, label, lambda: tuple(placed(site, label, port).order for port in site.ports))
+    return site.pattern.of(orders, label, lambda: tuple([_order(site, label, port) for port in site.ports]))
+
+
+def _order(site: Site, label: Label, port: Port) -> Order:
+    """The stored order of one operand under a label: its factors as they come, where no dimension is made of others."""
+    if port.pinned or label.variant >= 0 or site.pattern.of(_apart, None, lambda: _apart(site)):
+        return placed(site, label, port).order
+    lies = port.factors
+    return tuple([leaf for factor in label.order if factor in lies for leaf in lies[factor]])
+
+
+def _apart(site: Site) -> bool:
+    """Whether an operand holds in several dimensions an axis that must lie in one."""
+    return any(len(port.dims(letter)) > 1 for port in site.ports for letter in site.whole)
 
 
 def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Extent], ...], Form]:
@@ -183,9 +196,10 @@ def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> lis
         return [Label(order, variant) for variant in _offered(site.signature.variants, letters)]
     # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
     # the two suits the other readers is not known here.
-    late = list(reversed(dict.fromkeys(reversed(factors))))
     found = [repaired(site, _slotted(base, wanted)) for base in bases]
-    found += [repaired(site, _slotted(base, late), late=True) for base in bases]
+    if len(wanted) < len(factors) or site.signature.block:
+        late = list(reversed(dict.fromkeys(reversed(factors))))
+        found += [repaired(site, _slotted(base, late), late=True) for base in bases]
     return [Label(order) for order in dict.fromkeys(found)]
 
 
@@ -249,6 +263,8 @@ def _slotted(base: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
 def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[int, ...]:
     """The nearest order that the signature allows: blocks gathered where they begin (or end), head first, tail last."""
     signature = site.signature
+    if not (signature.block or signature.head or signature.tail):
+        return tuple(order)
     groups: dict[object, list[int]] = {}
     for factor in reversed(order) if late else order:
         letter = site.factors[factor][0]
