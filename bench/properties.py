@@ -4,8 +4,9 @@
     python bench/properties.py --seconds 600            # as many as there is time for
 
 The graphs are those of `tests/infer/mixed.py` (If, Loop, Scan, quantization with a scale for each channel, dynamic
-dimensions, regroupings), the properties those of `tests/properties.py`. Graph n is always the same. Portions run in
-processes of their own. A run that was stopped goes on where it was if it is started again with the same `--out`; what
+dimensions, regroupings), the properties those of `tests/properties.py`. Where Reshapes split an axis in ways that do
+not agree, what comes back may have more bytes: such graphs are counted apart. Graph n is always the same. Portions run
+in processes of their own. A run that was stopped goes on where it was if it is started again with the same `--out`; what
 it found is in `state.json` there. Exit code 1 if a property does not hold, or a process ended.
 """
 
@@ -69,12 +70,21 @@ def supervise(first: int, graphs: int, seconds: float, out: Path) -> int:
 
 def empty() -> dict[str, Any]:
     counts = {name: [0, 0] for name in COUNTED}
-    return {"graphs": 0, "seconds": 0.0, "slowest": 0.0, "has": {}, "moved": counts, "findings": {}, "portions": []}
+    return {
+        "graphs": 0,
+        "seconds": 0.0,
+        "slowest": 0.0,
+        "contested": 0,
+        "has": {},
+        "moved": counts,
+        "findings": {},
+        "portions": [],
+    }
 
 
 def merge(state: dict[str, Any], found: dict[str, Any]) -> None:
     """Add one portion to the count."""
-    for name in ("graphs", "seconds"):
+    for name in ("graphs", "seconds", "contested"):
         state[name] += found[name]
     state["slowest"] = max(state["slowest"], found["slowest"])
     state["has"] = dict(Counter(state["has"]) + Counter(found["has"]))
@@ -93,6 +103,7 @@ def said(state: dict[str, Any]) -> str:
     lines = [f"{state['graphs']} graphs, {rate:.1f} a second, slowest {state['slowest']:.1f} s"]
     lines += [f"  with {name}: {count}" for name, count in sorted(state["has"].items())]
     lines += [f"  {name}: {moved[0]} Transposes, {moved[1]} bytes" for name, moved in state["moved"].items()]
+    lines.append(f"  back with more bytes, since splits of an axis do not agree: {state['contested']}")
     lines.append(f"{sum(count for count, _ in state['findings'].values())} findings")
     lines += [f"  {count} x {finding}: {examples[0]}" for finding, (count, examples) in state["findings"].items()]
     return "\n".join(lines)
@@ -139,6 +150,7 @@ def attempt_all(begin: int, end: int, note: Path) -> None:
             for name in COUNTED:
                 moved = getattr(held, name)
                 found["moved"][name] = [a + b for a, b in zip(found["moved"][name], moved, strict=True)]
+            found["contested"] += held.contested
         except Exception as error:
             example = [seed, len(made.model.graph.node), str(error)[:300]]
             known = found["findings"].setdefault(kind(error), [0, []])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, islice
 
 from relayout.infer.build import Sites
 from relayout.infer.sites import Form, Label, Order, Placed, Port, Root, Site, order_of
@@ -17,7 +17,7 @@ from relayout.layout import Extent, product
 from relayout.rules import Placement
 from relayout.rules.signature import Part, Variant, part_of
 
-CAP = 4096
+CAP = 16384
 """The most labels a site may have; what is dropped is said in the report."""
 
 
@@ -122,6 +122,7 @@ class _Search:
                 self.ports.setdefault(port.view.root, []).append((index, port))
         self.orders: dict[Root, set[Order]] = {root: set() for root in sites.roots}
         self.queue: deque[tuple[Root, Order]] = deque()
+        self.bases: dict[tuple[int, frozenset[int]], tuple[int, dict[Order, Order]]] = {}
         self.capped = False
 
     def run(self) -> Candidates:
@@ -169,11 +170,19 @@ class _Search:
             return []
         if site.signature.variants or not site.pattern.of(_others, factors, lambda: _others(site, factors)):
             return site.pattern.of(_extended, factors, lambda: _extended(site, factors, [identity(site).order]))
-        # Bases that hold the other factors alike give the same labels.
-        bases = [identity(site).order, *(label.order for label in self.labels[index].values())]
-        inside = set(factors)
-        alike = {tuple(-1 if factor in inside else factor for factor in base): base for base in reversed(bases)}
-        return _extended(site, factors, list(reversed(alike.values())))
+        return _extended(site, factors, self._bases(index, frozenset(factors)))
+
+    def _bases(self, index: int, inside: frozenset[int]) -> list[Order]:
+        """The orders that a site has so far, one of those that hold the factors not `inside` alike: these give the
+        same labels.
+        """
+        site, labels = self.sites.sites[index], self.labels[index]
+        seen, alike = self.bases.get((index, inside), (0, {}))
+        new = islice(labels.values(), seen, None)
+        for order in chain(() if seen else (identity(site).order,), (label.order for label in new)):
+            alike.setdefault(tuple([-1 if factor in inside else factor for factor in order]), order)
+        self.bases[index, inside] = len(labels), alike
+        return list(alike.values())
 
 
 def _factors(port: Port, order: Order) -> tuple[int, ...] | None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from relayout.solve.certificate import MOST_DEPTH, Branch, Leaf, Price
 from relayout.solve.interruptible import SMALL, run
 from relayout.solve.limits import Limits
-from relayout.solve.problem import Problem, moved
+from relayout.solve.problem import Port, Problem, moved
 
 _GRID = 1 << 20
 """Prices are rounded to multiples of gcd/_GRID."""
@@ -49,6 +49,14 @@ class _Terms:
     column: int
     wants: list[int]
     gives: list[int]
+
+
+def _labels(port: Port) -> dict[int, list[int]]:
+    """Order -> the labels of the port's node under which it is stored so."""
+    found: dict[int, list[int]] = {}
+    for label, order in enumerate(port.orders):
+        found.setdefault(order, []).append(label)
+    return found
 
 
 @dataclass
@@ -82,18 +90,16 @@ class Program:
         value = self.problem.values[index]
         if not value.weight:
             return
-        for order in sorted({order for port in value.readers for order in port.orders}):
-            readers = [
-                (reader, [label for label, given in enumerate(port.orders) if given == order])
-                for reader, port in enumerate(value.readers)
-            ]
-            gives = [label for label, given in enumerate(value.producer.orders) if given == order]
+        wanted = [_labels(port) for port in value.readers]
+        given = _labels(value.producer)
+        for order in sorted(set().union(*wanted)):
+            gives = given.get(order, [])
             if len(gives) == len(value.producer.orders):
                 continue
             column = self._column(value.weight)
-            for reader, wants in readers:
-                if wants:
-                    self.rows.append(_Terms((index, order, reader), column, wants, gives))
+            for reader, wants in enumerate(wanted):
+                if order in wants:
+                    self.rows.append(_Terms((index, order, reader), column, wants[order], gives))
 
     def relax(
         self, allowed: dict[int, frozenset[int]], seconds: float | None = None
