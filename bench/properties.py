@@ -6,8 +6,8 @@
 The graphs are those of `tests/infer/mixed.py` (If, Loop, Scan, quantization with a scale for each channel, dynamic
 dimensions, regroupings), the properties those of `tests/properties.py`. Where Reshapes split an axis in ways that do
 not agree, what comes back may have more bytes: such graphs are counted apart. Graph n is always the same. Portions run
-in processes of their own. A run that was stopped goes on where it was if it is started again with the same `--out`; what
-it found is in `state.json` there. Exit code 1 if a property does not hold, or a process ended.
+in processes of their own. A run that was stopped goes on where it was if it is started again with the same `--out`;
+what it found is in `state.json` there. Exit code 1 if a property does not hold, or a process ended.
 """
 
 from __future__ import annotations

@@ -272,7 +272,8 @@ class _Builder:
             self._nested(node, fact, inputs)
             return
         if isinstance(fact, Permuted | Regrouped) and inputs[0] is not None:
-            if (view := self._as_view(fact, inputs[0])) is not None:
+            view, stated = self._as_view(fact, inputs[0]), operator.outputs[0]
+            if view is not None and (stated is None or len(stated) == len(view.dims)):
                 self._name(node.outputs[0], view)
                 self.sites.viewing.append((node, inputs[0], view))
                 if isinstance(fact, Permuted):
@@ -347,7 +348,8 @@ class _Builder:
 
     def _as_view(self, fact: Permuted | Regrouped, view: View) -> View | None:
         if isinstance(fact, Permuted):
-            return View(view.root, tuple(view.dims[axis] for axis in fact.perm))
+            fits = len(fact.perm) == len(view.dims)
+            return View(view.root, tuple(view.dims[axis] for axis in fact.perm)) if fits else None
         shape = self._solved(view.extents, fact.shape)
         parts = segments(view.extents, shape)
         if parts is None or any(part.is_barrier for part in parts):
