@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
 PORTION = 100
 STUCK = 120
-"""Seconds after which a graph is given up, by ending the process."""
+"""Processor seconds after which a graph is given up, by ending the process."""
 
 COUNTED = ("source", "optimized", "there", "back")
 EXAMPLES = 5
@@ -142,7 +142,7 @@ def attempt_all(begin: int, end: int, note: Path) -> None:
     found, began = empty(), time.monotonic()
     for seed in range(begin, end):
         note.write_text(json.dumps({**found, "next": seed, "seconds": time.monotonic() - began}))
-        signal.alarm(STUCK)
+        signal.setitimer(signal.ITIMER_PROF, STUCK)
         at = time.process_time()
         made = mixed_model(seed, steps(seed))
         try:
@@ -156,7 +156,7 @@ def attempt_all(begin: int, end: int, note: Path) -> None:
             known = found["findings"].setdefault(kind(error), [0, []])
             known[0] += 1
             known[1] = sorted([*known[1], example], key=lambda each: each[1])[:EXAMPLES]
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         found["graphs"] += 1
         found["has"] = dict(Counter(found["has"]) + Counter(made.has))
         found["slowest"] = max(found["slowest"], time.process_time() - at)
