@@ -391,12 +391,24 @@ def _as_kernels(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
 def _in_blocks(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
     """State shapes as kernels for blocks of channels want them, in place; what to say of it in a report."""
     blocks = None if wishes.target is None else wishes.target.blocks
-    if blocks is None or blocks.domain not in {node.domain for node in model.graph.all_nodes()}:
+    if (
+        wishes.target is None
+        or blocks is None
+        or blocks.domain not in {node.domain for node in model.graph.all_nodes()}
+    ):
         return ()
     reshapes = join_tiles(model, blocks.joining)
     stamp(model, blocks)
     told = f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}"
-    return told, note(model)
+    rows = [row for row in wishes.target.kernels if row.written is not None and row.written.domain == blocks.domain]
+    kinds = {(row.domain, name) for row in rows for name in row.op_types.split()}
+    left = sum((node.domain, node.op_type) in kinds for node in model.graph.all_nodes())
+    also = (
+        (f"convolutions and pools that are not in blocks, since these do not fit or do not pay: {left}",)
+        if left
+        else ()
+    )
+    return told, *also, note(model)
 
 
 def _in_two_steps(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:

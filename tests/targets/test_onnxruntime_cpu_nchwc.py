@@ -307,6 +307,27 @@ def test_what_does_not_fit_stays_as_it_is(inputs: str, text: str, constants: dic
     assert not any(item.key.startswith("relayout.nchwc") for item in proto.metadata_props)
 
 
+def test_what_stays_in_onnx_s_layout_is_counted() -> None:
+    """20 channels, of which a logarithm is taken, cannot be made up to whole blocks."""
+    text = "c = Conv<pads=[1,1,1,1]>(x, w) d = Conv(c, u) e = Log(d) y = Conv(e, v)"
+    kernels = {"w": floats(32, 32, 3, 3), "u": floats(20, 32, 1, 1), "v": floats(32, 20, 1, 1)}
+    source = model(f"g (float[1,32,9,7] x) => (float[1,32,9,7] y) {{ {text} }}", **kernels)
+    (line,) = [line for line in converted(source, 16).report.notes if "not in blocks" in line]
+    assert line.endswith(": 2")
+
+
+def test_sums_of_unnamed_extents_are_not_taken_in() -> None:
+    """What has no name may be stretched."""
+    source = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (float[1,32,9,7] x, float[?,32,?,?] z) => (float[?,32,?,?] y) {'
+        " c = Conv<pads=[1,1,1,1]>(x, w) y = Add(c, z) }"
+    )
+    source.graph.initializer.append(numpy_helper.from_array(floats(32, 32, 3, 3), "w"))
+    proto = converted(source).proto
+    assert counts(proto)["Add"] == 1
+    agree(source, proto, {"x": floats(1, 32, 9, 7), "z": floats(1, 32, 1, 1)})
+
+
 def test_never_by_default() -> None:
     for options in ({}, {"to": "NCHW16c"}, {"target": "onnxruntime-cpu"}):
         proto = relayout.convert(residual(), **options).proto  # type: ignore[arg-type]
@@ -512,6 +533,16 @@ def test_what_does_not_say_its_blocks_is_not_read(stored: tuple[Path, Path], val
         with pytest.raises(LayoutError, match=r"nchwc_block.*convert its source"):
             act(other)
     assert "nchwc_block" in (pipeline.inspect(other).problem or "")
+
+
+def test_a_function_with_such_kernels_is_seen() -> None:
+    source = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21, "own": 1]> g (float[1,32,9,7] x) => (float[1,32,9,7] y) {'
+        ' y = own.block(x) } <domain: "own", opset_import: ["": 21, "com.microsoft.nchwc": 1]>'
+        " block (a) => (b) { b = com.microsoft.nchwc.ReorderInput(a) }"
+    )
+    with pytest.raises(LayoutError, match="nchwc_block"):
+        relayout.optimize(source)
 
 
 def test_blocks_of_two_sizes_do_not_come_together(stored: tuple[Path, Path]) -> None:

@@ -125,6 +125,7 @@ class _Folding:
         assert after.graph is not None
         after.graph.remove(after, safe=True)
         value.name, value.shape, value.doc_string = given.name, given.shape, given.doc_string
+        value.meta.update(given.meta)
         value.metadata_props.clear()
         value.metadata_props.update(given.metadata_props)
         return True

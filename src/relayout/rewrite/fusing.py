@@ -80,7 +80,8 @@ class _Chain:
             return
         own = self.node.outputs[0]
         other = node.inputs[1] if node.inputs[0] is own else node.inputs[0]
-        if other is None or own.shape is None or other.shape != own.shape or other.dtype != own.dtype:
+        shapes = operator_of(self.model, node).inputs  # dimensions without a name are no two alike
+        if other is None or shapes[0] is None or shapes[0] != shapes[1] or other.dtype != own.dtype:
             return
         producer = other.producer()
         if producer is None and not other.is_graph_input():
