@@ -35,6 +35,7 @@ class Choices:
     quant: Quant = "qdq"
     state: State = "zero"
     custom_ops: Mapping[str, str] = field(default_factory=dict)
+    blocks: bool = False
 
 
 NO_TRANSLATION = "no translation"

@@ -83,7 +83,7 @@ def _integers(op: Operation, bias: int) -> None:
 
 @operator("CONV_2D", options="Conv2DOptions")
 def conv_2d(op: Operation) -> None:
-    """Conv; a kernel with fewer input channels than the data is a grouped one. Of a few channels SpaceToDepth first."""
+    """Conv; a kernel with fewer input channels than the data is a grouped one."""
     op.require_rank(0, 4)
     op.require_rank(1, 4)
     _integers(op, 2)
