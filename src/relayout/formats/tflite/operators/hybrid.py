@@ -4,8 +4,10 @@ A row is divided into 255 steps from its least to its greatest element, 0 among 
 one that means 0, s its step, w the weights' integers and t their steps, `y = (q w - z sum(w)) s t`.
 
 That is LiteRT's result but for the order of float additions, as long as the operands are LiteRT's. Convolutions of real
-numbers stay float (ONNX Runtime has no fast kernel that yields real numbers from integers), and a row behind one of
-them is not LiteRT's: rounded once more, the result would be further away. Such models multiply real numbers.
+numbers stay float (ONNX Runtime has no fast kernel that yields real numbers from integers), and rows behind one of
+them are not LiteRT's: rounded as there, the results are no nearer, and many rows take time to round. Such models
+multiply real numbers, but for a single row, such as a classifier has: one kernel, and more often than not the result
+is nearer.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.tflite.builder import dims
+from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Tensor
 from relayout.formats.tflite.operation import Operation
@@ -25,12 +27,16 @@ LEAST_STEP = 1e-30
 """Of a row of zeros."""
 
 
-def is_hybrid(op: Operation) -> bool:
-    """Whether operand 0 and the result are real, and operand 1 constants of int8 around 0."""
+def is_hybrid(op: Operation, rows: Dim) -> bool:
+    """Whether a product is computed with integers.
+
+    Operand 0 and the result are real, operand 1 constants of int8 around 0; and the model has no hybrid operators but
+    products, or there is a single row, and only once.
+    """
     x, weights, y = op.input(0), op.input(1), op.output()
     quantization = op.tensors.quantization(weights)
     return (
-        op.program.multiplies_alone
+        (op.program.multiplies_alone or (rows == 1 and not op.program.nested))
         and x.type == y.type == TensorType.FLOAT32
         and weights.type == TensorType.INT8
         and op.is_constant(1)
