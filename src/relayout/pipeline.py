@@ -127,7 +127,7 @@ def convert(
         "signature": signature,
         "state": state,
         "custom_ops": dict(custom_ops or {}),
-        "blocks": wishes.target is not None and wishes.target.blocks,
+        "fast": wishes.target is not None and wishes.target.fast,
         "inputs": list(inputs or ()),
         "outputs": list(outputs or ()),
     }

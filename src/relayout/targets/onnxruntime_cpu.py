@@ -214,5 +214,5 @@ TARGET = Target(
     unsigned=True,
     least_run=LEAST_RUN,
     inline=True,
-    blocks=True,
+    fast=True,
 )

@@ -102,8 +102,7 @@ class Target:
         inline: it has no kernels for functions, and cancels the Transposes of their bodies: these are written in place.
         least_run: its Transpose copies runs of this many elements, or moves one axis, faster than single elements: one
             that moves the innermost axis among others is done in two steps (0: it is not).
-        blocks: its integer convolutions take a few channels faster in blocks of two by two, SpaceToDepth included: a
-            first convolution of a `.tflite` is read so.
+        fast: a `.tflite` is read in forms for which ONNX Runtime takes less time, though they move more bytes.
     """
 
     name: str
@@ -116,7 +115,7 @@ class Target:
     unsigned: bool = False
     inline: bool = False
     least_run: int = 0
-    blocks: bool = False
+    fast: bool = False
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""

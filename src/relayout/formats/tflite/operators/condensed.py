@@ -50,7 +50,7 @@ def _axis(extent: Dim, window: int, border: int, places: Dim) -> _Axis | None:
 
 def condensed(op: Operation) -> bool:
     """Hand over a CONV_2D as SpaceToDepth and Conv, if that is wanted and ONNX Runtime is faster at it."""
-    if not op.program.choices.blocks:
+    if not op.program.choices.fast:
         return False
     options, kernel = op.options, op.input(1)
     steps = [options.stride_h, options.stride_w, options.dilation_h_factor, options.dilation_w_factor]

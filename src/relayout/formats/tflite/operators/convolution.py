@@ -12,6 +12,7 @@ from relayout.formats.tflite.enums import Padding, TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.border import bordered, unbordered
 from relayout.formats.tflite.operators.condensed import condensed
+from relayout.formats.tflite.operators.unrolled import unrolled
 from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D, slid
@@ -87,7 +88,7 @@ def conv_2d(op: Operation) -> None:
     op.require_rank(0, 4)
     op.require_rank(1, 4)
     _integers(op, 2)
-    if condensed(op):
+    if condensed(op) or unrolled(op):
         return
     options, kernel = op.options, weights(op, 1, 0, TO_FIRST)
     group = groups(op, dims(kernel)[1])

@@ -47,16 +47,16 @@ def is_hybrid(op: Operation, rows: Dim) -> bool:
     )
 
 
-def product(op: Operation, x: ir.Value) -> ir.Value:
-    """Rows `r k` times weights `n k`, without the bias: `r n`."""
+def product(op: Operation, x: ir.Value, columns: ir.Value | None = None) -> ir.Value:
+    """Rows `r k` times weights `n k`, without the bias: `r n`; `columns` are these as `k n`, if they are no matrix."""
     weights = op.input(1)
     quantization = weights.quantization
     if quantization is None:
         raise ValueError(f"{weights.name} is not quantized")
-    kernel = op.transpose(op.stored(1), (1, 0))
+    kernel = op.transpose(op.stored(1), (1, 0)) if columns is None else columns
     shape = (dims(x)[0], dims(kernel)[1])
     steps = op.builder.array(op.tensors.hint(weights, "scale"), quantization.scale)
-    q, step, zero = _quantized(op, x)
+    q, step, zero = quantized(op, x)
     if dims(x)[0] == 1:  # the form that ONNX Runtime makes one kernel of
         integers = op.emit("MatMulInteger", [q, kernel, zero], shape, ir.DataType.INT32)
         return two(op, "Mul", op.cast(integers, ir.DataType.FLOAT), two(op, "Mul", step, steps))
@@ -67,7 +67,7 @@ def product(op: Operation, x: ir.Value) -> ir.Value:
     return two(op, "Mul", two(op, "Mul", centred, step), steps)
 
 
-def _quantized(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+def quantized(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Integers, step and zero point: scalars if the first axis is a single element, else one pair for each of it."""
     byte, real, count = ir.DataType.UINT8, ir.DataType.FLOAT, dims(x)[0]
     if count == 1:
@@ -87,7 +87,7 @@ def _quantized(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value
 def _sums(op: Operation, weights: Tensor) -> ir.Value:
     """What each unit's integers add up to: `n`."""
     sums = ir.LazyTensor(
-        lambda: ir.Tensor(array(weights).sum(axis=1, dtype=np.int64).astype(np.float32)),
+        lambda: ir.Tensor(array(weights).reshape(weights.shape[0], -1).sum(axis=1, dtype=np.int64).astype(np.float32)),
         ir.DataType.FLOAT,
         ir.Shape([weights.shape[0]]),
     )
