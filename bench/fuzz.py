@@ -42,8 +42,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "fuzz")]
 
 ADDRESS_SPACE = 16 << 30
-STUCK = 60
-"""Seconds after which an input is given up, by ending the process."""
+STUCK, STOPPED = 60, 600
+"""Processor seconds, and seconds of the clock, after which an input is given up, by ending the process."""
 
 PORTION, GUIDED_PORTION = 2000, 10_000
 """Inputs for one process."""
@@ -340,11 +340,13 @@ def attempt_all(inputs: Inputs, attempts: Any, shared: mmap.mmap, tried: int) ->
 
     for name, data in inputs:
         note()
-        signal.alarm(STUCK)
+        signal.setitimer(signal.ITIMER_PROF, STUCK)
+        signal.alarm(STOPPED)
         try:
             attempts.attempt(name, data)
         except attempting.FindingError as error:
             found.append((where(error), tried))
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
         tried += 1
     note()
@@ -427,7 +429,7 @@ def guided(runs: int, seed: int, out: Path) -> None:
                 changed = b""
             return changed[:most] or bytes(atheris.Mutate(data, most))
 
-        options = [f"-runs={runs}", f"-seed={seed + 1}", "-rss_limit_mb=4096", f"-timeout={STUCK}", "-max_len=65536"]
+        options = [f"-runs={runs}", f"-seed={seed + 1}", "-rss_limit_mb=4096", f"-timeout={STOPPED}", "-max_len=65536"]
         options += [f"-artifact_prefix={out / 'crashes'}/", "-verbosity=1", "-print_final_stats=1", str(corpus)]
         atheris.Setup([sys.argv[0], *options], one, custom_mutator=mutate)
         atheris.Fuzz()

@@ -19,7 +19,9 @@ Peers live in environments of their own, each found by a Python:
 
 An environment that is not given is left out, with all that it would run, and the page says so. FOLDER gets a folder
 for every part with all of its figures, `benchmark.md`, `benchmark.json`, and the plots. A set of models that was made
-there is found again. `--quick` takes the shipped models and few repeats: it shows that everything runs, no figures.
+there is found again, and so are the parts of an earlier run: those in `--parts` are run, the others stay on the page.
+`--quick` takes the shipped models and few repeats: it shows that everything runs, no figures. `figures.py FOLDER
+--write` puts the table of a whole run into README.md.
 
 This file imports nothing heavy: a child's peak memory counts from what its parent held.
 """
@@ -35,6 +37,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import figures
 from processes import ENVIRONMENT, HERE, versions
 from tables import table
 
@@ -76,9 +79,7 @@ class Part:
 
 PARTS = {
     "starting": Part("Before anything is computed", peers={"tensorflow": "--peers"}, quick=("--repeats", "2")),
-    "conversion": Part(
-        "TensorFlow Lite to ONNX", "tflite", {"tensorflow": "--peers"}, ("--repeats", "3", "--twice"), ("--fork",)
-    ),
+    "conversion": Part("TensorFlow Lite to ONNX", "tflite", {"tensorflow": "--peers"}, ("--twice",), ("--fork",)),
     "latency": Part(
         "Latency of results", "latency", {"tensorflow": "--peers"}, quick=("--rounds", "2", "--threads", "1")
     ),
@@ -165,6 +166,7 @@ def page(parts: dict[str, dict[str, Any]], used: dict[str, dict[str, str]], out:
     """All summaries, with what they were made by."""
     rows = [[name, ", ".join(f"{k} {v}" for k, v in used[name].items()) or "left out"] for name in PEERS]
     lines = ["# Benchmark", table(["environment", "versions"], rows, 2)]
+    lines.append(figures.shown(figures.figures(out)))
     lines += [f"![{plot}]({plot}.svg)" for plot in plots]
     for name, part in parts.items():
         lines += [f"## {PARTS[name].title}", f"`{part['command']}`"]
@@ -194,17 +196,18 @@ def main() -> None:
     pythons |= dict(item.split("=", 1) for item in options.python)
     pythons = {name: os.path.expanduser(path) for name, path in pythons.items()}
     wanted = [name for name in options.parts.split(",") if name]
-    for name, known in ((name, PARTS) for name in wanted):
-        if name not in known:
-            parser.error(f"no part {name!r}; there are {', '.join(PARTS)}")
-    for name in pythons:
-        if name not in PEERS:
-            parser.error(f"no environment {name!r}; there are {', '.join(PEERS)}")
+    for what, given, there in (("part", wanted, PARTS), ("environment", pythons, PEERS)):
+        for name in given:
+            if name not in there:
+                parser.error(f"no {what} {name!r}; there are {', '.join(there)}")
     options.out.mkdir(parents=True, exist_ok=True)
     used = {name: versions(pythons[name], *packages) if name in pythons else {} for name, packages in PEERS.items()}
     for name, found in used.items():
         say(f"{name}: {', '.join(f'{k} {v}' for k, v in found.items()) or 'left out'}")
-    parts: dict[str, dict[str, Any]] = {}
+    whole = options.out / "benchmark.json"
+    known = json.loads(whole.read_text(encoding="utf-8")) if whole.exists() else {"versions": {}, "parts": {}}
+    used = {name: found or known["versions"].get(name, {}) for name, found in used.items()}
+    parts: dict[str, dict[str, Any]] = {name: known["parts"][name] for name in PARTS if name in known["parts"]}
     for name in wanted:
         models = models_of(PARTS[name].models, options, told.get("models", {}), pythons)
         command = command_of(name, pythons, models, options.out, options.quick)
@@ -214,9 +217,9 @@ def main() -> None:
         [pythons.get("plots", sys.executable), str(HERE / "plots.py"), str(options.out)], capture_output=True, text=True
     )
     plots = drawn.stdout.split() if drawn.returncode == 0 else []
+    parts = {name: parts[name] for name in PARTS if name in parts}
     text = page(parts, used, options.out, plots)
-    whole = {"versions": used, "parts": parts, "plots": plots}
-    (options.out / "benchmark.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    whole.write_text(json.dumps({"versions": used, "parts": parts, "plots": plots}, indent=1) + "\n", encoding="utf-8")
     (options.out / "benchmark.md").write_text(text, encoding="utf-8")
     print(text)
     sys.exit(1 if any(part["code"] for part in parts.values()) else 0)

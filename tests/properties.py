@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 import relayout
 from infer.mixed import Made
-from relayout.pipeline import check_plan
+from relayout.infer import build
+from relayout.pipeline import check_plan, read
 from running import run
 from transposes import left
 
@@ -29,12 +30,18 @@ class PropertyError(AssertionError):
 
 @dataclass
 class Held:
-    """What was found of a graph: Transposes and bytes of the source, optimized, there and back."""
+    """What was found of a graph: Transposes and bytes of the source, optimized, there and back.
+
+    Args:
+        contested: more bytes came back than there were at first, for Reshapes split an axis in ways that do not agree,
+            and another of them was the first one on the way back.
+    """
 
     source: tuple[int, int]
     optimized: tuple[int, int]
     there: tuple[int, int]
     back: tuple[int, int]
+    contested: bool = False
 
 
 def hold(made: Made, layout: str = "NHWC") -> Held:
@@ -56,15 +63,19 @@ def hold(made: Made, layout: str = "NHWC") -> Held:
     source = report.source_transposes, report.source_bytes
     if report.bytes > report.source_bytes:
         raise PropertyError(f"optimize: {report.bytes} bytes, and {report.source_bytes} before")
-    first, last = _there_and_back(made, layout) if "dynamic" in made.has else (report.source_bytes, back.report.bytes)
-    if last > first:
+    first, last = report.source_bytes, back.report.bytes
+    turned = there.proto
+    if "dynamic" in made.has:
+        first, last, turned = _there_and_back(made, layout)
+    contested = last > first and build(read(turned)).contested
+    if last > first and not contested:
         raise PropertyError(f"back: {last} bytes, and {first} at first")
     if not made.has & {"dynamic", "If", "Loop", "Scan"}:
         counted = left(optimized.proto, feed)
         if counted != (report.transposes, report.bytes):
             raise PropertyError(f"optimize: {counted} are run, {report.transposes, report.bytes} reported")
     ends = [(each.report.transposes, each.report.bytes) for each in (optimized, there, back)]
-    return Held(source, *ends)
+    return Held(source, *ends, contested)
 
 
 def _converted(
@@ -91,8 +102,8 @@ def _converted(
     return result
 
 
-def _there_and_back(made: Made, layout: str) -> tuple[int, int]:
-    """Bytes of the source, and of what came back, with the extents that are fed.
+def _there_and_back(made: Made, layout: str) -> tuple[int, int, onnx.ModelProto]:
+    """Bytes of the source, and of what came back, with the extents that are fed, and what it came back from.
 
     Open extents count as 1, or as those beside them where these are known: of the source and of what came back other
     extents may be known, and their bytes are no figures of one kind.
@@ -105,7 +116,7 @@ def _there_and_back(made: Made, layout: str) -> tuple[int, int]:
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     there = relayout.convert(onnx.shape_inference.infer_shapes(model, data_prop=True), to=layout)
-    return there.report.source_bytes, relayout.convert(there.proto, to="NCHW").report.bytes
+    return there.report.source_bytes, relayout.convert(there.proto, to="NCHW").report.bytes, there.proto
 
 
 def certified(result: relayout.Result, source: onnx.ModelProto) -> None:

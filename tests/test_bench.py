@@ -45,6 +45,23 @@ def test_the_page_holds_every_part_and_names_what_is_missing(out: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_figures_are_those_of_the_parts(out: Path) -> None:
+    table = (out / "benchmark.md").read_text(encoding="utf-8")
+    assert "| TensorFlow Lite models converted and right or nearly, of 2 | 2, 0 wrong |  |" in table
+    assert "| transposed bytes that are left of 1 ONNX models, of 1, that all get right |" in table
+    assert "ONNX Runtime 1 100 % |" in table
+
+
+@pytest.mark.slow
+def test_a_part_of_an_earlier_run_stays_on_the_page(out: Path) -> None:
+    before = json.loads((out / "benchmark.json").read_text(encoding="utf-8"))["parts"]
+    assert run("--quick", "--out", str(out), "--parts", "scale").returncode == 0
+    after = json.loads((out / "benchmark.json").read_text(encoding="utf-8"))["parts"]
+    assert list(after) == list(before)
+    assert "## Optimizing ONNX" in (out / "benchmark.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
 def test_conversions_are_judged(out: Path) -> None:
     rows = [record["rows"]["relayout"] for record in found(out, "conversion")["models"]]
     assert [(row["converted"], row["proved"], row["verdict"]["numerics"]) for row in rows] == [(True, True, "ok")] * 2

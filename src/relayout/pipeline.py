@@ -89,7 +89,7 @@ def convert(
             order that costs nothing, and says so in the report and in the model's metadata.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
         dims: dynamic dimension -> extent to fix it to.
-        opset: opset of a converted `.tflite`, from 18 on; by default 20, or 21 where 16- or 4-bit integers need it.
+        opset: opset of a converted `.tflite`, from 18 on; by default the least that the model needs.
         quant: what becomes of a quantized `.tflite`: integers in Quantize-Dequantize units, or a float model.
         signature: which signature of a `.tflite` to convert; by default the first.
         state: what becomes of a `.tflite`'s variables: `zero` starts every run from their initial values, `io` makes

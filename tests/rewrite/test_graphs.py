@@ -207,6 +207,24 @@ def test_of_equal_plans_one_that_moves_runs_is_taken() -> None:
     assert sorted(perm[-1] == len(perm) - 1 for perm in perms) == [False, True]
 
 
+@pytest.mark.parametrize(("channels", "first"), [(3, "Transpose"), (32, "Sub")])
+def test_of_equal_plans_one_that_stretches_in_long_runs_is_taken(channels: int, first: str) -> None:
+    """One Transpose before the Sub or behind it: of three channels it takes three elements at a time where they lie
+    last; of many the source's place is as good.
+    """
+    source = model(
+        """g (float[2,8,9,C] x) => (float[2,C,8,9] y) {
+            a = Transpose<perm=[0,3,1,2]>(x)
+            b = Transpose<perm=[0,2,3,1]>(a)
+            d = Sub(b, mean)
+            c = Transpose<perm=[0,3,1,2]>(d)
+            y = Relu(c)
+        }""".replace("C", str(channels)),
+        mean=np.arange(channels, dtype=np.float32),
+    )
+    assert same(source).graph.node[0].op_type == first
+
+
 def test_values_that_follow_from_extents_are_laid_out_in_advance() -> None:
     source = model(
         """g (float[2,16,15] x) => (float[2,16,16] y) {

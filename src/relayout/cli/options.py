@@ -68,7 +68,7 @@ dims = click.option(
     help="Fix a dynamic dimension.",
 )
 io = one_of("--io", ["keep", "convert"], "Inputs and outputs as in the source, or in the order that costs nothing.")
-opset = click.option("--opset", type=click.IntRange(18, 23), help="For a .tflite source: 20 or 21 unless given.")
+opset = click.option("--opset", type=click.IntRange(18, 23), help="For a .tflite source: 18 unless it needs more.")
 quant = one_of(
     "--quant", ["qdq", "float"], "A quantized .tflite as integers in Quantize-Dequantize units, or as a float model."
 )

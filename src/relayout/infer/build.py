@@ -48,6 +48,7 @@ class Sites:
         viewing: the source's nodes that are views: (node, what it reads, what it gives).
         likely: dynamic dimension that nobody named -> the extent that an operand beside it has there: a price only.
         chosen: a target has given some node other variants: the source itself is none of the choices.
+        contested: Reshapes split an axis in ways that do not agree: the first is free, and the others are barriers.
     """
 
     graph: ir.Graph
@@ -59,6 +60,7 @@ class Sites:
     viewing: list[tuple[ir.Node, View, View]] = field(default_factory=list)
     likely: dict[str, int] = field(default_factory=dict)
     chosen: bool = False
+    contested: bool = False
 
 
 def build(
@@ -81,7 +83,7 @@ def build(
     """
     builder = _Builder(model, keep_interface, dict(layouts or {}), choose)
     builder.run()
-    if builder.contested:
+    if builder.sites.contested:
         builder = _Builder(model, keep_interface, dict(layouts or {}), choose, builder.depths)
         builder.run()
     return builder.sites
@@ -109,7 +111,6 @@ class _Builder:
         self.choose = choose
         self.by_depth = depths
         self.depths: dict[ir.Value, int] = {}
-        self.contested = False
         self.facts = Facts()
         self.graph = model.graph
         self.keep = keep_interface
@@ -271,7 +272,8 @@ class _Builder:
             self._nested(node, fact, inputs)
             return
         if isinstance(fact, Permuted | Regrouped) and inputs[0] is not None:
-            if (view := self._as_view(fact, inputs[0])) is not None:
+            view, stated = self._as_view(fact, inputs[0]), operator.outputs[0]
+            if view is not None and (stated is None or len(stated) == len(view.dims)):
                 self._name(node.outputs[0], view)
                 self.sites.viewing.append((node, inputs[0], view))
                 if isinstance(fact, Permuted):
@@ -346,7 +348,8 @@ class _Builder:
 
     def _as_view(self, fact: Permuted | Regrouped, view: View) -> View | None:
         if isinstance(fact, Permuted):
-            return View(view.root, tuple(view.dims[axis] for axis in fact.perm))
+            fits = len(fact.perm) == len(view.dims)
+            return View(view.root, tuple(view.dims[axis] for axis in fact.perm)) if fits else None
         shape = self._solved(view.extents, fact.shape)
         parts = segments(view.extents, shape)
         if parts is None or any(part.is_barrier for part in parts):
@@ -356,7 +359,7 @@ class _Builder:
             pieces = [piece for axis in part.source for piece in view.dims[axis]]
             dealt = regroup(pieces, [shape[axis] for axis in part.target])
             if dealt is None:
-                self.contested = True
+                self.sites.contested = True
                 return None
             for axis, dim in zip(part.target, dealt, strict=True):
                 dims[axis] = tuple(dim)

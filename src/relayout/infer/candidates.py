@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, islice
 
 from relayout.infer.build import Sites
 from relayout.infer.sites import Form, Label, Order, Placed, Port, Root, Site, order_of
@@ -17,7 +17,7 @@ from relayout.layout import Extent, product
 from relayout.rules import Placement
 from relayout.rules.signature import Part, Variant, part_of
 
-CAP = 4096
+CAP = 16384
 """The most labels a site may have; what is dropped is said in the report."""
 
 
@@ -40,7 +40,20 @@ def placed(site: Site, label: Label, port: Port) -> Placed:
 
 def orders(site: Site, label: Label) -> tuple[Order, ...]:
     """The stored order of every operand under a label."""
-    return site.pattern.of(orders, label, lambda: tuple(placed(site, label, port).order for port in site.ports))
+    return site.pattern.of(orders, label, lambda: tuple([_order(site, label, port) for port in site.ports]))
+
+
+def _order(site: Site, label: Label, port: Port) -> Order:
+    """The stored order of one operand under a label: its factors as they come, where no dimension is made of others."""
+    if port.pinned or label.variant >= 0 or site.pattern.of(_apart, None, lambda: _apart(site)):
+        return placed(site, label, port).order
+    lies = port.factors
+    return tuple([leaf for factor in label.order if factor in lies for leaf in lies[factor]])
+
+
+def _apart(site: Site) -> bool:
+    """Whether an operand holds in several dimensions an axis that must lie in one."""
+    return any(len(port.dims(letter)) > 1 for port in site.ports for letter in site.whole)
 
 
 def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Extent], ...], Form]:
@@ -109,6 +122,7 @@ class _Search:
                 self.ports.setdefault(port.view.root, []).append((index, port))
         self.orders: dict[Root, set[Order]] = {root: set() for root in sites.roots}
         self.queue: deque[tuple[Root, Order]] = deque()
+        self.bases: dict[tuple[int, frozenset[int]], tuple[int, dict[Order, Order]]] = {}
         self.capped = False
 
     def run(self) -> Candidates:
@@ -156,11 +170,19 @@ class _Search:
             return []
         if site.signature.variants or not site.pattern.of(_others, factors, lambda: _others(site, factors)):
             return site.pattern.of(_extended, factors, lambda: _extended(site, factors, [identity(site).order]))
-        # Bases that hold the other factors alike give the same labels.
-        bases = [identity(site).order, *(label.order for label in self.labels[index].values())]
-        inside = set(factors)
-        alike = {tuple(-1 if factor in inside else factor for factor in base): base for base in reversed(bases)}
-        return _extended(site, factors, list(reversed(alike.values())))
+        return _extended(site, factors, self._bases(index, frozenset(factors)))
+
+    def _bases(self, index: int, inside: frozenset[int]) -> list[Order]:
+        """The orders that a site has so far, one of those that hold the factors not `inside` alike: these give the
+        same labels.
+        """
+        site, labels = self.sites.sites[index], self.labels[index]
+        seen, alike = self.bases.get((index, inside), (0, {}))
+        new = islice(labels.values(), seen, None)
+        for order in chain(() if seen else (identity(site).order,), (label.order for label in new)):
+            alike.setdefault(tuple([-1 if factor in inside else factor for factor in order]), order)
+        self.bases[index, inside] = len(labels), alike
+        return list(alike.values())
 
 
 def _factors(port: Port, order: Order) -> tuple[int, ...] | None:
@@ -183,9 +205,10 @@ def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> lis
         return [Label(order, variant) for variant in _offered(site.signature.variants, letters)]
     # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
     # the two suits the other readers is not known here.
-    late = list(reversed(dict.fromkeys(reversed(factors))))
     found = [repaired(site, _slotted(base, wanted)) for base in bases]
-    found += [repaired(site, _slotted(base, late), late=True) for base in bases]
+    if len(wanted) < len(factors) or site.signature.block:
+        late = list(reversed(dict.fromkeys(reversed(factors))))
+        found += [repaired(site, _slotted(base, late), late=True) for base in bases]
     return [Label(order) for order in dict.fromkeys(found)]
 
 
@@ -249,6 +272,8 @@ def _slotted(base: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
 def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[int, ...]:
     """The nearest order that the signature allows: blocks gathered where they begin (or end), head first, tail last."""
     signature = site.signature
+    if not (signature.block or signature.head or signature.tail):
+        return tuple(order)
     groups: dict[object, list[int]] = {}
     for factor in reversed(order) if late else order:
         letter = site.factors[factor][0]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 
 import onnx_ir as ir
 
 from relayout.infer.build import Sites
 from relayout.infer.candidates import Candidates, candidates, identity, orders, placement
 from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
+from relayout.layout import product
 from relayout.solve import Certificate, Problem, Solution, Value, bound, moved, solve
 from relayout.solve import Port as NumberPort
 
@@ -19,6 +22,9 @@ INNERMOST = 8
 a runtime copies single elements there, and whole runs otherwise."""
 RUN = 8
 """The shortest run, in elements, that is worth copying as a whole."""
+SPAN = 32
+"""The shortest run, in elements, in which an operator may stretch one operand over another: it takes runs one by one.
+A shorter one weighs what an innermost axis does."""
 
 
 @dataclass(frozen=True)
@@ -185,8 +191,9 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
             parts.append((root, ports, list(number)))
     apart = [_all_part_runs(root, orders) for root, _, orders in parts]
     parting = 0 if all(apart) else INNERMOST
-    weights = _weights(labels, parts, parting)
-    costs = tuple(_costs(site, choice, weights) for site, choice in zip(sites.sites, labels, strict=True))
+    stretched = [_stretching(site, choice) for site, choice in zip(sites.sites, labels, strict=True)]
+    weights = _weights(labels, parts, parting, sum(map(any, stretched)))
+    costs = tuple(map(_costs, sites.sites, labels, stretched, repeat(weights)))
     sizes = [size_of(root, dims or {}, sites.likely) for root, _, _ in parts]
     # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
     moved_roots = {root for _, root in sites.moves}
@@ -200,11 +207,16 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
 
 
 def _weights(
-    labels: Sequence[Sequence[Label]], parts: Sequence[tuple[Root, list[NumberPort], list[Order]]], parting: int
+    labels: Sequence[Sequence[Label]],
+    parts: Sequence[tuple[Root, list[NumberPort], list[Order]]],
+    parting: int,
+    stretching: int,
 ) -> Weights:
-    """Weights under which no sum of a lesser aim reaches one of a greater; `parting` is what it costs to part runs."""
+    """Weights under which no sum of a lesser aim reaches one of a greater; `parting` is what it costs to part runs,
+    `stretching` how many operators may stretch an operand in short ones.
+    """
     most = sum(min(len(ports) - 1, len(orders) - 1) for _, ports, orders in parts)
-    closeness = sum(1 for choice in labels if len(choice) > 1) + most * (1 + parting)
+    closeness = sum(1 for choice in labels if len(choice) > 1) + most * (1 + parting) + INNERMOST * stretching
     per_transpose = closeness + 1
     return Weights(per_byte=most * per_transpose + closeness + 1, per_transpose=per_transpose)
 
@@ -315,15 +327,46 @@ def _number(sites: Sites, labels: list[list[Label]], index: int, port: Port, num
     return NumberPort(index, tuple([number.setdefault(order, len(number)) for order in wanted]))
 
 
-def _costs(site: Site, choice: Sequence[Label], weights: Weights) -> tuple[int, ...]:
-    """What each label costs by itself: its price in bytes, and a little if it is not the source's order."""
+def _costs(site: Site, choice: Sequence[Label], stretched: Sequence[bool], weights: Weights) -> tuple[int, ...]:
+    """What each label costs by itself: its price in bytes, and a little if it is not the source's order, or stretches
+    an operand in short runs.
+    """
     price = site.signature.price
     prices = [0] * len(choice) if price is None else [price(placement(site, label)) for label in choice]
     if len(choice) == 1:
         return (prices[0] * weights.per_byte,)
-    return tuple(
+    costs = [
         cost * weights.per_byte + (not _as_source(site, label)) for cost, label in zip(prices, choice, strict=True)
+    ]
+    return tuple(
+        [cost + INNERMOST * short for cost, short in zip(costs, stretched, strict=True)] if stretched else costs
     )
+
+
+def _stretching(site: Site, choice: Sequence[Label]) -> tuple[bool, ...]:
+    """Which labels let an operator stretch one operand over another in runs that are short; () where all do or none."""
+    if not site.signature.broadcast or len(choice) == 1:
+        return ()
+    short = tuple([site.pattern.of(_span, label, partial(_span, site, label)) < SPAN for label in choice])
+    return short if len(set(short)) > 1 else ()
+
+
+def _span(site: Site, label: Label) -> float:
+    """How many elements lie together that differ in the same operands; infinite where all are of one kind."""
+    span, kind = 1, None
+    for factor in reversed(label.order):
+        held = {port: port.factors[factor] for port in site.ports if port.factors.get(factor)}
+        extents = [port.view.root.extents[leaf] for port, leaves in held.items() for leaf in leaves]
+        if all(extent.is_one for extent in extents):
+            continue
+        reading = [port.position for port in held if not port.output]
+        if kind is not None and reading != kind:
+            return span
+        kind = reading
+        port, leaves = next(iter(held.items()))
+        found = product(port.view.root.extents[leaf] for leaf in leaves)
+        span *= SPAN if found.symbols else found.number
+    return math.inf
 
 
 def _as_source(site: Site, label: Label) -> bool:

@@ -63,7 +63,13 @@ def over_last(operator: Operator, axis: int, scales: tuple[int, ...]) -> Signatu
         return None
     letters = axis_letters(len(shape))
     tail = letters[axis % len(shape) :]
-    given = {0: letters, **{index: tail[len(tail) - (operator.rank(index) or 0) :] for index in scales}}
+    given = {0: letters}
+    for index in scales:
+        held = operator.inputs[index] if operator.has(index) else ()
+        extra = max(0, len(held or ()) - len(tail))
+        if any(extent != 1 for extent in (held or ())[:extra]):
+            return None  # a scale for each position beside those that are normalized
+        given[index] = axis_letters(extra, "one") + tail[len(tail) + extra - len(held or ()) :]
 
     def changes(placement: Placement) -> Changes:
         return Changes({"axis": placement.axes(tail)[0]})

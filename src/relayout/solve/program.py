@@ -9,7 +9,7 @@ integers. HiGHS works in floating point, so neither is believed: the checker dec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, gcd
 from typing import Any
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from relayout.solve.certificate import MOST_DEPTH, Branch, Leaf, Price
 from relayout.solve.interruptible import SMALL, run
 from relayout.solve.limits import Limits
-from relayout.solve.problem import Problem, moved
+from relayout.solve.problem import Port, Problem, moved
 
 _GRID = 1 << 20
 """Prices are rounded to multiples of gcd/_GRID."""
@@ -41,59 +41,130 @@ NOTHING = Leaf({})
 """What is known before the first relaxation."""
 
 
-@dataclass
-class _Terms:
-    """One row of the program: a reader that wants an order which the producer may not give."""
-
-    price: Price
-    column: int
-    wants: list[int]
-    gives: list[int]
+def _labels(port: Port) -> dict[int, list[int]]:
+    """Order -> the labels of the port's node under which it is stored so."""
+    found: dict[int, list[int]] = {}
+    for label, order in enumerate(port.orders):
+        found.setdefault(order, []).append(label)
+    return found
 
 
-@dataclass
-class Program:
-    """The linear program of a component, built once and solved with labels fixed along a branch."""
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of one value, which all values have whose ports give and want the same labels.
 
-    problem: Problem
-    nodes: Sequence[int]
-    values: Sequence[int]
-    columns: dict[tuple[int, int], int] = field(default_factory=dict)
-    cost: list[float] = field(default_factory=list)
-    rows: list[_Terms] = field(default_factory=list)
-    lower: list[float] = field(default_factory=list)
-    scale: int = 1
-    solver: Any = None
+    `y[order] − Σ x[reader] + Σ x[producer] ≥ lower`, a row for each order and reader that may be unlike the producer.
 
-    def __post_init__(self) -> None:
-        costs = [cost for node in self.nodes for cost in self.problem.costs[node]]
-        self.scale = gcd(*costs, *(self.problem.values[index].weight for index in self.values)) or 1
-        for node in self.nodes:
-            for label, cost in enumerate(self.problem.costs[node]):
-                self.columns[node, label] = self._column(cost)
-        for index in self.values:
-            self._add_value(index)
+    Args:
+        keys: (order, position of the reader) of each row.
+        orders: the orders that have a column.
+        lengths: entries of each row.
+        bases: what each entry's column counts from: 0 the value's own columns, 1 the producer's, 2 on the readers'.
+        offsets: each entry's column, from there.
+        entries: the coefficients.
+        lower: of each row.
+    """
 
-    def _column(self, cost: int) -> int:
-        self.cost.append(cost / self.scale)
-        return len(self.cost) - 1
+    keys: tuple[tuple[int, int], ...]
+    orders: int
+    lengths: NDArray[np.int64]
+    bases: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    entries: NDArray[np.float64]
+    lower: NDArray[np.float64]
 
-    def _add_value(self, index: int) -> None:
-        value = self.problem.values[index]
-        if not value.weight:
-            return
-        for order in sorted({order for port in value.readers for order in port.orders}):
-            readers = [
-                (reader, [label for label, given in enumerate(port.orders) if given == order])
-                for reader, port in enumerate(value.readers)
-            ]
-            gives = [label for label, given in enumerate(value.producer.orders) if given == order]
-            if len(gives) == len(value.producer.orders):
+    @staticmethod
+    def of(producer: Port, readers: Sequence[Port]) -> _Rows:
+        """The rows of a value; a port of one label stands for a node outside the component, whose label is known."""
+        wanted, given = [_labels(port) for port in readers], _labels(producer)
+        nodes = {port.node: base for base, port in reversed(list(enumerate((producer, *readers), 1)))}
+        keys: list[tuple[int, int]] = []
+        terms: list[dict[tuple[int, int], float]] = []
+        lower: list[float] = []
+        orders = 0
+        for order in sorted(set().union(*wanted)):
+            gives = given.get(order, [])
+            if len(gives) == len(producer.orders):
                 continue
-            column = self._column(value.weight)
-            for reader, wants in readers:
-                if wants:
-                    self.rows.append(_Terms((index, order, reader), column, wants, gives))
+            for reader, port in enumerate(readers):
+                if order not in wanted[reader]:
+                    continue
+                row, constant = {(0, orders): 1.0}, 0.0
+                for end, labels, sign in ((port, wanted[reader][order], -1.0), (producer, gives, 1.0)):
+                    if len(end.orders) == 1:
+                        constant += sign if labels else 0.0
+                        continue
+                    for label in labels:
+                        place = nodes[end.node], label
+                        row[place] = row.get(place, 0.0) + sign
+                keys.append((order, reader))
+                terms.append({place: entry for place, entry in row.items() if entry})
+                lower.append(-constant)
+            orders += 1
+        places = np.array([place for row in terms for place in row], np.int64).reshape(-1, 2)
+        return _Rows(
+            tuple(keys),
+            orders,
+            np.array([len(row) for row in terms], np.int64),
+            places[:, 0],
+            places[:, 1],
+            np.array([entry for row in terms for entry in row.values()], np.float64),
+            np.array(lower, np.float64),
+        )
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Values with the same rows: row `first + i * len(rows.keys) + k` is row k of the i-th of them."""
+
+    rows: _Rows
+    values: list[int]
+    first: int
+
+
+class Program:
+    """The linear program of a component, built once and solved with labels fixed along a branch.
+
+    Args:
+        problem: the whole problem.
+        nodes: the nodes of the component.
+        values: the values that touch them.
+    """
+
+    def __init__(self, problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> None:
+        self.problem, self.nodes, self.values = problem, nodes, values
+        costs = [problem.costs[node] for node in nodes]
+        self.scale = (
+            gcd(*(cost for labels in costs for cost in labels), *(problem.values[i].weight for i in values)) or 1
+        )
+        ends = np.cumsum([0, *map(len, costs)])
+        self.first = dict(zip(nodes, ends.tolist(), strict=False))
+        """Node -> the column of its label 0."""
+        self.labels = int(ends[-1])
+        self.groups = self._groups()
+        self.columns = self.labels + sum(len(group.values) * group.rows.orders for group in self.groups)
+        self.rows = sum(len(group.values) * len(group.rows.keys) for group in self.groups)
+        self.allowed: dict[int, frozenset[int]] = {}
+        self.solver: Any = None
+
+    def _groups(self) -> list[_Group]:
+        alike: dict[object, list[int]] = {}
+        for index in self.values:
+            value = self.problem.values[index]
+            if value.weight:
+                ports = (value.producer, *value.readers)
+                names = {port.node: None for port in ports}
+                twins = () if len(names) == len(ports) else tuple(list(names).index(port.node) for port in ports)
+                alike.setdefault((twins, *(port.orders for port in ports)), []).append(index)
+        found: list[_Group] = []
+        first = 0
+        for held in alike.values():
+            value = self.problem.values[held[0]]
+            rows = _Rows.of(value.producer, value.readers)
+            if rows.keys:
+                found.append(_Group(rows, held, first))
+                first += len(held) * len(rows.keys)
+        return found
 
     def relax(
         self, allowed: dict[int, frozenset[int]], seconds: float | None = None
@@ -109,86 +180,87 @@ class Program:
         if self.solver is None:
             self.solver = self._build(highspy)
         highs = self.solver
-        for (node, label), column in self.columns.items():
-            highs.changeColBounds(column, 0.0, 1.0 if label in allowed[node] else 0.0)
-        if seconds is not None and len(self.cost) > SMALL:
+        for node, labels in allowed.items():
+            if labels != self.allowed.get(node, labels) or len(labels) != len(self.problem.costs[node]):
+                for label in range(len(self.problem.costs[node])):
+                    highs.changeColBounds(self.first[node] + label, 0.0, 1.0 if label in labels else 0.0)
+        self.allowed = allowed
+        if seconds is not None and self.columns > SMALL:
             highs.setOptionValue("time_limit", highs.getRunTime() + max(0.0, seconds))
-        run(highs, len(self.cost))
+        run(highs, self.columns)
         if highs.getModelStatus() == highspy.HighsModelStatus.kTimeLimit:
             return None
         solution = highs.getSolution()
         weights = list(solution.col_value)
-        duals = np.asarray(solution.row_dual)[: len(self.rows)]
-        shares = {
-            node: [weights[self.columns[node, label]] for label in range(len(self.problem.costs[node]))]
-            for node in self.nodes
-        }
+        duals = np.asarray(solution.row_dual)[: self.rows]
+        shares = {node: weights[first : first + len(self.problem.costs[node])] for node, first in self.first.items()}
         return highs.getInfo().objective_function_value, shares, self._prices(duals)
 
     def _prices(self, duals: NDArray[np.float64]) -> Prices:
         spent: dict[tuple[int, int], Fraction | int] = {}
         prices: Prices = {}
-        for row, dual in zip(self.rows, duals.tolist(), strict=True):
-            if (steps := round(dual * _GRID)) <= 0:  # an integer of any size: prices in bytes exceed 64 bits
-                continue
-            whole, rest = divmod(steps * self.scale, _GRID)
-            index, order, _ = row.price
-            known = spent.get((index, order), 0)
-            price = min(
-                Fraction(steps * self.scale, _GRID) if rest else whole, self.problem.values[index].weight - known
-            )
-            if price > 0:
-                prices[row.price] = price
-                spent[index, order] = known + price
+        for group in self.groups:
+            keys = group.rows.keys
+            paid = duals[group.first : group.first + len(group.values) * len(keys)]
+            for place in np.flatnonzero(paid > 0).tolist():
+                steps = round(float(paid[place]) * _GRID)  # an integer of any size: prices in bytes exceed 64 bits
+                if steps <= 0:
+                    continue
+                position, row = divmod(place, len(keys))
+                index, (order, reader) = group.values[position], keys[row]
+                whole, rest = divmod(steps * self.scale, _GRID)
+                known = spent.get((index, order), 0)
+                price = min(
+                    Fraction(steps * self.scale, _GRID) if rest else whole, self.problem.values[index].weight - known
+                )
+                if price > 0:
+                    prices[index, order, reader] = price
+                    spent[index, order] = known + price
         return prices
 
     def _build(self, highspy: Any) -> Any:
-        """Pass the program to HiGHS: rows `y − Σ x_c + Σ x_p ≥ 0`, then one convexity row a node."""
-        starts: list[int] = [0]
-        indices: list[int] = []
-        entries: list[float] = []
-        for row in self.rows:
-            reader = self.problem.values[row.price[0]].readers[row.price[2]].node
-            producer = self.problem.values[row.price[0]].producer.node
-            coefficients = {row.column: 1.0}
-            offset = self._accumulate(coefficients, reader, row.wants, -1.0)
-            offset += self._accumulate(coefficients, producer, row.gives, 1.0)
-            row_entries = {column: entry for column, entry in coefficients.items() if entry}
-            indices += row_entries.keys()
-            entries += row_entries.values()
-            starts.append(len(indices))
-            self.lower.append(-offset)
-        for node in self.nodes:
-            labels = range(len(self.problem.costs[node]))
-            indices += [self.columns[node, label] for label in labels]
-            entries += [1.0] * len(labels)
-            starts.append(len(indices))
+        """Pass the program to HiGHS: the rows of all values, then one convexity row a node."""
+        costs = [cost / self.scale for node in self.nodes for cost in self.problem.costs[node]]
+        column = self.labels
+        lengths: list[NDArray[np.int64]] = []
+        indices: list[NDArray[np.int64]] = []
+        entries: list[NDArray[np.float64]] = []
+        lower: list[NDArray[np.float64]] = []
+        for group in self.groups:
+            rows, values = group.rows, [self.problem.values[index] for index in group.values]
+            count = len(values)
+            own = column + rows.orders * np.arange(count)
+            column += rows.orders * count
+            ports = [(value.producer, *value.readers) for value in values]
+            bases = np.array([[0, *(self.first.get(port.node, 0) for port in held)] for held in ports], np.int64)
+            bases[:, 0] = own
+            indices.append((bases[:, rows.bases] + rows.offsets).ravel())
+            entries.append(np.tile(rows.entries, count))
+            lengths.append(np.tile(rows.lengths, count))
+            lower.append(np.tile(rows.lower, count))
+            costs += [value.weight / self.scale for value in values for _ in range(rows.orders)]
+        convex = [len(self.problem.costs[node]) for node in self.nodes]
+        lengths.append(np.array(convex, np.int64))
+        indices.append(np.arange(self.labels))
+        entries.append(np.ones(self.labels))
+        lower.append(np.ones(len(convex)))
+        upper = np.full(self.rows + len(convex), highspy.kHighsInf)
+        upper[self.rows :] = 1.0
         program = highspy.HighsLp()
-        count, rows = len(self.cost), len(self.rows) + len(self.nodes)
-        program.num_col_, program.num_row_ = count, rows
-        program.col_cost_ = np.array(self.cost)
-        program.col_lower_, program.col_upper_ = np.zeros(count), np.full(count, highspy.kHighsInf)
-        program.row_lower_ = np.array(self.lower + [1.0] * len(self.nodes))
-        program.row_upper_ = np.array([highspy.kHighsInf] * len(self.rows) + [1.0] * len(self.nodes))
+        program.num_col_, program.num_row_ = self.columns, len(upper)
+        program.col_cost_ = np.array(costs, np.float64)
+        program.col_lower_, program.col_upper_ = np.zeros(self.columns), np.full(self.columns, highspy.kHighsInf)
+        program.row_lower_, program.row_upper_ = np.concatenate(lower), upper
         program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        program.a_matrix_.num_col_, program.a_matrix_.num_row_ = count, rows
-        program.a_matrix_.start_ = np.array(starts, dtype=np.int32)
-        program.a_matrix_.index_ = np.array(indices, dtype=np.int32)
-        program.a_matrix_.value_ = np.array(entries, dtype=np.float64)
+        program.a_matrix_.num_col_, program.a_matrix_.num_row_ = self.columns, len(upper)
+        program.a_matrix_.start_ = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int32)
+        program.a_matrix_.index_ = np.concatenate(indices).astype(np.int32)
+        program.a_matrix_.value_ = np.concatenate(entries)
         highs = highspy.Highs()
         for option, value in _OPTIONS.items():
             highs.setOptionValue(option, value)
         highs.passModel(program)
         return highs
-
-    def _accumulate(self, coefficients: dict[int, float], node: int, labels: list[int], sign: float) -> float:
-        """Add `sign · Σ_l x[node, l]`; a node outside the component is a constant, which is returned."""
-        if (node, 0) not in self.columns:
-            return sign if labels else 0.0
-        for label in labels:
-            column = self.columns[node, label]
-            coefficients[column] = coefficients.get(column, 0.0) + sign
-        return 0.0
 
 
 def solve_many(

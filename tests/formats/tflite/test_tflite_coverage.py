@@ -7,6 +7,7 @@ import tflite_table
 from tflite_cases import WITHOUT_KERNEL
 from tflite_cases_formats import four_bit_kernels
 from tflite_cases_spatial import conv
+from tflite_writing import Net, options
 
 from relayout.errors import RelayoutError, UnsupportedError
 from relayout.formats.tflite import read
@@ -32,9 +33,12 @@ def opset(content: bytes, **more: bool) -> int:
 
 
 def test_the_lowest_opset_that_is_enough() -> None:
-    assert opset(conv().bytes()) == opset(conv("int8", per_channel=True).bytes()) == 20
+    assert opset(conv().bytes()) == opset(conv("int8", per_channel=True).bytes()) == 18
     assert opset(conv("int16").bytes()) == opset(next(four_bit_kernels()).bytes()) == 21
-    assert opset(conv("int16").bytes(), quant="float") == 20
+    assert opset(conv("int16").bytes(), quant="float") == 18
+    net = Net()
+    net.op("GELU", [net.input((2, 3))], [net.output((2, 3))], options("GeluOptions", approximate=True))
+    assert opset(net.bytes()) == 20
     for number in (18, 23):
         assert read(conv().bytes(), opset=number).opset_imports[""] == number
     with pytest.raises(UnsupportedError, match="INT16 needs opset 21"):

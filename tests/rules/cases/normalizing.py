@@ -41,6 +41,10 @@ def over_last() -> Iterator[Case]:
             norm = {"x": f(*X), "s": f(6), "b": f(6)}
             yield Case("LayerNormalization", norm, ("s", "b"), {"axis": axis}, outputs)
     yield Case("LayerNormalization", {"x": f(*X), "s": f(6)})
+    for ones in (1, 3):
+        norm = {"x": f(*X), "s": f(*[1] * ones, 6), "b": f(6)}
+        yield Case("LayerNormalization", norm, ("s", "b"))
+        yield Case("LayerNormalization", norm)
     for axis in (1, -2):
         tail = X[axis:]
         yield Case("LayerNormalization", {"x": f(*X), "s": f(*tail), "b": f(*tail)}, ("s",), {"axis": axis}, 3)

@@ -147,7 +147,10 @@ class _SpellingOut:
             if node.op_type != "Constant" or node.domain or node.outputs[0].is_graph_output():
                 continue
             (value,), place = node.outputs, node.graph
-            tensor = ir.convenience.get_const_tensor(value)
+            try:
+                tensor = ir.convenience.get_const_tensor(value)
+            except (TypeError, ValueError):
+                continue  # it holds nothing that a constant can be: `lift_constants` says so
             if tensor is None or place is None:
                 continue
             initializer = ir.Value(

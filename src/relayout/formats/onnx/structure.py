@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import onnx
 
 from relayout.errors import ReadError, shortened
 
+_TYPES = onnx.AttributeProto.AttributeType
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 MOST_CALLS, MOST_RANK = 100, 256
@@ -93,6 +95,7 @@ def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterab
         attributes = [attribute.name for attribute in node.attribute]
         _refuse_names(_at(scope, node), [node.op_type, node.domain, node.name, *node.input, *node.output, *attributes])
         _refuse_hollow(scope, node)
+        _refuse_types(scope, node)
         _refuse_endless(scope, node)
         for name in filter(None, node.output):
             if name in scope.made or name in scope.given:
@@ -170,6 +173,31 @@ def _refuse_names(place: str, names: Iterable[str]) -> None:
             raise ReadError(f"the name {name!r} is not UTF-8 text", where=place)
         if len(name) > MOST_NAME:
             raise ReadError(f"a name has {len(name)} characters: '{shortened(name, 80)}'", where=shortened(place))
+
+
+def _refuse_types(scope: _Scope, node: onnx.NodeProto) -> None:
+    """Refuse attributes of types that no version of a standard operator knows under their names."""
+    if not node.attribute or node.domain not in ("", "ai.onnx"):
+        return
+    known = _attribute_types(node.op_type)
+    for attribute in node.attribute:
+        types = known.get(attribute.name)
+        if types is not None and attribute.type not in types:
+            what = _TYPES.Name(attribute.type) if attribute.type in _TYPES.values() else attribute.type
+            raise ReadError(f"an attribute has the type {what}", where=f"{_at(scope, node)}, {attribute.name}")
+
+
+@lru_cache(1024)
+def _attribute_types(op_type: str) -> Mapping[str, frozenset[int]]:
+    """Attribute of a standard operator -> its types in all versions of it."""
+    found: dict[str, set[int]] = {}
+    version = onnx.defs.onnx_opset_version()
+    while version and onnx.defs.has(op_type, max_inclusive_version=version):
+        schema = onnx.defs.get_schema(op_type, version)
+        for name, attribute in schema.attributes.items():
+            found.setdefault(name, set()).add(_TYPES.Value(str(attribute.type).rpartition(".")[2]))
+        version = schema.since_version - 1
+    return {name: frozenset(types) for name, types in found.items()}
 
 
 def _refuse_endless(scope: _Scope, node: onnx.NodeProto) -> None:

@@ -57,7 +57,8 @@ def read(
 
     Args:
         source: a path, or the file's bytes.
-        opset: ONNX opset to write, 18 to 23; by default 20, or 21 for quantized tensors of 16 or 4 bits.
+        opset: ONNX opset to write, 18 to 23; by default the least that the model needs: 20 for GELU, 21 for
+            quantized tensors of 16 or 4 bits.
         quant: what becomes of quantized tensors. `"qdq"`, the default: integers, as in 1. `"float"`: constants become
             real numbers, and nothing is quantized at run time.
         signature: which of the file's signatures to read, by its key; by default the first, or the first subgraph.

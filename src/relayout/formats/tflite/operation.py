@@ -7,6 +7,7 @@ Two views of an operand: `stored` is what lies in memory (integers if the tensor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,8 @@ class Operation(Emission):
         quantization = self.steps_of(tensor, factors)
         if quantization is None or not self.is_constant(i):
             raise Unsupported(f"{tensor.type.name} bias without a scale" if self.is_constant(i) else "computed bias")
+        if quantization.per_channel and quantization.scale.size != prod(tensor.shape):
+            raise Unsupported(f"bias of {prod(tensor.shape)} elements for {quantization.scale.size} channels")
         if tensor.type == TensorType.INT64 or self.tensors.dequantize:
             shape = ir.Shape(tensor.shape)
             lazy = ir.LazyTensor(

@@ -30,11 +30,19 @@ Translation = Callable[["Operation"], None]
 
 @dataclass(frozen=True)
 class Entry:
-    """One TFLite operator: the function that translates it and the table of its options ("" if it has none)."""
+    """One TFLite operator.
+
+    Args:
+        name: as the schema has it.
+        translate: the function that translates it.
+        options: the table of its options ("" if it has none).
+        opset: from which opset on ONNX has an operator for it, where that is worth writing a newer one.
+    """
 
     name: str
     translate: Translation
     options: str
+    opset: int = 0
 
     @property
     def summary(self) -> str:
@@ -45,19 +53,20 @@ class Entry:
 _ENTRIES: dict[str, Entry] = {}
 
 
-def operator(*names: str, options: str = "") -> Callable[[Translation], Translation]:
+def operator(*names: str, options: str = "", opset: int = 0) -> Callable[[Translation], Translation]:
     """Register a function as the translation of one or several TFLite operators.
 
     Args:
         names: as the schema has them, `CONV_2D`; a custom operator is `CUSTOM its_code`.
         options: the schema's table of options; a file that leaves it out gets the defaults.
+        opset: that models with the operator are written in, if no other is asked for; 0: any.
     """
 
     def register(function: Translation) -> Translation:
         for name in names:
             if name in _ENTRIES:
                 raise ValueError(f"{name} is registered twice: {_ENTRIES[name].translate} and {function}")
-            _ENTRIES[name] = Entry(name, function, options)
+            _ENTRIES[name] = Entry(name, function, options, opset)
         return function
 
     return register

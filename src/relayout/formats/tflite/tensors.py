@@ -16,7 +16,7 @@ from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.flow import Flow
 from relayout.formats.tflite.model import MAX_NAME, Model, Quantization, Subgraph, Tensor
 from relayout.formats.tflite.placeholders import Placeholders
-from relayout.formats.tflite.registry import Unsupported
+from relayout.formats.tflite.registry import Unsupported, entries
 from relayout.formats.tflite.sparse import dense
 from relayout.formats.tflite.texts import texts
 from relayout.formats.tflite.unsigned import SHIFT
@@ -56,15 +56,20 @@ _AXES = {4: {1: "height", 2: "width", 3: "channels"}, 5: {1: "depth", 2: "height
 _FIRST_OPSET = dict.fromkeys((TensorType.INT16, *_FEW_BITS), 21)
 """From which opset on QuantizeLinear and DequantizeLinear take a type."""
 
-DEFAULT_OPSET = 20
-"""What is written unless the model needs more: ONNX Runtime reads no quantized Reshape of some models from 21 on."""
+DEFAULT_OPSET = 18
+"""What is written unless the model needs more: ONNX Runtime's AveragePool takes up to five times as long from 19 on,
+and it reads no quantized Reshape of some models from 21 on.
+"""
 
 
 def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
-    """The lowest of the opsets 20 and 21 that can hold a model's tensors."""
+    """The lowest opset, from 18 on, that can hold a model's tensors and has its operators."""
+    known = entries()
+    operators = {operator.name for subgraph in model.subgraphs for operator in subgraph.operators}
     tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
     return max(
         DEFAULT_OPSET,
+        *(known[name].opset for name in operators if name in known),
         *(
             _FIRST_OPSET.get(tensor.type, 0)
             for tensor in tensors

@@ -251,7 +251,7 @@ def prelu(op: Operation) -> None:
     op.result(op.emit("PRelu", [x, op.real(1)], dims(x)))
 
 
-@operator("GELU", options="GeluOptions")
+@operator("GELU", options="GeluOptions", opset=20)
 def gelu(op: Operation) -> None:
     """Gelu from opset 20 on, before that its formula with Erf or Tanh."""
     x = op.real(0)

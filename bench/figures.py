@@ -1,0 +1,184 @@
+"""The figures of a whole run of `run.py` as the table in README.md.
+
+    python bench/figures.py FOLDER            # print the table
+    python bench/figures.py FOLDER --write    # keep the figures in bench/figures.json, and put the table into README.md
+
+FOLDER is what `run.py` was given with `--out`; a part that is not there has no lines. Losses have lines of their own:
+models that are wrong, that keep more bytes than a peer's, or that run slower than before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import benchmark_page
+from processes import HERE
+from tables import table
+
+README, KEPT = HERE.parent / "README.md", HERE / "figures.json"
+BEGIN, END = "<!-- made by bench/figures.py -->", "<!-- end -->"
+OURS = "relayout"
+OPTIMIZERS = {"onnxruntime": "ONNX Runtime 1", "onnxslim": "onnxslim", "onnxsim": "onnxsim", "onnxscript": "onnxscript"}
+CONVERTERS = ("tf2onnx", "tflite2onnx")
+NODES = 10_000
+"""The size of graph whose time is told."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A line of the table.
+
+    Args:
+        what: what was measured, of how many.
+        ours: relayout's figure.
+        peers: name -> its figure.
+    """
+
+    what: str
+    ours: str
+    peers: dict[str, str]
+
+
+def conversion(found: Any) -> Iterator[Figure]:
+    records = found["models"]
+    counts = {}
+    for name in (OURS, *CONVERTERS):
+        results = [benchmark_page.result(row) for row in benchmark_page.rows_of(records, name)]
+        if results:
+            counts[name] = f"{sum(map(results.count, benchmark_page.RESULTS[:2]))}, {results.count('wrong')} wrong"
+    yield figure(f"TensorFlow Lite models converted and right or nearly, of {len(records)}", counts)
+    for peer, ours in benchmark_page.ALIKE.items():
+        both = benchmark_page.pairs(records, peer)
+        if not both or peer not in CONVERTERS:
+            continue
+        theirs = sum(row["verdict"]["bytes"] for _, row, _ in both)
+        mine = sum(row["verdict"]["bytes"] for _, _, row in both)
+        of = f"the {len(both)} models that {peer} gets right, too"
+        moved = {OURS: f"{mine / 1e6:.2f}", peer: f"{theirs / 1e6:.2f}"}
+        yield figure(f"MB transposed by the results of {of}{', with `--io convert`' if ours != OURS else ''}", moved)
+        less = sum(row["verdict"]["bytes"] < mine["verdict"]["bytes"] for _, row, mine in both)
+        more = sum(row["verdict"]["bytes"] > mine["verdict"]["bytes"] for _, row, mine in both)
+        yield figure("of these, models on which it leaves more", {OURS: str(less), peer: str(more)})
+        timed = [(row, mine) for _, row, mine in both if row["processor"] and mine["processor"]]
+        if timed:
+            took = {OURS: spent([mine for _, mine in timed]), peer: spent([row for row, _ in timed])}
+            yield figure(f"of these, a conversion, imports included, medians over {len(timed)}", took)
+
+
+def latency(found: Any) -> Iterator[Figure]:
+    for form, threads in dict.fromkeys((row["format"], row["threads"]) for row in found):
+        rows = [row for row in found if (row["format"], row["threads"]) == (form, threads)]
+        ratios = {}
+        for name in (OURS, CONVERTERS[0]):
+            known = [row[f"{name}/LiteRT"][1] for row in rows if row.get(f"{name}/LiteRT")]
+            if known:
+                ratios[name] = f"{statistics.median(known):.2f}, at most {max(known):.2f}"
+        of = f"{len(rows)} {form} models on {threads} thread{'s' if threads > 1 else ''}"
+        yield figure(f"latency of the results of {of} in ONNX Runtime, the source in LiteRT = 1, median", ratios)
+
+
+def optimizing(found: Any) -> Iterator[Figure]:
+    tools = [name for name in (OURS, *OPTIMIZERS) if all(name in item["tools"] for item in found)]
+    right = [item for item in found if all(item["tools"][tool].get("equal") for tool in tools)]
+    base = max(1, sum(item["source"]["bytes"] for item in right))
+    left = {tool: sum(item["tools"][tool]["bytes"] for item in right) for tool in tools}
+    yield figure(
+        f"transposed bytes that are left of {len(right)} ONNX models, of {len(found)}, that all get right",
+        {OPTIMIZERS.get(tool, tool): f"{100 * size / base:.0f} %" for tool, size in left.items()},
+    )
+    fewer = {}
+    for tool in tools[1:]:
+        alike = [item["tools"] for item in right if item["tools"][tool]["hidden"] == item["source"]["hidden"]]
+        pairs = [(rows[tool]["bytes"], rows[OURS]["bytes"]) for rows in alike]
+        fewer[OPTIMIZERS[tool]] = str(sum(theirs > mine for theirs, mine in pairs))
+        fewer[OURS] = str(int(fewer.get(OURS, "0")) + sum(theirs < mine for theirs, mine in pairs))
+    # An operator that a peer fused may transpose inside, where nobody counts.
+    yield figure("of these, models on which it leaves more: relayout than any, each peer than relayout", fewer)
+    slower = [item for item in found if any(fault.startswith("slower") for fault in item["faults"])]
+    yield figure("of these, results of relayout that run slower than the source", {OURS: str(len(slower))})
+
+
+def claiming(found: Any) -> Iterator[Figure]:
+    for claim in dict.fromkeys(row["claim"] for row in found):
+        rows = [row for row in found if row["claim"] == claim]
+        named = {OURS: OURS, "onnxruntime": "ONNX Runtime", "tvm": "TVM"}
+        has = [name for name in named if all("bytes" in (row.get(name) or {}) for row in rows)]
+        moved = {named[name]: f"{sum(row[name]['bytes'] for row in rows) / 1e6:.0f}" for name in has}
+        yield figure(f"MB transposed in {len(rows)} networks where a backend for NHWC claims: {claim}", moved)
+
+
+def scale(found: Any) -> Iterator[Figure]:
+    for row in found["nodes"]:
+        if row["nodes"] == NODES:
+            took = {OURS: f"{row[OURS]['seconds']['total']:.1f} s"}
+            took["onnx-ir, reading and writing alone"] = f"{row['onnx-ir']['seconds']['total']:.1f} s"
+            yield figure(f"`optimize` of {NODES:,} nodes", took)
+
+
+PARTS: dict[str, Callable[[Any], Iterator[Figure]]] = {
+    "conversion": conversion,
+    "latency": latency,
+    "optimizing": optimizing,
+    "claiming": claiming,
+    "scale": scale,
+}
+
+
+def figure(what: str, of: dict[str, str]) -> Figure:
+    return Figure(what, of.get(OURS, ""), {name: value for name, value in of.items() if name != OURS})
+
+
+def spent(rows: list[dict[str, Any]]) -> str:
+    """Processor seconds and peak memory, medians over models."""
+    seconds, peak = (
+        statistics.median(statistics.median(row[name]) for row in rows) for name in ("processor", "peak_mb")
+    )
+    return f"{seconds:.2f} s, {peak:.0f} MB"
+
+
+def figures(folder: Path) -> list[Figure]:
+    """What the parts in a folder found."""
+    made: list[Figure] = []
+    for name, lines in PARTS.items():
+        path = folder / name / f"{name}.json"
+        if path.exists():
+            made += lines(json.loads(path.read_text(encoding="utf-8")))
+    return made
+
+
+def shown(found: list[Figure]) -> str:
+    """The table."""
+    rows = []
+    for each in found:
+        peers = ", ".join(f"{name} {value}" for name, value in each.peers.items())
+        rows.append([each.what, each.ours, peers])
+    return table(["", OURS, "peers"], rows)
+
+
+def kept() -> list[Figure]:
+    """The figures of the last run that was kept."""
+    return [Figure(**each) for each in json.loads(KEPT.read_text(encoding="utf-8"))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    found = figures(given.folder)
+    print(shown(found))
+    if given.write:
+        KEPT.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n", encoding="utf-8")
+        before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+        _, _, after = rest.partition(END)
+        README.write_text(f"{before}{BEGIN}\n\n{shown(found)}\n\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
