@@ -94,8 +94,14 @@ class Program:
             for operator in subgraph.operators:
                 if operator.name == "DEPTHWISE_CONV_2D":
                     return False
-                if operator.name == "CONV_2D" and _is_hybrid(operator, subgraph) and min(operator.outputs) >= 0:
-                    kernel, result = (subgraph.tensors[i].shape for i in (operator.inputs[1], operator.outputs[0]))
+                tensors = (*operator.inputs[1:2], *operator.outputs[:1])
+                if (
+                    operator.name == "CONV_2D"
+                    and len(tensors) == 2
+                    and min(tensors) >= 0
+                    and _is_hybrid(operator, subgraph)
+                ):
+                    kernel, result = (subgraph.tensors[i].shape for i in tensors)
                     work[kernel[1:3] == (1, 1)] += math.prod(kernel) * math.prod(result[1:3])
         return work[True] < PIXELS * work[False]
 

@@ -2,8 +2,8 @@
 
 ONNX Runtime's integer convolutions take channels in fours; of three it copies every window first. With each block's
 elements as channels, three are twelve, and the step is one: the same products, and zeros where a window of odd size or
-border begins or ends within a block. The bytes of the image are moved once more for it, so it
-is for those who count time.
+border begins or ends within a block. The bytes of the image are moved once more for it, so it is for those who count
+time.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def is_hybrid(op: Operation, rows: Dim) -> bool:
     """Whether a product is computed with integers.
 
     Operand 0 and the result are real, operand 1 constants of int8 around 0; and the model has no hybrid operators but
-    products, or there is a single row, and only once.
+    products, or there is a single row, outside of loops.
     """
     x, weights, y = op.input(0), op.input(1), op.output()
     quantization = op.tensors.quantization(weights)
