@@ -25,6 +25,7 @@ CUT = "relayout.cut"
 
 COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
 MOVING = {"Clip", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+ROUNDING = {"QuantizeLinear"}
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 
 
@@ -244,7 +245,7 @@ def _quantized_by(value: ir.Value) -> ir.Node | None:
     node = value.producer()
     while node is not None and node.op_type in MOVING and node.inputs[0] is not None:
         node = node.inputs[0].producer()
-    if node is None or node.op_type != "QuantizeLinear" or node.inputs[1] is None:
+    if node is None or node.op_type not in ROUNDING or node.inputs[1] is None:
         return None
     shape = node.inputs[1].shape
     return node if shape is not None and all(extent == 1 for extent in shape) else None
