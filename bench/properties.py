@@ -1,6 +1,6 @@
 """Random graphs, each optimized, converted to another layout and back: the same numbers, never more bytes, proved.
 
-    python bench/properties.py --graphs 1000 [--first 0] [--out properties]
+    python bench/properties.py --graphs 1000 [--first 0] [--to NHWC] [--out properties]
     python bench/properties.py --seconds 600            # as many as there is time for
 
 The graphs are those of `tests/infer/mixed.py` (If, Loop, Scan, quantization with a scale for each channel, dynamic
@@ -41,12 +41,13 @@ def main() -> None:
     parser.add_argument("--graphs", type=int, default=100_000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--to", default="NHWC", help="the layout to convert to and back from (default NHWC)")
     parser.add_argument("--out", type=Path, default=Path("properties"), help="where findings and the count go")
     given = parser.parse_args()
-    sys.exit(supervise(given.first, given.graphs, given.seconds, given.out))
+    sys.exit(supervise(given.first, given.graphs, given.seconds, given.to, given.out))
 
 
-def supervise(first: int, graphs: int, seconds: float, out: Path) -> int:
+def supervise(first: int, graphs: int, seconds: float, layout: str, out: Path) -> int:
     """Give out portions until all are done or the time is over, and say what came of them."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / "state.json"
@@ -57,7 +58,7 @@ def supervise(first: int, graphs: int, seconds: float, out: Path) -> int:
             break
         if str(begin) in state["portions"]:
             continue
-        merge(state, forked(begin, min(begin + PORTION, first + graphs)))
+        merge(state, forked(begin, min(begin + PORTION, first + graphs), layout))
         state["portions"].append(str(begin))
         staged = path.with_suffix(".tmp")
         staged.write_text(json.dumps(state, indent=1))
@@ -109,7 +110,7 @@ def said(state: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def forked(begin: int, end: int) -> dict[str, Any]:
+def forked(begin: int, end: int, layout: str) -> dict[str, Any]:
     """Try some graphs; where the process ends, that graph is a finding, and the rest follows."""
     total = empty()
     while begin < end:
@@ -118,7 +119,7 @@ def forked(begin: int, end: int) -> dict[str, Any]:
             child = os.fork()
             if not child:
                 try:
-                    attempt_all(begin, end, note)
+                    attempt_all(begin, end, layout, note)
                 finally:
                     os._exit(0)
             _, status = os.waitpid(child, 0)
@@ -133,7 +134,7 @@ def forked(begin: int, end: int) -> dict[str, Any]:
     return total
 
 
-def attempt_all(begin: int, end: int, note: Path) -> None:
+def attempt_all(begin: int, end: int, layout: str, note: Path) -> None:
     """Hold the properties of graph after graph, and write down what was found before each."""
     import properties
     from infer.mixed import mixed_model
@@ -146,7 +147,7 @@ def attempt_all(begin: int, end: int, note: Path) -> None:
         at = time.process_time()
         made = mixed_model(seed, steps(seed))
         try:
-            held = properties.hold(made)
+            held = properties.hold(made, layout)
             for name in COUNTED:
                 moved = getattr(held, name)
                 found["moved"][name] = [a + b for a, b in zip(found["moved"][name], moved, strict=True)]

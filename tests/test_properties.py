@@ -27,6 +27,13 @@ def test_there_and_back_computes_the_same(block: int) -> None:
     assert after < before
 
 
+@pytest.mark.parametrize("seed", [900_009, 900_152, 900_166, 900_179, 900_190])
+def test_blocks_of_a_shuffled_axis_keep_its_order(seed: int) -> None:
+    """Another reader holds the channels in another order: the kernel kept that, and the blocks did not."""
+    for layout in ("NCHW2c", "NCHW4c"):
+        hold(mixed_model(seed, 4 + seed % 12), layout)
+
+
 def test_hundreds_of_orders_that_share_an_operator_are_proved() -> None:
     """The relaxation gives each of 720 orders the 720th part of an operator: they are dealt out in groups."""
     report = relayout.optimize(mixed_model(65_313, 4 + 65_313 % 12).model).report

@@ -81,9 +81,11 @@ def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]
     if label.variant >= 0:
         variant = signature.variants[label.variant]
         stored = (variant.outputs if port.output else variant.inputs)[0 if site.node is None else port.slot]
+        # What one operand holds in tiles keeps the source's order in all of them.
+        kept = site.whole.union(letter for letter, _ in variant.tiles)
         for part in map(part_of, dict.fromkeys(stored or ())):
             held = [factor for factor in label.order if site.factors[factor][0] == part.letter]
-            if part.letter in site.whole:
+            if part.letter in kept:
                 held.sort()
             yield part.letter, _tiled(held, part, port) if part.tile else held
         return
@@ -101,8 +103,7 @@ def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]
 
 
 def _tiled(held: list[int], part: Part, port: Port) -> list[int]:
-    """Of the factors of an axis in tiles, those of the tile, or the others; they keep the source's order."""
-    held = sorted(held)
+    """Of the factors of an axis in tiles, in the source's order, those of the tile, or the others."""
     size, first = 1, len(held)
     while size < part.tile and first:
         first -= 1
