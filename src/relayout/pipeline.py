@@ -137,6 +137,7 @@ def convert(
         "signature": signature,
         "state": state,
         "custom_ops": dict(custom_ops or {}),
+        "fast": wishes.target is not None and wishes.target.fast,
         "inputs": list(inputs or ()),
         "outputs": list(outputs or ()),
     }

@@ -13,6 +13,7 @@ from onnx import parser
 import relayout
 from formats.tflite.tflite_writing import Net, Scale, options
 from relayout.errors import RelayoutError
+from relayout.formats.tflite import read
 from relayout.layout.holds import Holds
 from relayout.verification import Verdict, verify
 from relayout.verification.compare import Tolerance
@@ -220,6 +221,55 @@ def test_a_scale_or_a_zero_point_has_a_direction() -> None:
     assert has_direction(left, one)  # a channel of its own
     flat = np.full((1, 30), 7, np.int8)
     assert has_direction(flat, flat + np.int8(1))
+
+
+def averaged(zero: int) -> bytes:
+    """An average of two int8 elements, and a convolution that makes four steps of one."""
+    net, q = Net(), Scale(0.05, zero)
+    x, pooled = net.input((1, 16, 16, 4), "int8", q=q, name="x"), net.tensor((1, 16, 8, 4), "int8", q=q, name="pooled")
+    table = options("Pool2DOptions", padding=1, strideH=1, strideW=2, filterHeight=1, filterWidth=2)
+    net.op("AVERAGE_POOL_2D", [x], [pooled], table, version=2)
+    kernel = net.const(np.eye(4, dtype=np.int64).reshape(4, 1, 1, 4) * 127, "int8", q=Scale(1 / 127, 0))
+    bias = net.const(np.full(4, -6 * 127), "int32", q=Scale(0.05 / 127, 0))
+    y = net.output((1, 16, 8, 4), "int8", q=Scale(0.05 / 4, 0), name="y")
+    net.op("CONV_2D", [pooled, kernel, bias], [y], options("Conv2DOptions", padding=1, strideH=1, strideW=1), version=3)
+    return net.bytes()
+
+
+def changed_average(model: ir.Model, scale: float, zero: int) -> ir.Model:
+    """The model with another scale and zero point where the average is quantized."""
+    (quantizing,) = (n for n in model.graph if n.op_type == "QuantizeLinear" and "pooled" in (n.outputs[0].name or ""))
+    for place, change in ((1, lambda v: v * np.float32(scale)), (2, lambda v: (v.astype(int) + zero).astype(v.dtype))):
+        value = quantizing.inputs[place]
+        assert value is not None
+        assert value.const_value is not None
+        other = ir.Value(name=f"{value.name}/other", const_value=ir.tensor(change(value.const_value.numpy())))
+        other.dtype, other.shape = value.dtype, value.shape
+        model.graph.register_initializer(other)
+        quantizing.replace_input_with(place, other)
+    return model
+
+
+@pytest.mark.parametrize("zero", [0, 5])
+@pytest.mark.parametrize("least", [4, 5, -6])
+def test_numbers_midway_between_two_integers_may_lean_and_no_others(zero: int, least: int) -> None:
+    """Of two adjacent integers half of the averages are midway: the kernel goes away from 0, ONNX to the even one."""
+    content = averaged(zero)
+    drawn = np.random.default_rng(0).integers(least, least + 2, (1, 16, 16, 4)).astype(np.int8)
+    wide = np.random.default_rng(0).integers(-20, 31, (1, 16, 16, 4)).astype(np.int8)
+    given = [{"x": drawn}, {"x": wide}]
+    assert all(verify(content, read(content), inputs=fed).ok for fed in given)
+    for step in (1, -1):
+        assert not any(verify(content, changed_average(read(content), 1, step), inputs=fed).ok for fed in given)
+    for scale in (0.95, 1.03):
+        assert not verify(content, changed_average(read(content), scale, 0), inputs=given[1]).ok
+
+
+def test_where_all_numbers_are_midway_a_lean_stays_one() -> None:
+    content = averaged(0)
+    fed = np.tile(np.int8([[4], [5]]), (1, 16, 8, 1, 4)).reshape(1, 16, 16, 4)
+    report = verify(content, read(content), inputs={"x": fed})
+    assert [row.verdict for row in report.interiors] == [Verdict.DIFFERS]
 
 
 # The second model, whose values are given.

@@ -71,13 +71,17 @@ class Axes:
         return self._written[root, form]
 
     def _form(self, root: Root, form: Form) -> str:
-        names = self._pieces(root, [order_of(form)], {dim[0] for dim in form if dim})
-        words = [" ".join(names[index] for index in dim if index in names) for dim in form]
+        words = self._words(root, form)
         parts = [f"({word})" if " " in word else word for word in words]
         if all(form):
             return " ".join(parts)
         filled = self._ones(root, form, words)
         return " ".join(part if dim else one for part, dim, one in zip(parts, form, filled, strict=True))
+
+    def _words(self, root: Root, form: Form) -> list[str]:
+        """The names in each dimension of a form."""
+        names = self._pieces(root, [order_of(form)], {dim[0] for dim in form if dim})
+        return [" ".join(names[index] for index in dim if index in names) for dim in form]
 
     def order(self, root: Root, order: Order) -> str:
         """A stored order in einops' notation, with the size-1 axes that stand in front."""
@@ -167,13 +171,23 @@ class Axes:
         return tuple(known)
 
     def _ones(self, root: Root, form: Form, words: Sequence[str]) -> list[str]:
-        """A name for each size-1 axis of a form: what the axes beside it say, else letters by place."""
+        """A name for each size-1 axis of a form: what the axes beside it say, else letters by place.
+
+        In an order that no layout has (`n c w h`) they are those of the logical form, one after the other.
+        """
         bases = [{_base(word) for word in text.split()} for text in words]
         for pattern in (patterns[len(form)].split() for patterns in self._patterns if len(form) in patterns):
             fits = any(form) and all(not base or base == {axis} for base, axis in zip(bases, pattern, strict=True))
             if fits or (self._image and not any(form)):
                 return pattern
-        return _letters(len(form), set(words)) if form == root.logical else ["1"] * len(form)
+        if form == root.logical:
+            return _letters(len(form), set(words))
+        logical = root.logical
+        if len(form) != len(logical) or sum(not dim for dim in form) != sum(not dim for dim in logical):
+            return ["1"] * len(form)
+        own = self._ones(root, logical, self._words(root, logical))
+        left = iter([name for name, dim in zip(own, logical, strict=True) if not dim])
+        return ["" if dim else next(left) for dim in form]
 
 
 def _base(name: str) -> str:

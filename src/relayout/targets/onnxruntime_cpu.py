@@ -214,4 +214,5 @@ TARGET = Target(
     unsigned=True,
     least_run=LEAST_RUN,
     inline=True,
+    fast=True,
 )

@@ -106,6 +106,7 @@ class Target:
             that moves the innermost axis among others is done in two steps (0: it is not).
         blocks: the blocks of channels that its kernels want: a result that has such kernels is stamped with them.
         fusions: what it runs as a part of a kernel, before layouts are chosen.
+        fast: a `.tflite` is read in forms for which ONNX Runtime takes less time, though they move more bytes.
     """
 
     name: str
@@ -120,6 +121,7 @@ class Target:
     least_run: int = 0
     blocks: Blocks | None = None
     fusions: tuple[Fusion, ...] = ()
+    fast: bool = False
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""

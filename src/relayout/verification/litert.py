@@ -86,7 +86,7 @@ class LiteRTSide:
             return int(self._details[int(operator["inputs"][1])]["shape"][-1])
         return int(shape[-1]) if len(shape) > 1 else 0
 
-    def forced(self, shown: Sequence[str], given: Sequence[str]) -> None:
+    def forced(self, shown: Sequence[str], given: Sequence[str], nudge: float = 0) -> None:
         """LiteRT computes all that it is not fed as an input."""
         return
 

@@ -25,6 +25,8 @@ CUT = "relayout.cut"
 """Metadata of a model that is a part of its source."""
 
 COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
+MOVING = {"Clip", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+ROUNDING = {"QuantizeLinear"}
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 
 
@@ -104,8 +106,11 @@ class OrtSide:
         except Exception as error:  # a dozen types of onnxruntime's own, without a common base
             raise ReadError(f"ONNX Runtime cannot load the model: {one_line(error)}", where=self.label) from None
 
-    def forced(self, shown: Sequence[str], given: Sequence[str]) -> _Forced:
-        """A session of a copy of the model in which given values are inputs, without what nobody needs."""
+    def forced(self, shown: Sequence[str], given: Sequence[str], nudge: float = 0) -> _Forced:
+        """A session of a copy of the model in which given values are inputs, without what nobody needs.
+
+        With a `nudge`, what is shown is rounded from numbers that are so many steps higher.
+        """
         model = self.model.clone()
         graph, entries = model.graph, {}
         made = {value.name: value for node in graph for value in node.outputs}
@@ -116,6 +121,8 @@ class OrtSide:
                 entries[name] = entry = ir.Value(name=f"{name}/given", type=value.type, shape=value.shape)
                 convenience.replace_all_uses_with(value, entry)
         graph.outputs[:] = [made[name] for name in shown if name in made]
+        if nudge:
+            _nudge(graph, nudge)
         RemoveUnusedNodesPass()(model)
         needed = {name: entry for name, entry in entries.items() if entry.uses()}
         graph.inputs.extend(needed.values())
@@ -220,6 +227,30 @@ class _Forced:
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The values of these names."""
         return self._runner.run(feeds, names)
+
+
+def _nudge(graph: ir.Graph, steps: float) -> None:
+    """Move the real numbers that outputs are quantized from."""
+    for quantizing in {id(node): node for node in map(_quantized_by, graph.outputs) if node is not None}.values():
+        real, step = quantizing.inputs[0], quantizing.inputs[1]
+        if real is None or step is None or step.dtype is None:
+            continue
+        share = ir.node("Constant", [], {"value": ir.tensor(np.array(steps, step.dtype.numpy()))})
+        by = ir.node("Mul", [step, *share.outputs])
+        moved = ir.node("Add", [real, *by.outputs])
+        graph.insert_before(quantizing, [share, by, moved])
+        quantizing.replace_input_with(0, moved.outputs[0])
+
+
+def _quantized_by(value: ir.Value) -> ir.Node | None:
+    """The QuantizeLinear, of one step for all elements, whose integers a value holds, moved and clamped at most."""
+    node = value.producer()
+    while node is not None and node.op_type in MOVING and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    if node is None or node.op_type not in ROUNDING or node.inputs[1] is None:
+        return None
+    shape = node.inputs[1].shape
+    return node if shape is not None and all(extent == 1 for extent in shape) else None
 
 
 def _read_by(node: ir.Node) -> list[ir.Value | None]:

@@ -153,12 +153,13 @@ class Side(Protocol):
             reference: with the runtime's other kernels, to see how far it agrees with itself.
         """
 
-    def forced(self, shown: Sequence[str], given: Sequence[str]) -> Forced | None:
+    def forced(self, shown: Sequence[str], given: Sequence[str], nudge: float = 0) -> Forced | None:
         """The part of the model that makes some values of others; None if its runtime cannot be given any.
 
         Args:
             shown: what it makes.
             given: interior values that are not computed but fed, wherever they are read.
+            nudge: the steps by which real numbers are moved before what is shown is quantized.
         """
 
     def before(self, name: str) -> set[str]:

@@ -10,7 +10,9 @@ that counts, however deep the network is.
 2. Floats agree within the tolerance, quantized integers within one step, all others exactly.
 3. Steps of rounding have no direction. A line through a tensor's or a channel's differences, over its integers, is
    nowhere in their range more than half a step from 0, chance apart: a scale or a zero point that is not the source's
-   shows, unless it is less than rounding everywhere. Not so of 16 bits, which LiteRT multiplies by 15 bits.
+   shows, unless it is less than rounding everywhere. Not so of 16 bits, which LiteRT multiplies by 15 bits. Numbers
+   that lie midway between two integers do have one: an average of two is midway every other time, and runtimes
+   differ in whether they take the even integer then. Where enough others are left, those tell.
 4. A hybrid operator of the source computes with its operand rounded to 8 bits. It is held against the second model on
    the operand as it is, or on what that rounding makes of it.
 """
@@ -35,6 +37,9 @@ ENOUGH = 16
 HALF_STEP = 0.5
 CHANCE = 1.5
 """Three times the standard deviation of a step that is there or not, as it falls."""
+
+MIDWAY = 1e-3
+"""Steps from the middle between two integers, up to which a number may go to either."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +108,30 @@ class Stepwise:
             for pair in part:
                 if pair.right.name in theirs:
                     step = self._step(pair, source[pair.left.name], theirs[pair.right.name])
+                    if step is not None and step.leans:
+                        step = self._beside_midway(pair, step, source, theirs, list(given), fed)
                     name = pair.left.name
                     if step is not None and (name not in found or step.verdict.rank < found[name].verdict.rank):
                         found[name] = step
             if all(step.verdict.passes for step in found.values()):
                 break
         return found
+
+    def _beside_midway(
+        self, pair: Pair, step: Step, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds
+    ) -> Step:
+        """The step of a value that leans, judged by the elements that are not midway between two integers."""
+        name, rounded = pair.right.name, []
+        for nudge in (MIDWAY, -MIDWAY):
+            forced = self._right.forced([name], given, nudge)
+            if forced is None:
+                return step
+            rounded.append(pair.same_way(source[pair.left.name], forced.run(fed, [name])[name])[1])
+        left, right = pair.same_way(source[pair.left.name], theirs[name])
+        clear = rounded[0] == rounded[1]
+        if clear.sum() < ENOUGH or has_direction(left, right, clear):
+            return step
+        return Step(Verdict.CLOSE, step.difference)
 
     def _step(self, pair: Pair, left: Array, right: Array) -> Step | None:
         try:
@@ -124,27 +147,37 @@ class Stepwise:
         return Step(Verdict.DIFFERS if leans else verdict, found, leans)
 
 
-def has_direction(left: Array, right: Array) -> bool:
-    """Whether integers differ by more than half a step in one direction: all of them, or those of a channel."""
+def has_direction(left: Array, right: Array, counted: Array | None = None) -> bool:
+    """Whether integers differ by more than half a step in one direction: all of them, or those of a channel.
+
+    Args:
+        left: what they should be.
+        right: what they are.
+        counted: which elements count; all if it is None.
+    """
     x, off = left.astype(np.float64), right.astype(np.float64) - left.astype(np.float64)
-    if _leans(x.reshape(1, -1), off.reshape(1, -1)):
+    weight = np.ones(x.shape) if counted is None else counted.astype(np.float64)
+    if _leans(*(array.reshape(1, -1) for array in (x, off, weight))):
         return True
     if x.ndim < 2:
         return False
     channels = x.shape[-1]
-    return _leans(x.reshape(-1, channels).T, off.reshape(-1, channels).T)
+    return _leans(*(array.reshape(-1, channels).T for array in (x, off, weight)))
 
 
-def _leans(x: Array, off: Array) -> bool:
+def _leans(x: Array, off: Array, counted: Array) -> bool:
     """For each row a line `off = a + b x` by least squares, looked at in the middle of x and where it ends."""
-    count = x.shape[1]
-    if count < ENOUGH:
+    enough = counted.sum(1) >= ENOUGH
+    if not enough.any():
         return False
-    centred = x - x.mean(1, keepdims=True)
+    x, off, counted = x[enough], off[enough], counted[enough]
+    count = counted.sum(1)
+    mean = (off * counted).sum(1) / count
+    centred = (x - (x * counted).sum(1, keepdims=True) / count[:, None]) * counted
     spread = (centred**2).sum(1)
     slope = np.divide((centred * off).sum(1), spread, out=np.zeros_like(spread), where=spread > 0)
     for away in (np.zeros_like(spread), centred.min(1), centred.max(1)):
         weight = np.divide(away**2, spread, out=np.zeros_like(spread), where=spread > 0) + 1 / count
-        if np.any(np.abs(off.mean(1) + slope * away) > HALF_STEP + CHANCE * np.sqrt(weight)):
+        if np.any(np.abs(mean + slope * away) > HALF_STEP + CHANCE * np.sqrt(weight)):
             return True
     return False

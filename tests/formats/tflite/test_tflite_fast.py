@@ -17,7 +17,8 @@ from relayout.formats.tflite import importer, read
 from relayout.formats.tflite.aligned import aligned
 from relayout.formats.tflite.loading import load
 from relayout.formats.tflite.model import Model
-from relayout.formats.tflite.operators import convolution, elementwise, transposed
+from relayout.formats.tflite.operators import elementwise, transposed
+from relayout.formats.tflite.window import slid
 from relayout.verification import verify
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -101,17 +102,13 @@ class Nets(Net):
 @pytest.mark.parametrize(("height", "width"), [(12, 16), (14, 10)])
 @pytest.mark.parametrize("window", [(2, 3), (3, 3), (5, 4), (7, 7), (1, 3)])
 @pytest.mark.parametrize("padding", [SAME, VALID, (0, 1), (1, 0), (2, 3)])
-def test_blocks_give_the_same_integers(
-    padding: Any, window: tuple[int, int], height: int, width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_give_the_same_integers(padding: Any, window: tuple[int, int], height: int, width: int) -> None:
     net = Nets((2, height, width, 3))
     if isinstance(padding, tuple):
         net.padded(*padding)
     content = net.convolved(16, window, 2, padding if isinstance(padding, int) else VALID, output=True).bytes()
-    model, x = read(content), given(content)
-    agree(content)
-    monkeypatch.setattr(convolution, "condensed", lambda op: False)
-    plain = read(content)
+    model, plain, x = read(content, fast=True), read(content), given(content)
+    agree(content, fast=True)
     # A PAD too wide for a border stays, and what it makes of an even extent may be odd.
     wide = isinstance(padding, tuple) and max(padding) >= min(window)
     assert count(model)["SpaceToDepth"] == (0 if wide and sum(padding) % 2 else 1)
@@ -124,21 +121,126 @@ def test_blocks_give_the_same_integers(
 )
 def test_other_convolutions_read_no_blocks(shape: tuple[int, ...], channels: int, stride: int) -> None:
     content = Nets(shape).convolved(channels, (3, 3), stride, output=True).bytes()
-    assert count(read(content))["SpaceToDepth"] == 0
-    agree(content)
+    assert count(read(content, fast=True))["SpaceToDepth"] == 0
+    agree(content, fast=True)
 
 
 def test_a_bias_in_steps_of_its_own_counts_in_those_of_the_product_of_blocks() -> None:
     content = Nets((1, 12, 16, 3)).convolved(16, (3, 3), 2, output=True, q=Scale(0.01), off=1000).bytes()
-    assert count(read(content))["SpaceToDepth"] == 1
-    agree(content)
+    assert count(read(content, fast=True))["SpaceToDepth"] == 1
+    agree(content, fast=True)
 
 
-def test_blocks_move_no_more_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = Nets((1, 12, 16, 3)).convolved(16, (3, 3), 2).convolved(16, (1, 1), output=True).bytes()
-    with_blocks = relayout.convert(read(content)).report.bytes
-    monkeypatch.setattr(convolution, "condensed", lambda op: False)
-    assert with_blocks == relayout.convert(read(content)).report.bytes
+def test_blocks_are_read_for_a_target_that_has_them_and_for_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(Nets((1, 12, 16, 3)).convolved(16, (3, 3), 2).convolved(16, (1, 1), output=True).bytes())
+    found = {target: relayout.convert(path, target=target) for target in (None, "onnxruntime-cpu", "litert")}
+    assert {name: count(result.model)["SpaceToDepth"] for name, result in found.items()} == {
+        None: 0,
+        "onnxruntime-cpu": 1,
+        "litert": 0,
+    }
+    assert found[None].report.bytes == 12 * 16 * 3 + 6 * 8 * 16  # the image and the result, once each
+
+
+# Windows as rows.
+
+
+def hybrid(
+    window: tuple[int, int] = (3, 3),
+    strides: tuple[int, int] = (1, 1),
+    dilations: tuple[int, int] = (1, 1),
+    *,
+    padding: int = SAME,
+    channels: int = 64,
+    count: int = 1,
+    border: tuple[int, int] = (0, 0),
+    per_channel: bool = True,
+    depthwise: bool = False,
+    pixels: bool = False,
+) -> bytes:
+    """A convolution of real numbers and int8 weights, perhaps behind a PAD, beside a depthwise one, before pixels."""
+    rng, net = np.random.default_rng(6), Net()
+    shape = (count, 11, 9, channels)
+    x = net.input(shape, name="x")
+    if any(border):
+        amounts = net.const(np.array([[0, 0], list(border), list(border), [0, 0]]), "int32")
+        shape = (count, *(e + sum(border) for e in shape[1:3]), channels)
+        padded = net.tensor(shape)
+        net.op("PAD", [x, amounts], [padded], options("PadOptions"))
+        x = padded
+    scale = Scale((0.004 + 0.001 * (np.arange(64) % 7)).tolist() if per_channel else 0.005, 0)
+    kernel = net.const(rng.integers(-127, 128, (64, *window, channels)), "int8", q=scale)
+    out = tuple(
+        slid(e, k, s, d, padding == SAME) for e, k, s, d in zip(shape[1:3], window, strides, dilations, strict=True)
+    )
+    table = options(
+        "Conv2DOptions",
+        padding=padding,
+        strideH=strides[0],
+        strideW=strides[1],
+        dilationHFactor=dilations[0],
+        dilationWFactor=dilations[1],
+        fusedActivationFunction=1,
+    )
+    y = net.tensor((count, *out, 64)) if pixels else net.output((count, *out, 64), name="y")
+    net.op("CONV_2D", [x, kernel, net.const(rng.normal(size=64))], [y], table, version=5)
+    if pixels:
+        second = net.const(rng.integers(-127, 128, (2, 1, 1, 64)), "int8", q=Scale([0.01, 0.02], 0))
+        last, table = net.output((count, *out, 2), name="last"), options("Conv2DOptions", strideH=1, strideW=1)
+        net.op("CONV_2D", [y, second, net.const(rng.normal(size=2))], [last], table, version=5)
+    if depthwise:
+        other = net.const(rng.normal(size=(1, 1, 1, channels)))
+        more = net.output(shape, name="z")
+        given = options("DepthwiseConv2DOptions", strideH=1, strideW=1, depthMultiplier=1)
+        net.op("DEPTHWISE_CONV_2D", [x, other, net.const(np.zeros(channels))], [more], given)
+    return net.bytes()
+
+
+@pytest.mark.parametrize(
+    "given_",
+    [
+        {},
+        {"window": (1, 2), "strides": (2, 2)},
+        {"window": (2, 5), "strides": (2, 3), "per_channel": False},
+        {"window": (3, 2), "dilations": (2, 3)},
+        {"padding": VALID, "strides": (1, 2)},
+        {"padding": VALID, "border": (1, 2)},
+        {"padding": VALID, "border": (3, 4), "window": (2, 2)},
+        {"channels": 65, "window": (5, 5)},
+    ],
+)
+def test_hybrid_convolutions_are_products_as_the_interpreter_computes_them(given_: Any) -> None:
+    content = hybrid(**given_)
+    model, plain = read(content, fast=True), read(content)
+    assert (count(model)["MatMulInteger"], count(model)["Conv"], count(plain)["Conv"]) == (1, 0, 1)
+    made = interpreter(content)
+    x = np.random.default_rng(1).normal(size=(1, 11, 9, given_.get("channels", 64))).astype(np.float32)
+    (wanted,) = run_interpreter(made, [x])
+    error, float_error = (np.abs(run(each, x) - wanted).max() / np.abs(wanted).max() for each in (model, plain))
+    assert error < 1e-6
+    assert float_error > 1e-4
+    assert verify(content, model).ok
+
+
+def test_windows_of_one_pixel_are_rounded_one_by_one() -> None:
+    """An element behind the first convolution may be rounded to the next step; where none is, all is the same."""
+    content = hybrid(pixels=True)
+    models = [read(content, fast=True), read(content)]
+    assert [count(model)["MatMulInteger"] for model in models] == [2, 0]
+    x = np.random.default_rng(1).normal(size=(1, 11, 9, 64)).astype(np.float32)
+    (wanted,) = run_interpreter(interpreter(content), [x])
+    fast, plain = (np.mean(np.abs(run(each, x) - wanted).max(-1) > 1e-6 * np.abs(wanted).max()) for each in models)
+    assert fast < 0.05
+    assert plain > 0.9
+    assert verify(content, models[0]).ok
+
+
+@pytest.mark.parametrize(
+    "given_", [{"count": 2}, {"channels": 48}, {"window": (6, 6)}, {"window": (1, 1)}, {"depthwise": True}]
+)
+def test_other_hybrid_convolutions_stay(given_: Any) -> None:
+    assert count(read(hybrid(**given_), fast=True))["MatMulInteger"] == 0
 
 
 # Channels in sixteens.
@@ -489,7 +591,7 @@ def test_transposed_convolutions_of_bytes_are_convolutions(
     content = grown_up(window, stride, padding, target).bytes()
     model, x = read(content), given(content)
     agree(content)
-    whole = not any(extent % stride for extent in target)
+    whole = not any(extent % stride for extent in target) and max(window) > stride  # else no two windows overlap
     assert (count(model)["DepthToSpace"], count(model)["ConvTranspose"]) == ((1, 0) if whole else (0, 1))
     monkeypatch.setattr(transposed, "subpixel", lambda *_: False)
     difference = run(model, x).astype(int) - run(read(content), x).astype(int)

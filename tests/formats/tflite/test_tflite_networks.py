@@ -15,14 +15,19 @@ from relayout.verification import verify
 FEW, MANY = range(40), range(40, 400)
 
 
+def is_fast(seed: int) -> bool:
+    """Whether forms are taken that cost bytes and save time: in every second network."""
+    return seed % 2 == 0
+
+
 @pytest.mark.parametrize("seed", [*FEW, *(pytest.param(seed, marks=pytest.mark.slow) for seed in MANY)])
 def test_any_network(seed: int) -> None:
     """Within a step or two as a whole; where roundings add up to more, each operator by itself."""
     net = network(seed)
     content = net.bytes()
     steps = 2 if net.whole else 0
-    if any(result.error > result.tolerance(net.whole) + steps for result in compare(content)):
-        report = verify(content, read(content))
+    if any(result.error > result.tolerance(net.whole) + steps for result in compare(content, fast=is_fast(seed))):
+        report = verify(content, read(content, fast=is_fast(seed)))
         assert report.ok, report
 
 
@@ -31,7 +36,7 @@ def test_the_networks_hold_every_form() -> None:
     found: Counter[str] = Counter()
     for seed in FEW:
         content = network(seed).bytes()
-        model = read(content)
+        model = read(content, fast=is_fast(seed))
         nodes = Counter(node.op_type for node in model.graph)
         found.update(nodes)
         found["wider"] += any("/wider" in (v.name or "") for node in model.graph for v in node.outputs)

@@ -263,9 +263,10 @@ def test_rows_of_zeros_stay_zeros() -> None:
         np.testing.assert_array_equal(session(check_model(read(content))).run(None, {"x": x})[0], wanted)
 
 
-def test_products_behind_real_convolutions_are_float() -> None:
+def test_products_of_several_rows_behind_real_convolutions_are_float() -> None:
     assert count(read(hybrid(3).bytes()))["MatMulInteger"] == 1
     assert count(read(hybrid(3, first="CONV_2D").bytes()))["MatMulInteger"] == 0
+    assert count(read(hybrid(1, first="CONV_2D").bytes()))["MatMulInteger"] == 1
 
 
 def test_weights_beside_real_numbers_are_folded_by_the_runtime(tmp_path: Path) -> None:

@@ -113,16 +113,17 @@ def compare(
     ranges: list[tuple[float, float]] | None = None,
     *,
     seed: int = 0,
-    opset: int | None = None,
     resize: dict[int, tuple[int, ...]] | None = None,
     expected: Callable[..., Any] | None = None,
+    **reading: Any,
 ) -> list[Comparison]:
     """Import a model, run both, and compare output by output; shapes and types must be equal.
 
-    `expected` stands in for the interpreter, which then must have refused the model for want of a kernel.
+    `reading` are options of `read`; `expected` stands in for the interpreter, which then must have refused the model
+    for want of a kernel.
     """
     rng = np.random.default_rng(seed)
-    imported = session(check_model(read(content, opset=opset)))
+    imported = session(check_model(read(content, **reading)))
     if expected is not None:
         with pytest.raises(ValueError, match="Didn't find op for builtin opcode"):
             interpreter(content)

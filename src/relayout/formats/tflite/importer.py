@@ -42,6 +42,7 @@ def read(
     signature: str | None = None,
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
+    fast: bool = False,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> ir.Model:
@@ -67,6 +68,8 @@ def read(
             more output, `NAME_next`. Feed first what the input's metadata `relayout.initial` says (JSON: one number,
             or all), and zeros where it says nothing.
         custom_ops: custom operators to carry over as they are: their name in the file -> the domain to put them in.
+        fast: forms for which ONNX Runtime takes less time, though they move more bytes, or no longer show what they
+            stand for (see `operators.condensed` and `operators.unrolled`).
         inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
         outputs: read only what these tensors are computed from; what lies outside is not translated at all.
 
@@ -94,7 +97,7 @@ def read(
         model = unsigned(aligned(model))  # after the cut: the interface, wherever it is, keeps its types
     subgraph = model.subgraphs[index]
     stem = "main" if isinstance(source, bytes) else Path(source).stem
-    program = Program(model, Builder(opset), Choices(quant, state, custom_ops or {}), _entry)
+    program = Program(model, Builder(opset), Choices(quant, state, custom_ops or {}, bool(fast)), _entry)
     result = _Import(program, subgraph, chosen).run(subgraph.name or stem)
     _describe(result, found, whole)
     return result

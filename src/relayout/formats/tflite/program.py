@@ -6,6 +6,7 @@ If or a Loop is a subgraph written once more, reading what it needs from outside
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,7 +36,11 @@ class Choices:
     quant: Quant = "qdq"
     state: State = "zero"
     custom_ops: Mapping[str, str] = field(default_factory=dict)
+    fast: bool = False
 
+
+PIXELS = 0.1
+"""How much of the work of hybrid convolutions may be in windows of one pixel, against that in larger ones."""
 
 NO_TRANSLATION = "no translation"
 """The reason that goes without saying."""
@@ -76,6 +81,29 @@ class Program:
             for operator in subgraph.operators
             if operator.name != "FULLY_CONNECTED"
         )
+
+    @cached_property
+    def unrolls(self) -> bool:
+        """Whether hybrid convolutions may be products, channels last (`operators.unrolled`).
+
+        Not beside depthwise ones, which need channels first; nor where much of the work is in windows of one pixel:
+        these are rounded one by one, which takes longer than their product saves.
+        """
+        work = {True: 0, False: 0}
+        for subgraph in self.model.subgraphs if self.choices.fast else ():
+            for operator in subgraph.operators:
+                if operator.name == "DEPTHWISE_CONV_2D":
+                    return False
+                tensors = (*operator.inputs[1:2], *operator.outputs[:1])
+                if (
+                    operator.name == "CONV_2D"
+                    and len(tensors) == 2
+                    and min(tensors) >= 0
+                    and _is_hybrid(operator, subgraph)
+                ):
+                    kernel, result = (subgraph.tensors[i].shape for i in tensors)
+                    work[kernel[1:3] == (1, 1)] += math.prod(kernel) * math.prod(result[1:3])
+        return work[True] < PIXELS * work[False]
 
     @property
     def nested(self) -> bool:

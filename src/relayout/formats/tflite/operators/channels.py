@@ -58,7 +58,12 @@ def normalized(op: Operation) -> bool:
     Mean and variance are 0 and 1, so that scale and shift are the constants to the last bit.
     """
     flow, added = op.tensors.flow, _split(op, op.operator)
-    if added is None or op.output().type != TensorType.FLOAT32 or not flow.leads_to_spatial(op.output().index):
+    if (
+        op.program.unrolls
+        or added is None
+        or op.output().type != TensorType.FLOAT32
+        or not flow.leads_to_spatial(op.output().index)
+    ):
         return False
     (product, shift, channels), real = added, (TensorType.FLOAT32, TensorType.FLOAT16)
     scaling = flow.producer(product.index)

@@ -2,7 +2,8 @@
 
 ONNX Runtime's integer convolutions take channels in fours; of three it copies every window first. With each block's
 elements as channels, three are twelve, and the step is one: the same products, and zeros where a window of odd size or
-border begins or ends within a block.
+border begins or ends within a block. The bytes of the image are moved once more for it, so it is for those who count
+time.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def _axis(extent: Dim, window: int, border: int, places: Dim) -> _Axis | None:
 
 
 def condensed(op: Operation) -> bool:
-    """Hand over a CONV_2D as SpaceToDepth and Conv, if ONNX Runtime is faster at that."""
+    """Hand over a CONV_2D as SpaceToDepth and Conv, if that is wanted and ONNX Runtime is faster at it."""
+    if not op.program.choices.fast:
+        return False
     options, kernel = op.options, op.input(1)
     steps = [options.stride_h, options.stride_w, options.dilation_h_factor, options.dilation_w_factor]
     if not _is_of_bytes(op) or steps != [BLOCK, BLOCK, 1, 1] or len(kernel.shape) != 4:

@@ -12,6 +12,7 @@ from relayout.formats.tflite.enums import Padding, TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.border import bordered, unbordered
 from relayout.formats.tflite.operators.condensed import condensed
+from relayout.formats.tflite.operators.unrolled import unrolled
 from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D, slid
@@ -83,11 +84,11 @@ def _integers(op: Operation, bias: int) -> None:
 
 @operator("CONV_2D", options="Conv2DOptions")
 def conv_2d(op: Operation) -> None:
-    """Conv; a kernel with fewer input channels than the data is a grouped one. Of a few channels SpaceToDepth first."""
+    """Conv; a kernel with fewer input channels than the data is a grouped one."""
     op.require_rank(0, 4)
     op.require_rank(1, 4)
     _integers(op, 2)
-    if condensed(op):
+    if condensed(op) or unrolled(op):
         return
     options, kernel = op.options, weights(op, 1, 0, TO_FIRST)
     group = groups(op, dims(kernel)[1])

@@ -4,8 +4,10 @@ A row is divided into 255 steps from its least to its greatest element, 0 among 
 one that means 0, s its step, w the weights' integers and t their steps, `y = (q w - z sum(w)) s t`.
 
 That is LiteRT's result but for the order of float additions, as long as the operands are LiteRT's. Convolutions of real
-numbers stay float (ONNX Runtime has no fast kernel that yields real numbers from integers), and a row behind one of
-them is not LiteRT's: rounded once more, the result would be further away. Such models multiply real numbers.
+numbers stay float (ONNX Runtime has no fast kernel that yields real numbers from integers), and rows behind one of
+them are not LiteRT's: rounded as there, the results are no nearer, and many rows take time to round. Such models
+multiply real numbers, but for a single row, such as a classifier has: one kernel, and more often than not the result
+is nearer.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.tflite.builder import dims
+from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Tensor
 from relayout.formats.tflite.operation import Operation
@@ -25,12 +27,16 @@ LEAST_STEP = 1e-30
 """Of a row of zeros."""
 
 
-def is_hybrid(op: Operation) -> bool:
-    """Whether operand 0 and the result are real, and operand 1 constants of int8 around 0."""
+def is_hybrid(op: Operation, rows: Dim) -> bool:
+    """Whether a product is computed with integers.
+
+    Operand 0 and the result are real, operand 1 constants of int8 around 0; and the model has no hybrid operators but
+    products, or there is a single row, outside of loops.
+    """
     x, weights, y = op.input(0), op.input(1), op.output()
     quantization = op.tensors.quantization(weights)
     return (
-        op.program.multiplies_alone
+        (op.program.multiplies_alone or (rows == 1 and not op.program.nested))
         and x.type == y.type == TensorType.FLOAT32
         and weights.type == TensorType.INT8
         and op.is_constant(1)
@@ -41,16 +47,16 @@ def is_hybrid(op: Operation) -> bool:
     )
 
 
-def product(op: Operation, x: ir.Value) -> ir.Value:
-    """Rows `r k` times weights `n k`, without the bias: `r n`."""
+def product(op: Operation, x: ir.Value, columns: ir.Value | None = None) -> ir.Value:
+    """Rows `r k` times weights `n k`, without the bias: `r n`; `columns` are these as `k n`, if they are no matrix."""
     weights = op.input(1)
     quantization = weights.quantization
     if quantization is None:
         raise ValueError(f"{weights.name} is not quantized")
-    kernel = op.transpose(op.stored(1), (1, 0))
+    kernel = op.transpose(op.stored(1), (1, 0)) if columns is None else columns
     shape = (dims(x)[0], dims(kernel)[1])
     steps = op.builder.array(op.tensors.hint(weights, "scale"), quantization.scale)
-    q, step, zero = _quantized(op, x)
+    q, step, zero = quantized(op, x)
     if dims(x)[0] == 1:  # the form that ONNX Runtime makes one kernel of
         integers = op.emit("MatMulInteger", [q, kernel, zero], shape, ir.DataType.INT32)
         return two(op, "Mul", op.cast(integers, ir.DataType.FLOAT), two(op, "Mul", step, steps))
@@ -61,7 +67,7 @@ def product(op: Operation, x: ir.Value) -> ir.Value:
     return two(op, "Mul", two(op, "Mul", centred, step), steps)
 
 
-def _quantized(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+def quantized(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Integers, step and zero point: scalars if the first axis is a single element, else one pair for each of it."""
     byte, real, count = ir.DataType.UINT8, ir.DataType.FLOAT, dims(x)[0]
     if count == 1:
@@ -81,7 +87,7 @@ def _quantized(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value
 def _sums(op: Operation, weights: Tensor) -> ir.Value:
     """What each unit's integers add up to: `n`."""
     sums = ir.LazyTensor(
-        lambda: ir.Tensor(array(weights).sum(axis=1, dtype=np.int64).astype(np.float32)),
+        lambda: ir.Tensor(array(weights).reshape(weights.shape[0], -1).sum(axis=1, dtype=np.int64).astype(np.float32)),
         ir.DataType.FLOAT,
         ir.Shape([weights.shape[0]]),
     )

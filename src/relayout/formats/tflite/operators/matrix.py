@@ -47,7 +47,7 @@ def fully_connected(op: Operation) -> None:
     rows = shape[0] if len(shape) == 2 and shape[1] == columns else _rows(shape, columns)
     if (rows, columns) != shape:
         x = op.reshape(x, (rows, columns))
-    y = hybrid.product(op, x) if hybrid.is_hybrid(op) else None
+    y = hybrid.product(op, x) if hybrid.is_hybrid(op, rows) else None
     bias = op.bias(2, 0, 1)
     if y is None:
         y = op.emit("Gemm", [op.dequantize(0, x), weights(op, 1, 0), bias], (rows, units), transB=1)

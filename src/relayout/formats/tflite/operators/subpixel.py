@@ -62,7 +62,9 @@ def taps(extent: int, kernel: int, stride: int, cut: int, target: int) -> Taps:
 
 
 def subpixel(op: Operation, stride: int, cuts: Sequence[int], wanted: Sequence[int]) -> bool:
-    """Hand over a TRANSPOSE_CONV as Conv and DepthToSpace, if it is of bytes and in whole blocks.
+    """Hand over a TRANSPOSE_CONV as Conv and DepthToSpace, if it is of bytes, in whole blocks, and its windows overlap.
+
+    Where none do, ConvTranspose is a product of matrices and takes as long, and DepthToSpace moves bytes.
 
     Args:
         op: data is operand 2, the kernel `o h w i` operand 1, a bias operand 3.
@@ -73,7 +75,8 @@ def subpixel(op: Operation, stride: int, cuts: Sequence[int], wanted: Sequence[i
     kernel, (n, *spatial, _) = op.input(1), dims(op.stored(2))
     extents = [e for e in spatial if isinstance(e, int)]
     targets = [e for e in wanted if e % stride == 0 and e > 0]
-    if len(extents) < 2 or len(targets) < 2 or not _is_of_bytes(op) or kernel.shape[0] < LEAST:
+    pays = kernel.shape[0] >= LEAST and max(kernel.shape[1:3]) > stride
+    if len(extents) < 2 or len(targets) < 2 or not pays or not _is_of_bytes(op):
         return False
     axes = [taps(*each) for each in zip(extents, kernel.shape[1:3], [stride] * 2, cuts, targets, strict=True)]
     o, count = kernel.shape[0], stride**2
