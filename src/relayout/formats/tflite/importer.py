@@ -69,7 +69,7 @@ def read(
             or all), and zeros where it says nothing.
         custom_ops: custom operators to carry over as they are: their name in the file -> the domain to put them in.
         fast: forms for which ONNX Runtime takes less time, though they move more bytes, or no longer show what they
-            stand for (see `operators.condensed` and `operators.unrolled`).
+            stand for (see `operators.condensed`, `operators.subpixel` and `operators.unrolled`).
         inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
         outputs: read only what these tensors are computed from; what lies outside is not translated at all.
 

@@ -62,9 +62,11 @@ def taps(extent: int, kernel: int, stride: int, cut: int, target: int) -> Taps:
 
 
 def subpixel(op: Operation, stride: int, cuts: Sequence[int], wanted: Sequence[int]) -> bool:
-    """Hand over a TRANSPOSE_CONV as Conv and DepthToSpace, if it is of bytes, in whole blocks, and its windows overlap.
+    """Hand over a TRANSPOSE_CONV as Conv and DepthToSpace, if that is wanted, and it is of bytes, in whole blocks, and
+    its windows overlap.
 
-    Where none do, ConvTranspose is a product of matrices and takes as long, and DepthToSpace moves bytes.
+    Where none do, ConvTranspose is a product of matrices and takes as long. DepthToSpace moves bytes: it is for those
+    who count time.
 
     Args:
         op: data is operand 2, the kernel `o h w i` operand 1, a bias operand 3.
@@ -72,6 +74,8 @@ def subpixel(op: Operation, stride: int, cuts: Sequence[int], wanted: Sequence[i
         cuts: what is cut off before the first row and column.
         wanted: height and width of the result.
     """
+    if not op.program.choices.fast:
+        return False
     kernel, (n, *spatial, _) = op.input(1), dims(op.stored(2))
     extents = [e for e in spatial if isinstance(e, int)]
     targets = [e for e in wanted if e % stride == 0 and e > 0]

@@ -135,7 +135,7 @@ def _computed(
 
 @operator("TRANSPOSE_CONV", options="TransposeConvOptions")
 def transpose_conv(op: Operation) -> None:
-    """ConvTranspose; of bytes Conv and DepthToSpace. Operands: output shape, kernel `o h w i`, data, bias."""
+    """ConvTranspose; of bytes Conv and DepthToSpace if wanted. Operands: output shape, kernel `o h w i`, data, bias."""
     op.require_rank(1, 4)
     op.require_rank(2, 4)
     if op.input(2).type == TensorType.INT16 and op.has(3) and op.input(3).type == TensorType.INT32:
