@@ -26,6 +26,7 @@ BEGIN, END = "<!-- made by bench/figures.py -->", "<!-- end -->"
 OURS = "relayout"
 OPTIMIZERS = {"onnxruntime": "ONNX Runtime 1", "onnxslim": "onnxslim", "onnxsim": "onnxsim", "onnxscript": "onnxscript"}
 CONVERTERS = ("tf2onnx", "tflite2onnx")
+FORMATS = ("int8", "dynamic", "float32", "float16")
 NODES = 10_000
 """The size of graph whose time is told."""
 
@@ -69,18 +70,20 @@ def conversion(found: Any) -> Iterator[Figure]:
         if timed:
             took = {OURS: spent([mine for _, mine in timed]), peer: spent([row for row, _ in timed])}
             yield figure(f"of these, a conversion, imports included, medians over {len(timed)}", took)
+    yield from latencies(records)
 
 
-def latency(found: Any) -> Iterator[Figure]:
-    for form, threads in dict.fromkeys((row["format"], row["threads"]) for row in found):
-        rows = [row for row in found if (row["format"], row["threads"]) == (form, threads)]
+def latencies(records: list[dict[str, Any]]) -> Iterator[Figure]:
+    for form in FORMATS:
+        own = [record for record in records if benchmark_page.kind(record) == form]
         ratios = {}
         for name in (OURS, CONVERTERS[0]):
-            known = [row[f"{name}/LiteRT"][1] for row in rows if row.get(f"{name}/LiteRT")]
+            known = [ratio for record in own if (ratio := benchmark_page.timed(record, name)) is not None]
             if known:
-                ratios[name] = f"{statistics.median(known):.2f}, at most {max(known):.2f}"
-        of = f"{len(rows)} {form} models on {threads} thread{'s' if threads > 1 else ''}"
-        yield figure(f"latency of the results of {of} in ONNX Runtime, the source in LiteRT = 1, median", ratios)
+                ratios[name] = f"{statistics.median(known):.2f} ({len(known)})"
+        if ratios:
+            what = f"latency of {form} results in ONNX Runtime, of the source in LiteRT = 1: median (models)"
+            yield figure(what, ratios)
 
 
 def optimizing(found: Any) -> Iterator[Figure]:
@@ -123,7 +126,6 @@ def scale(found: Any) -> Iterator[Figure]:
 
 PARTS: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "conversion": conversion,
-    "latency": latency,
     "optimizing": optimizing,
     "claiming": claiming,
     "scale": scale,

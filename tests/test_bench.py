@@ -34,6 +34,15 @@ def found(out: Path, part: str) -> Any:
     return json.loads((out / part / f"{part}.json").read_text(encoding="utf-8"))
 
 
+def test_the_readme_has_the_figures_that_are_kept() -> None:
+    script = "import figures; print(figures.shown(figures.kept()))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "bench", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") > 10
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"<!-- made by bench/figures.py -->\n\n{done.stdout}\n<!-- end -->" in readme
+
+
 @pytest.mark.slow
 def test_the_page_holds_every_part_and_names_what_is_missing(out: Path) -> None:
     page = (out / "benchmark.md").read_text(encoding="utf-8")
