@@ -24,20 +24,10 @@ from relayout.progress import say
 from relayout.reports import Axes, Naming, Report, inspection, operators, report
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
-from relayout.rewrite import (
-    apply,
-    as_functions,
-    fold_scales,
-    fuse_kernels,
-    fuse_units,
-    in_two_steps,
-    inline_functions,
-    join_tiles,
-    pad_channels,
-)
+from relayout.rewrite import apply, as_functions, as_kernels, as_transposes, in_blocks, inline_functions
 from relayout.rewrite import rename as rename_values
 from relayout.rules import is_known, outputs_of
-from relayout.targets import LayoutFor, Target, Wishes, note, refuse_others, stamp
+from relayout.targets import LayoutFor, Target, Wishes, note, refuse_others
 
 if TYPE_CHECKING:
     from relayout.reports.differing import Diff, Looked
@@ -147,7 +137,7 @@ def convert(
         fix_dims(model, dims)
     wishes.against(model.graph)
     refuse_others(model, wishes.target.blocks if wishes.target else None)
-    fused = _as_kernels(model, wishes)
+    fused = as_kernels(model, wishes.target)
     read_in = perf_counter() - began
     options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "read": reading}
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
@@ -158,7 +148,7 @@ def convert(
         original = Path(source) if isinstance(source, str | Path) else source
     result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original, annotate)
     inlined = _inlined(result.model) if inline or (wishes.target is not None and wishes.target.inline) else ()
-    blocked = _in_blocks(result.model, wishes)
+    blocked = in_blocks(result.model, wishes.target)
     report = replace(result.report, notes=(*result.report.notes, *fused, *inlined, *blocked))
     if inlined or blocked:
         report = replace(report, operators=operators(result.model))
@@ -372,55 +362,6 @@ def _fixed(dim: int | ir.SymbolicDim, dims: Mapping[str, int]) -> int | str | ir
     return extent.number if extent.is_static else str(extent)
 
 
-def _as_kernels(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
-    """Write quantized units, and what a kernel takes in, as the target has them, in place; what to say of it."""
-    if wishes.target is None:
-        return ()
-    units, blocks = fuse_units(model, wishes.target), wishes.target.blocks
-    folded = fold_scales(model, wishes.target)
-    padded = {} if blocks is None else {f"to whole blocks of {blocks.tile}": pad_channels(model, blocks)}
-    found = {
-        "quantized units that run on integers": units,
-        "scales and shifts in the weights of convolutions": folded,
-        "values with more channels": padded,
-        "taken in by the convolutions before them": fuse_kernels(model, wishes.target),
-    }
-    told = {what: [f"{count} {name}" for name, count in counts.items() if count] for what, counts in found.items()}
-    return tuple(f"{what}: {', '.join(listed)}" for what, listed in told.items() if listed)
-
-
-def _in_blocks(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
-    """State shapes as kernels for blocks of channels want them, in place; what to say of it in a report."""
-    blocks = None if wishes.target is None else wishes.target.blocks
-    if (
-        wishes.target is None
-        or blocks is None
-        or blocks.domain not in {node.domain for node in model.graph.all_nodes()}
-    ):
-        return ()
-    reshapes = join_tiles(model, blocks.joining)
-    stamp(model, blocks)
-    told = f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}"
-    rows = [row for row in wishes.target.kernels if row.written is not None and row.written.domain == blocks.domain]
-    kinds = {(row.domain, name) for row in rows for name in row.op_types.split()}
-    left = sum((node.domain, node.op_type) in kinds for node in model.graph.all_nodes())
-    also = (
-        (f"convolutions and pools that are not in blocks, since these do not fit or do not pay: {left}",)
-        if left
-        else ()
-    )
-    return told, *also, note(model)
-
-
-def _in_two_steps(model: ir.Model, wishes: Wishes) -> tuple[str, ...]:
-    """Write Transposes as the target's kernels do them best, in place; what to say of it in a report."""
-    if wishes.target is None or not wishes.target.least_run:
-        return ()
-    count, size = in_two_steps(model, wishes.target.least_run)
-    told = f"Transposes that move the innermost axis among others, in two steps: {count} ({size:,} bytes more, in runs)"
-    return (told,) if count else ()
-
-
 def _inlined(model: ir.Model) -> tuple[str, ...]:
     """Write functions of layouts as their bodies, in place; what to say of it in a report."""
     before = _transposes(model)
@@ -455,7 +396,7 @@ def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.
         raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
     if dims:
         fix_dims(model, dims)
-    _as_kernels(model, wishes)
+    as_kernels(model, wishes.target)
     choose = wishes if wishes else None
     return planfile.check(data, build(model, keep_interface=keep, layouts=layouts, choose=choose))
 
@@ -495,7 +436,7 @@ def _relayout(
     result = apply(model, decided, None if wishes.target is None else wishes.target.blocks)
     if wishes.target is None:  # a target claims operators, not calls
         restore_calls(result)
-    found = replace(found, notes=(*found.notes, *_in_two_steps(result, wishes)))
+    found = replace(found, notes=(*found.notes, *as_transposes(result, wishes.target)))
     seconds["rewrite"] = perf_counter() - began
     _say_interface(result, found)
     if annotate:

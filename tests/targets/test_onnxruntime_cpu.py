@@ -14,7 +14,7 @@ from onnx import TensorProto
 import relayout
 from relayout import pipeline
 from relayout.layout import Extent
-from relayout.rewrite import fuse_units
+from relayout.rewrite.units import fuse_units
 from relayout.rules import Placement, Signature, Variant, facts
 from relayout.targets import Wishes, targets
 from relayout.targets.onnxruntime_prices import CHANNELS_FIRST

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import relayout
 from relayout.pipeline import read
-from relayout.rewrite import fuse_units
+from relayout.rewrite.units import fuse_units
 from relayout.targets import Target, Unit, targets
 from relayout.targets.onnxruntime_prices import LEAST_CHANNELS
 from rules.cases.making import f

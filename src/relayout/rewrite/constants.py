@@ -16,9 +16,10 @@ class Constants:
 
     def __init__(self, model: ir.Model) -> None:
         self.model, self.facts = model, Facts()
-        values = [*model.graph.inputs, *model.graph.initializers.values()]
-        values += [value for node in model.graph.all_nodes() for value in node.outputs]
-        self.names = Names({value.name for value in values if value.name})
+        nodes = list(model.graph.all_nodes())
+        values = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
+        taken = {value.name for value in values} | {node.name for node in nodes}
+        self.names = Names({name for name in taken if name})
 
     def of(self, value: ir.Value | None) -> ir.Value | None:
         """The value that holds a constant, or that what stands for it is the same as; None: it is not known."""
@@ -36,12 +37,8 @@ class Constants:
 
     def new(self, stem: str, array: NDArray[np.generic]) -> ir.Value:
         """A new initializer."""
-        tensor = ir.Tensor(array)
-        value = ir.Value(
-            name=self.names.unique(stem),
-            type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape(array.shape),
-            const_value=tensor,
-        )
+        name = self.names.unique(stem)
+        tensor = ir.Tensor(array, name=name)
+        value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
         self.model.graph.register_initializer(value)
         return value

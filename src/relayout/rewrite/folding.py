@@ -13,6 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.rewrite.constants import Constants
+from relayout.rewrite.fusing import only_reader
 from relayout.rewrite.regions import operator_of
 from relayout.targets import Fusion, Target
 from relayout.targets.units import Reals, scale_and_shift
@@ -38,7 +39,7 @@ def fold_scales(model: ir.Model, target: Target) -> dict[str, int]:
                 counts[node.op_type] += 1
                 folding.write_kernel(node, fusion)
             if folding.is_kernel(node, fusion):
-                while (after := folding.after(node)) is not None and folding.fold(node, after):
+                while (after := only_reader(node)) is not None and folding.fold(node, after):
                     counts[after.op_type] += 1
     return dict(sorted(counts.items()))
 
@@ -60,21 +61,13 @@ class _Folding:
         found = self._scale(node)
         if found is None or found[1].size % self.tile:
             return False
-        while (after := self.after(node)) is not None:
+        while (after := only_reader(node)) is not None:
             if self._scale(after) is None and after.op_type not in fusion.activations:
                 break
             node = after
         uses = list(node.outputs[0].uses())
         kernels = all(use.idx == 0 and self.is_kernel(use.node, fusion) for use in uses)
         return bool(uses) and kernels and not node.outputs[0].is_graph_output()
-
-    def after(self, node: ir.Node) -> ir.Node | None:
-        """The one node, of the same graph, that reads what a node gives."""
-        value = node.outputs[0]
-        uses = list(value.uses())
-        if len(uses) != 1 or value.is_graph_output() or uses[0].node.graph is not node.graph:
-            return None
-        return uses[0].node
 
     def _scale(self, node: ir.Node) -> tuple[int, Reals, Reals] | None:
         """What a node makes of an image of floats by channel: its slot, a scale and a shift."""

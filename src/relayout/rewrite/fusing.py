@@ -30,6 +30,15 @@ def fuse_kernels(model: ir.Model, target: Target) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
+def only_reader(node: ir.Node) -> ir.Node | None:
+    """The one node, a standard operator in the same graph, that reads what a node gives."""
+    value = node.outputs[0]
+    uses = list(value.uses())
+    if len(uses) != 1 or value.is_graph_output() or uses[0].node.domain not in ("", "ai.onnx"):
+        return None
+    return uses[0].node if uses[0].node.graph is node.graph else None
+
+
 class _Chain:
     """An operator and what alone follows it, as far as it takes that in."""
 
@@ -65,17 +74,8 @@ class _Chain:
         self.model.opset_imports.setdefault(self.fusion.domain, 1)
         return names
 
-    def _after(self) -> ir.Node | None:
-        """The one node, of the same graph, that reads what the chain gives."""
-        end = (self.node, *self.taken)[-1]
-        value = end.outputs[0]
-        uses = list(value.uses())
-        if len(uses) != 1 or value.is_graph_output() or uses[0].node.domain not in ("", "ai.onnx"):
-            return None
-        return uses[0].node if uses[0].node.graph is end.graph else None
-
     def _sum(self) -> None:
-        node = self._after()
+        node = only_reader((self.node, *self.taken)[-1])
         if node is None or node.op_type not in self.fusion.sums or len(node.inputs) != 2:
             return
         own = self.node.outputs[0]
@@ -90,7 +90,7 @@ class _Chain:
         self.other = other
 
     def _activation(self) -> None:
-        node = self._after()
+        node = only_reader((self.node, *self.taken)[-1])
         found = None if node is None else self.fusion.activations.get(node.op_type)
         if node is None or found is None:
             return

@@ -15,8 +15,8 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.captures import bodies
+from relayout.rewrite.constants import Constants
 from relayout.rewrite.regions import operator_of
-from relayout.rewrite.storage import Names
 from relayout.rewrite.tiled import JOINED, Groups
 from relayout.rules import Facts, Regrouped, Signature
 from relayout.rules.signature import unchanged
@@ -60,9 +60,8 @@ class _Joining:
     count: int = 0
 
     def __post_init__(self) -> None:
-        values = [*self.model.graph.inputs, *self.model.graph.initializers.values()]
-        values += [value for node in self.model.graph.all_nodes() for value in node.outputs]
-        self.names = Names({value.name for value in values if value.name})
+        self.constants = Constants(self.model)
+        self.names = self.constants.names
 
     def decide(self, graph: ir.Graph) -> None:
         """Which values are given in joined shapes: what kernels give, and what operators on elements make of that."""
@@ -183,14 +182,7 @@ class _Joining:
         output = ir.Value(name=name, type=value.type, shape=shape)
         output.metadata_props.update(value.metadata_props)
         stated = np.array([dim if isinstance(dim, int) else 0 for dim in shape], np.int64)
-        tensor = ir.Tensor(stated)
-        constant = ir.Value(
-            name=self.names.unique(f"{name}/shape"),
-            type=ir.TensorType(tensor.dtype),
-            shape=tensor.shape,
-            const_value=tensor,
-        )
-        self.model.graph.register_initializer(constant)
+        constant = self.constants.new(f"{name}/shape", stated)
         self.count += 1
         return ir.Node("", "Reshape", [value, constant], outputs=[output], name=self.names.unique(f"{name}/Reshape"))
 

@@ -14,8 +14,9 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
+from relayout.rewrite.constants import Constants
 from relayout.rewrite.regions import operator_of
-from relayout.rewrite.storage import SHAPE_IS_INPUT, Names
+from relayout.rewrite.storage import SHAPE_IS_INPUT
 from relayout.rules import Facts, Permuted
 
 LEAST_ELEMENTS = 4096
@@ -34,12 +35,8 @@ def in_two_steps(model: ir.Model, least: int) -> tuple[int, int]:
     """
     if model.opset_imports.get("", 1) < SHAPE_IS_INPUT:
         return 0, 0
-    nodes = list(model.graph.all_nodes())
-    given = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
-    taken = {value.name for value in given} | {node.name for node in nodes}
-    steps = _Steps(model, Names({name for name in taken if name}))
-    known = Facts()
-    moving = ((node, known.of(operator_of(model, node))) for node in nodes)
+    steps, known = _Steps(Constants(model)), Facts()
+    moving = ((node, known.of(operator_of(model, node))) for node in list(model.graph.all_nodes()))
     divided = [node for node, fact in moving if isinstance(fact, Permuted) and steps.divide(node, fact.perm, least)]
     return len(divided), sum(_bytes(node.outputs[0]) for node in divided)
 
@@ -57,8 +54,7 @@ def innermost(perm: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass
 class _Steps:
-    model: ir.Model
-    names: Names
+    constants: Constants
 
     def divide(self, node: ir.Node, perm: tuple[int, ...], least: int) -> bool:
         """Do a Transpose in two steps, where that pays; it is the last node of them then."""
@@ -93,18 +89,15 @@ class _Steps:
     ) -> ir.Value:
         value, graph = node.outputs[0], node.graph
         assert graph is not None
-        name = self.names.unique(f"{value.name}/runs")
+        names = self.constants.names
+        name = names.unique(f"{value.name}/runs")
         output = ir.Value(name=name, shape=ir.Shape(shape), type=value.type)
-        new = ir.Node("", op_type, operands, attributes, outputs=[output], name=self.names.unique(f"{name}/{op_type}"))
+        new = ir.Node("", op_type, operands, attributes, outputs=[output], name=names.unique(f"{name}/{op_type}"))
         graph.insert_before(node, new)
         return output
 
     def _constant(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
-        tensor = ir.Tensor(np.array(shape, np.int64))
-        name = self.names.unique(f"{value.name}/shape")
-        found = ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
-        self.model.graph.register_initializer(found)
-        return found
+        return self.constants.new(f"{value.name}/shape", np.array(shape, np.int64))
 
 
 def _bytes(value: ir.Value) -> int:

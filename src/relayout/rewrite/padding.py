@@ -79,7 +79,7 @@ class _Padding:
 
     def _of(self, value: ir.Value) -> ir.Value:
         while (above := self.parent.get(value, value)) is not value:
-            value = above
+            self.parent[value] = value = self.parent.get(above, above)
         return value
 
     def _convolution(self, node: ir.Node) -> _Node | None:

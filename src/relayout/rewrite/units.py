@@ -16,8 +16,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.rewrite.constants import Constants
 from relayout.rewrite.regions import operator_of
-from relayout.rewrite.storage import Names
 from relayout.rules import Operator
 from relayout.targets import Target, Unit
 from relayout.targets.units import (
@@ -105,9 +105,8 @@ class _Fusing:
     def __init__(self, model: ir.Model, units: Sequence[Unit]) -> None:
         self.model, self.units = model, units
         self.counts: Counter[str] = Counter()
-        values = [*model.graph.inputs, *model.graph.initializers.values()]
-        values += [value for node in model.graph.all_nodes() for value in node.outputs]
-        self.names = Names({value.name for value in values if value.name})
+        self.constants = Constants(model)
+        self.names = self.constants.names
         self.left: dict[ir.Node, None] = {}
         self.zeros: dict[ir.DataType, ir.Value] = {}
 
@@ -147,7 +146,7 @@ class _Fusing:
     def _shifted(self, zero: ir.Value | None) -> ir.Value:
         """An int8 constant as uint8."""
         signed = np.asarray(_known(zero)).astype(np.int16)
-        return self._constant((signed + SIGN).astype(np.uint8), f"{zero.name if zero else 'zero'}/unsigned")
+        return self.constants.new(f"{zero.name if zero else 'zero'}/unsigned", (signed + SIGN).astype(np.uint8))
 
     def _pair(self, node: ir.Node, value: ir.Value | None, *, after: bool) -> None:
         """A QuantizeLinear to uint8 and back at an end of the model, which keeps its int8."""
@@ -243,7 +242,7 @@ class _Fusing:
     def _zero(self, dtype: ir.DataType) -> ir.Value:
         """The zero point of a node that names none."""
         if dtype not in self.zeros:
-            self.zeros[dtype] = self._constant(np.zeros((), dtype.numpy()), "zero_point")
+            self.zeros[dtype] = self.constants.new("zero_point", np.zeros((), dtype.numpy()))
         return self.zeros[dtype]
 
     def _real(self, value: ir.Value | None) -> Reals | None:
@@ -322,7 +321,7 @@ class _Fusing:
             raise DeclinedError
         if own is not None and stored is not None and np.array_equal(stored, integers):
             return [own.values]
-        return [self._constant(integers, f"{found.node.name or found.end.outputs[0].name}/bias")]
+        return [self.constants.new(f"{found.node.name or found.end.outputs[0].name}/bias", integers)]
 
     def _quantized(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
         given = slot < len(found.operands) and found.node.inputs[slot] is not None
@@ -331,7 +330,7 @@ class _Fusing:
             raise DeclinedError
         integers = np.rint(real / float(found.result.scales[0])) + int(found.result.zeros[0])
         made = np.clip(integers, *_ends(found.result.values)).astype(np.asarray(_known(found.result.zero)).dtype)
-        return [self._constant(made, f"{found.node.name or found.end.outputs[0].name}/{slot}")]
+        return [self.constants.new(f"{found.node.name or found.end.outputs[0].name}/{slot}", made)]
 
     def _raw(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
         return [found.node.inputs[slot] if slot < len(found.operands) else None]
@@ -350,11 +349,11 @@ class _Fusing:
         weights, steps, bias = made
         rank = found.operator.rank(slot) or 0
         stem = found.node.name or found.end.outputs[0].name or found.node.op_type
-        kernel = self._constant(weights.reshape(-1, *(1,) * (rank - 1)), f"{stem}/kernel")
+        kernel = self.constants.new(f"{stem}/kernel", weights.reshape(-1, *(1,) * (rank - 1)))
         return [
             *(data.values, data.scale, data.zero, kernel),
-            *(self._constant(steps, f"{stem}/kernel_scale"), self._zero(ir.DataType.INT8)),
-            *(found.result.scale, found.result.zero, self._constant(bias, f"{stem}/bias")),
+            *(self.constants.new(f"{stem}/kernel_scale", steps), self._zero(ir.DataType.INT8)),
+            *(found.result.scale, found.result.zero, self.constants.new(f"{stem}/bias", bias)),
         ]
 
     def _write(self, unit: Unit, found: Found, inputs: Sequence[ir.Value | None]) -> None:
@@ -402,18 +401,7 @@ class _Fusing:
         """Inputs and attributes of a Squeeze."""
         if self.model.opset_imports.get("", 1) < AXES_AS_INPUT:
             return [value], [ir.AttrInt64s("axes", list(axes))]
-        return [value, self._constant(np.array(axes, np.int64), f"{value.name}/axes")], []
-
-    def _constant(self, array: Array, stem: str) -> ir.Value:
-        name = self.names.unique(stem)
-        value = ir.Value(
-            name=name,
-            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-            shape=ir.Shape(array.shape),
-            const_value=ir.Tensor(array, name=name),
-        )
-        self.model.graph.register_initializer(value)
-        return value
+        return [value, self.constants.new(f"{value.name}/axes", np.array(axes, np.int64))], []
 
 
 FORMS = {"": "data", "=": "alike", "w": "kernel", "b": "bias", "q": "quantized", ".": "raw", "y": "result"}

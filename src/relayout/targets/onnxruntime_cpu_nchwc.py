@@ -22,11 +22,11 @@ from relayout.targets.blocks import Blocks
 from relayout.targets.conditions import FLOOR, NO_DILATIONS, NO_INDICES, Condition, clip_bounds, constant
 from relayout.targets.fusions import Fusion
 from relayout.targets.onnxruntime_blocked_prices import IN_BLOCKS, KERNELS, LAST, NODE, PER_TAP, STRETCHED
-from relayout.targets.stamps import BLOCKED, block_here
+from relayout.targets.stamps import DOMAINS, block_here
 from relayout.targets.target import Kernel, Target
 
 NAME = "onnxruntime-cpu-nchwc"
-(DOMAIN,) = BLOCKED
+(DOMAIN,) = DOMAINS
 FEATURES = {8: "x64 without avx512f", 16: "x64 with avx512f, or arm64"}
 ITEM = 4
 """Bytes of a float."""

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from relayout.errors import LayoutError, MissingRuntimeError
 from relayout.targets.blocks import Blocks
 
-BLOCKED = frozenset({"com.microsoft.nchwc"})
+DOMAINS = frozenset({"com.microsoft.nchwc"})
 """Domains of kernels that do not say how large the blocks are in which they compute."""
 BLOCK, FEATURES = "relayout.nchwc_block", "relayout.cpu_features"
 """Metadata of a model with such kernels: channels in a block, and what a CPU has that computes in such blocks."""
@@ -34,13 +34,13 @@ def pass_on(source: Mapping[str, str], part: MutableMapping[str, str]) -> None:
 
 def in_blocks(model: ir.Model) -> bool:
     """Whether a model has kernels that do not say how large their blocks are."""
-    if BLOCKED.isdisjoint(model.opset_imports):
+    if DOMAINS.isdisjoint(model.opset_imports):
         return False
     nodes = [
         *model.graph.all_nodes(),
         *(node for function in model.functions.values() for node in function.all_nodes()),
     ]
-    return any(node.domain in BLOCKED for node in nodes)
+    return any(node.domain in DOMAINS for node in nodes)
 
 
 def stamped(model: ir.Model) -> int | None:
@@ -121,7 +121,7 @@ def block_here() -> int:
             f"to find the size of this CPU's blocks needs ONNX Runtime: pip install 'relayout[verify]' ({error})"
         ) from None
     channels = 4 * max(SIZES)
-    (domain,) = BLOCKED
+    (domain,) = DOMAINS
     node = helper.make_node("ReorderInput", ["x"], ["y"], domain=domain)
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, 1, 2]) for name in "xy"]
     imports = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]

@@ -1,0 +1,54 @@
+"""What a target's kernels want of a graph, before layouts are chosen and after; each with a line for the report."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from relayout.rewrite.folding import fold_scales
+from relayout.rewrite.fusing import fuse_kernels
+from relayout.rewrite.joining import join_tiles
+from relayout.rewrite.moves import in_two_steps
+from relayout.rewrite.padding import pad_channels
+from relayout.rewrite.units import fuse_units
+from relayout.targets import Target, note, stamp
+
+
+def as_kernels(model: ir.Model, target: Target | None) -> tuple[str, ...]:
+    """Write quantized units, and what a kernel takes in, as the target has them, in place; what to say of it."""
+    if target is None:
+        return ()
+    blocks = target.blocks
+    units, folded = fuse_units(model, target), fold_scales(model, target)
+    padded = {} if blocks is None else {f"to whole blocks of {blocks.tile}": pad_channels(model, blocks)}
+    found = {
+        "quantized units that run on integers": units,
+        "scales and shifts in the weights of convolutions": folded,
+        "values with more channels": padded,
+        "taken in by the convolutions before them": fuse_kernels(model, target),
+    }
+    told = {what: [f"{count} {name}" for name, count in counts.items() if count] for what, counts in found.items()}
+    return tuple(f"{what}: {', '.join(listed)}" for what, listed in told.items() if listed)
+
+
+def as_transposes(model: ir.Model, target: Target | None) -> tuple[str, ...]:
+    """Write Transposes as the target's kernels do them best, in place; what to say of it."""
+    if target is None or not target.least_run:
+        return ()
+    count, size = in_two_steps(model, target.least_run)
+    told = f"Transposes that move the innermost axis among others, in two steps: {count} ({size:,} bytes more, in runs)"
+    return (told,) if count else ()
+
+
+def in_blocks(model: ir.Model, target: Target | None) -> tuple[str, ...]:
+    """State shapes as kernels for blocks of channels want them, in place; what to say of it."""
+    blocks = None if target is None else target.blocks
+    if target is None or blocks is None or blocks.domain not in {node.domain for node in model.graph.all_nodes()}:
+        return ()
+    reshapes = join_tiles(model, blocks.joining)
+    stamp(model, blocks)
+    told = [f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}"]
+    rows = [row for row in target.kernels if row.written is not None and row.written.domain == blocks.domain]
+    kinds = {(row.domain, name) for row in rows for name in row.op_types.split()}
+    if left := sum((node.domain, node.op_type) in kinds for node in model.graph.all_nodes()):
+        told.append(f"convolutions and pools that are not in blocks, since these do not fit or do not pay: {left}")
+    return *told, note(model)
