@@ -21,6 +21,7 @@ def test_there_and_back_computes_the_same(block: int) -> None:
     for seed in range(20 * block, 20 * block + 20):
         made = mixed_model(seed, 4 + seed % 12)
         found = hold(made)
+        assert not found.contested
         has |= made.has
         before, after = before + found.source[1], after + found.optimized[1]
     assert has == {"quantized", "per channel", "shuffle", "If", "Loop", "Scan", "dynamic"}
@@ -32,6 +33,11 @@ def test_blocks_of_a_shuffled_axis_keep_its_order(seed: int) -> None:
     """Another reader holds the channels in another order: the kernel kept that, and the blocks did not."""
     for layout in ("NCHW2c", "NCHW4c"):
         hold(mixed_model(seed, 4 + seed % 12), layout)
+
+
+def test_more_bytes_are_let_pass_where_splits_do_not_agree() -> None:
+    """One Reshape cuts an axis of six in two threes, others in three twos: on the way back another is the first."""
+    assert hold(mixed_model(68_204, 4 + 68_204 % 12)).contested
 
 
 def test_hundreds_of_orders_that_share_an_operator_are_proved() -> None:

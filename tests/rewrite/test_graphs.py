@@ -225,6 +225,18 @@ def test_of_equal_plans_one_that_stretches_in_long_runs_is_taken(channels: int, 
     assert same(source).graph.node[0].op_type == first
 
 
+def test_a_scale_for_each_place_keeps_a_normalization_in_its_order() -> None:
+    source = model(
+        """g (float[2,7,3,5] x) => (float[2,3,5,7] y) {
+            t = Transpose<perm=[0,3,2,1]>(x)
+            n = LayerNormalization<axis=-1>(t, scale)
+            y = Transpose<perm=[0,2,1,3]>(n)
+        }""",
+        scale=np.arange(1, 22, dtype=np.float32).reshape(3, 7),
+    )
+    assert [node.op_type for node in same(source).graph.node].count("Transpose") == 2
+
+
 def test_values_that_follow_from_extents_are_laid_out_in_advance() -> None:
     source = model(
         """g (float[2,16,15] x) => (float[2,16,16] y) {

@@ -70,6 +70,20 @@ def test_weights_that_no_machine_word_holds_in_steps_are_proved(size: int) -> No
     assert_proved(problem, solve(problem))
 
 
+def test_ports_of_one_node_are_told_apart() -> None:
+    """Values whose ports give and want alike have their rows in common, unless one node holds several of the ports."""
+    for seed in range(100):
+        rng = random.Random(seed)
+        free, pinned, orders = range(4), range(4, 7), [(0, 1, 2), (0, 2, 1)]
+        ports = [Port(node, held) for node in free for held in orders] + [Port(node, (node - 4,)) for node in pinned]
+        values = tuple(
+            Value(rng.randint(1, 9), rng.choice(ports), tuple(rng.choices(ports, k=rng.randint(1, 2)))) for _ in range(9)
+        )
+        costs = tuple(tuple(rng.randint(0, 3) for _ in range(3)) for _ in free)
+        problem = Problem((*costs, *[(0,) for _ in pinned]), values)
+        assert_proved(problem, solve(problem))
+
+
 def test_cut_and_program_agree() -> None:
     solved = 0
     for seed in range(100):
