@@ -109,7 +109,8 @@ def convert(
         outputs: only the part of the graph that ends in these values; by default all outputs.
         rename: name of the source -> name in the result, for inputs, outputs and interior values. All other options
             speak of the source's names.
-        time_limit: seconds for the solver; then the best plan is used and its gap reported.
+        time_limit: seconds for the solver; then the best plan is used and its gap reported (default: five minutes,
+            and more for large graphs).
         what_if: also find what each single constraint costs (`report.what_if`).
         annotate: put every value's layout into its metadata (`relayout.layout`), where viewers show it.
 

@@ -12,14 +12,16 @@ import pytest
 from problems import dense_problem
 
 import relayout
-from relayout.solve import solve
+from relayout.solve import limits, solve
 
 HERE = Path(__file__).parent
 
 INTERRUPTED = """
 import os, signal, threading, time
 from problems import dense_problem
-from relayout.solve import solve
+from relayout.solve import interruptible, solve
+
+interruptible.PATIENCE = 60  # a loaded machine may not let HiGHS stop at once
 
 def interrupt():
     while all(thread.name != "HiGHS" for thread in threading.enumerate()):
@@ -70,3 +72,10 @@ def test_a_limit_of_time_holds_inside_one_program() -> None:
     assert not solution.finished
     assert not solution.proved
     assert solution.bound < solution.cost
+
+
+def test_time_is_limited_where_no_limit_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "MORE_SECONDS", 1e-4)
+    assert not solve(dense_problem(1500, 6)).finished
+    assert solve(dense_problem(12, 3)).proved

@@ -6,7 +6,6 @@ import itertools
 import random
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import partial
 
 import pytest
 
@@ -77,7 +76,8 @@ def test_ports_of_one_node_are_told_apart() -> None:
         free, pinned, orders = range(4), range(4, 7), [(0, 1, 2), (0, 2, 1)]
         ports = [Port(node, held) for node in free for held in orders] + [Port(node, (node - 4,)) for node in pinned]
         values = tuple(
-            Value(rng.randint(1, 9), rng.choice(ports), tuple(rng.choices(ports, k=rng.randint(1, 2)))) for _ in range(9)
+            Value(rng.randint(1, 9), rng.choice(ports), tuple(rng.choices(ports, k=rng.randint(1, 2))))
+            for _ in range(9)
         )
         costs = tuple(tuple(rng.randint(0, 3) for _ in range(3)) for _ in free)
         problem = Problem((*costs, *[(0,) for _ in pinned]), values)
@@ -91,7 +91,7 @@ def test_cut_and_program_agree() -> None:
         cut = solve(problem)
         choice = list(cut.choice)
         for nodes, values in components(problem):
-            labels, _, finished = solve_many(problem, nodes, values, [0] * len(problem.costs), Limits())
+            labels, _, finished = solve_many(problem, nodes, values, [0] * len(problem.costs), Limits.of(0))
             assert finished
             for node, label in labels.items():
                 choice[node] = label
@@ -248,7 +248,7 @@ def test_a_proof_that_would_be_too_large_is_left_with_its_gap(
     problem = dense_problem(20, 4)
     first = Fraction(bound(problem, solve(problem, time_limit=0).certificate))
     monkeypatch.setattr("relayout.solve.program.MOST_DEPTH", depth)
-    monkeypatch.setattr("relayout.solve.solver.Limits", partial(Limits, prices=prices))
+    monkeypatch.setattr("relayout.solve.limits.MOST_PRICES", prices)
     found = solve(problem)
     monkeypatch.undo()
     best = solve(problem)

@@ -84,7 +84,12 @@ custom_ops = click.option(
     callback=_pairs("=", "NAME=DOMAIN"),
     help="Carry a custom operator over as a node of a domain.",
 )
-time_limit = click.option("--time-limit", type=float, metavar="SECONDS", help="Stop the solver and report the gap.")
+time_limit = click.option(
+    "--time-limit",
+    type=float,
+    metavar="SECONDS",
+    help="Stop the solver and report the gap. [default: 300, and more for large graphs]",
+)
 what_if = click.option("--what-if", is_flag=True, help="Also list which single constraint costs how many bytes.")
 plan_file = click.option(
     "--plan", "plan_file", type=click.Path(dir_okay=False, path_type=Path), help="Write choice and certificate as JSON."

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, gcd
+from math import ceil, gcd, inf
 from typing import Any
 
 import numpy as np
@@ -167,7 +167,7 @@ class Program:
         return found
 
     def relax(
-        self, allowed: dict[int, frozenset[int]], seconds: float | None = None
+        self, allowed: dict[int, frozenset[int]], seconds: float = inf
     ) -> tuple[float, dict[int, list[float]], Prices] | None:
         """The relaxation with only `allowed` labels: (objective / scale, node -> label weights, exact prices).
 
@@ -185,7 +185,7 @@ class Program:
                 for label in range(len(self.problem.costs[node])):
                     highs.changeColBounds(self.first[node] + label, 0.0, 1.0 if label in labels else 0.0)
         self.allowed = allowed
-        if seconds is not None and self.columns > SMALL:
+        if self.columns > SMALL:
             highs.setOptionValue("time_limit", highs.getRunTime() + max(0.0, seconds))
         run(highs, self.columns)
         if highs.getModelStatus() == highspy.HighsModelStatus.kTimeLimit:

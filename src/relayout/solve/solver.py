@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from time import monotonic
 
 from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Price, Together, bound
 from relayout.solve.limits import Limits
@@ -47,9 +46,10 @@ def solve(problem: Problem, *, start: Sequence[int] | None = None, time_limit: f
     Args:
         problem: what to solve.
         start: a choice to do no worse than (default: label 0 everywhere).
-        time_limit: seconds after which the best choice so far is returned, with its gap.
+        time_limit: seconds after which the best choice so far is returned, with its gap (default: some minutes, by the
+            size of the problem; `math.inf` for none).
     """
-    limits = Limits(None if time_limit is None else monotonic() + time_limit)
+    limits = Limits.of(sum(map(len, problem.costs)), time_limit)
     choice = list(start) if start is not None else [0] * len(problem.costs)
     prices: dict[Price, int | Fraction] = _pinned_prices(problem)
     branched: list[Branch] = []
