@@ -203,7 +203,8 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     ]
     values += [_innermost(*part) for part, all_part in zip(parts, apart, strict=True) if not all_part]
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
-    return Formulation(sites, labels, Problem(costs, tuple(values)), *numbered, sizes, weights, found.capped)
+    problem = Problem(costs, tuple(values), weights.per_transpose)
+    return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped)
 
 
 def _weights(
@@ -218,7 +219,7 @@ def _weights(
     most = sum(min(len(ports) - 1, len(orders) - 1) for _, ports, orders in parts)
     closeness = sum(1 for choice in labels if len(choice) > 1) + most * (1 + parting) + INNERMOST * stretching
     per_transpose = closeness + 1
-    return Weights(per_byte=most * per_transpose + closeness + 1, per_transpose=per_transpose)
+    return Weights(per_byte=(most + 1) * per_transpose, per_transpose=per_transpose)
 
 
 def _all_part_runs(root: Root, orders: Sequence[Order]) -> bool:

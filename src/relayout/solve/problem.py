@@ -43,10 +43,12 @@ class Problem:
     Args:
         costs: node -> label -> price (non-negative integers).
         values: the values; weights are non-negative integers.
+        unit: what prices and weights leave when divided by it breaks ties: all of it together never reaches one unit.
     """
 
     costs: tuple[tuple[int, ...], ...]
     values: tuple[Value, ...]
+    unit: int = 1
 
     def evaluate(self, choice: Sequence[int]) -> int:
         """The cost of a choice of labels."""

@@ -1,0 +1,101 @@
+"""Components made smaller before they are solved: what follows along a value costs no unit more, and is proved."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from relayout.solve import Port, Problem, Solution, Value, bound, components, program, solve
+from relayout.solve.contraction import Contraction
+from solve.problems import random_problem
+
+UNIT = 1024
+
+
+def in_units(problem: Problem, seed: int) -> Problem:
+    """The same in units, and ties to be broken: all of them together are less than one."""
+    rng = random.Random(seed)
+    costs = tuple(tuple(cost * UNIT + rng.choice([0, 0, 1, 2]) for cost in labels) for labels in problem.costs)
+    values = tuple(replace(value, weight=value.weight * UNIT + rng.choice([0, 0, 1])) for value in problem.values)
+    return Problem(costs, values, UNIT)
+
+
+def network(seed: int, count: int) -> Problem:
+    """Operators in a row, each of which may read an earlier result, too; some have one order, some know fewer."""
+    rng = random.Random(seed)
+    sizes = [rng.choice([1, 2, 3, 3, 3, 3]) for _ in range(count)]
+    held = [tuple(rng.sample(range(3), size)) for size in sizes]
+    reading: list[list[int]] = [[] for _ in range(count)]
+    for node in range(1, count):
+        reading[node - 1].append(node)
+        if rng.random() < 0.3:
+            reading[rng.randrange(max(0, node - 6), node)].append(node)
+    costs = tuple(tuple(rng.choice([0, 0, 0, 1]) * (size > 1) for _ in range(size)) for size in sizes)
+    values = tuple(
+        Value(
+            rng.choice([0, 3, 3, 3, 4]),
+            Port(node, held[node]),
+            tuple([Port(reader, held[reader]) for reader in readers]),
+        )
+        for node, readers in enumerate(reading)
+        if readers
+    )
+    return in_units(Problem(costs, values), seed)
+
+
+def solved(problem: Problem, monkeypatch: pytest.MonkeyPatch, large: float) -> Solution:
+    monkeypatch.setattr(program, "LARGE", large)
+    return solve(problem)
+
+
+def assert_same_units(problem: Problem, made: Solution, cost: int) -> None:
+    assert made.cost == problem.evaluate(made.choice)
+    assert made.cost // UNIT == cost // UNIT
+    assert bound(problem, made.certificate) == made.bound >= made.cost // UNIT * UNIT
+
+
+@pytest.mark.parametrize("labels", [3, 4])
+@pytest.mark.parametrize("aligned", [True, False])
+def test_small_problems_cost_no_unit_more_than_brute_force(
+    monkeypatch: pytest.MonkeyPatch, labels: int, aligned: bool
+) -> None:
+    for seed in range(250):
+        problem = in_units(random_problem(20_000 * labels + seed, labels, aligned=aligned), seed)
+        every = itertools.product(*(range(len(costs)) for costs in problem.costs))
+        assert_same_units(problem, solved(problem, monkeypatch, -1), min(map(problem.evaluate, every)))
+
+
+def test_networks_cost_no_unit_more_and_most_of_their_operators_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The relaxation of what is left proves nearly all of them; the others are solved as they are."""
+    tight, found = 0, program._contracted
+    left, whole = 0, 0
+
+    def counted(*given: object) -> object:
+        nonlocal tight
+        made = found(*given)  # type: ignore[arg-type]
+        tight += made is not None
+        return made
+
+    monkeypatch.setattr(program, "_contracted", counted)
+    parts = 0
+    for seed in range(150):
+        problem = network(seed, 20 + seed % 30)
+        assert_same_units(problem, solved(problem, monkeypatch, -1), solved(problem, monkeypatch, math.inf).cost)
+        for nodes, values in components(problem):
+            many = any(len(problem.costs[node]) > 2 for node in nodes)
+            parts += many
+            contraction = Contraction(problem, nodes, values)
+            left, whole = left + many * len(contraction.costs), whole + many * len(nodes)
+    assert tight >= 0.99 * parts > 100
+    assert left < 0.7 * whole
+
+
+def test_a_relaxation_that_is_not_tight_is_left_to_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(40):
+        problem = random_problem(70_000 + seed, 4, pinned=0.25, aligned=False)
+        monkeypatch.setattr(program, "LARGE", -1)
+        assert solve(problem).cost == solved(problem, monkeypatch, math.inf).cost
