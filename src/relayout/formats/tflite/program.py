@@ -6,11 +6,9 @@ If or a Loop is a subgraph written once more, reading what it needs from outside
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypeVar, cast
 
 import onnx_ir as ir
 
@@ -18,7 +16,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Builder
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Model, Operator, Subgraph
-from relayout.formats.tflite.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.registry import Entry, Unsupported
 from relayout.formats.tflite.tensors import Quant, Tensors
 from relayout.formats.tflite.variables import Handle, Variables
@@ -39,14 +37,10 @@ class Choices:
     fast: bool = False
 
 
-PIXELS = 0.1
-"""How much of the work of hybrid convolutions may be in windows of one pixel, against that in larger ones."""
-
 NO_TRANSLATION = "no translation"
 """The reason that goes without saying."""
 
-TEXT_OPERATORS = ("HASHTABLE_IMPORT", "HASHTABLE_FIND", "RESHAPE", "GATHER", "IF", "WHILE")
-"""Those that may have operands or results of strings."""
+Answer = TypeVar("Answer")
 
 
 class Undecided(Unsupported):
@@ -63,6 +57,7 @@ class Program:
         self.domains: dict[str, int] = {}
         self.initialised: set[int] = set()
         self.unsupported: dict[str, dict[str, None]] = {}
+        self._answers: dict[Callable[[Program], Any], Any] = {}
         self._open: list[int] = []
         self._constants: dict[int, dict[int, ir.Value]] = {}
         # A body may be written several times; this bounds how often damaged files make it happen.
@@ -72,38 +67,11 @@ class Program:
         """The tensors of a subgraph, in this program."""
         return Tensors(subgraph, self.builder, quant=self.choices.quant)
 
-    @cached_property
-    def multiplies_alone(self) -> bool:
-        """Whether no operators but matrix products have real operands and weights of 8 bits."""
-        return not any(
-            _is_hybrid(operator, subgraph)
-            for subgraph in self.model.subgraphs
-            for operator in subgraph.operators
-            if operator.name != "FULLY_CONNECTED"
-        )
-
-    @cached_property
-    def unrolls(self) -> bool:
-        """Whether hybrid convolutions may be products, channels last (`operators.unrolled`).
-
-        Not beside depthwise ones, which need channels first; nor where much of the work is in windows of one pixel:
-        these are rounded one by one, which takes longer than their product saves.
-        """
-        work = {True: 0, False: 0}
-        for subgraph in self.model.subgraphs if self.choices.fast else ():
-            for operator in subgraph.operators:
-                if operator.name == "DEPTHWISE_CONV_2D":
-                    return False
-                tensors = (*operator.inputs[1:2], *operator.outputs[:1])
-                if (
-                    operator.name == "CONV_2D"
-                    and len(tensors) == 2
-                    and min(tensors) >= 0
-                    and _is_hybrid(operator, subgraph)
-                ):
-                    kernel, result = (subgraph.tensors[i].shape for i in tensors)
-                    work[kernel[1:3] == (1, 1)] += math.prod(kernel) * math.prod(result[1:3])
-        return work[True] < PIXELS * work[False]
+    def once(self, question: Callable[[Program], Answer]) -> Answer:
+        """The answer to a question about the whole import, which is asked once."""
+        if question not in self._answers:
+            self._answers[question] = question(self)
+        return cast("Answer", self._answers[question])
 
     @property
     def nested(self) -> bool:
@@ -163,7 +131,7 @@ class Program:
         try:
             if entry is None:
                 raise Unsupported(NO_TRANSLATION)
-            if operator.name not in TEXT_OPERATORS and _has_texts(operator, tensors.subgraph):
+            if not entry.texts and _has_texts(operator, tensors.subgraph):
                 raise Unsupported("texts")
             try:
                 entry.translate(Operation(operator, entry, tensors, self))
@@ -184,12 +152,6 @@ class Program:
             if not tainted:
                 raise
             _give_up(operator, tensors)
-
-
-def _is_hybrid(operator: Operator, subgraph: Subgraph) -> bool:
-    operands = [subgraph.tensors[i] for i in operator.inputs if i >= 0]
-    weights = any(t.type in BYTES_ONLY and t.data is not None for t in operands)
-    return weights and any(t.type == TensorType.FLOAT32 and t.data is None for t in operands)
 
 
 def _has_texts(operator: Operator, subgraph: Subgraph) -> bool:

@@ -37,12 +37,14 @@ class Entry:
         translate: the function that translates it.
         options: the table of its options ("" if it has none).
         opset: from which opset on ONNX has an operator for it, where that is worth writing a newer one.
+        texts: whether it may have operands or results of strings.
     """
 
     name: str
     translate: Translation
     options: str
     opset: int = 0
+    texts: bool = False
 
     @property
     def summary(self) -> str:
@@ -53,20 +55,23 @@ class Entry:
 _ENTRIES: dict[str, Entry] = {}
 
 
-def operator(*names: str, options: str = "", opset: int = 0) -> Callable[[Translation], Translation]:
+def operator(
+    *names: str, options: str = "", opset: int = 0, texts: bool = False
+) -> Callable[[Translation], Translation]:
     """Register a function as the translation of one or several TFLite operators.
 
     Args:
         names: as the schema has them, `CONV_2D`; a custom operator is `CUSTOM its_code`.
         options: the schema's table of options; a file that leaves it out gets the defaults.
         opset: that models with the operator are written in, if no other is asked for; 0: any.
+        texts: whether it knows strings.
     """
 
     def register(function: Translation) -> Translation:
         for name in names:
             if name in _ENTRIES:
                 raise ValueError(f"{name} is registered twice: {_ENTRIES[name].translate} and {function}")
-            _ENTRIES[name] = Entry(name, function, options, opset)
+            _ENTRIES[name] = Entry(name, function, options, opset, texts)
         return function
 
     return register

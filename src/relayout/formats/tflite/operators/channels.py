@@ -15,6 +15,7 @@ from relayout.formats.tflite.emission import options_of
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Operator, Tensor
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.operators.surroundings import unrolls
 from relayout.formats.tflite.tensors import array, dequantized
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST
 
@@ -59,7 +60,7 @@ def normalized(op: Operation) -> bool:
     """
     flow, added = op.tensors.flow, _split(op, op.operator)
     if (
-        op.program.unrolls
+        op.program.once(unrolls)
         or added is None
         or op.output().type != TensorType.FLOAT32
         or not flow.leads_to_spatial(op.output().index)

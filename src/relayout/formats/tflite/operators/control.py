@@ -33,7 +33,7 @@ MAX_BRANCHES = 64
 _INT64 = ir.DataType.INT64
 
 
-@operator("IF", options="IfOptions")
+@operator("IF", options="IfOptions", texts=True)
 def if_(op: Operation) -> None:
     """If; its branches are the subgraphs, which read their operands from outside."""
     if op.stored(0).dtype != BOOL:
@@ -130,7 +130,7 @@ def stablehlo_while(op: Operation) -> None:
     loop(op, op.options.cond_subgraph_index, op.options.body_subgraph_index, at_once=True)
 
 
-@operator("WHILE", options="WhileOptions")
+@operator("WHILE", options="WhileOptions", texts=True)
 def while_(op: Operation) -> None:
     """Loop of the body's subgraph and, after it, the condition's; a Scan where rounds take one row of a tensor each."""
     if by_rows(op, op.options.cond_subgraph_index, op.options.body_subgraph_index):

@@ -15,7 +15,7 @@ from relayout.formats.tflite.registry import Unsupported, operator
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
 
-@operator("GATHER", options="GatherOptions")
+@operator("GATHER", options="GatherOptions", texts=True)
 def gather(op: Operation) -> None:
     """Gather; with batch dimensions GatherND, the axis brought behind them."""
     (x,), finish = op.carried(0)

@@ -20,6 +20,7 @@ from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Tensor
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
+from relayout.formats.tflite.operators.surroundings import multiplies_alone
 from relayout.formats.tflite.tensors import array
 
 LEVELS = 255
@@ -30,16 +31,19 @@ LEAST_STEP = 1e-30
 def is_hybrid(op: Operation, rows: Dim) -> bool:
     """Whether a product is computed with integers.
 
-    Operand 0 and the result are real, operand 1 constants of int8 around 0; and the model has no hybrid operators but
-    products, or there is a single row, outside of loops.
+    The model has no hybrid operators but products, or there is a single row, outside of loops.
     """
-    x, weights, y = op.input(0), op.input(1), op.output()
+    alone = op.program.once(multiplies_alone)
+    return (alone or (rows == 1 and not op.program.nested)) and op.is_constant(1) and has_centred_weights(op)
+
+
+def has_centred_weights(op: Operation) -> bool:
+    """Whether operand 0 and the result are real, and operand 1 constants of int8 around 0."""
+    weights = op.input(1)
     quantization = op.tensors.quantization(weights)
     return (
-        (op.program.multiplies_alone or (rows == 1 and not op.program.nested))
-        and x.type == y.type == TensorType.FLOAT32
+        op.input(0).type == op.output().type == TensorType.FLOAT32
         and weights.type == TensorType.INT8
-        and op.is_constant(1)
         and weights.data is not None
         and quantization is not None
         and not np.any(quantization.zero_point)

@@ -34,7 +34,7 @@ def regrouped(shape: Dims, target: list[int], op: Operation) -> Dims:
     return tuple(missing if t == -1 else t for t in target)
 
 
-@operator("RESHAPE", options="ReshapeOptions")
+@operator("RESHAPE", options="ReshapeOptions", texts=True)
 def reshape(op: Operation) -> None:
     """Reshape to the second operand, or to the option where there is none."""
     if is_complex(op):

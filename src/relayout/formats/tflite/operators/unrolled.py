@@ -16,13 +16,14 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import dims
-from relayout.formats.tflite.enums import Padding, TensorType
+from relayout.formats.tflite.enums import Padding
 from relayout.formats.tflite.extents import shifted
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators import hybrid
 from relayout.formats.tflite.operators.border import unbordered
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.slicing import cut
+from relayout.formats.tflite.operators.surroundings import unrolls
 from relayout.formats.tflite.tensors import array
 from relayout.formats.tflite.window import pads, slid
 
@@ -50,7 +51,9 @@ def unrolled(op: Operation) -> bool:
     weights, image = op.input(1), op.stored(0)
     n, *spatial, channels = dims(image)
     extents = [e for e in spatial if isinstance(e, int)]
-    if not op.program.unrolls or n != 1 or len(extents) != 2 or not _is_hybrid(op) or weights.shape[3] != channels:
+    if not op.program.once(unrolls) or n != 1 or len(extents) != 2 or weights.shape[3] != channels:
+        return False
+    if not hybrid.has_centred_weights(op):
         return False
     o, *window, depth = weights.shape
     if depth < LEAST or window[0] * window[1] > MOST or min(weights.shape) < 1:
@@ -73,20 +76,6 @@ def unrolled(op: Operation) -> bool:
     y = y if bias is None else two(op, "Add", y, bias)
     op.result(op.reshape(y, (1, *counts, o)), fused=options.fused_activation_function)
     return True
-
-
-def _is_hybrid(op: Operation) -> bool:
-    """Whether data and result are real, and the weights constants of int8 around 0."""
-    weights = op.input(1)
-    quantization = op.tensors.quantization(weights)
-    return (
-        op.input(0).type == op.output().type == TensorType.FLOAT32
-        and weights.type == TensorType.INT8
-        and weights.data is not None
-        and quantization is not None
-        and not np.any(quantization.zero_point)
-        and (quantization.axis == 0 or not quantization.per_channel)
-    )
 
 
 def _rows(op: Operation, x: ir.Value, windows: _Windows, depth: int) -> ir.Value:
