@@ -264,6 +264,15 @@ def test_a_kernel_that_is_read_twice_is_kept_for_both() -> None:
 
 # What is not fused, or not in blocks
 
+
+def test_an_operator_of_the_same_name_of_others_is_not_taken_in() -> None:
+    text = "g (float[1,32,9,7] x) => (float[1,32,9,7] y) { c = Conv<pads=[1,1,1,1]>(x, w) y = Relu(c) }"
+    source = model(text, w=floats(32, 32, 3, 3))
+    source.graph.node[-1].domain = "com.example"
+    source.opset_import.add(domain="com.example", version=1)
+    assert counts(converted(source).proto)["com.example:Relu"] == 1
+
+
 KEPT = {
     "a sum with one image for all channels": "c = Conv<pads=[1,1,1,1]>(x, w) y = Add(c, k)",
     "what is read twice": "c = Conv<pads=[1,1,1,1]>(x, w) r = Relu(c) y = Add(c, r)",

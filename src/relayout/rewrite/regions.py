@@ -146,9 +146,11 @@ class _Claims:
             return
         outer, self.imports = self.imports, function.opset_imports
         self.open.append(key)
-        yield list(function)
-        self.open.pop()
-        self.imports = outer
+        try:
+            yield list(function)
+        finally:
+            self.open.pop()
+            self.imports = outer
 
 
 def domain_of(target: Target) -> str:
