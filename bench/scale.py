@@ -158,15 +158,16 @@ class Stages:
 
 
 def optimize(source: str, target: str) -> dict[str, Any]:
-    """`relayout.optimize` and its stages, as a command runs it: garbage is seldom looked for. Imports do not count."""
+    """`relayout.optimize` and its stages, as a command runs it: no garbage is looked for. Imports do not count."""
     import highspy  # noqa: F401
 
     import relayout
     import relayout.formats.onnx
     import relayout.pipeline
-    from relayout.cli.starting import short_process
+    from relayout.cli.starting import one_job, short_process
 
     with short_process():
+        one_job()
         stages = Stages()
         stages.watch()
         result = relayout.optimize(source)

@@ -11,7 +11,7 @@ from typing import Any
 from relayout.errors import ReadError
 from relayout.infer.build import Sites
 from relayout.infer.planning import Formulation, Plan, formulate
-from relayout.solve import MOST_DEPTH, Branch, Certificate, CertificateError, Leaf, Price, Together, moved
+from relayout.solve import MOST_DEPTH, Branch, Certificate, CertificateError, Leaf, Price, Together, bound, moved
 
 FORMAT = "relayout-plan-1"
 
@@ -128,7 +128,8 @@ def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Che
 def _checked(formulation: Formulation, choice: list[int], certificate: Certificate) -> Checked:
     count = sum(len(moved(value, choice)) for value in formulation.values)
     size, price = formulation.moved_bytes(choice), formulation.price(choice)
-    return Checked(count, size, min(size, formulation.proved_bytes(certificate) - price), formulation.capped)
+    proved = formulation.proved_bytes(bound(formulation.problem, certificate))
+    return Checked(count, size, min(size, proved - price), formulation.capped)
 
 
 def _terminals(formulation: Formulation) -> list[str]:

@@ -14,8 +14,8 @@ from relayout.infer.build import Sites
 from relayout.infer.candidates import Candidates, candidates, identity, orders, placement
 from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
 from relayout.layout import product
-from relayout.solve import Certificate, Problem, Solution, Value, bound, moved, solve
 from relayout.solve import Port as NumberPort
+from relayout.solve import Problem, Solution, Value, moved, solve
 
 INNERMOST = 8
 """What it weighs, in operators that run in another order than the source's, that a Transpose moves the innermost axis:
@@ -72,13 +72,9 @@ class Formulation:
         """The values of the graph. In the problem they come first; behind them stands what moves the innermost axis."""
         return self.problem.values[: len(self.roots)]
 
-    def proved_bytes(self, certificate: Certificate) -> int:
-        """The bytes, with all prices of operators, below which no choice can go, as the checker finds.
-
-        Raises:
-            CertificateError: it is no certificate for this problem.
-        """
-        return max(0, self.weights.bytes_in(bound(self.problem, certificate)))
+    def proved_bytes(self, proved: int) -> int:
+        """The bytes, with all prices of operators, below which no choice can go, where the checker proved a cost."""
+        return max(0, self.weights.bytes_in(proved))
 
     def moved_bytes(self, choice: Sequence[int]) -> int:
         """The bytes that a choice transposes."""
@@ -271,7 +267,7 @@ def plan(
         tuple(choice[label] for choice, label in zip(formulation.labels, solution.choice, strict=True)),
         crossings,
         size,
-        min(size, formulation.proved_bytes(solution.certificate) - formulation.price(solution.choice)),
+        min(size, formulation.proved_bytes(solution.bound) - formulation.price(solution.choice)),
         len(sites.moves),
         source_size,
     )
