@@ -24,6 +24,8 @@ from relayout.solve.problem import Problem
 Price = tuple[int, int, int]
 """(value, order, position among the value's readers)"""
 
+Prices = dict[Price, int | Fraction]
+
 
 MOST_DEPTH = 100
 """Branches on the way to one leaf: proofs of networks have a few."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from relayout.solve.certificate import Price
+from relayout.solve.certificate import Prices
 from relayout.solve.problem import Port, Problem, Value
 
 SWEEPS = 4
@@ -76,7 +76,7 @@ class Contraction:
                     self.places[port.node].append((index, position))
                     self.heavy[port.node] += self._weight(index)
         self.followed: list[_Followed] = []
-        self.paid: dict[Price, int | Fraction] = {}
+        self.paid: Prices = {}
         self._pay()
         self._contract()
 
@@ -173,7 +173,7 @@ class Contraction:
         for step in reversed(self.followed):
             labels[step.node] = step.follows[labels[step.leader]]
 
-    def lift(self, prices: dict[Price, int | Fraction]) -> None:
+    def lift(self, prices: Prices) -> None:
         """Add the prices of all other values, in place.
 
         What a node pays under each label beyond the least goes along the value to the one that it follows.
@@ -192,7 +192,7 @@ class Contraction:
                         pays[label] += price if position else -price
             self._hand_over(step, pays, prices)
 
-    def _hand_over(self, step: _Followed, pays: Sequence[int | Fraction], prices: dict[Price, int | Fraction]) -> None:
+    def _hand_over(self, step: _Followed, pays: Sequence[int | Fraction], prices: Prices) -> None:
         """Price a value so that its node pays alike under all labels: a producer saves what is beyond the least, a
         reader pays what lacks to the most of those that are followed.
         """

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from relayout.solve.certificate import Price
+from relayout.solve.certificate import Price, Prices
 from relayout.solve.problem import Port, Problem
 
 ALWAYS, NEVER = -1, -2
@@ -98,9 +98,7 @@ class Network:
         return pushed
 
 
-def solve_two(
-    problem: Problem, nodes: Sequence[int], values: Sequence[int]
-) -> tuple[dict[int, int], dict[Price, int]] | None:
+def solve_two(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> tuple[dict[int, int], Prices] | None:
     """The best labels of `nodes` (each with two), all other nodes having one label, and the prices that prove it.
 
     Args:
@@ -127,7 +125,7 @@ def solve_two(
         if costs[0]:
             network.arc(name[node], sink, costs[0])
     wanted: list[tuple[Price, int]] = []
-    prices: dict[Price, int] = {}
+    prices: Prices = {}
     for index in values:
         value = problem.values[index]
         for order in sorted({order for port in value.readers for order in port.orders}):

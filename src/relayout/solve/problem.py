@@ -50,10 +50,14 @@ class Problem:
     values: tuple[Value, ...]
     unit: int = 1
 
-    def evaluate(self, choice: Sequence[int]) -> int:
-        """The cost of a choice of labels."""
-        return sum(labels[label] for labels, label in zip(self.costs, choice, strict=True)) + sum(
-            value.weight * len(moved(value, choice)) for value in self.values
+    def evaluate(
+        self, choice: Sequence[int], nodes: Sequence[int] | None = None, values: Sequence[int] | None = None
+    ) -> int:
+        """The cost of a choice of labels: of everything, or of some nodes and values."""
+        paid = range(len(self.costs)) if nodes is None else nodes
+        held = self.values if values is None else [self.values[index] for index in values]
+        return sum(self.costs[node][choice[node]] for node in paid) + sum(
+            value.weight * len(moved(value, choice)) for value in held
         )
 
 

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.solve.certificate import MOST_DEPTH, Branch, Leaf, Price, bound
-from relayout.solve.contraction import Contraction
+from relayout.solve.certificate import MOST_DEPTH, Branch, Leaf, Prices
 from relayout.solve.interruptible import SMALL, run
 from relayout.solve.limits import Limits
-from relayout.solve.problem import Port, Problem, moved
+from relayout.solve.problem import Port, Problem
 
 _GRID = 1 << 20
 """Prices are rounded to multiples of gcd/_GRID."""
@@ -35,11 +34,6 @@ _OPTIONS: dict[str, bool | int | float | str] = {
     "presolve": "off",
     "dual_simplex_cost_perturbation_multiplier": 0.0,
 }
-
-Prices = dict[Price, Fraction | int]
-
-LARGE = 5_000
-"""A component of more labels is made smaller before it is solved, where that loses nothing but ties."""
 
 NOTHING = Leaf({})
 """What is known before the first relaxation."""
@@ -282,51 +276,25 @@ def solve_many(
     Returns:
         (node -> label, certificate, whether the search was finished).
     """
-    if sum(len(problem.costs[node]) for node in nodes) > LARGE and (
-        found := _contracted(problem, nodes, values, limits)
-    ):
-        return *found, True
     search = _Search(problem, Program(problem, nodes, values), list(start), limits)
     certificate = search.explore({node: frozenset(range(len(problem.costs[node]))) for node in nodes})
     return {node: search.best[node] for node in nodes}, certificate, search.finished
 
 
-def _contracted(
+def relaxed(
     problem: Problem, nodes: Sequence[int], values: Sequence[int], limits: Limits
-) -> tuple[dict[int, int], Leaf] | None:
-    """The best labels of a component, to the problem's unit: the relaxation of what is left when nodes follow others.
-
-    Returns:
-        (node -> label, certificate); None where the relaxation is not tight, or there is no time.
-    """
-    contraction = Contraction(problem, nodes, values)
-    relaxed = Program(contraction.problem(), list(contraction.costs), list(contraction.ends)).relax({}, limits.seconds)
-    if relaxed is None:
+) -> tuple[dict[int, int], Prices] | None:
+    """The labels that have most of each node in one relaxation, and its prices; None where there is no time."""
+    found = Program(problem, nodes, values).relax({}, limits.seconds)
+    if found is None:
         return None
-    _, shares, prices = relaxed
-    labels = {node: _largest(range(len(weights)), weights) for node, weights in shares.items()}
-    contraction.expand(labels)
-    contraction.lift(prices)
-    choice = [labels.get(node, 0) for node in range(len(problem.costs))]
-    cost, leaf = _cost(problem, nodes, values, choice), Leaf(prices)
-    proved = (
-        bound(problem, leaf)
-        - sum(min(costs) for costs in problem.costs)
-        + sum(min(problem.costs[node]) for node in nodes)
-    )
-    return (labels, leaf) if proved >= cost - cost % problem.unit else None
+    _, shares, prices = found
+    return {node: _largest(range(len(weights)), weights) for node, weights in shares.items()}, prices
 
 
 def _largest(labels: Iterable[int], weights: Sequence[float]) -> int:
     """The label that has most of a node in a relaxation, the first of several."""
     return max(labels, key=lambda label: (round(weights[label], 6), -label))
-
-
-def _cost(problem: Problem, nodes: Sequence[int], values: Sequence[int], choice: Sequence[int]) -> int:
-    """The part of the cost that a component decides."""
-    return sum(problem.costs[node][choice[node]] for node in nodes) + sum(
-        problem.values[index].weight * len(moved(problem.values[index], choice)) for index in values
-    )
 
 
 @dataclass
@@ -347,7 +315,7 @@ class _Search:
         self.least = self._cost(self.best)
 
     def _cost(self, choice: Sequence[int]) -> int:
-        return _cost(self.problem, self.program.nodes, self.program.values, choice)
+        return self.problem.evaluate(choice, self.program.nodes, self.program.values)
 
     def explore(self, allowed: dict[int, frozenset[int]], above: Leaf = NOTHING, depth: int = 0) -> Branch | Leaf:
         """The proof of what is still allowed, and better labels on the way.

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
-from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Price, Together, bound
+from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Prices, Together, bound
+from relayout.solve.contraction import Contraction
 from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
 from relayout.solve.problem import Port, Problem
+
+LARGE = 5_000
+"""A component of more labels is made smaller before it is solved, where that loses nothing but ties."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,15 @@ def solve(problem: Problem, *, start: Sequence[int] | None = None, time_limit: f
     """
     limits = Limits.of(sum(map(len, problem.costs)), time_limit)
     choice = list(start) if start is not None else [0] * len(problem.costs)
-    prices: dict[Price, int | Fraction] = _pinned_prices(problem)
+    prices: Prices = _pinned_prices(problem)
     branched: list[Branch] = []
     finished = True
     for nodes, values in components(problem):
-        if all(len(problem.costs[node]) == 2 for node in nodes) and (two := solve_two(problem, nodes, values)):
-            labels, flow = two
-            prices.update(flow)
+        large = sum(len(problem.costs[node]) for node in nodes) > LARGE
+        found = _contracted(problem, nodes, values, limits) if large else None
+        if found := found or _cut(problem, nodes, values):
+            labels, paid = found
+            prices.update(paid)
         else:
             from relayout.solve.program import solve_many
 
@@ -75,6 +80,36 @@ def solve(problem: Problem, *, start: Sequence[int] | None = None, time_limit: f
     except CertificateError:
         certificate, proved = Leaf({}), bound(problem, Leaf({}))
     return Solution(tuple(choice), problem.evaluate(choice), proved, certificate, finished)
+
+
+Solved = tuple[dict[int, int], Prices]
+"""node -> label, and the prices that prove them."""
+
+
+def _cut(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> Solved | None:
+    """The best labels of a component by a minimum cut; None where it is none."""
+    return solve_two(problem, nodes, values) if all(len(problem.costs[node]) == 2 for node in nodes) else None
+
+
+def _contracted(problem: Problem, nodes: Sequence[int], values: Sequence[int], limits: Limits) -> Solved | None:
+    """The best labels of a component, to the problem's unit: those of what is left when nodes follow others.
+
+    None where a relaxation is not tight, or there is no time.
+    """
+    from relayout.solve.program import relaxed
+
+    contraction = Contraction(problem, nodes, values)
+    left, held, small = list(contraction.costs), list(contraction.ends), contraction.problem()
+    found = _cut(small, left, held) or relaxed(small, left, held, limits)
+    if found is None:
+        return None
+    labels, prices = found
+    contraction.expand(labels)
+    contraction.lift(prices)
+    cost = problem.evaluate([labels.get(node, 0) for node in range(len(problem.costs))], nodes, values)
+    least = [min(costs) for costs in problem.costs]
+    proved = bound(problem, Leaf(prices)) - sum(least) + sum(least[node] for node in nodes)
+    return (labels, prices) if proved >= cost - cost % problem.unit else None
 
 
 def components(problem: Problem) -> list[tuple[list[int], list[int]]]:
@@ -104,9 +139,9 @@ def components(problem: Problem) -> list[tuple[list[int], list[int]]]:
     return list(result.values())
 
 
-def _pinned_prices(problem: Problem) -> dict[Price, int | Fraction]:
+def _pinned_prices(problem: Problem) -> Prices:
     """Values between pins only: each order that differs is paid in full, by the first reader that wants it."""
-    prices: dict[Price, int | Fraction] = {}
+    prices: Prices = {}
     for index, value in enumerate(problem.values):
         if any(len(problem.costs[port.node]) > 1 for port in (value.producer, *value.readers)):
             continue
