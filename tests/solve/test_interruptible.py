@@ -21,11 +21,15 @@ import os, signal, threading, time
 from problems import dense_problem
 from relayout.solve import interruptible, solve
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background is not given
 interruptible.PATIENCE = 60  # a loaded machine may not let HiGHS stop at once
 
+solving = []
+
 def interrupt():
-    while all(thread.name != "HiGHS" for thread in threading.enumerate()):
+    while not (found := [thread for thread in threading.enumerate() if thread.name == "HiGHS"]):
         time.sleep(0.01)
+    solving.append(found[0].native_id)
     time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -34,7 +38,8 @@ threading.Thread(target=interrupt, daemon=True).start()
 try:
     solve(problem)
 except KeyboardInterrupt:
-    print("interrupted")
+    time.sleep(0.1)
+    print("works on" if os.path.exists(f"/proc/self/task/{solving[0]}") else "interrupted")
 """
 
 

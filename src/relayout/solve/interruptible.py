@@ -29,22 +29,28 @@ def run(highs: Any, columns: int) -> None:
     if columns <= SMALL:
         highs.run()
         return
-    stop = threading.Event()
+    stop, done = threading.Event(), threading.Event()
 
     def asked(event: Any) -> None:
         if stop.is_set():
             event.interrupt()
 
-    solving = threading.Thread(target=highs.run, daemon=True, name="HiGHS")
+    def work() -> None:
+        try:
+            highs.run()
+        finally:
+            done.set()
+
     highs.cbSimplexInterrupt += asked
     try:
-        solving.start()
-        while solving.is_alive():
-            solving.join(LOOK)
+        threading.Thread(target=work, daemon=True, name="HiGHS").start()
+        # Not `Thread.join`: interrupted in it, Python 3.11 takes a thread that runs for one that has ended.
+        while not done.wait(LOOK):
+            pass
     except BaseException:
         stop.set()
-        solving.join(PATIENCE)
+        done.wait(PATIENCE)
         raise
     finally:
-        if not solving.is_alive():
+        if done.is_set():
             highs.cbSimplexInterrupt -= asked
