@@ -139,6 +139,9 @@ def test_checker_refuses_what_is_no_proof() -> None:
         bound(problem, Leaf({(0, 1, 0): Fraction(-1)}))
     with pytest.raises(CertificateError):
         bound(problem, Leaf({(9, 1, 0): 1}))
+    for reader in (-1, 1):
+        with pytest.raises(CertificateError, match=f"value 0 has no reader {reader}"):
+            bound(problem, Leaf({(0, 1, reader): 1}))
 
 
 def test_no_price_can_prove_too_much() -> None:
