@@ -74,7 +74,7 @@ def empty() -> dict[str, Any]:
     return {
         "graphs": 0,
         "seconds": 0.0,
-        "slowest": 0.0,
+        "slowest": [0.0, 0],
         "contested": 0,
         "has": {},
         "moved": counts,
@@ -101,7 +101,8 @@ def merge(state: dict[str, Any], found: dict[str, Any]) -> None:
 
 def said(state: dict[str, Any]) -> str:
     rate = state["graphs"] / max(state["seconds"], 1e-9)
-    lines = [f"{state['graphs']} graphs, {rate:.1f} a second, slowest {state['slowest']:.1f} s"]
+    slowest, graph = state["slowest"]
+    lines = [f"{state['graphs']} graphs, {rate:.1f} a second, slowest {slowest:.1f} s (graph {graph})"]
     lines += [f"  with {name}: {count}" for name, count in sorted(state["has"].items())]
     lines += [f"  {name}: {moved[0]} Transposes, {moved[1]} bytes" for name, moved in state["moved"].items()]
     lines.append(f"  back with more bytes, since splits of an axis do not agree: {state['contested']}")
@@ -160,7 +161,7 @@ def attempt_all(begin: int, end: int, layout: str, note: Path) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         found["graphs"] += 1
         found["has"] = dict(Counter(found["has"]) + Counter(made.has))
-        found["slowest"] = max(found["slowest"], time.process_time() - at)
+        found["slowest"] = max(found["slowest"], [time.process_time() - at, seed])
     note.write_text(json.dumps({**found, "next": end, "seconds": time.monotonic() - began}))
 
 
