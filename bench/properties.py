@@ -5,9 +5,10 @@
 
 The graphs are those of `tests/infer/mixed.py` (If, Loop, Scan, quantization with a scale for each channel, dynamic
 dimensions, regroupings), the properties those of `tests/properties.py`. Where Reshapes split an axis in ways that do
-not agree, what comes back may have more bytes: such graphs are counted apart. Graph n is always the same. Portions run
-in processes of their own. A run that was stopped goes on where it was if it is started again with the same `--out`;
-what it found is in `state.json` there. Exit code 1 if a property does not hold, or a process ended.
+not agree, what comes back may have more bytes, and where there are more orders than the cap on candidates, not all
+are looked at: such graphs are counted apart. Graph n is always the same. Portions run in processes of their own. A run
+that was stopped goes on where it was if it is started again with the same `--out`; what it found is in `state.json`
+there. Exit code 1 if a property does not hold, or a process ended.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def empty() -> dict[str, Any]:
         "seconds": 0.0,
         "slowest": [0.0, 0],
         "contested": 0,
+        "capped": 0,
         "has": {},
         "moved": counts,
         "findings": {},
@@ -85,7 +87,7 @@ def empty() -> dict[str, Any]:
 
 def merge(state: dict[str, Any], found: dict[str, Any]) -> None:
     """Add one portion to the count."""
-    for name in ("graphs", "seconds", "contested"):
+    for name in ("graphs", "seconds", "contested", "capped"):
         state[name] += found[name]
     state["slowest"] = max(state["slowest"], found["slowest"])
     state["has"] = dict(Counter(state["has"]) + Counter(found["has"]))
@@ -106,6 +108,7 @@ def said(state: dict[str, Any]) -> str:
     lines += [f"  with {name}: {count}" for name, count in sorted(state["has"].items())]
     lines += [f"  {name}: {moved[0]} Transposes, {moved[1]} bytes" for name, moved in state["moved"].items()]
     lines.append(f"  back with more bytes, since splits of an axis do not agree: {state['contested']}")
+    lines.append(f"  minimal among the orders that were considered, since there are too many: {state['capped']}")
     lines.append(f"{sum(count for count, _ in state['findings'].values())} findings")
     lines += [f"  {count} x {finding}: {examples[0]}" for finding, (count, examples) in state["findings"].items()]
     return "\n".join(lines)
@@ -153,6 +156,7 @@ def attempt_all(begin: int, end: int, layout: str, note: Path) -> None:
                 moved = getattr(held, name)
                 found["moved"][name] = [a + b for a, b in zip(found["moved"][name], moved, strict=True)]
             found["contested"] += held.contested
+            found["capped"] += held.capped
         except Exception as error:
             example = [seed, len(made.model.graph.node), str(error)[:300]]
             known = found["findings"].setdefault(kind(error), [0, []])

@@ -23,6 +23,8 @@ EXACT, STEPPED = 1e-4, 0.05
 """How far results may lie apart, in the length of the whole result: sums are added up in another order, and where
 values are quantized a number at the border of a step may fall on the other side."""
 
+DROPPED = "some candidate orders were dropped: the bound holds for the orders that were considered"
+
 
 class PropertyError(AssertionError):
     """A graph for which a property does not hold."""
@@ -35,6 +37,7 @@ class Held:
     Args:
         contested: more bytes came back than there were at first, for Reshapes split an axis in ways that do not agree,
             and another of them was the first one on the way back.
+        capped: so many orders are possible that some were dropped: what is proved holds for the others.
     """
 
     source: tuple[int, int]
@@ -42,6 +45,7 @@ class Held:
     there: tuple[int, int]
     back: tuple[int, int]
     contested: bool = False
+    capped: bool = False
 
 
 def hold(made: Made, layout: str = "NHWC") -> Held:
@@ -74,8 +78,9 @@ def hold(made: Made, layout: str = "NHWC") -> Held:
         counted = left(optimized.proto, feed)
         if counted != (report.transposes, report.bytes):
             raise PropertyError(f"optimize: {counted} are run, {report.transposes, report.bytes} reported")
-    ends = [(each.report.transposes, each.report.bytes) for each in (optimized, there, back)]
-    return Held(source, *ends, contested)
+    results = optimized, there, back
+    ends = [(each.report.transposes, each.report.bytes) for each in results]
+    return Held(source, *ends, contested, not all(each.report.proved for each in results))
 
 
 def _converted(
@@ -86,13 +91,16 @@ def _converted(
     feed: Mapping[str, NDArray[np.generic]],
     tolerance: float,
 ) -> relayout.Result:
-    """The result, if it is valid, has the source's interface, is proved minimal, and computes the same."""
+    """The result, if it is valid, has the source's interface, is proved minimal, and computes the same.
+
+    Where orders were dropped, it has to be minimal among the others, and to say so.
+    """
     proto = result.proto
     onnx.checker.check_model(proto, full_check=True)
     if _interface(proto) != _interface(source):
         raise PropertyError(f"{what}: another interface")
-    if not result.report.proved:
-        report = result.report
+    report = result.report
+    if not report.proved and not (report.bytes == report.lower_bound and DROPPED in report.notes):
         raise PropertyError(f"{what}: not proved minimal ({report.bytes} bytes, bound {report.lower_bound})")
     for expected, got in zip(want, run(proto, feed), strict=True):
         if expected.shape != got.shape or expected.dtype != got.dtype:
@@ -120,7 +128,7 @@ def _there_and_back(made: Made, layout: str) -> tuple[int, int, onnx.ModelProto]
 
 
 def certified(result: relayout.Result, source: onnx.ModelProto) -> None:
-    """The plan, written and read again, is proved by the checker that knows no solver.
+    """The plan, written and read again, is proved by the checker that knows no solver, as far as the report says.
 
     Raises:
         PropertyError: it is not.
@@ -129,18 +137,21 @@ def certified(result: relayout.Result, source: onnx.ModelProto) -> None:
         path = Path(folder) / "plan.json"
         path.write_text(json.dumps(result.plan))
         checked = check_plan(path, source)
-    if not checked.proved or checked.bytes != result.report.bytes:
+    if not checked.bound == checked.bytes == result.report.bytes or checked.proved != result.report.proved:
         raise PropertyError(f"the checker proves {checked.bound} of {checked.bytes} bytes")
 
 
 def apart(expected: NDArray[np.generic], got: NDArray[np.generic]) -> float:
-    """The length of the difference over that of what is expected; infinite where only one is a number."""
+    """The length of the difference over that of what is expected; infinite where only one is a number.
+
+    Numbers below a thousandth are what larger ones leave of each other: they count as a thousandth.
+    """
     one, other = expected.astype(np.float64), got.astype(np.float64)
     if not np.array_equal(np.isfinite(one), np.isfinite(other)):
         return float("inf")
     finite = np.isfinite(one)
     difference = np.linalg.norm(one[finite] - other[finite])
-    return float(difference / max(float(np.linalg.norm(one[finite])), 1e-3))
+    return float(difference / max(float(np.linalg.norm(one[finite])), 1e-3 * max(1, one.size) ** 0.5))
 
 
 def _interface(model: onnx.ModelProto) -> list[tuple[str, bytes]]:

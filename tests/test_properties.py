@@ -22,6 +22,7 @@ def test_there_and_back_computes_the_same(block: int) -> None:
         made = mixed_model(seed, 4 + seed % 12)
         found = hold(made)
         assert not found.contested
+        assert not found.capped
         has |= made.has
         before, after = before + found.source[1], after + found.optimized[1]
     assert has == {"quantized", "per channel", "shuffle", "If", "Loop", "Scan", "dynamic"}
@@ -38,6 +39,13 @@ def test_blocks_of_a_shuffled_axis_keep_its_order(seed: int) -> None:
 def test_more_bytes_are_let_pass_where_splits_do_not_agree() -> None:
     """One Reshape cuts an axis of six in two threes, others in three twos: on the way back another is the first."""
     assert hold(mixed_model(68_204, 4 + 68_204 % 12)).contested
+
+
+def test_what_is_proved_of_some_orders_is_not_called_minimal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relayout.infer.candidates.CAP", 2)
+    capped = [hold(mixed_model(seed, 4 + seed % 12)).capped for seed in range(8)]
+    assert any(capped)
+    assert not all(capped)
 
 
 def test_hundreds_of_orders_that_share_an_operator_are_proved() -> None:
