@@ -16,14 +16,13 @@ import relayout
 from infer.mixed import Made
 from relayout.infer import build
 from relayout.pipeline import check_plan, read
+from relayout.reports.report import DROPPED
 from running import run
 from transposes import left
 
 EXACT, STEPPED = 1e-4, 0.05
 """How far results may lie apart, in the length of the whole result: sums are added up in another order, and where
 values are quantized a number at the border of a step may fall on the other side."""
-
-DROPPED = "some candidate orders were dropped: the bound holds for the orders that were considered"
 
 
 class PropertyError(AssertionError):

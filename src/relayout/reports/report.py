@@ -15,6 +15,9 @@ from relayout.reports.axes import Axes
 from relayout.reports.chart import Chart, Drawing
 from relayout.reports.reasons import Cause, causes, sentence
 
+DROPPED = "some candidate orders were dropped: the bound holds for the orders that were considered"
+"""What a report notes where there are more orders than the cap on candidates."""
+
 
 @dataclass(frozen=True)
 class Transposed:
@@ -142,7 +145,7 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
     )
     notes = []
     if plan.formulation.capped:
-        notes.append("some candidate orders were dropped: the bound holds for the orders that were considered")
+        notes.append(DROPPED)
     if not plan.solution.finished:
         notes.append("a limit stopped the solver: of time, or of what a proof may take")
     barriers = Counter(site.reason for site in plan.sites.sites if site.reason)

@@ -69,11 +69,19 @@ def bound(problem: Problem, certificate: Certificate) -> int:
     Raises:
         CertificateError: a price is negative, unknown or too high, a branch forgets a label, or parts are not apart.
     """
-    least = sum(min(labels) for labels in problem.costs)
+    return ceil(sum(min(labels) for labels in problem.costs) + gain(problem, certificate))
+
+
+def gain(problem: Problem, certificate: Certificate) -> Fraction | int:
+    """How far a certificate lifts the bound above the sum of the cheapest labels.
+
+    Raises:
+        CertificateError: as for `bound`.
+    """
     if not isinstance(certificate, Together):
-        return ceil(least + _gain(problem, certificate, {}))
+        return _gain(problem, certificate, {})
     _refuse_shared(problem, certificate)
-    return ceil(least + sum(_gain(problem, part, {}) for part in certificate.parts))
+    return sum(_gain(problem, part, {}) for part in certificate.parts)
 
 
 def _gain(problem: Problem, tree: Branch | Leaf, allowed: Mapping[int, frozenset[int]]) -> Fraction | int:

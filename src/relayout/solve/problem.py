@@ -10,8 +10,11 @@ Nothing here knows of graphs, axes or ONNX.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+Choice = Sequence[int] | Mapping[int, int]
+"""node -> label"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,7 @@ class Problem:
     values: tuple[Value, ...]
     unit: int = 1
 
-    def evaluate(
-        self, choice: Sequence[int], nodes: Sequence[int] | None = None, values: Sequence[int] | None = None
-    ) -> int:
+    def evaluate(self, choice: Choice, nodes: Sequence[int] | None = None, values: Sequence[int] | None = None) -> int:
         """The cost of a choice of labels: of everything, or of some nodes and values."""
         paid = range(len(self.costs)) if nodes is None else nodes
         held = self.values if values is None else [self.values[index] for index in values]
@@ -61,7 +62,7 @@ class Problem:
         )
 
 
-def moved(value: Value, choice: Sequence[int]) -> set[int]:
+def moved(value: Value, choice: Choice) -> set[int]:
     """The orders in which `value` has to exist besides the one that its producer gives."""
     wanted = {port.orders[choice[port.node]] for port in value.readers}
     return wanted - {value.producer.orders[choice[value.producer.node]]}

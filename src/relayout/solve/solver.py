@@ -1,15 +1,17 @@
 """Solve a problem component by component, and prove the result.
 
 Nodes with one label are pins: they cut the problem into components that are solved alone. A component of two labels
-is a minimum cut, any other a linear or integer program.
+is a minimum cut, any other a linear or integer program; a large one is contracted first.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
-from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Prices, Together, bound
+from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Prices, Together, bound, gain
 from relayout.solve.contraction import Contraction
 from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
@@ -106,9 +108,8 @@ def _contracted(problem: Problem, nodes: Sequence[int], values: Sequence[int], l
     labels, prices = found
     contraction.expand(labels)
     contraction.lift(prices)
-    cost = problem.evaluate([labels.get(node, 0) for node in range(len(problem.costs))], nodes, values)
-    least = [min(costs) for costs in problem.costs]
-    proved = bound(problem, Leaf(prices)) - sum(least) + sum(least[node] for node in nodes)
+    cost = problem.evaluate(defaultdict(int, labels), nodes, values)
+    proved = ceil(sum(min(problem.costs[node]) for node in nodes) + gain(problem, Leaf(prices)))
     return (labels, prices) if proved >= cost - cost % problem.unit else None
 
 
