@@ -19,7 +19,10 @@ from relayout.cli import main
 sys.argv = ["relayout", "convert", *sys.argv[1:]]
 main()
 """
-HEAVY = "print([name for name in ('sympy.core', 'onnxruntime', 'scipy', 'ai_edge_litert') if name in sys.modules])"
+HEAVY = """
+heavy = 'sympy.core', 'onnxruntime', 'scipy', 'ai_edge_litert', 'multiprocessing', '_hashlib', 'rich'
+print([name for name in heavy if name in sys.modules])
+"""
 
 
 def said(code: str, *arguments: str | Path) -> str:
@@ -28,7 +31,7 @@ def said(code: str, *arguments: str | Path) -> str:
     return done.stdout
 
 
-def test_a_conversion_loads_no_sympy_and_no_runtime(tmp_path: Path) -> None:
+def test_a_conversion_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
     output = said(CONVERT + HEAVY, "--json", MODEL, tmp_path / "out.onnx")
     assert output.splitlines()[-1] == "[]"
     assert (tmp_path / "out.onnx").stat().st_size > 0

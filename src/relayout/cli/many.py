@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -114,39 +111,18 @@ def one(job: Job) -> Row:
 
 
 def _performed(jobs: Sequence[Job], workers: int, silent: bool) -> Iterator[Row]:
-    with ExitStack() as stack:
-        advance = stack.enter_context(bar(len(jobs), silent))
+    with bar(len(jobs), silent) as advance:
         if workers == 1 or len(jobs) == 1:
             for job in jobs:
                 advance(job.source.name, False)
                 yield one(job)
                 advance(job.source.name, True)
             return
-        # Spawned, not forked: the runtimes that verification loads have threads.
-        context = multiprocessing.get_context("spawn")
-        pool: Executor = stack.enter_context(ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context))
-        waiting: dict[Future[Row], Job] = {pool.submit(one, job): job for job in jobs}
-        for future in as_completed(waiting):
-            row = _settled(future, waiting[future])
-            advance(waiting[future].source.name, True)
-            yield row
+        from relayout.cli.pool import settled  # a process for each job: much to load for one model
 
-
-def _settled(future: Future[Row], job: Job) -> Row:
-    error = future.exception()
-    if error is None:
-        return future.result()
-    # A process that died takes those with it that had not ended: each of them is tried alone.
-    return _alone(job)
-
-
-def _alone(job: Job) -> Row:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        error = (future := pool.submit(one, job)).exception()
-        if error is None:
-            return future.result()
-    return Row(str(job.source), str(job.target), REFUSED, error=f"its process ended: {error}")
+        for job, found in settled(one, jobs, workers):
+            advance(job.source.name, True)
+            yield Row(str(job.source), str(job.target), REFUSED, error=found) if isinstance(found, str) else found
 
 
 def _show(rows: Sequence[Row]) -> None:

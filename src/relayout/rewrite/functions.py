@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from relayout.layout.perm import between
 from relayout.rules import FUNCTIONS, Letters, Variant
@@ -49,6 +48,8 @@ def drop_unused_functions(model: ir.Model) -> None:
 
 def inline_functions(model: ir.Model) -> None:
     """Replace calls of functions of layouts by their bodies, in place, for a runtime that has no functions."""
+    from onnx_ir.passes.common import InlinePass  # with it comes OpenSSL, 4 MB, that other passes are made with
+
     InlinePass(lambda function: function.domain.startswith(FUNCTIONS))(model)
     for node in model.graph.all_nodes():
         # An input that a call leaves out is an empty one of the body. ONNX Runtime blocks no convolution whose bias is.

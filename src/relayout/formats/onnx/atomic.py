@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -92,7 +91,7 @@ class Replacement:
     def write(self, place: Path, chunks: Iterable[bytes | memoryview]) -> None:
         """Write what `place` will hold."""
         mode = self._mode(place)
-        staged = place.with_name(f".{place.name[:200]}.{secrets.token_hex(6)}.tmp")
+        staged = place.with_name(f".{place.name[:200]}.{os.urandom(6).hex()}.tmp")
         # Not tempfile's 0600: a new file has the permissions that any new file of this user has.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         self._staged.append((staged, place))

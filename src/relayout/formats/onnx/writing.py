@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +76,7 @@ def write(
         elif not os.path.lexists(data):
             _write_pair(target, data, plan, sources)
         else:
-            beside = target.with_name(f"{target.name[:200]}.{secrets.token_hex(6)}.data")
+            beside = target.with_name(f"{target.name[:200]}.{os.urandom(6).hex()}.data")
             with Replacement(sources) as files:
                 files.check(data)
                 aside = _Plan.of(proto, weights, beside.name)
