@@ -204,20 +204,20 @@ def main() -> None:
     used = {name: versions(pythons[name], *packages) if name in pythons else {} for name, packages in PEERS.items()}
     for name, found in used.items():
         say(f"{name}: {', '.join(f'{k} {v}' for k, v in found.items()) or 'left out'}")
-    whole = options.out / "benchmark.json"
-    known = json.loads(whole.read_text(encoding="utf-8")) if whole.exists() else {"versions": {}, "parts": {}}
-    used = {name: found or known["versions"].get(name, {}) for name, found in used.items()}
-    parts: dict[str, dict[str, Any]] = {name: known["parts"][name] for name in PARTS if name in known["parts"]}
+    ran: dict[str, dict[str, Any]] = {}
     for name in wanted:
         models = models_of(PARTS[name].models, options, told.get("models", {}), pythons)
         command = command_of(name, pythons, models, options.out, options.quick)
         say(f"\n{name}: {shown(command)}")
-        parts[name] = {"command": shown(command), "code": subprocess.run(command, env=ENVIRONMENT).returncode}
+        ran[name] = {"command": shown(command), "code": subprocess.run(command, env=ENVIRONMENT).returncode}
+    whole = options.out / "benchmark.json"  # read at the end: other parts may have run beside these
+    known = json.loads(whole.read_text(encoding="utf-8")) if whole.exists() else {"versions": {}, "parts": {}}
+    used = {name: found or known["versions"].get(name, {}) for name, found in used.items()}
+    parts = {name: (known["parts"] | ran)[name] for name in PARTS if name in known["parts"] | ran}
     drawn = subprocess.run(
         [pythons.get("plots", sys.executable), str(HERE / "plots.py"), str(options.out)], capture_output=True, text=True
     )
     plots = drawn.stdout.split() if drawn.returncode == 0 else []
-    parts = {name: parts[name] for name in PARTS if name in parts}
     text = page(parts, used, options.out, plots)
     whole.write_text(json.dumps({"versions": used, "parts": parts, "plots": plots}, indent=1) + "\n", encoding="utf-8")
     (options.out / "benchmark.md").write_text(text, encoding="utf-8")
