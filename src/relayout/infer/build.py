@@ -442,7 +442,7 @@ Met = tuple[ir.Node, Sequence[ir.Value], bool]
 
 
 def _depths(met: Sequence[Met]) -> dict[ir.Value, int]:
-    """How deep values lie, from the nodes in their order: a node's outputs one deeper than what it reads, or as deep."""
+    """How deep values lie, from the nodes in their order: one deeper than what the node reads; a view as deep."""
     depths: dict[ir.Value, int] = {}
     for node, implicit, is_view in met:
         read = [depths.get(value, 0) for value in (*node.inputs, *implicit) if value is not None]

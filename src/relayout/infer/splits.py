@@ -119,7 +119,7 @@ def _linked(ports: Sequence[Port], held: Held) -> bool:
 
 
 def _is_one(pieces: tuple[Piece, ...]) -> bool:
-    return all([piece.extent.is_one for piece in pieces])
+    return all(piece.extent.is_one for piece in pieces)
 
 
 def _suffixes(pieces: Sequence[Piece]) -> Iterator[int]:
