@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import onnx
 import onnx_ir as ir
 
-from relayout.errors import LayoutError, ReadError, RelayoutError, nearest
+from relayout import arguments
+from relayout.arguments import Kind, checked, one_of
+from relayout.errors import LayoutError, ReadError, RelayoutError, in_file
+from relayout.formats.recognition import is_tflite
+from relayout.formats.stored import open_stored
 from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
@@ -36,6 +40,9 @@ Regions = Literal["flat", "functions"]
 Io = Literal["keep", "convert"]
 State = Literal["zero", "io"]
 Quant = Literal["qdq", "float"]
+WISHES = arguments.mapping("{'Conv': ['NHWC', 'OHWI']}", lambda value: True)  # `targets.wishes` checks the layouts
+OF_TFLITE: dict[str, Any] = {"opset": None, "quant": "qdq", "signature": None, "state": "zero", "custom_ops": {}}
+"""Options that only a `.tflite` has -> what they are where they are not given."""
 TFLITE = "relayout.tflite"
 """Set in `ir.Model.meta` of a model that was imported literally: its tensors are NHWC and never say so."""
 CUT = "relayout.cut"
@@ -54,6 +61,25 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+@checked(
+    io=one_of("keep", "convert"),
+    layouts=arguments.LAYOUTS,
+    dims=arguments.EXTENTS,
+    quant=one_of("qdq", "float"),
+    signature=arguments.TEXT,
+    state=one_of("zero", "io"),
+    custom_ops=arguments.NAMED,
+    to=arguments.TEXT,
+    target=Kind("a target's name, or a Target", lambda value: isinstance(value, str | Target)),
+    desired_layouts=WISHES,
+    node_layouts=WISHES,
+    layout_for=arguments.FUNCTION,
+    regions=one_of("flat", "functions"),
+    inputs=arguments.NAMES,
+    outputs=arguments.NAMES,
+    rename=arguments.NAMED,
+    time_limit=arguments.SECONDS,
+)
 @_collector_paused()
 def convert(
     source: str | Path | onnx.ModelProto | ir.Model,
@@ -122,6 +148,8 @@ def convert(
     """
     began = perf_counter()
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
+    if regions == "functions" and wishes.target is None:
+        raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
     reading: dict[str, Any] = {
         "opset": opset,
         "quant": quant,
@@ -245,8 +273,9 @@ def inspect(path: str | Path) -> Inspection:
         ReadError: it is not a model, or is damaged.
     """
     path = Path(path)
-    if _is_tflite(path):
-        found = inspection.tflite(path)
+    if is_tflite(path):
+        with in_file(str(path)):
+            found = inspection.tflite(path)
     else:
         from relayout.formats.onnx import read as read_onnx
 
@@ -255,18 +284,6 @@ def inspect(path: str | Path) -> Inspection:
         return found.with_reports(explain(path), explain(path, io="convert"))
     except RelayoutError as error:
         return replace(found, problem=str(error))
-
-
-def _is_tflite(path: Path) -> bool:
-    """Whether a file is, or should be, a `.tflite`.
-
-    Raises:
-        ReadError: there is no such file.
-    """
-    if not path.is_file():
-        raise ReadError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
-    with path.open("rb") as file:
-        return file.read(8)[4:8] == b"TFL3" or path.suffix == ".tflite"
 
 
 def read(
@@ -304,17 +321,16 @@ def _read(
 ) -> ir.Model:
     if isinstance(source, str | Path):
         path = Path(source)
-        if _is_tflite(path):
+        if is_tflite(path):
             from relayout.formats import tflite
             from relayout.formats.onnx import SOURCES, identity
 
-            model = tflite.read(path, inputs=inputs, outputs=outputs, **options)
+            with in_file(str(path)):
+                model = tflite.read(path, inputs=inputs, outputs=outputs, **options)
             model.meta[TFLITE] = True
             model.meta[SOURCES] = frozenset({identity(path)})
             return model
-    exported = getattr(source, "model", None)
-    if isinstance(exported, ir.Model):  # what torch.onnx.export(…, dynamo=True) returns
-        source = exported
+    _refuse_options_of_tflite(options)
     from relayout.formats.onnx import complete, cut, spell_out
     from relayout.formats.onnx import read as read_onnx
 
@@ -329,6 +345,13 @@ def _read(
     spell_out(model, is_known)
     complete(model, outputs_of)
     return model
+
+
+def _refuse_options_of_tflite(options: Mapping[str, Any]) -> None:
+    for name, default in OF_TFLITE.items():
+        if options.get(name, default) != default:
+            option = name.replace("_", "-").removesuffix("s")
+            raise RelayoutError(f"--{option} is for a .tflite source, and this one is ONNX: leave it out")
 
 
 def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
@@ -350,7 +373,7 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
             value.meta.pop(STATED, None)
     for name, extent in dims.items():
         if name not in known:
-            listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'}){nearest(name, known)}"
+            listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'})"
             raise LayoutError(f"--dim {name}: the model has no dimension of that name {listed}")
         if extent < 1:
             raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
@@ -382,12 +405,14 @@ def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.
         ReadError: either cannot be read, the plan is of another model, or its certificate is not valid.
     """
     try:
-        if not Path(plan_file).is_file():
-            raise ReadError(f"{plan_file} is not a file")
+        open_stored(Path(plan_file))
         data = json.loads(Path(plan_file).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ReadError(f"{plan_file} cannot be read as a plan ({error})") from error
-    options = planfile.options_of(data)
+    except (OSError, ValueError, RecursionError):
+        raise ReadError(
+            f"{plan_file} is no plan: it is not JSON", hint="the plan comes first, then the model"
+        ) from None
+    with in_file(str(plan_file)):
+        options = planfile.options_of(data)
     try:
         model = read(source, **options["read"])
         layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}

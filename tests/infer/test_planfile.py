@@ -108,7 +108,7 @@ def test_a_proof_with_branches_is_written_and_read() -> None:
 def test_a_plan_nested_without_end_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text("[" * 100_000 + "]" * 100_000)
-    with pytest.raises(relayout.ReadError, match="cannot be read as a plan"):
+    with pytest.raises(relayout.ReadError, match="is no plan: it is not JSON"):
         check_plan(path, random_model(0, steps=3)[0])
 
 

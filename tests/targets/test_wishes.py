@@ -136,8 +136,8 @@ def test_one_side_in_tiles_is_no_decline() -> None:
 BAD = [
     ({"to": "NHWX!"}, "'NHWX!' is not a layout"),
     ({"to": "NHHC"}, "'NHHC' is not a layout"),
-    ({"target": "xnnpak"}, "there is no target 'xnnpak': did you mean 'xnnpack'?"),
-    ({"target": "zz"}, "there is no target 'zz': there are arm-compute-library"),
+    ({"target": "xnnpak"}, "there is no target 'xnnpak'; did you mean 'xnnpack'?"),
+    ({"target": "zz"}, "there is no target 'zz'; there are 'arm-compute-library'"),
     ({"desired_layouts": {"Conv": ["NHWC", "OHWI", "x"]}}, "is no wish"),
     ({"desired_layouts": {"Conv": []}}, "is no wish"),
     ({"desired_layouts": {"Conv": 3}}, "is no wish"),

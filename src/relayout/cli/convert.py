@@ -31,7 +31,7 @@ def convert(
     SOURCE is a .tflite or an .onnx file; TARGET an .onnx file, or `-` for standard output. With --out-dir, any number
     of sources.
     """
-    made = many.jobs_of("convert", paths, out_dir, verify, given)
+    made = many.jobs_of("convert", paths, out_dir, jobs, verify, given)
     if out_dir is None:
         run(made[0], as_json, quiet)
     else:

@@ -31,7 +31,7 @@ def optimize(
 
     SOURCE and TARGET are .onnx files, TARGET may be `-` for standard output. With --out-dir, any number of sources.
     """
-    made = many.jobs_of("optimize", paths, out_dir, verify, given)
+    made = many.jobs_of("optimize", paths, out_dir, jobs, verify, given)
     if out_dir is None:
         run(made[0], as_json, quiet)
     else:

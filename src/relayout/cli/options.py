@@ -167,7 +167,8 @@ parts = click.option(
 )
 inline = click.option("--inline", is_flag=True, help="Standard operators between Transposes instead of functions.")
 seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random inputs.")
-MODEL = click.Path(dir_okay=False, path_type=Path)
+MODEL = click.Path(path_type=Path)
+"""Whether it is a file is said by whoever reads or writes it, for each of several models by itself."""
 verify = click.option("--verify", is_flag=True, help="Run both in their runtimes and compare value by value.")
 
 part = together(dims, inputs, outputs, rename, section="Which part of the graph")
@@ -196,8 +197,11 @@ def converted(options: dict[str, Any]) -> dict[str, Any]:
             options["layouts"][name] = (source, target)
     dims = options.pop("dims", {})
     for name, extent in dims.items():
-        if not extent.isdecimal() or len(extent) > MOST_DIGITS:
-            raise click.BadParameter(f"{name}={extent}: an extent is a number", param_hint="--dim")
+        if not extent.isdecimal() or len(extent) > MOST_DIGITS or not int(extent):
+            raise click.BadParameter(
+                f"{name}={extent}: an extent is a whole number from 1 on, of at most {MOST_DIGITS} digits",
+                param_hint="--dim",
+            )
     options["dims"] = {name: int(extent) for name, extent in dims.items()}
     return options | _wishes(options)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.formats.stored import open_stored
+from relayout.formats.recognition import TFL3, is_tflite
 from relayout.layout.holds import Holds
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def opened(source: Source) -> Iterator[Side]:
         ReadError: it is neither, or the runtime cannot load it.
         MissingRuntimeError: the runtime is not installed.
     """
-    if _is_tflite(source):
+    if source[4:8] == TFL3 if isinstance(source, bytes) else isinstance(source, str | Path) and is_tflite(source):
         from relayout.verification.litert import LiteRTSide
 
         yield LiteRTSide(source)
@@ -187,15 +187,7 @@ def opened(source: Source) -> Iterator[Side]:
 
 def one_line(error: BaseException, most: int = 300) -> str:
     """A runtime's message in one line, without the addresses of its source code and manuals."""
-    text = re.sub(r"See instructions: \S+|\S+\.(cc|h):\d+\s*|0x[0-9a-f]{6,}", " ", str(error))
+    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from \S+ failed:)?", "", str(error))
+    text = re.sub(r"See instructions: \S+|\S+\.(cc|h):\d+\s*|0x[0-9a-f]{6,}", " ", text)
     text = " ".join(text.split()).rstrip(".") or type(error).__name__
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _is_tflite(source: Source) -> bool:
-    if isinstance(source, bytes):
-        return source[4:8] == b"TFL3"
-    if not isinstance(source, str | Path):
-        return False
-    file = open_stored(Path(source))
-    return file.read(0, min(8, file.size))[4:] == b"TFL3" or Path(source).suffix == ".tflite"
