@@ -26,7 +26,7 @@ def convert(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Convert to ONNX, or the operators of ONNX to other layouts.
+    """Convert a model to ONNX, or its operators to other layouts.
 
     SOURCE is a .tflite or an .onnx file; TARGET an .onnx file, or `-` for standard output. With --out-dir, any number
     of sources.

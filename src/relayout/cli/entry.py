@@ -46,7 +46,7 @@ Completion: eval "$(_RELAYOUT_COMPLETE=bash_source relayout)", or zsh_source, or
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXAMPLES)
 @click.version_option(__version__, prog_name="relayout")
 def cli() -> None:
-    """The data-layout compiler for neural-network graphs. A FILE alone is shown: what it is, and what could be won."""
+    """The data-layout compiler for neural-network graphs. A FILE alone is shown: what it is, what could be saved."""
 
 
 for verb in (convert, optimize, explain, diff, info, verify_command, check, reduce, ops, targets_command):
