@@ -237,7 +237,15 @@ def relayout_in_place(model: ir.Model) -> tuple[tuple[int, int], tuple[int, int]
 
 
 def explain(source: str | Path | onnx.ModelProto | ir.Model, **options: Any) -> Report:
-    """What `convert` would do with a model, and why, without writing anything."""
+    """What `convert` would do with a model, and why, without writing anything.
+
+    Args:
+        source: as `convert` takes it.
+        options: those of `convert`.
+
+    Raises:
+        RelayoutError: as `convert` does.
+    """
     return convert(source, **options).report
 
 

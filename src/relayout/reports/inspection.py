@@ -46,7 +46,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a file is, and what could be won.
+    """What a file is, and what a conversion would save.
 
     Args:
         file: its path.

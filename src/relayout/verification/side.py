@@ -174,7 +174,7 @@ def opened(source: Source) -> Iterator[Side]:
         ReadError: it is neither, or the runtime cannot load it.
         MissingRuntimeError: the runtime is not installed.
     """
-    if source[4:8] == TFL3 if isinstance(source, bytes) else isinstance(source, str | Path) and is_tflite(source):
+    if _runs_in_litert(source):
         from relayout.verification.litert import LiteRTSide
 
         yield LiteRTSide(source)
@@ -191,3 +191,9 @@ def one_line(error: BaseException, most: int = 300) -> str:
     text = re.sub(r"See instructions: \S+|\S+\.(cc|h):\d+\s*|0x[0-9a-f]{6,}", " ", text)
     text = " ".join(text.split()).rstrip(".") or type(error).__name__
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _runs_in_litert(source: Source) -> bool:
+    if isinstance(source, bytes):
+        return source[4:8] == TFL3
+    return isinstance(source, str | Path) and is_tflite(source)
