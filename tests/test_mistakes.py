@@ -35,6 +35,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(MODELS / "tinynet_float.tflite", tmp_path / "m.tflite")
     shutil.copy(MODELS / "tinynet_int8.tflite", tmp_path / "int8.tflite")
     onnx.save(onnx.parser.parse_model(NETWORK), tmp_path / "m.onnx")
+    onnx.save(onnx.parser.parse_model(NETWORK.replace("6, 3] y", "6, 4] y")), tmp_path / "shapes.onnx")
     shutil.copy(tmp_path / "m.onnx", tmp_path / "onnx.tflite")
     (tmp_path / "empty.tflite").touch()
     (tmp_path / "cut.tflite").write_bytes((tmp_path / "m.tflite").read_bytes()[:20_000])
@@ -91,6 +92,8 @@ COMMANDS = [
     ("convert m.tflite o.onnx --html o.onnx", "the model and --html cannot both go into o.onnx"),
     ("convert m.tflite o.onnx --plan p --html ./p", "--plan and --html cannot both go into p"),
     ("explain m.tflite --html - --model-explorer -", "--html and --model-explorer cannot both go to standard output"),
+    ("convert shapes.onnx o.onnx --rename x=z", "not valid ONNX: [ShapeInferenceError]"),
+    ("reduce m.onnx -o s.onnx --time-limit nan", "time_limit=nan: it takes seconds, a number from 0 on"),
     ("m.tflite o.onnx", "`relayout convert m.tflite OUT.onnx` converts it"),
     ("m.tflite --io convert", "a file alone is shown, with --json at most"),
     # Values of options.

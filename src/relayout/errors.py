@@ -46,6 +46,18 @@ class WriteError(RelayoutError):
     """The output cannot be written, or would not be valid: nothing was written."""
 
 
+class InvalidModelError(WriteError):
+    """The output would not be valid ONNX.
+
+    Args:
+        what: what the checker or shape inference says.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"the model would not be valid ONNX: {what}")
+
+
 class UnsupportedError(RelayoutError):
     """The model holds operators that cannot be converted: all of them, each with count and first place.
 

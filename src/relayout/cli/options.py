@@ -115,7 +115,7 @@ feeds = click.option(
 
 
 def _names(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> list[str]:
-    return [name for item in items for name in item.split(",") if name]
+    return [name.strip() for item in items for name in item.split(",") if name.strip()]
 
 
 inputs = click.option(
