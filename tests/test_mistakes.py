@@ -128,7 +128,8 @@ def test_a_mistake_on_the_command_line(relayout: Callable[..., Any], place: Path
 
 CALLS: list[tuple[str, str]] = [
     ("convert(None)", "NoneType is no model; give a path, an onnx.ModelProto or an onnx_ir.Model"),
-    ("convert(b'TFL3')", "bytes is no model; give a path"),
+    ("convert(b'an ONNX model, or so')", "no TFL3 flatbuffer (its identifier is b'NNX ') at the given bytes, byte 4"),
+    ("convert([b'TFL3'])", "list is no model; give a path"),
     ("convert('saved')", "saved is TensorFlow's SavedModel"),
     ("convert('m.tflite', io='nchw')", "io='nchw': it takes 'keep' or 'convert'"),
     ("explain('m.tflite', io='nchw')", "io='nchw': it takes 'keep' or 'convert'"),
@@ -166,6 +167,8 @@ def test_what_is_right_is_not_refused(place: Path) -> None:
     result = package.convert("m.tflite", io="keep", layouts={"image": ["NHWC", "NCHW"]}, time_limit=100, rename=None)
     assert package.verify("m.tflite", result, seed=np.int64(1), runs=1).ok  # a result stands for its model
     assert package.optimize("m.onnx", dims={"N": np.int32(2)}, inputs=("x",)).report.proved
+    given = package.convert((place / "m.tflite").read_bytes())  # what tf.lite.TFLiteConverter returns
+    assert given.proto == package.convert("m.tflite").proto
     assert package.convert("m.tflite", target=None, inputs=[], dims={}).report.transposes == 1
 
 

@@ -36,6 +36,8 @@ from relayout.targets import LayoutFor, Target, Wishes, note, refuse_others
 if TYPE_CHECKING:
     from relayout.reports.differing import Diff, Looked
 
+Source = str | Path | bytes | onnx.ModelProto | ir.Model
+"""A path, the bytes of a `.tflite`, or an ONNX model in memory."""
 Regions = Literal["flat", "functions"]
 Io = Literal["keep", "convert"]
 State = Literal["zero", "io"]
@@ -82,7 +84,7 @@ def _collector_paused() -> Iterator[None]:
 )
 @_collector_paused()
 def convert(
-    source: str | Path | onnx.ModelProto | ir.Model,
+    source: Source,
     *,
     io: Io = "keep",
     layouts: Mapping[str, tuple[str, str]] | None = None,
@@ -109,8 +111,8 @@ def convert(
     """Convert a model to ONNX, or its operators to other layouts, with the fewest transposed bytes.
 
     Args:
-        source: a path to a `.tflite` or `.onnx` file, or an ONNX model in memory (which is not changed): protobuf,
-            onnx-ir's, or what `torch.onnx.export(…, dynamo=True)` returns.
+        source: a path to a `.tflite` or `.onnx` file, the bytes of a `.tflite`, or an ONNX model in memory, which is
+            not changed: protobuf, onnx-ir's, or what `torch.onnx.export(…, dynamo=True)` returns.
         io: `keep` leaves names, types, shapes and stored orders of inputs and outputs; `convert` stores each in the
             order that costs nothing, and says so in the report and in the model's metadata.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
@@ -188,7 +190,7 @@ def convert(
 
 
 def optimize(
-    source: str | Path | onnx.ModelProto | ir.Model,
+    source: Source,
     *,
     dims: Mapping[str, int] | None = None,
     inputs: Sequence[str] | None = None,
@@ -236,7 +238,7 @@ def relayout_in_place(model: ir.Model) -> tuple[tuple[int, int], tuple[int, int]
     return before, after
 
 
-def explain(source: str | Path | onnx.ModelProto | ir.Model, **options: Any) -> Report:
+def explain(source: Source, **options: Any) -> Report:
     """What `convert` would do with a model, and why, without writing anything.
 
     Args:
@@ -295,7 +297,7 @@ def inspect(path: str | Path) -> Inspection:
 
 
 def read(
-    source: str | Path | onnx.ModelProto | ir.Model,
+    source: Source,
     *,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
@@ -304,7 +306,7 @@ def read(
     """Read a model, or the part of it between named values: a `.tflite` literally, NHWC and all; an `.onnx` as it is.
 
     Args:
-        source: a path, or a model in memory.
+        source: a path, the bytes of a `.tflite`, or a model in memory.
         inputs: what the part begins with; see `relayout.formats.onnx.cut`.
         outputs: what it ends in.
         options: of `relayout.formats.tflite.read`, where the source is a `.tflite`.
@@ -322,22 +324,21 @@ def read(
 
 
 def _read(
-    source: str | Path | onnx.ModelProto | ir.Model,
+    source: Source,
     inputs: Sequence[str] | None,
     outputs: Sequence[str] | None,
     options: Mapping[str, Any],
 ) -> ir.Model:
-    if isinstance(source, str | Path):
-        path = Path(source)
-        if is_tflite(path):
-            from relayout.formats import tflite
-            from relayout.formats.onnx import SOURCES, identity
+    if isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source)):
+        from relayout.formats import tflite
+        from relayout.formats.onnx import SOURCES, identity
 
-            with in_file(str(path)):
-                model = tflite.read(path, inputs=inputs, outputs=outputs, **options)
-            model.meta[TFLITE] = True
-            model.meta[SOURCES] = frozenset({identity(path)})
-            return model
+        with in_file("the given bytes" if isinstance(source, bytes) else str(source)):
+            model = tflite.read(source, inputs=inputs, outputs=outputs, **options)
+        model.meta[TFLITE] = True
+        if not isinstance(source, bytes):
+            model.meta[SOURCES] = frozenset({identity(source)})
+        return model
     _refuse_options_of_tflite(options)
     from relayout.formats.onnx import complete, cut, spell_out
     from relayout.formats.onnx import read as read_onnx
@@ -406,7 +407,7 @@ def _transposes(model: ir.Model) -> int:
     return operators(model).get("Transpose", 0)
 
 
-def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.Model) -> Checked:
+def check_plan(plan_file: str | Path, source: Source) -> Checked:
     """Check a plan file against the model that it was made for, without the solver.
 
     Raises:
