@@ -70,9 +70,21 @@ NAMES = Kind(
 )
 NAMED = mapping("{'old': 'new'}", _is_text)
 LAYOUTS = mapping("{'x': ('NHWC', 'NCHW')}", _is_pair)
-EXTENTS = mapping("{'batch': 1}, of whole numbers", _is_whole)
+EXTENTS = mapping("{'batch': 1}, of whole numbers of 64 bits", lambda value: _is_whole(value) and abs(value) < 2**63)
 SECONDS = Kind("seconds, a number from 0 on", lambda value: isinstance(value, int | float) and value >= 0)
 FUNCTION = Kind("a function", callable)
+
+
+def check(given: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+    """Check what is given under the names that have a row.
+
+    Raises:
+        RelayoutError: a value does not fit.
+    """
+    for name, kind in kinds.items():
+        value = given.get(name)
+        if value is not None and not kind.fits(value):
+            raise RelayoutError(f"{name}={_shown(value)}: it takes {kind.wanted}")
 
 
 def checked(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -85,10 +97,7 @@ def checked(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def call(*args: P.args, **given: P.kwargs) -> R:
-            for name, kind in kinds.items():
-                value = given.get(name)
-                if value is not None and not kind.fits(value):
-                    raise RelayoutError(f"{name}={_shown(value)}: it takes {kind.wanted}")
+            check(given, kinds)
             return function(*args, **given)
 
         return call

@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout import arguments
-from relayout.arguments import Kind, checked, one_of
+from relayout.arguments import Kind, check, checked, one_of
 from relayout.errors import LayoutError, ReadError, RelayoutError, in_file
 from relayout.formats.recognition import is_tflite
 from relayout.formats.stored import open_stored
@@ -43,6 +43,26 @@ Io = Literal["keep", "convert"]
 State = Literal["zero", "io"]
 Quant = Literal["qdq", "float"]
 WISHES = arguments.mapping("{'Conv': ['NHWC', 'OHWI']}", lambda value: True)  # `targets.wishes` checks the layouts
+OPTIONS = {
+    "io": one_of("keep", "convert"),
+    "layouts": arguments.LAYOUTS,
+    "dims": arguments.EXTENTS,
+    "quant": one_of("qdq", "float"),
+    "signature": arguments.TEXT,
+    "state": one_of("zero", "io"),
+    "custom_ops": arguments.NAMED,
+    "to": arguments.TEXT,
+    "target": Kind("a target's name, or a Target", lambda value: isinstance(value, str | Target)),
+    "desired_layouts": WISHES,
+    "node_layouts": WISHES,
+    "layout_for": arguments.FUNCTION,
+    "regions": one_of("flat", "functions"),
+    "inputs": arguments.NAMES,
+    "outputs": arguments.NAMES,
+    "rename": arguments.NAMED,
+    "time_limit": arguments.SECONDS,
+}
+"""What the options of `convert` take."""
 OF_TFLITE: dict[str, Any] = {"opset": None, "quant": "qdq", "signature": None, "state": "zero", "custom_ops": {}}
 """Options that only a `.tflite` has -> what they are where they are not given."""
 TFLITE = "relayout.tflite"
@@ -63,25 +83,7 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-@checked(
-    io=one_of("keep", "convert"),
-    layouts=arguments.LAYOUTS,
-    dims=arguments.EXTENTS,
-    quant=one_of("qdq", "float"),
-    signature=arguments.TEXT,
-    state=one_of("zero", "io"),
-    custom_ops=arguments.NAMED,
-    to=arguments.TEXT,
-    target=Kind("a target's name, or a Target", lambda value: isinstance(value, str | Target)),
-    desired_layouts=WISHES,
-    node_layouts=WISHES,
-    layout_for=arguments.FUNCTION,
-    regions=one_of("flat", "functions"),
-    inputs=arguments.NAMES,
-    outputs=arguments.NAMES,
-    rename=arguments.NAMED,
-    time_limit=arguments.SECONDS,
-)
+@checked(**OPTIONS)
 @_collector_paused()
 def convert(
     source: Source,
@@ -423,6 +425,7 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
     with in_file(str(plan_file)):
         options = planfile.options_of(data)
     try:
+        check({**options, **options["read"], **options["wishes"]}, OPTIONS)
         model = read(source, **options["read"])
         layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
         keep, dims = options["io"] == "keep", dict(options["dims"])
