@@ -29,13 +29,16 @@ def turning(operator: Operator, signature: Signature | None, *space: Letters) ->
     if signature is None or not 1 < count <= MOST_AXES or not _fits(operator, count):
         return signature
 
+    said = {name: found for name in AXIS_BY_AXIS if (found := operator.ints(name)) is not None}
+    pads = operator.ints("pads")
+
     def changes(placement: Placement) -> Changes:
         held = placement.letters()
         if held not in turned:
             return Changes()
         order = tuple(sorted(range(count), key=lambda axis: held.index(space[0][axis])))
-        lists = {name: perms.apply(order, found) for name in AXIS_BY_AXIS if (found := operator.ints(name)) is not None}
-        if (pads := operator.ints("pads")) is not None:
+        lists = {name: perms.apply(order, found) for name, found in said.items()}
+        if pads is not None:
             lists["pads"] = (*perms.apply(order, pads[:count]), *perms.apply(order, pads[count:]))
         return Changes(lists)
 
