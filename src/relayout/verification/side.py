@@ -42,6 +42,7 @@ class Value:
         symbols: names of the dynamic dimensions; dimensions of one name have one size.
         fallback: the extents that the model itself puts in the place of dynamic ones, if it does.
         step: for a float that was dequantized: the step of the integer before; else 0.
+        title: what people call it, where that is another name than its own, and no other value's.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Value:
     symbols: tuple[str, ...] = ()
     fallback: tuple[int, ...] | None = None
     step: float = 0.0
+    title: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:

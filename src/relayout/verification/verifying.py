@@ -165,7 +165,12 @@ class Comparison:
         for row in rows:
             self._add(row)
         return tuple(
-            Fed(v.name, str(feeds[v.name].dtype), feeds[v.name].shape, "given" if v.name in given else "random")
+            Fed(
+                v.title or v.name,
+                str(feeds[v.name].dtype),
+                feeds[v.name].shape,
+                "given" if v.name in given else "random",
+            )
             for v in self.left.inputs
         )
 
