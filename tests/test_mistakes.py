@@ -18,6 +18,9 @@ import pytest
 import relayout as package
 from relayout.formats.recognition import FOREIGN, foreign
 
+sys.path.insert(0, str(Path(__file__).parent / "formats" / "tflite"))
+from tflite_writing import Net
+
 SOURCE = Path(package.__file__).parents[1]
 MODELS = Path(__file__).parents[1] / "models"
 
@@ -29,6 +32,13 @@ network (float[N, 3, 8, 6] x) => (float[N, 8, 6, 3] y)
 """
 
 
+def custom() -> bytes:
+    """A `.tflite` with an operator of somebody's own."""
+    net = Net()
+    x, y = net.input((2, 3), name="x"), net.output((2, 3), name="y")
+    return net.op("CUSTOM MyOp", [x], [y]).bytes()
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with models, and with what is often taken for one."""
@@ -37,6 +47,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     onnx.save(onnx.parser.parse_model(NETWORK), tmp_path / "m.onnx")
     onnx.save(onnx.parser.parse_model(NETWORK.replace("6, 3] y", "6, 4] y")), tmp_path / "shapes.onnx")
     shutil.copy(tmp_path / "m.onnx", tmp_path / "onnx.tflite")
+    (tmp_path / "custom.tflite").write_bytes(custom())
     (tmp_path / "empty.tflite").touch()
     (tmp_path / "cut.tflite").write_bytes((tmp_path / "m.tflite").read_bytes()[:20_000])
     (tmp_path / "notes.txt").write_text("not a model, but some notes about one\n" * 9)
@@ -78,6 +89,10 @@ COMMANDS = [
     ("check m.tflite plan.json", "m.tflite is no plan: it is not JSON; the plan comes first, then the model"),
     ("check plan.json m.tflite", "this is not a plan file at plan.json"),
     ("check nothing.json m.tflite", "nothing.json does not exist"),
+    (
+        "convert custom.tflite o.onnx",
+        "(first: subgraphs[0].operators[0]); --custom-op NAME=DOMAIN keeps a custom operator",
+    ),
     # Options that would do nothing, or contradict each other.
     ("convert m.onnx o.onnx --opset 18", "--opset is for a .tflite source, and this one is ONNX"),
     ("convert m.onnx o.onnx --quant float", "--quant is for a .tflite source"),

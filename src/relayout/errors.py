@@ -63,12 +63,13 @@ class UnsupportedError(RelayoutError):
 
     Args:
         found: operator and reason -> (how often, first place).
+        hint: what to do about it, if there is something.
     """
 
-    def __init__(self, found: dict[str, tuple[int, str]]) -> None:
+    def __init__(self, found: dict[str, tuple[int, str]], hint: str = "") -> None:
         self.found = found
         listed = "; ".join(f"{name} ×{count} (first: {place})" for name, (count, place) in found.items())
-        super().__init__(f"{len(found)} unsupported: {listed}")
+        super().__init__(f"{len(found)} unsupported: {listed}{f'; {hint}' if hint else ''}")
 
 
 class LayoutError(RelayoutError):
