@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 import relayout as package
-from relayout.formats.recognition import FOREIGN, foreign
+from relayout.formats.recognition import foreign
 
 sys.path.insert(0, str(Path(__file__).parent / "formats" / "tflite"))
 from tflite_writing import Net
@@ -55,6 +55,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "lfs.tflite").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     (tmp_path / "text.onnx").write_text(NETWORK)
     (tmp_path / "m.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(99))
+    (tmp_path / "graph.pb").write_bytes(b"\n\x12\n\x01x\x12\x0bPlaceholder*\0")
+    (tmp_path / "m.safetensors").write_bytes((2).to_bytes(8, "little") + b'{"w": {}}' + bytes(9))
     with zipfile.ZipFile(tmp_path / "m.pt", "w") as archive:
         archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
     (tmp_path / "saved").mkdir()
@@ -79,6 +81,8 @@ COMMANDS = [
     ("convert lfs.tflite o.onnx", "but a pointer of Git LFS at lfs.tflite; run `git lfs pull`"),
     ("convert m.pt o.onnx", "but a ZIP archive (.pt and .keras files are such) at m.pt; export it to ONNX"),
     ("convert m.h5 o.onnx", "but an HDF5 file (.h5 files of Keras are such) at m.h5; export it"),
+    ("convert graph.pb o.onnx", "but a graph of TensorFlow at graph.pb; export it"),
+    ("convert m.safetensors o.onnx", "but a file of safetensors, which has weights and no graph at m.safetensors"),
     ("convert text.onnx o.onnx", "ONNX in its text form at text.onnx; onnx.parser.parse_model"),
     ("convert onnx.tflite o.onnx", "bytes 4 to 8 are not TFL3 (an ONNX model has the ending .onnx) at onnx.tflite"),
     ("convert - o.onnx", "standard input is not read: give a file"),
@@ -233,7 +237,9 @@ def test_a_runtime_that_is_not_installed(place: Path, line: str) -> None:
 
 def test_sound_models_are_not_taken_for_something_else() -> None:
     for path in sorted(MODELS.glob("*.tflite")):
-        assert foreign(path.read_bytes()[:64]) is FOREIGN[7]
+        kind = foreign(path.read_bytes()[:64])
+        assert kind is not None
+        assert kind.what == "a TensorFlow Lite model"
     model = onnx.parser.parse_model(NETWORK)
     for name in ("", "relayout", "<html>", "PK"):
         model.producer_name = name
