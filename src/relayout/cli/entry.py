@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 from types import FrameType
@@ -58,7 +57,6 @@ def main() -> None:
     """The entry point: one clear line and exit code 2 for anything that a user can cause."""
     # To be told to end is answered as Ctrl-C is: what was begun is cleaned up.
     before = signal.signal(signal.SIGTERM, _terminated)
-    logging.getLogger("onnx_ir").setLevel(logging.ERROR)  # it warns of values that an invalid model leaves open
     try:
         with short_process():
             _run()

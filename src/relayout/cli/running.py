@@ -159,7 +159,7 @@ def _blamed(source: Path, error: InvalidModelError) -> RelayoutError:
         try:
             check(read(source))
         except InvalidModelError as own:
-            return ReadError(f"not valid ONNX: {own.what}", where=str(source), hint="mend it first")
+            return ReadError(f"not valid ONNX: {own.what}", where=str(source), hint="fix the model first")
     return error
 
 

@@ -39,13 +39,9 @@ def open_stored(path: Path) -> StoredFile:
     """
     origin = os.fspath(path)
     if path.is_dir():
-        saved = (path / "saved_model.pb").is_file()
-        what, advice = (
-            ("TensorFlow's SavedModel", "tf.lite.TFLiteConverter makes it a .tflite")
-            if saved
-            else ("a directory", "give a file")
-        )
-        raise ReadError(f"{origin} is {what}", hint=advice)
+        if (path / "saved_model.pb").is_file():
+            raise ReadError(f"{origin} is TensorFlow's SavedModel", hint="tf.lite.TFLiteConverter makes it a .tflite")
+        raise ReadError(f"{origin} is a directory", hint="give a file")
     try:
         # Without waiting for a pipe's other end.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
