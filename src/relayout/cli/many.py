@@ -62,7 +62,7 @@ def jobs_of(
                 f"{paths[1]} would be replaced by an ONNX model; for several sources give --out-dir DIR"
             )
         return [Job.of(verb, paths[0], paths[1], verify, given)]
-    for option, name in (("--plan", "plan_file"), ("--html", "html"), ("--model-explorer", "model_explorer")):
+    for option, name in options.FOR_ONE.items():
         if given.get(name):
             raise click.UsageError(f"{option} is for one model")
     named: dict[str, Path] = {}

@@ -190,6 +190,10 @@ written = together(writing, verifying, as_json, quiet)
 """How a model is written, checked and reported."""
 
 
+FOR_ONE = {"--plan": "plan_file", "--html": "html", "--model-explorer": "model_explorer", "--parts": "parts"}
+"""Options that name one place, and so are for one model -> their parameters."""
+
+
 def converted(options: dict[str, Any]) -> dict[str, Any]:
     """Options as the Python interface takes them."""
     layouts = options.pop("layouts", None)
