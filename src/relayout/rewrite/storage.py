@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.errors import LayoutError
 from relayout.infer import Form, Order, Root, Sites, View, order_of
 from relayout.layout import Extent, product
 from relayout.layout.holds import Holds
@@ -246,10 +247,14 @@ class Storage:
         self._emit("Reshape", [self.stored[root, source], self.shapes[shape]], root, target)
 
     def _computed_shape(self, root: Root, source: Form, target: Form) -> ir.Value:
-        """The shape of `target` at run time, from that of `source`: several dimensions of both are dynamic."""
+        """The shape of `target` at run time, from that of `source`: several dimensions of both are dynamic.
+
+        What lies in one dimension of `source` with others is read from another value that has it for itself; one
+        dimension at most is what is left.
+        """
         stem = f"{root.value.name}__{tag(root, target)}"
         known = self._helper(root, f"{stem}/shape", "Shape", [self.stored[root, source]])
-        parts = []
+        parts: list[ir.Value | None] = []
         for dim in target:
             extent = product(root.extents[index] for index in dim)
             axes = [axis for axis, held in enumerate(source) if held and set(held) <= set(dim)]
@@ -260,8 +265,37 @@ class Storage:
                 taken = self._helper(root, f"{stem}/taken", "Gather", [known, wanted])
                 parts.append(self._helper(root, f"{stem}/product", "ReduceProd", [taken]) if len(axes) > 1 else taken)
             else:
-                parts.append(self.constant(f"{stem}/rest", np.array([-1], np.int64)))
-        return self._helper(root, f"{stem}/target", "Concat", parts, [ir.AttrInt64("axis", 0)])
+                parts.append(self._measured(root, stem, extent) if None in parts else None)
+        rest = [part or self.constant(f"{stem}/rest", np.array([-1], np.int64)) for part in parts]
+        return self._helper(root, f"{stem}/target", "Concat", rest, [ir.AttrInt64("axis", 0)])
+
+    def _measured(self, root: Root, stem: str, extent: Extent) -> ir.Value:
+        """An extent at run time: symbols that stored values have as dimensions, multiplied."""
+        factors = [self.constant(f"{stem}/extent", np.array([extent.number], np.int64))] if extent.number != 1 else []
+        for symbol in extent.symbols:
+            value, axis = self._having(root, Extent(1, (symbol,)))
+            shape = self._helper(root, f"{stem}/shape", "Shape", [value])
+            wanted = self.constant(f"{stem}/axes", np.array([axis], np.int64))
+            factors.append(self._helper(root, f"{stem}/taken", "Gather", [shape, wanted]))
+        if len(factors) == 1:
+            return factors[0]
+        joined = self._helper(root, f"{stem}/factors", "Concat", factors, [ir.AttrInt64("axis", 0)])
+        return self._helper(root, f"{stem}/product", "ReduceProd", [joined])
+
+    def _having(self, root: Root, extent: Extent) -> tuple[ir.Value, int]:
+        """A value that is there where `root` is, and its dimension of that extent.
+
+        Raises:
+            LayoutError: there is none.
+        """
+        for (other, form), value in self.stored.items():
+            if not other.constant and other.graph in (root.graph, self.sites.graph):
+                for axis, found in enumerate(other.shape(form)):
+                    if found == extent:
+                        return value, axis
+        raise LayoutError(
+            f"the extent {extent} of '{root.value.name}' is in no dimension of its own; fix it with --dim"
+        )
 
     def _helper(
         self, root: Root, name: str, op_type: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr] = ()
