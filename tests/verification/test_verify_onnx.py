@@ -250,3 +250,11 @@ def test_many_values_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
     report = verify(source, source)
     assert [row.name for row in report.rows] == ["a", "b", "c", "d", "y"]
     assert report.counts == {"equal": 5}
+
+
+def test_a_call_whose_last_output_nobody_reads() -> None:
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21, "f": 1]>
+        g (float[2,3] x) => (float[2,3] y) { a, unread = f.Two(x)  y = Neg(a) }
+        <opset_import: ["": 21], domain: "f"> Two (a) => (b, c) { b = Relu(a)  c = Shape(a) }""")
+    proto.graph.node[0].output[1] = ""
+    assert verify(proto, proto).ok
