@@ -33,9 +33,7 @@ class LiteRTSide:
     """A .tflite model, from a path or its bytes."""
 
     def __init__(self, source: Source) -> None:
-        self.label = "the given bytes" if isinstance(source, bytes) else str(source)
-        self._source: Any = source if isinstance(source, bytes) else str(Path(str(source)))
-        self.notes: list[str] = []
+        self._name(source)
         interpreter = self.interpreter(OPTIMIZED)
         self._details: dict[int, dict[str, Any]] = {d["index"]: d for d in interpreter.get_tensor_details()}
         self._operators = [o for o in interpreter._get_ops_details() if o["op_name"] != "DELEGATE"]
@@ -50,7 +48,12 @@ class LiteRTSide:
         hidden = {*outputs, *self._folded(made)}
         self.interiors = [self._value(index, made) for index in made if index not in hidden and index in self._details]
         self.levels = self._levels(made, interpreter)
-        self.rounds = self.levels > 0 or any(_is_quantized(d) for d in self._details.values())
+        self.rounds = self.levels > 0 or any(is_quantized(d) for d in self._details.values())
+
+    def _name(self, source: Source) -> None:
+        self.label = "the given bytes" if isinstance(source, bytes) else str(source)
+        self._source: Any = source if isinstance(source, bytes) else str(Path(str(source)))
+        self.notes: list[str] = []
 
     @property
     def runtime(self) -> tuple[str, str]:
@@ -62,6 +65,11 @@ class LiteRTSide:
     @property
     def part(self) -> None:
         """A .tflite does not say what it is a part of."""
+        return
+
+    @property
+    def signature(self) -> None:
+        """A .tflite has all of its signatures."""
         return
 
     @property
@@ -143,8 +151,11 @@ class LiteRTSide:
         return interpreter
 
     def _signature_names(self, interpreter: Any) -> dict[int, tuple[str, ...]]:
+        """The names that signatures have for tensors of the first subgraph, which is the one that is run."""
         found: dict[int, tuple[str, ...]] = {}
-        for signature in interpreter._get_full_signature_list().values():
+        for key, signature in interpreter._get_full_signature_list().items():
+            if interpreter._interpreter.GetSubgraphIndexFromSignature(key):
+                continue
             for kind in ("inputs", "outputs"):
                 for name, index in signature[kind].items():
                     found[int(index)] = (*found.get(int(index), ()), str(name))
@@ -174,7 +185,7 @@ class LiteRTSide:
             operator=operator["op_name"],
             node=str(operator["index"]) if operator["op_name"] else "",
             order=order,
-            quantized=_is_quantized(details),
+            quantized=is_quantized(details),
             scale=float(scale),
             zero=int(zero),
             bound=self._bound(index),
@@ -205,16 +216,16 @@ class LiteRTSide:
         The interpreter does not tell the operators of a body: there, quantized weights count as those of a hybrid one.
         """
         bodies = (d for k in range(1, interpreter.num_subgraphs()) for d in interpreter.get_tensor_details(k))
-        if any(self._is_hybrid(operator) for operator in self._operators) or any(map(_is_quantized, bodies)):
+        if any(self._is_hybrid(operator) for operator in self._operators) or any(map(is_quantized, bodies)):
             return 255
         results = (self._details[index] for index in made if index in self._details)
-        return 65535 if any(d["dtype"] is np.int16 and _is_quantized(d) for d in results) else 0
+        return 65535 if any(d["dtype"] is np.int16 and is_quantized(d) for d in results) else 0
 
     def _is_hybrid(self, operator: dict[str, Any]) -> bool:
         operands = [self._details[int(t)] for t in operator["inputs"] if int(t) in self._details]
         results = [self._details[int(t)] for t in operator["outputs"] if int(t) in self._details]
         floats = [d for d in (*operands, *results) if d["dtype"] is np.float32]
-        weights = [d for d in operands if _is_quantized(d) and d["dtype"] is not np.int32]
+        weights = [d for d in operands if is_quantized(d) and d["dtype"] is not np.int32]
         return bool(weights) and any(d in floats for d in operands) and all(d in floats for d in results)
 
 
@@ -299,5 +310,6 @@ def quiet() -> Iterator[None]:
                 os.write(2, b"".join(lines))
 
 
-def _is_quantized(details: dict[str, Any]) -> bool:
+def is_quantized(details: dict[str, Any]) -> bool:
+    """Whether a tensor holds integers with a scale."""
     return len(details["quantization_parameters"]["scales"]) > 0 and np.dtype(details["dtype"]).kind in "iu"

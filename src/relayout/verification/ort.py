@@ -25,6 +25,9 @@ from relayout.verification.side import Array, Feeds, Part, Source, Value, one_li
 CUT = "relayout.cut"
 """Metadata of a model that is a part of its source."""
 
+SIGNATURE = "relayout.signature"
+"""Metadata of a model that was made of a subgraph of a .tflite that is not the first: the signature's key."""
+
 COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
 MOVING = {"Clip", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 ROUNDING = {"QuantizeLinear"}
@@ -80,6 +83,11 @@ class OrtSide:
     def rounded(self) -> dict[str, tuple[int, ...]]:
         """ONNX Runtime rounds nothing that the graph does not say."""
         return {}
+
+    @property
+    def signature(self) -> str | None:
+        """What the model declares to be made of, as `relayout.signature`."""
+        return self.model.metadata_props.get(SIGNATURE)
 
     @property
     def part(self) -> Part | None:

@@ -30,6 +30,9 @@ from relayout.layout.holds import TENSOR
 NOTES = "relayout.notes"
 """Set in `ir.Model.meta`: what of the file was left out, in sentences."""
 
+SIGNATURE = "relayout.signature"
+"""Metadata of a model that was made of a subgraph that is not the first: the signature's key."""
+
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
 """Opsets that can be written -> the IR version that came with them."""
 
@@ -100,6 +103,8 @@ def read(
     program = Program(model, Builder(opset), Choices(quant, state, custom_ops or {}, bool(fast)), _entry)
     result = _Import(program, subgraph, chosen).run(subgraph.name or stem)
     _describe(result, found, whole)
+    if chosen and index:
+        result.metadata_props[SIGNATURE] = chosen.key
     return result
 
 
