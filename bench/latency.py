@@ -1,9 +1,10 @@
 """Compare latencies: relayout's result and tf2onnx's in ONNX Runtime, and the .tflite itself in LiteRT.
 
-    python bench/latency.py --peers PYTHON [--threads 1 2] [--rounds 30] [--out DIRECTORY] MODEL_FORMAT.tflite ...
+    python bench/latency.py --peers PYTHON [--threads 1 2] [--rounds 30] [--out DIRECTORY] PATH ...
 
-This Python has relayout with its `verify` extra; `--peers` (or PEERS_PYTHON) is one that has tf2onnx.
-`latency_models.py` makes models; what follows the last underscore of a file's name is its number format.
+A PATH is a model, NAME_FORMAT.tflite, or a folder that is searched for them; `latency_models.py` makes some. What
+follows the last underscore of a file's name is its number format. This Python has relayout with its `verify` extra;
+`--peers` (or PEERS_PYTHON) is one that has tf2onnx.
 
 Machines are noisy, so runtimes take turns: one round runs each of them for some milliseconds, in another order each
 time, and counts its fastest inference; what is reported is the median of the rounds' ratios, with their quartiles. On
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from processes import last_line, measure, record
+from processes import last_line, measure, models, record
 from tables import table
 
 import relayout
@@ -175,8 +176,12 @@ def compared(source: Path, threads: list[int], rounds: int, peers: str | None, d
     for row in rows:
         row.why.update(why)
         runs: dict[str, Run] = {}
-        runs[LITERT], given = litert(source, row.threads)
-        wanted = runs[LITERT]()
+        try:
+            runs[LITERT], given = litert(source, row.threads)
+            wanted = runs[LITERT]()
+        except (RuntimeError, ValueError) as error:  # a kernel that LiteRT has for other types only
+            row.why |= {name: f"LiteRT: {str(error).splitlines()[0]}"[:200] for name in (OURS, PEER)}
+            continue
         for converter, path in made.items():
             try:
                 run = session(path, row.threads, given)
@@ -211,7 +216,7 @@ def summary(rows: list[Row]) -> str:
     """For each number format: the median of the models' ratios, and the worst."""
     lines = []
     for form, threads in dict.fromkeys((row.format, row.threads) for row in rows):
-        own = [row for row in rows if (row.format, row.threads) == (form, threads)]
+        own = [row for row in rows if (row.format, row.threads) == (form, threads) and LITERT in row.milliseconds]
         cells = []
         for pair in PAIRS:
             middles = [ratio[1] for row in own if (ratio := row.ratio(*pair)) is not None]
@@ -231,7 +236,7 @@ def main() -> None:
     directory = given.out / "converted"
     directory.mkdir(parents=True, exist_ok=True)
     rows = []
-    for source in given.models:
+    for source in models(given.models, ".tflite"):
         rows += compared(source, given.threads, given.rounds, given.peers, directory)
     text = markdown(rows)
     content = [asdict(row) | {f"{a}/{b}": row.ratio(a, b) for a, b in PAIRS} for row in rows]

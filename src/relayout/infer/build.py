@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TypeGuard
 
 import numpy as np
@@ -84,7 +85,7 @@ def build(
     builder = _Builder(model, keep_interface, dict(layouts or {}), choose)
     builder.run()
     if builder.sites.contested:
-        builder = _Builder(model, keep_interface, dict(layouts or {}), choose, builder.depths)
+        builder = _Builder(model, keep_interface, dict(layouts or {}), choose, _depths(builder.met))
         builder.run()
     return builder.sites
 
@@ -110,7 +111,7 @@ class _Builder:
     ) -> None:
         self.choose = choose
         self.by_depth = depths
-        self.depths: dict[ir.Value, int] = {}
+        self.met: list[Met] = []
         self.facts = Facts()
         self.graph = model.graph
         self.keep = keep_interface
@@ -163,7 +164,8 @@ class _Builder:
         if found is not None:
             return found
         if value.const_value is not None:
-            return tuple(value.const_value.shape.numpy())
+            self.static[value] = tuple(value.const_value.shape.numpy())
+            return self.static[value]
         if value.shape is None:
             return None
         given = tuple(value.shape)
@@ -197,10 +199,11 @@ class _Builder:
         shape = self._shape(value)
         if shape is None:
             shape = (self._symbol(),)
-        extents = [Extent.of(dim) for dim in shape]
+        extents = _extents_of(shape)
         for other in alike:
-            if other is not None and other.pieces is not None and [piece.extent for piece in other.pieces] == extents:
-                pieces, dims = other.pieces, other.dims
+            pieces = None if other is None else other.pieces
+            if other is not None and pieces is not None and tuple([piece.extent for piece in pieces]) == extents:
+                dims = other.dims
                 break
         else:
             pieces = tuple([Piece(extent) for extent in extents])
@@ -267,7 +270,8 @@ class _Builder:
             fact = self.choose(operator, fact)
             self.sites.chosen |= fact.variants != given
         implicit = captured(node) if node.attributes else []
-        self._deepen(node, implicit, isinstance(fact, Permuted | Regrouped))
+        is_view = isinstance(fact, Permuted | Regrouped)
+        self.met.append((node, implicit, is_view))
         if isinstance(fact, Nested):
             self._nested(node, fact, inputs)
             return
@@ -290,11 +294,6 @@ class _Builder:
         self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
         for value in node.outputs:
             self._pin_inside(value)
-
-    def _deepen(self, node: ir.Node, implicit: Sequence[ir.Value], is_view: bool) -> None:
-        """Say how deep a node's outputs lie. A Reshape that mixes elements counts as a view: it does in any graph."""
-        depth = max([self.depths.get(value, 0) for value in (*node.inputs, *implicit) if value is not None], default=0)
-        self.depths.update(dict.fromkeys(node.outputs, depth + (not is_view)))
 
     def _depth(self, node: ir.Node) -> int:
         """How deep a node lies, as it was found; last where it gives nothing."""
@@ -438,11 +437,29 @@ class _Builder:
                     self.sites.likely.setdefault(extent.symbols[0], *static)
 
 
+Met = tuple[ir.Node, Sequence[ir.Value], bool]
+"""A node, what its subgraphs capture, and whether it is a view. A Reshape that mixes elements is one: in any graph."""
+
+
+def _depths(met: Sequence[Met]) -> dict[ir.Value, int]:
+    """How deep values lie, from the nodes in their order: one deeper than what the node reads; a view as deep."""
+    depths: dict[ir.Value, int] = {}
+    for node, implicit, is_view in met:
+        read = [depths.get(value, 0) for value in (*node.inputs, *implicit) if value is not None]
+        depths.update(dict.fromkeys(node.outputs, max(read, default=0) + (not is_view)))
+    return depths
+
+
 def _alike(fact: Fact, inputs: Sequence[View | None], slot: int) -> list[View | None]:
     """The inputs that have the same axes as an output, all of which may lie in pieces."""
     if not isinstance(fact, Signature) or not (alike := fact.alike[slot]):
         return []
     return [inputs[index] for index in alike]
+
+
+@lru_cache(4096)
+def _extents_of(shape: tuple[Dim, ...]) -> tuple[Extent, ...]:
+    return tuple(map(Extent.of, shape))
 
 
 def is_static(dims: tuple[int | ir.SymbolicDim, ...]) -> TypeGuard[tuple[int, ...]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 
 from relayout.infer.build import Sites
-from relayout.infer.sites import Form, Label, Order, Placed, Port, Root, Site, order_of
+from relayout.infer.sites import Form, Label, Order, Placed, Port, Site, order_of
 from relayout.layout import Extent, product
 from relayout.rules import Placement
 from relayout.rules.signature import Part, Variant, part_of
@@ -41,6 +41,22 @@ def placed(site: Site, label: Label, port: Port) -> Placed:
 def orders(site: Site, label: Label) -> tuple[Order, ...]:
     """The stored order of every operand under a label."""
     return site.pattern.of(orders, label, lambda: tuple([_order(site, label, port) for port in site.ports]))
+
+
+def numbers(site: Site, label: Label) -> tuple[int, ...]:
+    """The number of the stored order of every operand under a label, in its value's space."""
+    return site.pattern.of(numbers, label, lambda: _numbers(site, orders(site, label)))
+
+
+def source_numbers(site: Site) -> tuple[int, ...]:
+    """The number of the order in which the source graph stores each operand."""
+    return site.pattern.of(
+        source_numbers, None, lambda: _numbers(site, [order_of(port.view.form) for port in site.ports])
+    )
+
+
+def _numbers(site: Site, stored: Sequence[Order]) -> tuple[int, ...]:
+    return tuple([port.view.root.space.number(order) for port, order in zip(site.ports, stored, strict=True)])
 
 
 def _order(site: Site, label: Label, port: Port) -> Order:
@@ -112,78 +128,100 @@ def _tiled(held: list[int], part: Part, port: Port) -> list[int]:
     return held[first:] if part.inner else held[:first]
 
 
+@dataclass(eq=False, slots=True)
+class _Found:
+    """What was found for one site so far.
+
+    Args:
+        site: the site.
+        labels: numbers of the stored orders of its operands -> the label.
+        held: operand -> the numbers of the orders in which some label stores it, as bits.
+        bases: factors -> how many labels were looked at, and the orders that differ in the other factors.
+    """
+
+    site: Site
+    labels: dict[tuple[int, ...], Label]
+    held: list[int]
+    bases: dict[frozenset[int], tuple[int, dict[Order, Order]]]
+
+
 class _Search:
     def __init__(self, sites: Sites) -> None:
-        self.sites = sites
-        self.labels: list[dict[tuple[Order, ...], Label]] = [{} for _ in sites.sites]
-        self.held: list[list[set[Order]]] = [[set() for _ in site.ports] for site in sites.sites]
-        self.ports: dict[Root, list[tuple[int, Port]]] = {}
-        for index, site in enumerate(sites.sites):
-            for port in site.ports:
-                self.ports.setdefault(port.view.root, []).append((index, port))
-        self.orders: dict[Root, set[Order]] = {root: set() for root in sites.roots}
-        self.queue: deque[tuple[Root, Order]] = deque()
-        self.bases: dict[tuple[int, frozenset[int]], tuple[int, dict[Order, Order]]] = {}
+        self.found = [_Found(site, {}, [0] * len(site.ports), {}) for site in sites.sites]
+        self.ends: list[list[tuple[_Found, int]]] = [[] for _ in sites.roots]
+        for found in self.found:
+            for position, port in enumerate(found.site.ports):
+                if not port.pinned:
+                    self.ends[port.view.root.index].append((found, position))
+        self.known = [0] * len(sites.roots)
+        self.queue: deque[tuple[int, int]] = deque()
         self.capped = False
 
     def run(self) -> Candidates:
-        for index, site in enumerate(self.sites.sites):
-            for label in seeds(site):
-                self.add(index, label)
+        for found in self.found:
+            for label in seeds(found.site):
+                self.add(found, label)
         self.spread()
-        for index, site in enumerate(self.sites.sites):
-            if not self.labels[index]:
-                self.add(index, identity(site))
+        for found in self.found:
+            if not found.labels:
+                self.add(found, identity(found.site))
                 self.spread()
-        return Candidates([list(labels.values()) for labels in self.labels], self.capped)
+        return Candidates([list(found.labels.values()) for found in self.found], self.capped)
 
     def spread(self) -> None:
         while self.queue:
-            root, order = self.queue.popleft()
-            for index, port in self.ports[root]:
-                if not port.pinned:
-                    for label in self.extended(index, port, order):
-                        self.add(index, label)
+            root, number = self.queue.popleft()
+            for found, position in self.ends[root]:
+                if not found.held[position] >> number & 1:
+                    for label in _storing(found, position, number):
+                        self.add(found, label)
 
-    def add(self, index: int, label: Label) -> None:
-        site = self.sites.sites[index]
-        key = orders(site, label)
-        if key in self.labels[index]:
+    def add(self, found: _Found, label: Label) -> None:
+        key = numbers(found.site, label)
+        if key in found.labels:
             return
-        if len(self.labels[index]) >= CAP:
+        if len(found.labels) >= CAP:
             self.capped = True
             return
-        self.labels[index][key] = label
-        for port, held, order in zip(site.ports, self.held[index], key, strict=True):
-            held.add(order)
-            root = port.view.root
-            if not root.constant and order not in (known := self.orders[root]):
-                known.add(order)
-                self.queue.append((root, order))
+        found.labels[key] = label
+        for position, number in enumerate(key):
+            if found.held[position] >> number & 1:
+                continue
+            found.held[position] |= 1 << number
+            root = found.site.ports[position].view.root
+            if not root.constant and not self.known[root.index] >> number & 1:
+                self.known[root.index] |= 1 << number
+                self.queue.append((root.index, number))
 
-    def extended(self, index: int, port: Port, order: Order) -> list[Label]:
-        """Labels of a site that store one operand in `order`, as far as its signature allows."""
-        site = self.sites.sites[index]
-        if order in self.held[index][port.position]:
-            return []
-        factors = site.pattern.of(_factors, (port.position, order), lambda: _factors(port, order))
-        if factors is None:
-            return []
-        if site.signature.variants or not site.pattern.of(_others, factors, lambda: _others(site, factors)):
-            return site.pattern.of(_extended, factors, lambda: _extended(site, factors, [identity(site).order]))
-        return _extended(site, factors, self._bases(index, frozenset(factors)))
 
-    def _bases(self, index: int, inside: frozenset[int]) -> list[Order]:
-        """The orders that a site has so far, one of those that hold the factors not `inside` alike: these give the
-        same labels.
-        """
-        site, labels = self.sites.sites[index], self.labels[index]
-        seen, alike = self.bases.get((index, inside), (0, {}))
-        new = islice(labels.values(), seen, None)
-        for order in chain(() if seen else (identity(site).order,), (label.order for label in new)):
-            alike.setdefault(tuple([-1 if factor in inside else factor for factor in order]), order)
-        self.bases[index, inside] = len(labels), alike
-        return list(alike.values())
+def _storing(found: _Found, position: int, number: int) -> Sequence[Label]:
+    """Labels of a site that store one operand in that order, as far as its signature allows."""
+    site = found.site
+    factors, labels = site.pattern.of(_storing, (position, number), lambda: _alone(site, position, number))
+    return _extended(site, factors, _bases(found, frozenset(factors))) if labels is None else labels
+
+
+def _alone(site: Site, position: int, number: int) -> tuple[tuple[int, ...], list[Label] | None]:
+    """The site's factors as that order of an operand holds them; the labels, if they follow from that alone."""
+    port = site.ports[position]
+    factors = _factors(port, port.view.root.space.orders[number])
+    if factors is None:
+        return (), []
+    if site.signature.variants or not _others(site, factors):
+        return factors, _extended(site, factors, [identity(site).order])
+    return factors, None
+
+
+def _bases(found: _Found, inside: frozenset[int]) -> list[Order]:
+    """The orders that a site has so far, one of those that hold the factors not `inside` alike: these give the same
+    labels.
+    """
+    seen, alike = found.bases.get(inside, (0, {}))
+    new = islice(found.labels.values(), seen, None)
+    for order in chain(() if seen else (identity(found.site).order,), (label.order for label in new)):
+        alike.setdefault(tuple([-1 if factor in inside else factor for factor in order]), order)
+    found.bases[inside] = len(found.labels), alike
+    return list(alike.values())
 
 
 def _factors(port: Port, order: Order) -> tuple[int, ...] | None:

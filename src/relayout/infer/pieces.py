@@ -67,10 +67,13 @@ def align(first: Sequence[Piece], second: Sequence[Piece]) -> bool:
     Returns:
         False where they have no common refinement; what was split by then stays split, which only adds freedom.
     """
-    whole = [*first, *second]
-    if len(first) == len(second) == 1 and not any(p.children for p in whole) and first[0].extent == second[0].extent:
-        link(first[0], second[0])
-        return True
+    if len(first) == len(second) == 1:
+        one, other = first[0], second[0]
+        if one is other:
+            return True
+        if one.children is None and other.children is None and one.extent == other.extent:
+            link(one, other)
+            return True
     position = 0
     while True:
         left, right = leaves(first), leaves(second)

@@ -11,8 +11,8 @@ from itertools import repeat
 import onnx_ir as ir
 
 from relayout.infer.build import Sites
-from relayout.infer.candidates import Candidates, candidates, identity, orders, placement
-from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
+from relayout.infer.candidates import Candidates, candidates, identity, numbers, placement, source_numbers
+from relayout.infer.sites import Label, Order, Port, Root, Site
 from relayout.layout import product
 from relayout.solve import Port as NumberPort
 from relayout.solve import Problem, Solution, Value, moved, solve
@@ -175,21 +175,22 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     """
     found = candidates(sites) if among is None else among
     labels = found.labels
+    stored = [[numbers(site, label) for label in choice] for site, choice in zip(sites.sites, labels, strict=True)]
     ends = _ends(sites)
     parts: list[tuple[Root, list[NumberPort], list[Order]]] = []
     for root in sites.roots:
         producer, readers = ends[root]
         if producer is None or not readers or root.constant:
             continue
-        number: dict[Order, int] = {}
-        ports = [_number(sites, labels, index, port, number) for index, port in (producer, *readers)]
-        if len(number) > 1:
-            parts.append((root, ports, list(number)))
+        dense: dict[int, int] = {}
+        ports = [_dense(index, port, stored[index], dense) for index, port in (producer, *readers)]
+        if len(dense) > 1:
+            parts.append((root, ports, [root.space.orders[number] for number in dense]))
     apart = [_all_part_runs(root, orders) for root, _, orders in parts]
     parting = 0 if all(apart) else INNERMOST
     stretched = [_stretching(site, choice) for site, choice in zip(sites.sites, labels, strict=True)]
     weights = _weights(labels, parts, parting, sum(map(any, stretched)))
-    costs = tuple(map(_costs, sites.sites, labels, stretched, repeat(weights)))
+    costs = tuple(map(_costs, sites.sites, labels, stored, stretched, repeat(weights)))
     sizes = [size_of(root, dims or {}, sites.likely) for root, _, _ in parts]
     # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
     moved_roots = {root for _, root in sites.moves}
@@ -318,13 +319,19 @@ def _ends(sites: Sites) -> Ends:
     return {root: (producers.get(root), readers[root]) for root in sites.roots}
 
 
-def _number(sites: Sites, labels: list[list[Label]], index: int, port: Port, number: dict[Order, int]) -> NumberPort:
-    site, position = sites.sites[index], port.position
-    wanted = [orders(site, label)[position] for label in labels[index]]
-    return NumberPort(index, tuple([number.setdefault(order, len(number)) for order in wanted]))
+Stored = Sequence[tuple[int, ...]]
+"""Label of a site -> the number of the stored order of each operand."""
 
 
-def _costs(site: Site, choice: Sequence[Label], stretched: Sequence[bool], weights: Weights) -> tuple[int, ...]:
+def _dense(index: int, port: Port, stored: Stored, dense: dict[int, int]) -> NumberPort:
+    """An operand of the problem; of the orders of its value only those count that some end may have."""
+    wanted = [operands[port.position] for operands in stored]
+    return NumberPort(index, tuple([dense.setdefault(number, len(dense)) for number in wanted]))
+
+
+def _costs(
+    site: Site, choice: Sequence[Label], stored: Stored, stretched: Sequence[bool], weights: Weights
+) -> tuple[int, ...]:
     """What each label costs by itself: its price in bytes, and a little if it is not the source's order, or stretches
     an operand in short runs.
     """
@@ -332,9 +339,8 @@ def _costs(site: Site, choice: Sequence[Label], stretched: Sequence[bool], weigh
     prices = [0] * len(choice) if price is None else [price(placement(site, label)) for label in choice]
     if len(choice) == 1:
         return (prices[0] * weights.per_byte,)
-    costs = [
-        cost * weights.per_byte + (not _as_source(site, label)) for cost, label in zip(prices, choice, strict=True)
-    ]
+    source = source_numbers(site)
+    costs = [cost * weights.per_byte + (found != source) for cost, found in zip(prices, stored, strict=True)]
     return tuple(
         [cost + INNERMOST * short for cost, short in zip(costs, stretched, strict=True)] if stretched else costs
     )
@@ -364,9 +370,3 @@ def _span(site: Site, label: Label) -> float:
         found = product(port.view.root.extents[leaf] for leaf in leaves)
         span *= SPAN if found.symbols else found.number
     return math.inf
-
-
-def _as_source(site: Site, label: Label) -> bool:
-    """Whether a label stores every operand as the source graph does."""
-    source = site.pattern.of(_as_source, None, lambda: tuple(order_of(port.view.form) for port in site.ports))
-    return orders(site, label) == source

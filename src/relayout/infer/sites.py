@@ -70,7 +70,18 @@ class Space(Memory):
     def __init__(self, extents: tuple[Extent, ...] = (), logical: Form = ()) -> None:
         super().__init__()
         self.extents, self.logical = extents, logical
+        self.orders: list[Order] = []
+        """The orders that such values were asked to be in, each in the place that is its number."""
+        self._numbers: dict[Order, int] = {}
         self._shapes: dict[Form, tuple[Extent, ...]] = {}
+
+    def number(self, order: Order) -> int:
+        """The number of an order: equal orders have one, and it is quick to compare."""
+        found = self._numbers.get(order)
+        if found is None:
+            found = self._numbers[order] = len(self.orders)
+            self.orders.append(order)
+        return found
 
     def shape(self, form: Form) -> tuple[Extent, ...]:
         """The shape of a value under `form`."""

@@ -18,7 +18,7 @@ def carry(site: Site) -> None:
     if _is_same(site.ports):
         return
     for letter, held in _holding(tuple([None if port.pinned else port.letters for port in site.ports])):
-        if letter not in site.whole and not _linked(site, letter, held):
+        if letter not in site.whole and not _linked(site.ports, held):
             site.whole |= {letter}
 
 
@@ -34,6 +34,8 @@ def _is_same(ports: Sequence[Port]) -> bool:
 def tile(site: Site) -> None:
     """Split the axes that a variant holds in tiles; a variant whose tiles do not fit is none."""
     variants = site.signature.variants
+    if not variants:
+        return
     fitting = tuple(variant for variant in variants if all(_in_tiles(site, *each) for each in variant.tiles))
     if fitting != variants:
         signature = site.signature
@@ -91,33 +93,33 @@ def _in_runs(site: Site, letter: str, size: int) -> bool:
     return letter in site.grain
 
 
-Held = tuple[tuple[int, int], ...]
-"""(operand, dimension) pairs that are one axis."""
+Held = tuple[tuple[int, tuple[int, ...]], ...]
+"""The operands that hold an axis, each with the dimensions that do."""
 
 
 @lru_cache(4096)
 def _holding(operands: tuple[Letters | None, ...]) -> tuple[tuple[str, Held], ...]:
     """Letter -> the operands and dimensions that hold it."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    found: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
     for position, letters in enumerate(operands):
-        for axis, letter in enumerate(letters or ()):
-            found.setdefault(letter, []).append((position, axis))
+        for letter, axes in axes_of(letters or ()).items():
+            found.setdefault(letter, []).append((position, axes))
     return tuple((letter, tuple(held)) for letter, held in found.items())
 
 
-def _linked(site: Site, letter: str, held: Held) -> bool:
-    """Link a letter's factors on all operands that hold more than one element of it."""
-    ports = site.ports
-    dims = [dim for position, axis in held if not _is_one(dim := ports[position].view.dims[axis])]
-    if all(dim == dims[0] and len(dim) == 1 for dim in dims):
-        return True  # the very same piece
-    pieces = [port.pieces(letter) for port in ports if not port.pinned and letter in port.axes]
-    full = [held for held in pieces if leaves(held)]
-    return all(align(full[0], held) for held in full[1:])
+def _linked(ports: Sequence[Port], held: Held) -> bool:
+    """Link an axis's factors on all operands that hold more than one element of it."""
+    full: list[tuple[Piece, ...]] = []
+    for position, axes in held:
+        dims = ports[position].view.dims
+        pieces = dims[axes[0]] if len(axes) == 1 else tuple([piece for axis in axes for piece in dims[axis]])
+        if not _is_one(pieces):
+            full.append(pieces)
+    return all(align(full[0], pieces) for pieces in full[1:])
 
 
-def _is_one(dim: tuple[Piece, ...]) -> bool:
-    return not dim or (len(dim) == 1 and dim[0].extent.is_one)
+def _is_one(pieces: tuple[Piece, ...]) -> bool:
+    return all(piece.extent.is_one for piece in pieces)
 
 
 def _suffixes(pieces: Sequence[Piece]) -> Iterator[int]:

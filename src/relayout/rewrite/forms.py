@@ -189,10 +189,9 @@ def _dealt(tokens: dict[int, Token], dims: Sequence[tuple[Token, ...]], full: in
 
 
 def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
-    readers = _readers(port for site in sites for port in site.ports if not port.output)
-    for site in reversed(sites):
-        if not site.signature.with_reader:
-            continue
+    following = [site for site in sites if site.signature.with_reader]
+    readers = _readers(port for site in sites for port in site.ports if not port.output) if following else {}
+    for site in reversed(following):
         source, result = site.free_ports()
         wanted = {chosen[reader] for reader in readers.get(result.view.root, [])}
         if len(wanted) == 1 and order_of(form := wanted.pop()) == order_of(chosen[result]):

@@ -7,7 +7,7 @@ one order moves no byte.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -300,7 +300,7 @@ class Storage:
         """Give a stored value its shape, and say in its metadata which of the source's values it holds, and how."""
         value.shape = ir.Shape(root.space.of(_dim, form, lambda: [_dim(extent) for extent in root.shape(form)]))
         held = [
-            replace(root.space.of(_holds, (source, form), partial(_holds, root.extents, source, form)), name=name)
+            Holds(name, *root.space.of(_lies, (source, form), partial(_lies, root.extents, source, form)))
             for name, source in self.sources.get(root, [])
             if not (name == value.name and source == form)
         ]
@@ -391,15 +391,14 @@ def _constant_shape(root: Root, source: Form, target: Form) -> tuple[int, ...] |
     return tuple(shape) if shape.count(-1) <= 1 else None
 
 
-def _holds(extents: Sequence[Extent], source: Form, stored: Form) -> Holds:
-    """The note that a value in form `stored` holds a value of the source in form `source`, but for its name."""
+def _lies(extents: Sequence[Extent], source: Form, stored: Form) -> tuple[tuple[int, ...], ...]:
+    """How a value in form `stored` holds a value of the source in form `source`: all of `Holds` but the name."""
 
     def number(extent: Extent) -> int:
         return extent.number if extent.is_static else -1
 
     factors = order_of(source)
-    return Holds(
-        "",
+    return (
         tuple(number(extents[factor]) for factor in factors),
         between(factors, order_of(stored)),
         tuple(number(product(extents[factor] for factor in dim)) for dim in source),

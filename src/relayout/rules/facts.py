@@ -8,11 +8,12 @@ from types import FunctionType
 import onnx_ir as ir
 
 from relayout.errors import LayoutError
+from relayout.layout import Extent
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
 from relayout.rules.operator import Operator
 from relayout.rules.registry import LayoutVariant, Rule, registry, variant_keys
-from relayout.rules.signature import Fact, Permuted, Signature
+from relayout.rules.signature import Fact, Permuted, Signature, Variant
 
 
 def rule_of(operator: Operator) -> Rule | None:
@@ -119,9 +120,19 @@ def _described(operator: Operator) -> tuple[object, ...] | None:
 
 def _stands_alone(fact: Signature) -> bool:
     """Whether a signature holds nothing of the node that it was found for."""
-    changes = fact.changes
-    alone = isinstance(changes, FunctionType) and changes.__closure__ is changes.__defaults__ is None
-    return alone and fact.price is None
+    return fact.price is None and _is_plain(fact.changes)
+
+
+def _is_plain(held: object) -> bool:
+    """Whether something is made of names and numbers alone; a function: whether all that it closes over is."""
+    if isinstance(held, FunctionType):
+        cells = [cell.cell_contents for cell in held.__closure__ or ()]
+        return _is_plain(cells) and _is_plain(held.__defaults__) and _is_plain(held.__kwdefaults__)
+    if isinstance(held, dict):
+        return _is_plain([*held, *held.values()])
+    if isinstance(held, tuple | list | set | frozenset):
+        return all(map(_is_plain, held))
+    return held is None or isinstance(held, str | int | float | Extent | Variant)
 
 
 def in_standard(operator: Operator) -> tuple[Operator, Signature] | None:

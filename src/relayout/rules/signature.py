@@ -132,7 +132,7 @@ class Variant:
     written: Written | None = field(default=None, compare=False)
     follows: bool = False
 
-    @property
+    @cached_property
     def tiles(self) -> frozenset[tuple[str, int]]:
         """(letter, extent of its tile) of the axes that lie in two dimensions."""
         tokens = (token for letters in (*self.inputs, *self.outputs) for token in letters or ())

@@ -60,13 +60,14 @@ def split(operator: Operator) -> Fact:
     inputs = operator.operands({0: letters})
     parts = [(shape[where] if shape and len(shape) == rank else 0) or "?" for shape in operator.outputs]
     sizes, whole = operator.integers(1) or operator.ints("split"), operator.extent(0, where)
+    as_input = operator.has(1)
 
     def changes(placement: Placement) -> Changes:
         extent = placement.extent(axis)
         if sizes is None or extent == whole or whole is None:
             return Changes({"axis": placement.axis(axis)})
         fewer = tuple(size * extent.number // whole.number for size in sizes)
-        if operator.has(1):
+        if as_input:
             return Changes({"axis": placement.axis(axis)}, inputs={1: np.array(fewer, np.int64)})
         return Changes({"axis": placement.axis(axis), "split": fewer})
 

@@ -30,13 +30,16 @@ def turning(operator: Operator, signature: Signature | None, *space: Letters) ->
     if signature is None or not 1 < count <= MOST_AXES or not _fits(operator, count):
         return signature
 
+    said = {name: found for name in AXIS_BY_AXIS if (found := operator.ints(name)) is not None}
+    pads = operator.ints("pads")
+
     def changes(placement: Placement) -> Changes:
         held = placement.letters()
         if held not in turned:
             return Changes()
         order = tuple(sorted(range(count), key=lambda axis: held.index(space[0][axis])))
-        lists = {name: taken(found, order) for name in AXIS_BY_AXIS if (found := operator.ints(name)) is not None}
-        if (pads := operator.ints("pads")) is not None:
+        lists = {name: taken(found, order) for name, found in said.items()}
+        if pads is not None:
             lists["pads"] = (*taken(pads[:count], order), *taken(pads[count:], order))
         return Changes(lists)
 

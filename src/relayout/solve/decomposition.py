@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import lcm
+from typing import NamedTuple
 
 from relayout.solve.certificate import Branch, Certificate, Leaf, Price, Together
 from relayout.solve.problem import Port, Problem, moved
@@ -99,6 +100,22 @@ class _Walk:
     own: tuple[int, int] | None = None
 
 
+class _Beside(NamedTuple):
+    """A price that a node may have to pay under another label than its own.
+
+    Args:
+        key: the price.
+        orders: label of the node -> the order that it wants or gives of the price's value.
+        order: the order that is paid for.
+        wants: whether the node is the reader, which pays where it wants that order; a producer where it gives another.
+    """
+
+    key: Price
+    orders: tuple[int, ...]
+    order: int
+    wants: bool
+
+
 @dataclass
 class _Paths:
     """Amounts are integers here: parts of the prices' common denominator."""
@@ -106,8 +123,9 @@ class _Paths:
     problem: Problem
     choice: Sequence[int]
     certificate: Certificate
-    beside: dict[int, list[Price]] = field(default_factory=dict)
+    beside: dict[int, list[_Beside]] = field(default_factory=dict)
     own: dict[tuple[int, int], int] = field(default_factory=dict)
+    labels: dict[tuple[int, int], dict[int, list[int]]] = field(default_factory=dict)
     hops: int = HOPS
 
     def __post_init__(self) -> None:
@@ -119,10 +137,15 @@ class _Paths:
         self.left = dict(self.prices)
         self.is_flow = all(len(labels) <= 2 for labels in self.allowed)
         for key in self.prices:
-            producer, reader = self._ends(key)
-            if producer.node != reader.node:
-                self.beside.setdefault(producer.node, []).append(key)
-                self.beside.setdefault(reader.node, []).append(key)
+            index, order, place = key
+            producer, reader = self.problem.values[index].producer, self.problem.values[index].readers[place]
+            if producer.node == reader.node:
+                continue
+            # A node's other label pays a price that its own does not: it wants what is paid for, or gives it no longer.
+            if self._now(producer) == order:
+                self.beside.setdefault(producer.node, []).append(_Beside(key, producer.orders, order, wants=False))
+            if self._now(reader) != order:
+                self.beside.setdefault(reader.node, []).append(_Beside(key, reader.orders, order, wants=True))
 
     def _leaf(self, certificate: Certificate) -> Leaf:
         """The leaf whose labels hold the choice, of every part; branches narrow what is allowed."""
@@ -137,10 +160,6 @@ class _Paths:
 
     def _is_paid(self, leaf: Leaf, key: Price) -> bool:
         return key[0] < len(self.problem.values) and leaf.prices[key] > 0
-
-    def _ends(self, key: Price) -> tuple[Port, Port]:
-        value = self.problem.values[key[0]]
-        return value.producer, value.readers[key[2]]
 
     def _now(self, port: Port) -> int:
         return port.orders[self.choice[port.node]]
@@ -187,23 +206,35 @@ class _Paths:
     def _above(self, index: int, order: int) -> _Walk:
         """Why the producer does not give the order that is wanted."""
         port = self.problem.values[index].producer
-        return self._walk(port, End(port.node, index, self._now(port)), self._giving(port, order), -1)
+        return self._walk(port, End(port.node, index, self._now(port)), self._giving(index, order), -1)
 
     def _below(self, index: int, order: int, reader: int, other: int) -> _Walk:
         """Why the reader does not take what is given."""
         value = self.problem.values[index]
         port = value.readers[reader]
-        return self._walk(
-            port, End(port.node, index, order), self._other(port, order, self._now(value.producer)), other
-        )
+        labels = self._other(index, reader, order, self._now(value.producer))
+        return self._walk(port, End(port.node, index, order), labels, other)
 
-    def _giving(self, port: Port, order: int) -> list[int]:
-        return [label for label in self.allowed[port.node] if port.orders[label] == order]
+    def _giving(self, index: int, order: int) -> list[int]:
+        """The labels of a value's producer that give an order."""
+        return self._labels(index, -1).get(order, [])
 
-    def _other(self, port: Port, order: int, liked: int) -> list[int]:
-        """The labels that want another order: those that want `liked`, where there are any."""
-        labels = [label for label in self.allowed[port.node] if port.orders[label] != order]
-        return [label for label in labels if port.orders[label] == liked] or labels
+    def _other(self, index: int, reader: int, order: int, liked: int) -> list[int]:
+        """The labels of a reader that want another order: those that want `liked`, where there are any."""
+        labels = self._labels(index, reader)
+        if liked != order and liked in labels:
+            return labels[liked]
+        return sorted(label for wanted, held in labels.items() if wanted != order for label in held)
+
+    def _labels(self, index: int, place: int) -> dict[int, list[int]]:
+        """Order of a value -> the labels under which one of its ends gives or wants it; -1 is the producer."""
+        if (index, place) not in self.labels:
+            value = self.problem.values[index]
+            port = value.producer if place < 0 else value.readers[place]
+            found = self.labels[index, place] = {}
+            for label in self.allowed[port.node]:
+                found.setdefault(port.orders[label], []).append(label)
+        return self.labels[index, place]
 
     def _walk(self, port: Port, start: End, labels: list[int], avoid: int) -> _Walk:
         """From a port whose node could take `labels` instead to an end, best not at the node `avoid`.
@@ -230,11 +261,12 @@ class _Paths:
         own: _Walk | None = None
         while queue and self.hops > 0:
             state = queue.popleft()
-            self.hops -= len(self.beside.get(state[0], ())) + 1
-            for key in self.beside.get(state[0], ()):
-                if left[key] <= 0 or (hop := self._hop(*state, key)) is None:
+            label, beside = state[1], self.beside.get(state[0], ())
+            self.hops -= len(beside) + 1
+            for key, orders, order, wants in beside:
+                if (orders[label] == order) is not wants or left[key] <= 0:
                     continue
-                end, others = hop
+                end, others = self._hop(label, key, wants)
                 if not others and end.node != avoid:
                     steps = (*self._steps(came, state), key)
                     return _Walk(steps, end, min(left[step] for step in steps))
@@ -256,17 +288,14 @@ class _Paths:
             steps.append(key)
         return tuple(reversed(steps))
 
-    def _hop(self, node: int, label: int, key: Price) -> tuple[End, list[int]] | None:
-        """The other end of a price that the node would pay under `label`, and the labels which spare it that price."""
-        index, order, _ = key
-        producer, reader = self._ends(key)
-        if node == reader.node:
-            if reader.orders[label] != order or self._now(reader) == order:
-                return None
-            return End(producer.node, index, self._now(producer)), self._giving(producer, order)
-        if producer.orders[label] == order or self._now(producer) != order:
-            return None
-        return End(reader.node, index, self._now(reader)), self._other(reader, order, producer.orders[label])
+    def _hop(self, label: int, key: Price, wants: bool) -> tuple[End, list[int]]:
+        """The other end of a price that a node would pay under `label`, and the labels which spare it that price."""
+        index, order, place = key
+        value = self.problem.values[index]
+        producer, reader = value.producer, value.readers[place]
+        if wants:
+            return End(producer.node, index, self._now(producer)), self._giving(index, order)
+        return End(reader.node, index, self._now(reader)), self._other(index, place, order, producer.orders[label])
 
     def _preference(self, node: int, label: int) -> int:
         """What the node's other label costs more by itself, as far as no path has used it."""

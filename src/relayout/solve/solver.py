@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Prices, Together, bound, gain
 from relayout.solve.contraction import Contraction
@@ -56,47 +57,73 @@ def solve(problem: Problem, *, start: Sequence[int] | None = None, time_limit: f
     """
     limits = Limits.of(sum(map(len, problem.costs)), time_limit)
     choice = list(start) if start is not None else [0] * len(problem.costs)
-    prices: Prices = _pinned_prices(problem)
-    branched: list[Branch] = []
-    finished = True
-    for nodes, values in components(problem):
-        large = sum(len(problem.costs[node]) for node in nodes) > LARGE
-        found = _contracted(problem, nodes, values, limits) if large else None
-        if found := found or _cut(problem, nodes, values):
-            labels, paid = found
-            prices.update(paid)
-        else:
-            from relayout.solve.program import solve_many
+    apart = components(problem)
+    large = [sum(len(problem.costs[node]) for node in nodes) > LARGE for nodes, _ in apart]
+    found: list[Solved | None] = [
+        _contracted(problem, *component, limits) if is_large else None
+        for component, is_large in zip(apart, large, strict=True)
+    ]
+    contracted = [number for number, solved in enumerate(found) if solved is not None]
+    parts = [
+        solved or _solved(problem, *component, choice, limits) for component, solved in zip(apart, found, strict=True)
+    ]
+    solution = _together(problem, choice, parts)
+    if contracted and solution.cost - solution.bound >= problem.unit:
+        for number in contracted:
+            if not _is_proved(problem, *apart[number], parts[number]):
+                parts[number] = _solved(problem, *apart[number], choice, limits)
+        solution = _together(problem, choice, parts)
+    return solution
 
-            labels, tree, done = solve_many(problem, nodes, values, choice, limits)
-            finished &= done
-            if isinstance(tree, Leaf):
-                prices.update(tree.prices)
-            else:
-                branched.append(tree)
+
+class Solved(NamedTuple):
+    """A component: node -> label, what proves the labels, and whether nothing stopped the search."""
+
+    labels: dict[int, int]
+    proof: Leaf | Branch
+    finished: bool = True
+
+
+def _together(problem: Problem, choice: Sequence[int], parts: Sequence[Solved]) -> Solution:
+    """The components as one solution, its certificate checked."""
+    chosen, prices = list(choice), _pinned_prices(problem)
+    branched: list[Branch] = []
+    for labels, proof, _ in parts:
         for node, label in labels.items():
-            choice[node] = label
+            chosen[node] = label
+        if isinstance(proof, Leaf):
+            prices.update(proof.prices)
+        else:
+            branched.append(proof)
     certificate: Certificate = Together((Leaf(prices), *branched)) if branched else Leaf(prices)
     try:
         proved = bound(problem, certificate)
     except CertificateError:
         certificate, proved = Leaf({}), bound(problem, Leaf({}))
-    return Solution(tuple(choice), problem.evaluate(choice), proved, certificate, finished)
+    finished = all(part.finished for part in parts)
+    return Solution(tuple(chosen), problem.evaluate(chosen), proved, certificate, finished)
 
 
-Solved = tuple[dict[int, int], Prices]
-"""node -> label, and the prices that prove them."""
+def _solved(
+    problem: Problem, nodes: Sequence[int], values: Sequence[int], choice: Sequence[int], limits: Limits
+) -> Solved:
+    """The best labels of a component: by a minimum cut, or a linear program and branches."""
+    if cut := _cut(problem, nodes, values):
+        return Solved(cut[0], Leaf(cut[1]))
+    from relayout.solve.program import solve_many
+
+    return Solved(*solve_many(problem, nodes, values, choice, limits))
 
 
-def _cut(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> Solved | None:
-    """The best labels of a component by a minimum cut; None where it is none."""
+def _cut(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> tuple[dict[int, int], Prices] | None:
+    """The best labels of a component by a minimum cut, and its prices; None where it is none."""
     return solve_two(problem, nodes, values) if all(len(problem.costs[node]) == 2 for node in nodes) else None
 
 
 def _contracted(problem: Problem, nodes: Sequence[int], values: Sequence[int], limits: Limits) -> Solved | None:
     """The best labels of a component, to the problem's unit: those of what is left when nodes follow others.
 
-    None where a relaxation is not tight, or there is no time.
+    None where a relaxation is not tight, or there is no time. Whether the labels are the best the checker says.
     """
     from relayout.solve.program import relaxed
 
@@ -108,9 +135,17 @@ def _contracted(problem: Problem, nodes: Sequence[int], values: Sequence[int], l
     labels, prices = found
     contraction.expand(labels)
     contraction.lift(prices)
-    cost = problem.evaluate(defaultdict(int, labels), nodes, values)
-    proved = ceil(sum(min(problem.costs[node]) for node in nodes) + gain(problem, Leaf(prices)))
-    return (labels, prices) if proved >= cost - cost % problem.unit else None
+    return Solved(labels, Leaf(prices))
+
+
+def _is_proved(problem: Problem, nodes: Sequence[int], values: Sequence[int], part: Solved) -> bool:
+    """Whether the checker proves a component's labels the best, to the problem's unit."""
+    cost = problem.evaluate(defaultdict(int, part.labels), nodes, values)
+    try:
+        proved = ceil(sum(min(problem.costs[node]) for node in nodes) + gain(problem, part.proof))
+    except CertificateError:
+        return False
+    return proved >= cost - cost % problem.unit
 
 
 def components(problem: Problem) -> list[tuple[list[int], list[int]]]:

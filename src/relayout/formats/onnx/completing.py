@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 
 import onnx
 import onnx_ir as ir
 from onnx import numpy_helper
 
+from relayout.captures import bodies
 from relayout.errors import ReadError
 from relayout.formats.onnx.checking import without_weights
 from relayout.formats.onnx.evaluating import Array, Evaluation, Item
@@ -236,24 +238,44 @@ def _symbols(values: Iterable[onnx.ValueInfoProto]) -> Iterator[str]:
 
 
 def _complete(graph: ir.Graph, inferred: onnx.GraphProto) -> None:
+    types = _Types()
     found = {value.name: value.type for value in (*inferred.value_info, *inferred.output)}
-    protos = {proto.output[0]: proto for proto in inferred.node if proto.output}
     for node in graph:
         for value in node.outputs:
             declared = found.get(value.name or "")
-            if declared is None or _is_known(value):
-                continue
-            value.type = value.type or ir.serde.deserialize_type_proto_for_type(declared)
-            value.shape = _better(value.shape, ir.serde.deserialize_type_proto_for_shape(declared))
-        proto = protos.get(node.outputs[0].name or "") if node.outputs else None
-        for attribute in proto.attribute if proto is not None else ():
-            if attribute.HasField("g"):
-                body = node.attributes[attribute.name].as_graph()
+            if declared is not None and not _is_known(value):
+                types.give(value, declared)
+    nested = {node.outputs[0].name: node for node in graph if node.attributes and node.outputs and bodies(node)}
+    for proto in inferred.node if nested else ():
+        outer = nested.get(proto.output[0]) if proto.output else None
+        for attribute in proto.attribute:
+            if outer is not None and attribute.HasField("g"):
+                body = outer.attributes[attribute.name].as_graph()
                 for value, declared in zip(body.inputs, attribute.g.input, strict=True):
                     if value.shape is None:
-                        value.type = value.type or ir.serde.deserialize_type_proto_for_type(declared.type)
-                        value.shape = ir.serde.deserialize_type_proto_for_shape(declared.type)
+                        types.give(value, declared.type)
                 _complete(body, attribute.g)
+
+
+class _Types:
+    """Types and shapes as protobuf has them: a graph of thousands of values has few."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[ir.TypeProtocol | None, ir.Shape | None]] = {}
+
+    def give(self, value: ir.Value, declared: onnx.TypeProto) -> None:
+        """Give a value a type, if it has none, and a shape, or extents that its own leaves open."""
+        key = declared.SerializeToString()
+        if key not in self._known:
+            self._known[key] = (
+                ir.serde.deserialize_type_proto_for_type(declared),
+                ir.serde.deserialize_type_proto_for_shape(declared),
+            )
+        made, shape = self._known[key]
+        if value.type is None:  # each value its own: a type can be changed
+            plain = type(made) is ir.TensorType
+            value.type = ir.TensorType(made.dtype, denotation=made.denotation) if plain and made else deepcopy(made)
+        value.shape = _better(value.shape, None if shape is None else shape.copy())
 
 
 def _better(stated: ir.Shape | None, inferred: ir.Shape | None) -> ir.Shape | None:
