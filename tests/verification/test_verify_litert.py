@@ -338,3 +338,38 @@ def test_a_signature_of_another_subgraph(tmp_path: Path) -> None:
 def test_names_of_another_subgraph_are_no_names_of_this_one() -> None:
     (x,), (y,) = LiteRTSide(signed().bytes()).inputs, LiteRTSide(signed().bytes()).outputs
     assert (x.all_names, y.all_names) == (("x", "x"), ("y", "y"))
+
+
+def counted() -> Net:
+    """What is fed is added to a resource, in the first subgraph and, by a signature of its own, in another."""
+    net = Net()
+
+    def count(result: int, x: int, name: str) -> None:
+        h, old = net.tensor((1,), type_name="RESOURCE"), net.tensor((2, 3))
+        net.op("VAR_HANDLE", [], [h], options("VarHandleOptions", sharedName=name))
+        net.op("READ_VARIABLE", [h], [old], options("ReadVariableOptions"))
+        net.op("ADD", [old, x], [result], options("AddOptions"))
+        net.op("ASSIGN_VARIABLE", [h, result], [], options("AssignVariableOptions"))
+
+    with net.subgraph() as start:
+        for name in "ab":
+            h = net.tensor((1,), type_name="RESOURCE")
+            net.op("VAR_HANDLE", [], [h], options("VarHandleOptions", sharedName=name))
+            net.op("ASSIGN_VARIABLE", [h, net.const(np.ones((2, 3)))], [], options("AssignVariableOptions"))
+    once = options("CallOnceOptions", initSubgraphIndex=start)
+    x, y = net.input((2, 3)), net.output((2, 3))
+    net.op("CALL_ONCE", [], [], once)
+    count(y, x, "a")
+    net.sign({"x": x}, {"y": y}, "first")
+    with net.subgraph() as other:
+        p, q = net.input((2, 3)), net.output((2, 3))
+        net.op("CALL_ONCE", [], [], once)
+        count(q, p, "b")
+    return net.sign({"x": p}, {"y": q}, "second", other)
+
+
+@pytest.mark.parametrize("signature", ["first", "second"])
+def test_every_run_begins_with_the_initial_state(tmp_path: Path, signature: str) -> None:
+    source = tmp_path / "counted.tflite"
+    source.write_bytes(counted().bytes())
+    assert verify(source, convert(source, signature=signature).proto, runs=3).ok

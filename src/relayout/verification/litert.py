@@ -88,6 +88,11 @@ class LiteRTSide:
                     index = int(maker["inputs"][0]) if maker and maker["op_name"] in PASSING else -1
         return {name: tuple(lengths) for name, lengths in found.items()}
 
+    @property
+    def remembers(self) -> bool:
+        """Whether it has resources: what a run leaves in them is not reset, as variable tensors are."""
+        return any(operator["op_name"] == "VAR_HANDLE" for operator in self._operators)
+
     def _row(self, operator: dict[str, Any], shape: Sequence[int]) -> int:
         """How many elements are multiplied by one row of weights; 0 where the operand is none of that."""
         if operator["op_name"] == "FULLY_CONNECTED":
@@ -105,7 +110,7 @@ class LiteRTSide:
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
         preserve = bool(interiors)
-        return _Reference(self, preserve) if reference else _Runner(self, self.interpreter("AUTO", preserve))
+        return _Reference(self, preserve) if reference else _Runner(self, "AUTO", preserve)
 
     def lives(self, feeds: Feeds, kernels: str, preserve: bool) -> bool:
         """Whether the model runs with these kernels: tried in a process of its own, which some kernels abort."""
@@ -232,14 +237,19 @@ class LiteRTSide:
 class _Runner:
     """An interpreter that runs once for the same feeds, however often it is asked."""
 
-    def __init__(self, side: LiteRTSide, interpreter: Any) -> None:
-        self._side, self._interpreter = side, interpreter
+    def __init__(self, side: LiteRTSide, kernels: str, preserve: bool) -> None:
+        self._side, self._kind = side, (kernels, preserve)
+        self._interpreter = side.interpreter(*self._kind)
         self._fed: Feeds | None = None
+        self._ran = False
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The tensors of these names that the interpreter kept."""
         if feeds is not self._fed:
             self._fed = None
+            if self._ran and self._side.remembers:
+                self._interpreter = self._side.interpreter(*self._kind)
+            self._ran = True
             self._invoke(feeds)
             self._fed = feeds
         found = {}
@@ -282,7 +292,7 @@ class _Reference:
             self._kernels = REFERENCE if self._side.lives(feeds, REFERENCE, self._preserve) else OPTIMIZED
             self._fed = feeds
         if self._kernels not in self._runners:
-            self._runners[self._kernels] = _Runner(self._side, self._side.interpreter(self._kernels, self._preserve))
+            self._runners[self._kernels] = _Runner(self._side, self._kernels, self._preserve)
         return self._runners[self._kernels].run(feeds, names)
 
 

@@ -22,11 +22,11 @@ class SignatureSide(LiteRTSide):
     def __init__(self, source: Source, signature: str) -> None:
         self._name(source)
         self._signature = signature
-        called = self.called(OPTIMIZED)
+        whole = self.interpreter(OPTIMIZED)
+        called = self.called(whole)
         self.indices, self.interiors = {}, []
         self.inputs = self._ends(called.get_input_details())
         self.outputs = self._ends(called.get_output_details())
-        whole = self.interpreter(OPTIMIZED)
         tensors = (each for k in range(whole.num_subgraphs()) for each in whole.get_tensor_details(k))
         # It does not tell the operators either: quantized weights count as those of a hybrid one.
         self.rounds = any(map(is_quantized, tensors))
@@ -39,12 +39,12 @@ class SignatureSide(LiteRTSide):
 
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; there are no `interiors`. The reference kernels are not tried, which may end the process."""
-        return _Called(self, self.called(OPTIMIZED if reference else "AUTO"))
+        return _Called(self, OPTIMIZED if reference else "AUTO")
 
-    def called(self, kernels: str) -> Any:
-        """LiteRT's function for the signature."""
+    def called(self, interpreter: Any) -> Any:
+        """The interpreter's function for the signature."""
         try:
-            return self.interpreter(kernels).get_signature_runner(self._signature)
+            return interpreter.get_signature_runner(self._signature)
         except ValueError:
             raise ReadError(f"there is no signature {self._signature!r}", where=self.label) from None
 
@@ -74,19 +74,20 @@ def _value(details: dict[str, Any], names: Sequence[str]) -> Value:
 
 
 class _Called:
-    """A signature that is run once for the same feeds, however often it is asked."""
+    """A signature that is run once for the same feeds, however often it is asked, and from the initial state."""
 
-    def __init__(self, side: SignatureSide, called: Any) -> None:
-        self._side, self._called = side, called
+    def __init__(self, side: SignatureSide, kernels: str) -> None:
+        self._side, self._kernels = side, kernels
         self._fed: Feeds | None = None
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The outputs of these names."""
         if feeds is not self._fed:
             self._fed = None
+            called = self._side.called(self._side.interpreter(self._kernels))  # one of its own: variables keep state
             try:
                 with quiet():
-                    self._found = self._called(**feeds)
+                    self._found = called(**feeds)
             except (ValueError, RuntimeError) as error:
                 raise RelayoutError(f"LiteRT fails on '{self._side.label}': {one_line(error)}") from None
             self._fed = feeds
