@@ -13,7 +13,7 @@ from onnx import numpy_helper, parser
 import relayout
 from relayout import rules
 from relayout.errors import LayoutError
-from relayout.rules import Operator, Signature, axis_letters, registry, rule
+from relayout.rules import Changes, Operator, Signature, axis_letters, registry, rule
 from relayout.targets.testing import claiming
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "vendor": 1]>\n'
@@ -269,3 +269,35 @@ def test_what_no_constant_decides_is_asked_once_for_nodes_that_are_alike() -> No
         first, second = (known.of(Operator(node, 1, ((2, 3),), ((2, 3),))) for node in nodes)
     assert first is second
     assert asked == nodes[:1]
+
+
+@pytest.mark.parametrize("held", ["numbers", "the node", "a list of the node"])
+def test_what_holds_on_to_a_node_is_asked_of_every_node(held: str) -> None:
+    """What a rule says of attributes is said when the graph is written, when other nodes may have been changed."""
+    with rules.scope():
+
+        @rule("Turn", domain="vendor", kind="axis attributes")
+        def _(operator: Operator) -> Signature:
+            letters, node, nodes = axis_letters(2), operator.node, [operator.node]
+            axis = operator.int("axis", 0)
+            changes = {
+                "numbers": lambda placement: Changes({"axis": placement.axis(letters[axis])}),
+                "the node": lambda placement: Changes({"axis": node.attributes.get_int("axis", 0)}),
+                "a list of the node": lambda placement: Changes({"axis": len(nodes)}),
+            }
+            return Signature(inputs=(letters,), outputs=(letters,), changes=changes[held])
+
+        known = rules.Facts()
+        nodes = [ir.Node("vendor", "Turn", [ir.Value(name=name)]) for name in ("x", "y")]
+        first, second = (known.of(Operator(node, 1, ((2, 3),), ((2, 3),))) for node in nodes)
+    assert (first is second) is (held == "numbers")
+
+
+def test_what_is_said_of_convolutions_that_are_alike_is_said_once() -> None:
+    known, shapes = rules.Facts(), ((1, 3, 8, 8), (4, 3, 3, 3))
+    strides = ir.AttrInt64s("strides", (1, 2))
+    nodes = [ir.Node("", "Conv", [ir.Value(), ir.Value()], [strides][:count]) for count in (1, 1, 0)]
+    first, second, other = (known.of(Operator(node, 22, shapes, ((1, 4, 6, 6),))) for node in nodes)
+    assert first is second
+    assert isinstance(first, Signature)
+    assert other is not first
