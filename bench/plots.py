@@ -32,6 +32,8 @@ COLOURS = {
     "onnxscript": "#5b5f97",
 }
 SHOWN = {"onnxruntime": "ONNX Runtime 1"}
+MANY = 1e4
+"""From an end of an axis to the other: more and its numbers would overlap."""
 FORMATS = ("float32", "float16", "dynamic", "int8", "int16x8")
 
 
@@ -41,10 +43,11 @@ def load(folder: Path, part: str) -> Any:
 
 
 def logarithmic(axes: Any, *which: Any) -> None:
-    """Powers of ten, and 2 and 5 between them, as plain numbers."""
+    """Powers of ten, with 2 and 5 between them where these are few, as plain numbers."""
     for axis in which or (axes.xaxis, axes.yaxis):
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        low, high = axis.get_view_interval()
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < MANY * low else (1,)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}" if value < 1e4 else f"{value:,.0f}"))
         axis.set_minor_locator(NullLocator())
 

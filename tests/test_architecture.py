@@ -19,6 +19,7 @@ SOURCE = ROOT / "src" / "relayout"
 # The rooms, bottom first. A room imports from itself and from lower levels, not from its neighbours on its level.
 LEVELS = (
     ("captures", "errors", "progress"),
+    ("arguments",),
     ("layout",),
     ("rules", "solve"),
     ("targets",),

@@ -148,7 +148,7 @@ def test_a_result_that_differs_is_written_and_can_be_looked_into(  # type: ignor
     monkeypatch.setattr(pipeline, "convert", broken)
     ran = relayout("convert", FLOAT, tmp_path / "a.onnx", "--verify")
     assert ran.code == 1
-    assert "FAILED: output 'StatefulPartitionedCall_1:0' differs" in ran.out
+    assert "FAILED: output 'output_0' differs" in ran.out
     ran = relayout("convert", FLOAT, tmp_path / "a.onnx", "--verify", "--json")
     assert json.loads(ran.out)["verification"]["b"] == str(tmp_path / "a.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["a.onnx"]

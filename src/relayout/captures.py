@@ -24,6 +24,15 @@ def nested(node: ir.Node) -> Iterator[ir.Node]:
         yield from graph.all_nodes()
 
 
+def reads(node: ir.Node) -> Iterator[ir.Value]:
+    """The values that a node reads, and that its subgraphs do, their results included; some of them more than once."""
+    yield from (value for value in node.inputs if value is not None)
+    for graph in bodies(node):
+        for inner in graph.all_nodes():
+            yield from (value for value in inner.inputs if value is not None)
+        yield from graph.outputs
+
+
 def captured(node: ir.Node) -> list[ir.Value]:
     """Values of the outer graphs that a node's subgraphs read, in the order of first use."""
     found: dict[ir.Value, None] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 MOST_CHARACTERS = 2000
 """Of one message: what a file calls something may be of any length."""
@@ -35,9 +36,26 @@ class ReadError(RelayoutError):
         advice = f"; {hint}" if hint else ""
         super().__init__(f"{what}{place}{advice}")
 
+    def within(self, file: str) -> ReadError:
+        """The same error, saying which file it is about, in printable characters: names in a file can hold anything."""
+        where = self.where if self.where.startswith(file) else ", ".join(filter(None, (file, self.where)))
+        return ReadError(_printable(self.what), where=_printable(where), hint=self.hint)
+
 
 class WriteError(RelayoutError):
     """The output cannot be written, or would not be valid: nothing was written."""
+
+
+class InvalidModelError(WriteError):
+    """The output would not be valid ONNX.
+
+    Args:
+        what: what the checker or shape inference says.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"the model would not be valid ONNX: {what}")
 
 
 class UnsupportedError(RelayoutError):
@@ -45,12 +63,13 @@ class UnsupportedError(RelayoutError):
 
     Args:
         found: operator and reason -> (how often, first place).
+        hint: what to do about it, if there is something.
     """
 
-    def __init__(self, found: dict[str, tuple[int, str]]) -> None:
+    def __init__(self, found: dict[str, tuple[int, str]], hint: str = "") -> None:
         self.found = found
         listed = "; ".join(f"{name} ×{count} (first: {place})" for name, (count, place) in found.items())
-        super().__init__(f"{len(found)} unsupported: {listed}")
+        super().__init__(f"{len(found)} unsupported: {listed}{f'; {hint}' if hint else ''}")
 
 
 class LayoutError(RelayoutError):
@@ -65,13 +84,29 @@ class NamesError(RelayoutError):
     """A name that is given for a value of the model is not there, is there twice, or is taken."""
 
 
+@contextmanager
+def in_file(file: str) -> Iterator[None]:
+    """Say of every `ReadError` inside which file it is about."""
+    try:
+        yield
+    except ReadError as error:
+        raise error.within(file) from None
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
-    """What a message adds to an unknown name: `; did you mean 'x'?`, or nothing where no name is near."""
+    """What a message adds to an unknown name: `; did you mean 'x'?`, or all names where none is near and few exist."""
     from difflib import get_close_matches
 
-    found = get_close_matches(name, list(dict.fromkeys(names))[:MOST_NEAR], n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    known = list(dict.fromkeys(names))[:MOST_NEAR]
+    folded = {each.casefold(): each for each in known}
+    if found := get_close_matches(name.casefold(), folded, n=1):
+        return f"; did you mean {folded[found[0]]!r}?"
+    return f"; there are {', '.join(map(repr, known))}" if 0 < len(known) <= MOST_LISTED else ""
 
 
-MOST_NEAR = 20_000
-"""Names that a suggestion is looked for among."""
+MOST_NEAR, MOST_LISTED = 20_000, 12
+"""Names that a suggestion is looked for among, and names that a message lists."""

@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import onnx
 import onnx_ir as ir
 
-from relayout.errors import LayoutError, ReadError, RelayoutError, nearest
+from relayout import arguments
+from relayout.arguments import Kind, check, checked, one_of
+from relayout.errors import LayoutError, ReadError, RelayoutError, in_file
+from relayout.formats.recognition import is_tflite
+from relayout.formats.stored import open_stored
 from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
@@ -32,10 +36,35 @@ from relayout.targets import LayoutFor, Target, Wishes, note, refuse_others
 if TYPE_CHECKING:
     from relayout.reports.differing import Diff, Looked
 
+Source = str | Path | bytes | onnx.ModelProto | ir.Model
+"""A path, the bytes of a `.tflite`, or an ONNX model in memory."""
 Regions = Literal["flat", "functions"]
 Io = Literal["keep", "convert"]
 State = Literal["zero", "io"]
 Quant = Literal["qdq", "float"]
+WISHES = arguments.mapping("{'Conv': ['NHWC', 'OHWI']}", lambda value: True)  # `targets.wishes` checks the layouts
+OPTIONS = {
+    "io": one_of("keep", "convert"),
+    "layouts": arguments.LAYOUTS,
+    "dims": arguments.EXTENTS,
+    "quant": one_of("qdq", "float"),
+    "signature": arguments.TEXT,
+    "state": one_of("zero", "io"),
+    "custom_ops": arguments.NAMED,
+    "to": arguments.TEXT,
+    "target": Kind("a target's name, or a Target", lambda value: isinstance(value, str | Target)),
+    "desired_layouts": WISHES,
+    "node_layouts": WISHES,
+    "layout_for": arguments.FUNCTION,
+    "regions": one_of("flat", "functions"),
+    "inputs": arguments.NAMES,
+    "outputs": arguments.NAMES,
+    "rename": arguments.NAMED,
+    "time_limit": arguments.SECONDS,
+}
+"""What the options of `convert` take."""
+OF_TFLITE: dict[str, Any] = {"opset": None, "quant": "qdq", "signature": None, "state": "zero", "custom_ops": {}}
+"""Options that only a `.tflite` has -> what they are where they are not given."""
 TFLITE = "relayout.tflite"
 """Set in `ir.Model.meta` of a model that was imported literally: its tensors are NHWC and never say so."""
 CUT = "relayout.cut"
@@ -54,9 +83,10 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+@checked(**OPTIONS)
 @_collector_paused()
 def convert(
-    source: str | Path | onnx.ModelProto | ir.Model,
+    source: Source,
     *,
     io: Io = "keep",
     layouts: Mapping[str, tuple[str, str]] | None = None,
@@ -83,8 +113,8 @@ def convert(
     """Convert a model to ONNX, or its operators to other layouts, with the fewest transposed bytes.
 
     Args:
-        source: a path to a `.tflite` or `.onnx` file, or an ONNX model in memory (which is not changed): protobuf,
-            onnx-ir's, or what `torch.onnx.export(…, dynamo=True)` returns.
+        source: a path to a `.tflite` or `.onnx` file, the bytes of a `.tflite`, or an ONNX model in memory, which is
+            not changed: protobuf, onnx-ir's, or what `torch.onnx.export(…, dynamo=True)` returns.
         io: `keep` leaves names, types, shapes and stored orders of inputs and outputs; `convert` stores each in the
             order that costs nothing, and says so in the report and in the model's metadata.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
@@ -122,6 +152,8 @@ def convert(
     """
     began = perf_counter()
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
+    if regions == "functions" and wishes.target is None:
+        raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
     reading: dict[str, Any] = {
         "opset": opset,
         "quant": quant,
@@ -160,7 +192,7 @@ def convert(
 
 
 def optimize(
-    source: str | Path | onnx.ModelProto | ir.Model,
+    source: Source,
     *,
     dims: Mapping[str, int] | None = None,
     inputs: Sequence[str] | None = None,
@@ -208,8 +240,16 @@ def relayout_in_place(model: ir.Model) -> tuple[tuple[int, int], tuple[int, int]
     return before, after
 
 
-def explain(source: str | Path | onnx.ModelProto | ir.Model, **options: Any) -> Report:
-    """What `convert` would do with a model, and why, without writing anything."""
+def explain(source: Source, **options: Any) -> Report:
+    """What `convert` would do with a model, and why, without writing anything.
+
+    Args:
+        source: as `convert` takes it.
+        options: those of `convert`.
+
+    Raises:
+        RelayoutError: as `convert` does.
+    """
     return convert(source, **options).report
 
 
@@ -245,8 +285,9 @@ def inspect(path: str | Path) -> Inspection:
         ReadError: it is not a model, or is damaged.
     """
     path = Path(path)
-    if _is_tflite(path):
-        found = inspection.tflite(path)
+    if is_tflite(path):
+        with in_file(str(path)):
+            found = inspection.tflite(path)
     else:
         from relayout.formats.onnx import read as read_onnx
 
@@ -257,20 +298,8 @@ def inspect(path: str | Path) -> Inspection:
         return replace(found, problem=str(error))
 
 
-def _is_tflite(path: Path) -> bool:
-    """Whether a file is, or should be, a `.tflite`.
-
-    Raises:
-        ReadError: there is no such file.
-    """
-    if not path.is_file():
-        raise ReadError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
-    with path.open("rb") as file:
-        return file.read(8)[4:8] == b"TFL3" or path.suffix == ".tflite"
-
-
 def read(
-    source: str | Path | onnx.ModelProto | ir.Model,
+    source: Source,
     *,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
@@ -279,7 +308,7 @@ def read(
     """Read a model, or the part of it between named values: a `.tflite` literally, NHWC and all; an `.onnx` as it is.
 
     Args:
-        source: a path, or a model in memory.
+        source: a path, the bytes of a `.tflite`, or a model in memory.
         inputs: what the part begins with; see `relayout.formats.onnx.cut`.
         outputs: what it ends in.
         options: of `relayout.formats.tflite.read`, where the source is a `.tflite`.
@@ -297,24 +326,22 @@ def read(
 
 
 def _read(
-    source: str | Path | onnx.ModelProto | ir.Model,
+    source: Source,
     inputs: Sequence[str] | None,
     outputs: Sequence[str] | None,
     options: Mapping[str, Any],
 ) -> ir.Model:
-    if isinstance(source, str | Path):
-        path = Path(source)
-        if _is_tflite(path):
-            from relayout.formats import tflite
-            from relayout.formats.onnx import SOURCES, identity
+    if isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source)):
+        from relayout.formats import tflite
+        from relayout.formats.onnx import SOURCES, identity
 
-            model = tflite.read(path, inputs=inputs, outputs=outputs, **options)
-            model.meta[TFLITE] = True
-            model.meta[SOURCES] = frozenset({identity(path)})
-            return model
-    exported = getattr(source, "model", None)
-    if isinstance(exported, ir.Model):  # what torch.onnx.export(…, dynamo=True) returns
-        source = exported
+        with in_file("the given bytes" if isinstance(source, bytes) else str(source)):
+            model = tflite.read(source, inputs=inputs, outputs=outputs, **options)
+        model.meta[TFLITE] = True
+        if not isinstance(source, bytes):
+            model.meta[SOURCES] = frozenset({identity(source)})
+        return model
+    _refuse_options_of_tflite(options)
     from relayout.formats.onnx import complete, cut, spell_out
     from relayout.formats.onnx import read as read_onnx
 
@@ -329,6 +356,13 @@ def _read(
     spell_out(model, is_known)
     complete(model, outputs_of)
     return model
+
+
+def _refuse_options_of_tflite(options: Mapping[str, Any]) -> None:
+    for name, default in OF_TFLITE.items():
+        if options.get(name, default) != default:
+            option = name.replace("_", "-").removesuffix("s")
+            raise RelayoutError(f"--{option} is for a .tflite source, and this one is ONNX: leave it out")
 
 
 def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
@@ -350,7 +384,7 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
             value.meta.pop(STATED, None)
     for name, extent in dims.items():
         if name not in known:
-            listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'}){nearest(name, known)}"
+            listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'})"
             raise LayoutError(f"--dim {name}: the model has no dimension of that name {listed}")
         if extent < 1:
             raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
@@ -375,20 +409,23 @@ def _transposes(model: ir.Model) -> int:
     return operators(model).get("Transpose", 0)
 
 
-def check_plan(plan_file: str | Path, source: str | Path | onnx.ModelProto | ir.Model) -> Checked:
+def check_plan(plan_file: str | Path, source: Source) -> Checked:
     """Check a plan file against the model that it was made for, without the solver.
 
     Raises:
         ReadError: either cannot be read, the plan is of another model, or its certificate is not valid.
     """
     try:
-        if not Path(plan_file).is_file():
-            raise ReadError(f"{plan_file} is not a file")
+        open_stored(Path(plan_file))
         data = json.loads(Path(plan_file).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ReadError(f"{plan_file} cannot be read as a plan ({error})") from error
-    options = planfile.options_of(data)
+    except (OSError, ValueError, RecursionError):
+        raise ReadError(
+            f"{plan_file} is no plan: it is not JSON", hint="the plan comes first, then the model"
+        ) from None
+    with in_file(str(plan_file)):
+        options = planfile.options_of(data)
     try:
+        check({**options, **options["read"], **options["wishes"]}, OPTIONS)
         model = read(source, **options["read"])
         layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
         keep, dims = options["io"] == "keep", dict(options["dims"])

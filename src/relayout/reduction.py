@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout import pipeline
+from relayout.arguments import SECONDS, checked, whole
 from relayout.captures import captured
 from relayout.errors import RelayoutError
 from relayout.formats.onnx import complete, cut, lift_constants
@@ -44,6 +45,7 @@ class Reduced:
     smallest: bool
 
 
+@checked(time_limit=SECONDS, seed=whole(0))
 def reduce(
     source: str | Path | onnx.ModelProto | ir.Model,
     *,

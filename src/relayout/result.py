@@ -29,6 +29,7 @@ class Result:
         plan: the choice and its certificate for `relayout check`, as JSON types.
         untouched: the source itself, where nothing was to be won: it is given back as it was.
         naming: what the values of the source are; see `layouts`.
+        target: the target that it was converted for, if any; see `parts`.
     """
 
     model: ir.Model

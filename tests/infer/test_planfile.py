@@ -105,10 +105,36 @@ def test_a_proof_with_branches_is_written_and_read() -> None:
     assert planfile._read(json.loads(json.dumps(planfile._write(certificate)))) == certificate
 
 
+@pytest.mark.parametrize(
+    ("part", "option", "value"),
+    [
+        ("", "dims", {"N": "x"}),
+        ("", "dims", {"N": [1]}),
+        ("", "dims", {"N": 10**400}),
+        ("", "layouts", {"x": "NCHW"}),
+        ("", "io", 3),
+        ("read", "inputs", "x"),
+        ("read", "custom_ops", 7),
+        ("wishes", "to", 7),
+        ("wishes", "desired_layouts", 7),
+        ("wishes", "layout_for", 7),
+    ],
+)
+def test_hostile_options_of_a_plan_are_refused(tmp_path: Path, part: str, option: str, value: object) -> None:
+    model, plan = costly()
+    options = {**plan["options"]}
+    if part:
+        options[part] = {**options[part], option: value}
+    else:
+        options[option] = value
+    with pytest.raises(relayout.RelayoutError, match=f"{option}=.*it takes "):
+        check_plan(written(tmp_path, {**plan, "options": options}), model)
+
+
 def test_a_plan_nested_without_end_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text("[" * 100_000 + "]" * 100_000)
-    with pytest.raises(relayout.ReadError, match="cannot be read as a plan"):
+    with pytest.raises(relayout.ReadError, match="is no plan: it is not JSON"):
         check_plan(path, random_model(0, steps=3)[0])
 
 

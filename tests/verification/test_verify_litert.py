@@ -33,7 +33,21 @@ def test_signature_names_are_names() -> None:
     net.op("NEG", [x], [y], options("NegOptions")).sign({"x": x}, {"result": y})
     report = verify(net.bytes(), onnx_of("(float[2,3] x) => (float[2,3] result) { result = Neg(x) }"))
     assert report.ok
-    assert [(row.name, row.other, row.operator) for row in report.rows] == [("Identity", "result", "NEG")]
+    assert [(row.name, row.source, row.other, row.operator) for row in report.rows] == [
+        ("result", "Identity", "result", "NEG")
+    ]
+    assert [fed.name for fed in report.inputs] == ["x"]
+
+
+def test_a_name_that_two_signatures_give_to_different_tensors_names_neither() -> None:
+    net = Net()
+    x, y, z = net.input((2, 3), name="a"), net.output((2, 3), name="b"), net.output((2, 3), name="c")
+    net.op("NEG", [x], [y], options("NegOptions")).op("ABS", [x], [z], options("AbsOptions"))
+    net.sign({"x": x}, {"result": y}, "one").sign({"x": x}, {"result": z}, "two")
+    text = "(float[2,3] x) => (float[2,3] b, float[2,3] c) { b = Neg(x) c = Abs(x) }"
+    report = verify(net.bytes(), onnx_of(text))
+    assert report.ok
+    assert [row.name for row in report.rows] == ["b", "c"]
 
 
 def test_tensor_names_are_read_from_metadata() -> None:
@@ -221,8 +235,8 @@ def test_custom_operators_and_damage_are_one_line(tmp_path: Path) -> None:
     for source, message in (
         (good, "unresolved custom op: Nope"),
         (good[:100], "not a valid Flatbuffer"),
-        (tmp_path / "empty.tflite", "the file is empty"),
-        (tmp_path / "none.tflite", "No such file"),
+        (tmp_path / "empty.tflite", "is empty"),
+        (tmp_path / "none.tflite", "does not exist"),
     ):
         with pytest.raises(ReadError, match=message) as error:
             verify(source, source)

@@ -56,7 +56,7 @@ def test_a_bad_report() -> None:
     assert bad.verdict == "FAILED: output 'y' differs; the first to diverge is 'b', made by Exp"
     text = shown(bad)
     assert "first divergence: 'b', made by Exp, against 'b', made by Sin" in text
-    assert "seed 0, 1 run(s)" in text
+    assert "seed 0, 1 run;" in text
 
 
 def test_json_is_json() -> None:

@@ -21,7 +21,7 @@ MOST = 20
 @click.argument("source", type=options.MODEL)
 @options.as_json
 def check(plan: Path, source: Path, as_json: bool) -> None:
-    """Check a plan against its model: the proof, without the solver.
+    """Check the proof of a plan against its model, without the solver.
 
     PLAN is what `convert --plan` or `optimize --plan` wrote, SOURCE the model that it was made for.
     """

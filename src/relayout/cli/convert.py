@@ -26,12 +26,12 @@ def convert(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Convert to ONNX, or the operators of ONNX to other layouts.
+    """Convert a model to ONNX, or its operators to other layouts.
 
     SOURCE is a .tflite or an .onnx file; TARGET an .onnx file, or `-` for standard output. With --out-dir, any number
     of sources.
     """
-    made = many.jobs_of("convert", paths, out_dir, verify, given)
+    made = many.jobs_of("convert", paths, out_dir, jobs, verify, given)
     if out_dir is None:
         run(made[0], as_json, quiet)
     else:

@@ -10,7 +10,7 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import bars
 from relayout.cli.group import Command
-from relayout.cli.running import refuse_own_source
+from relayout.cli.running import STDOUT, put_text, refuse_own_source
 
 
 @click.command(cls=Command)
@@ -25,11 +25,10 @@ def diff(first: Path, second: Path, html: Path | None, as_json: bool) -> None:
     compared; whether both compute the same is what `verify` says.
     """
     from relayout import pipeline
-    from relayout.formats.onnx import write_text
 
     refuse_own_source([html], [first, second], ever=False)
     with bars(2 * ("reading", "planning"), as_json):
         found = pipeline.diff(first, second)
         if html is not None:
-            write_text(html, found.html())
-    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))
+            put_text(html, found.html())
+    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found), err=html == STDOUT)

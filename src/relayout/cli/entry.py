@@ -46,7 +46,7 @@ Completion: eval "$(_RELAYOUT_COMPLETE=bash_source relayout)", or zsh_source, or
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXAMPLES)
 @click.version_option(__version__, prog_name="relayout")
 def cli() -> None:
-    """The data-layout compiler for neural-network graphs. A FILE alone is shown: what it is, and what could be won."""
+    """The data-layout compiler for neural-network graphs. A FILE alone is shown: what it is, what could be saved."""
 
 
 for verb in (convert, optimize, explain, diff, info, verify_command, check, reduce, ops, targets_command):
@@ -64,6 +64,12 @@ def main() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
+def _in_one_line(error: click.ClickException) -> str:
+    said = shortened(" ".join(error.format_message().split()))
+    context = getattr(error, "ctx", None)
+    return f"relayout: {said} (see {context.command_path} --help)" if context else f"relayout: {said}"
+
+
 def _terminated(number: int, _: FrameType | None) -> None:
     sys.exit(128 + number)
 
@@ -74,8 +80,7 @@ def _run() -> None:
     except click.exceptions.Abort:
         sys.exit(INTERRUPTED)
     except click.ClickException as error:
-        error.message = shortened(error.message)  # type: ignore[misc]
-        error.show()
+        click.echo(_in_one_line(error), err=True)
         sys.exit(REFUSED)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)

@@ -10,7 +10,7 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import MADE, bars
 from relayout.cli.group import Command
-from relayout.cli.running import print_report, refuse_own_source, write_views
+from relayout.cli.running import STDOUT, print_report, refuse_one_place, refuse_own_source, write_views
 
 
 @click.command(cls=Command)
@@ -24,8 +24,9 @@ def explain(source: Path, as_json: bool, html: Path | None, model_explorer: Path
     """
     from relayout import pipeline
 
+    refuse_one_place({"--html": html, "--model-explorer": model_explorer})
     refuse_own_source([html, model_explorer], [source], ever=False)
     with bars(MADE, as_json):
         result = pipeline.convert(source, **options.converted(given))
         write_views(result, source.name, html, model_explorer)
-    print_report(result.report, as_json)
+    print_report(result.report, as_json, err=STDOUT in (html, model_explorer))

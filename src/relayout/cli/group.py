@@ -16,6 +16,7 @@ EXIT_CODES = (
 
 INFO = "info"
 """The verb that a file alone means."""
+OF_INFO = {"--json", "-h", "--help"}
 
 
 class Command(click.Command):
@@ -46,7 +47,12 @@ class Group(click.Group):
         """As click does; a file alone is shown, and a typing error is answered with the nearest verb's name."""
         first = args[0]
         named_like_a_model = first.endswith((".tflite", ".onnx"))
-        if first not in self.commands and (named_like_a_model or Path(first).is_file()):
+        if first not in self.commands and (named_like_a_model or Path(first).exists()):
+            if set(args[1:]) - OF_INFO:
+                raise click.UsageError(
+                    f"a file alone is shown, with --json at most; `relayout convert {first} OUT.onnx` converts it",
+                    ctx,
+                )
             return INFO, self.commands[INFO], args
         try:
             return super().resolve_command(ctx, args)
@@ -54,9 +60,8 @@ class Group(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(first, self.list_commands(ctx), n=1)
-            if not near or "Did you mean" in error.message:
-                raise
-            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from error
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"There is no command, and no file, {first!r}.{hint}", ctx) from error
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Verbs, and files, since one of them alone is shown."""

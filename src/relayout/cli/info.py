@@ -17,7 +17,7 @@ from relayout.cli.running import console
 @click.argument("file", type=options.MODEL)
 @options.as_json
 def info(file: Path, as_json: bool) -> None:
-    """What a file is, and what could be won.
+    """What a file is, and what a conversion would save.
 
     Operators, inputs and outputs, number formats, layouts, Transposes of FILE, a .tflite or an .onnx file.
     """

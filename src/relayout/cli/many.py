@@ -44,21 +44,25 @@ class Row:
     notes: tuple[str, ...] = ()
 
 
-def jobs_of(verb: str, paths: Sequence[Path], out_dir: Path | None, verify: bool, given: dict[str, Any]) -> list[Job]:
-    """One job for `SOURCE TARGET`, or one for each source with a directory.
+def jobs_of(
+    verb: str, paths: Sequence[Path], out_dir: Path | None, jobs: int, verify: bool, given: dict[str, Any]
+) -> list[Job]:
+    """One job for `SOURCE TARGET`, or one for each source with a directory, `jobs` of them at a time.
 
     Raises:
         click.UsageError: the paths do not fit, or two results would have one name.
     """
     if out_dir is None:
         if len(paths) != 2:
-            raise click.UsageError(f"{verb} takes SOURCE and TARGET, or any number of sources with --out-dir DIR")
+            raise click.UsageError("give SOURCE and TARGET, or any number of sources with --out-dir DIR")
+        if jobs != 1:
+            raise click.UsageError("--jobs is for many models: give --out-dir DIR")
         if paths[1].suffix == ".tflite":  # two sources that a shell found, more likely than a name for an ONNX model
             raise click.UsageError(
                 f"{paths[1]} would be replaced by an ONNX model; for several sources give --out-dir DIR"
             )
         return [Job.of(verb, paths[0], paths[1], verify, given)]
-    for option, name in (("--plan", "plan_file"), ("--html", "html"), ("--model-explorer", "model_explorer")):
+    for option, name in options.FOR_ONE.items():
         if given.get(name):
             raise click.UsageError(f"{option} is for one model")
     named: dict[str, Path] = {}
@@ -142,7 +146,8 @@ def _show(rows: Sequence[Row]) -> None:
     failed = sum(row.code == FAILED for row in rows)
     out = console()
     out.print(table)
-    out.print(f"{len(rows)} models: {len(rows) - refused - failed} done, {failed} differ, {refused} refused")
+    count = f"{len(rows)} model{'' if len(rows) == 1 else 's'}"
+    out.print(f"{count}: {len(rows) - refused - failed} done, {failed} differ, {refused} refused")
 
 
 out_dir = click.option(

@@ -29,9 +29,10 @@ def optimize(
 ) -> None:
     """The fewest transposed bytes, interface and meaning kept.
 
-    SOURCE and TARGET are .onnx files, TARGET may be `-` for standard output. With --out-dir, any number of sources.
+    SOURCE is an .onnx file (a .tflite is converted, as by `convert`); TARGET an .onnx file, or `-` for standard output.
+    With --out-dir, any number of sources.
     """
-    made = many.jobs_of("optimize", paths, out_dir, verify, given)
+    made = many.jobs_of("optimize", paths, out_dir, jobs, verify, given)
     if out_dir is None:
         run(made[0], as_json, quiet)
     else:

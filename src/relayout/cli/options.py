@@ -57,7 +57,7 @@ layouts = click.option(
     multiple=True,
     metavar="TENSOR=SRC:DST",
     callback=_pairs("=", "TENSOR=SRC:DST"),
-    help="Store a tensor as asked, such as x=NHWC:NCHW.",
+    help="Store a tensor in this layout: x=NHWC:NCHW (repeatable).",
 )
 dims = click.option(
     "--dim",
@@ -65,13 +65,11 @@ dims = click.option(
     multiple=True,
     metavar="NAME=N",
     callback=_pairs("=", "NAME=N"),
-    help="Fix a dynamic dimension.",
+    help="Fix a dynamic dimension: batch=1 (repeatable).",
 )
 io = one_of("--io", ["keep", "convert"], "Inputs and outputs as in the source, or in the order that costs nothing.")
 opset = click.option("--opset", type=click.IntRange(18, 23), help="For a .tflite source: 18 unless it needs more.")
-quant = one_of(
-    "--quant", ["qdq", "float"], "A quantized .tflite as integers in Quantize-Dequantize units, or as a float model."
-)
+quant = one_of("--quant", ["qdq", "float"], "A quantized .tflite as integers (QDQ), or as a float model.")
 signature = click.option("--signature", metavar="NAME", help="Which signature of a .tflite (default: the first).")
 state = one_of(
     "--state", ["zero", "io"], "Variables of a .tflite: their initial values in every run, or inputs and outputs."
@@ -82,7 +80,7 @@ custom_ops = click.option(
     multiple=True,
     metavar="NAME=DOMAIN",
     callback=_pairs("=", "NAME=DOMAIN"),
-    help="Carry a custom operator over as a node of a domain.",
+    help="Carry a custom operator over as a node of this domain (repeatable).",
 )
 time_limit = click.option(
     "--time-limit",
@@ -98,26 +96,26 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 html = click.option("--html", type=_FILE, help="Write the graph before and after as one page.")
 model_explorer = click.option("--model-explorer", type=_FILE, help="Write every layout as Model Explorer's node data.")
 annotate = click.option(
-    "--annotate", is_flag=True, help="Put layouts into the metadata of nodes and values, as Netron shows them."
+    "--annotate", is_flag=True, help="Put layouts into the metadata of nodes and values, where Netron shows them."
 )
-as_json = click.option("--json", "as_json", is_flag=True, help="For machines.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 external_data = click.option(
     "--external-data", is_flag=True, default=None, help="Weights in OUT.data (above 2 GB always)."
 )
-overwrite = click.option("--overwrite", is_flag=True, help="Replace the source, where the result has its name.")
+overwrite = click.option("--overwrite", is_flag=True, help="Allow the result to replace its source.")
 feeds = click.option(
     "--input",
     "feeds",
     multiple=True,
     metavar="NAME=FILE.npy",
     callback=_pairs("=", "NAME=FILE.npy"),
-    help="What to feed (default: random, image-like for images).",
+    help="What to feed (repeatable; default: random, image-like for images).",
 )
 
 
 def _names(_: click.Context, __: click.Parameter, items: tuple[str, ...]) -> list[str]:
-    return [name for item in items for name in item.split(",") if name]
+    return [name.strip() for item in items for name in item.split(",") if name.strip()]
 
 
 inputs = click.option(
@@ -125,7 +123,7 @@ inputs = click.option(
     multiple=True,
     metavar="A,B",
     callback=_names,
-    help="Only the part of the graph from these values on, by the source's names.",
+    help="Only the part of the graph from these values on.",
 )
 outputs = click.option(
     "--outputs",
@@ -139,13 +137,18 @@ rename = click.option(
     multiple=True,
     metavar="OLD=NEW",
     callback=_pairs("=", "OLD=NEW"),
-    help="Give an input, output or interior value another name.",
+    help="Give an input, output or interior value another name (repeatable).",
 )
 to = click.option(
-    "--to", metavar="LAYOUT", help="Layout of layout-sensitive operators: NHWC, NCHW, NCHW16c; other ranks follow."
+    "--to",
+    metavar="LAYOUT",
+    help="Layout of convolutions, pools and the like: NHWC, NCHW, NCHW16c; NHWC is NWC and NDHWC for other ranks.",
 )
 backend = click.option(
-    "--target", "backend", metavar="NAME", help="What it claims runs as it has it: `relayout targets`."
+    "--target",
+    "backend",
+    metavar="NAME",
+    help="The backend's own layouts for what it runs; `relayout targets` lists the backends.",
 )
 desired = click.option(
     "--desired-layouts",
@@ -165,10 +168,13 @@ parts = click.option(
     metavar="DIR",
     help="Also a model for each part that the target or the host runs, and a manifest.",
 )
-inline = click.option("--inline", is_flag=True, help="Standard operators between Transposes instead of functions.")
-seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random inputs.")
-MODEL = click.Path(dir_okay=False, path_type=Path)
-verify = click.option("--verify", is_flag=True, help="Run both in their runtimes and compare value by value.")
+inline = click.option(
+    "--inline", is_flag=True, help="Write standard operators between Transposes instead of functions."
+)
+seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
+MODEL = click.Path(path_type=Path)
+"""Whether it is a file is said by whoever reads or writes it, for each of several models by itself."""
+verify = click.option("--verify", is_flag=True, help="Run source and result and compare them value by value.")
 
 part = together(dims, inputs, outputs, rename, section="Which part of the graph")
 importing = together(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
@@ -184,6 +190,10 @@ written = together(writing, verifying, as_json, quiet)
 """How a model is written, checked and reported."""
 
 
+FOR_ONE = {"--plan": "plan_file", "--html": "html", "--model-explorer": "model_explorer", "--parts": "parts"}
+"""Options that name one place, and so are for one model -> their parameters."""
+
+
 def converted(options: dict[str, Any]) -> dict[str, Any]:
     """Options as the Python interface takes them."""
     layouts = options.pop("layouts", None)
@@ -196,8 +206,11 @@ def converted(options: dict[str, Any]) -> dict[str, Any]:
             options["layouts"][name] = (source, target)
     dims = options.pop("dims", {})
     for name, extent in dims.items():
-        if not extent.isdecimal() or len(extent) > MOST_DIGITS:
-            raise click.BadParameter(f"{name}={extent}: an extent is a number", param_hint="--dim")
+        if not extent.isdecimal() or len(extent) > MOST_DIGITS or not int(extent):
+            raise click.BadParameter(
+                f"{name}={extent}: an extent is a whole number from 1 on, of at most {MOST_DIGITS} digits",
+                param_hint="--dim",
+            )
     options["dims"] = {name: int(extent) for name, extent in dims.items()}
     return options | _wishes(options)
 

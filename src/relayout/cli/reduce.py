@@ -21,7 +21,9 @@ from relayout.cli.running import refuse_own_source
     ["verify", "transpose"],
     "What the part must still show: that verification fails after optimize, or that a Transpose remains.",
 )
-@click.option("--time-limit", type=float, metavar="SECONDS", help="Stop, and write the smallest part so far.")
+@click.option(
+    "--time-limit", type=float, metavar="SECONDS", help="Stop after so long, and write the smallest part so far."
+)
 @options.overwrite
 @options.seed
 @options.as_json

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relayout.cli import options
-from relayout.errors import RelayoutError, WriteError
+from relayout.errors import InvalidModelError, ReadError, RelayoutError, WriteError
 from relayout.progress import say
 
 if TYPE_CHECKING:
@@ -75,23 +75,50 @@ class Job:
         rest = dict(given)
         names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer", "overwrite")
         own = {name: rest.pop(name) for name in names} | {"parts": rest.pop("parts", None)}
-        if STDOUT in (target, own["plan_file"]):
-            if target == own["plan_file"]:
-                raise click.UsageError("the model and the plan cannot both go to standard output")
-            if target == STDOUT and (verify or own["external_data"]):
-                raise click.UsageError("a model on standard output has no file to verify or to keep weights beside")
-            if sys.stdout.isatty() and target == STDOUT:
-                raise click.UsageError("a model is not text: send standard output to a file or a program")
+        if target == STDOUT and (verify or own["external_data"]):
+            raise click.UsageError("a model on standard output has no file to verify or to keep weights beside")
+        if target == STDOUT and sys.stdout.isatty():
+            raise click.UsageError("a model is not text: send standard output to a file or a program")
+        if not verify and (own["feeds"] or own["seed"]):
+            raise click.UsageError("--input and --seed are for --verify: give that, too")
+        converted = options.converted(rest)
+        if own["parts"] is not None and "target" not in converted:
+            raise click.UsageError("--parts are what a target runs, and the rest: give --target, too")
+        job = Job(verb, source, target, converted, verify, **own)
+        refuse_one_place(job.places)
         refuse_own_source([own["plan_file"], own["html"], own["model_explorer"]], [source], ever=False)
         refuse_own_source([target], [source], own["overwrite"])
         if verify and target.exists() and target.samefile(source):
             raise click.UsageError("--verify needs the source: it cannot be replaced by the result")
-        return Job(verb, source, target, options.converted(rest), verify, **own)
+        return job
+
+    @property
+    def places(self) -> dict[str, Path | None]:
+        """What is written -> where."""
+        return {
+            "the model": self.target,
+            "--plan": self.plan_file,
+            "--html": self.html,
+            "--model-explorer": self.model_explorer,
+        }
 
     @property
     def console_is_taken(self) -> bool:
         """Whether something else than the report goes to standard output."""
-        return STDOUT in (self.target, self.plan_file)
+        return STDOUT in self.places.values()
+
+
+def refuse_one_place(places: Mapping[str, Path | None]) -> None:
+    """Refuse one place for two results.
+
+    Raises:
+        click.UsageError: two of them, by what is written there, are the same.
+    """
+    taken: dict[Path, str] = {}
+    for what, place in places.items():
+        if place is not None and taken.setdefault(place.absolute(), what) != what:
+            where = "to standard output" if place == STDOUT else f"into {place}"
+            raise click.UsageError(f"{taken[place.absolute()]} and {what} cannot both go {where}")
 
 
 def refuse_own_source(
@@ -117,8 +144,27 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
     Raises:
         RelayoutError: it is refused, cannot be verified, or cannot be written: then nothing was.
     """
+    try:
+        return _made(job)
+    except InvalidModelError as error:
+        raise _blamed(job.source, error) from None
+
+
+def _blamed(source: Path, error: InvalidModelError) -> RelayoutError:
+    """The error of a result that is not valid; of its source, where that is not valid either."""
+    from relayout.formats.onnx import check, read
+    from relayout.formats.recognition import is_tflite
+
+    if not is_tflite(source):
+        try:
+            check(read(source))
+        except InvalidModelError as own:
+            return ReadError(f"not valid ONNX: {own.what}", where=str(source), hint="fix the model first")
+    return error
+
+
+def _made(job: Job) -> tuple[Report, VerifyReport | None]:
     from relayout import pipeline
-    from relayout.formats.onnx import write_text
     from relayout.result import refuse_parts
 
     if job.parts is not None:
@@ -128,11 +174,7 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
     say("writing")
     # The plan first: where it cannot be written, no model is.
     if job.plan_file is not None:
-        text = json.dumps(result.plan, separators=(",", ":"))
-        if job.plan_file == STDOUT:
-            click.echo(text)
-        else:
-            write_text(job.plan_file, text)
+        put_text(job.plan_file, json.dumps(result.plan, separators=(",", ":")))
     write_views(result, job.source.name, job.html, job.model_explorer)
     if job.target == STDOUT:
         with tempfile.TemporaryDirectory(prefix="relayout-") as directory:
@@ -169,12 +211,24 @@ def _verified_first(result: Result, job: Job) -> VerifyReport:
 
 def write_views(result: Result, title: str, html: Path | None, model_explorer: Path | None) -> None:
     """Write what was asked for to look at: the page, the node data."""
+    if html is not None:
+        put_text(html, result.html(title))
+    if model_explorer is not None:
+        put_text(model_explorer, json.dumps(result.node_data(), indent=1))
+
+
+def put_text(place: Path, text: str) -> None:
+    """Write a text file, or print it where the place is standard output.
+
+    Raises:
+        WriteError: the place cannot be written.
+    """
     from relayout.formats.onnx import write_text
 
-    if html is not None:
-        write_text(html, result.html(title))
-    if model_explorer is not None:
-        write_text(model_explorer, json.dumps(result.node_data(), indent=1))
+    if place == STDOUT:
+        click.echo(text)
+    else:
+        write_text(place, text)
 
 
 def verified(first: Path, second: Path, feeds: dict[str, str], seed: int, runs: int = 1) -> VerifyReport:

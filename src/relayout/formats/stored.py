@@ -38,17 +38,24 @@ def open_stored(path: Path) -> StoredFile:
         ReadError: it is none, or cannot be opened.
     """
     origin = os.fspath(path)
+    if path.is_dir():
+        if (path / "saved_model.pb").is_file():
+            raise ReadError(f"{origin} is TensorFlow's SavedModel", hint="tf.lite.TFLiteConverter makes it a .tflite")
+        raise ReadError(f"{origin} is a directory", hint="give a file")
     try:
         # Without waiting for a pipe's other end.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        advice = "standard input is not read: give a file" if origin == "-" else ""
+        raise ReadError(f"{origin} does not exist", hint=advice) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ReadError(f"cannot be opened: {reason}", where=origin) from None
     file = StoredFile(descriptor, origin)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise ReadError("not a file", where=origin)
+        raise ReadError(f"{origin} is not a regular file")
     if not file.size:
-        raise ReadError("the file is empty", where=origin)
+        raise ReadError(f"{origin} is empty")
     return file
 
 

@@ -23,20 +23,15 @@ def validated(perm: Sequence[int]) -> Perm:
 
 
 def inverse(perm: Sequence[int]) -> Perm:
-    """Give the permutation that undoes one: composed, the two are the identity."""
+    """The perm that undoes one: `apply(inverse(perm), apply(perm, items)) == items`."""
     result = [0] * len(perm)
     for position, axis in enumerate(perm):
         result[axis] = position
     return tuple(result)
 
 
-def compose(first: Sequence[int], second: Sequence[int]) -> Perm:
-    """The one Transpose that equals Transpose(`first`) followed by Transpose(`second`)."""
-    return tuple(first[axis] for axis in second)
-
-
 def apply(perm: Sequence[int], items: Sequence[T]) -> tuple[T, ...]:
-    """`items` in the order of `perm`: what a Transpose does to a shape."""
+    """`items` in the order of `perm`: what a Transpose does to a shape, and to the perm of a Transpose before it."""
     return tuple(items[axis] for axis in perm)
 
 

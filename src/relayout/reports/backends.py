@@ -64,7 +64,7 @@ def show(found: Mapping[str, Any]) -> None:
 
     console = Console()
     if "targets" in found:
-        _print(console, Table("name", "line", box=None, pad_edge=False), (row.values() for row in found["targets"]))
+        _print(console, Table("name", "backend", box=None, pad_edge=False), (row.values() for row in found["targets"]))
         return
     console.print(f"{found['name']}: {found['line']}", highlight=False)
     if not found["rows"]:

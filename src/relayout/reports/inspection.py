@@ -14,7 +14,7 @@ from relayout.formats.onnx.transposes import perms
 from relayout.formats.tflite.loading import load, opened
 from relayout.formats.tflite.metadata import metadata
 from relayout.formats.tflite.model import Model, Tensor
-from relayout.reports.report import Report
+from relayout.reports.report import UNKNOWN, Report
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -46,7 +46,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a file is, and what could be won.
+    """What a file is, and what a conversion would save.
 
     Args:
         file: its path.
@@ -221,7 +221,9 @@ def _dtype(value: ir.Value) -> str:
 
 
 def _dims(value: ir.Value) -> tuple[int | str, ...]:
-    return tuple(dim if isinstance(dim, int) else dim.value or "?" for dim in value.shape or ())
+    if value.shape is None:
+        return (UNKNOWN,)
+    return tuple(dim if isinstance(dim, int) else dim.value or "?" for dim in value.shape)
 
 
 def _ordered(names: Iterable[str]) -> dict[str, int]:

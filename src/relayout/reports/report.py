@@ -15,6 +15,9 @@ from relayout.reports.axes import Axes
 from relayout.reports.chart import Chart, Drawing
 from relayout.reports.reasons import Cause, causes, sentence
 
+UNKNOWN = "unknown"
+"""In the place of a shape of which not even the rank is known."""
+
 DROPPED = "some candidate orders were dropped: the bound holds for the orders that were considered"
 """What a report notes where there are more orders than the cap on candidates."""
 
@@ -198,6 +201,8 @@ def _interface(plan: Plan, axes: Axes) -> Iterator[Interface]:
         if form != port.view.form and not is_identity(between(_numbered(port.view.form), _numbered(form))):
             layout = f"{layout} -> {axes.form(root, form)}"
         shape = tuple(extent.number if extent.is_static else str(extent) for extent in root.shape(form))
+        if value.shape is None:
+            shape, layout = (UNKNOWN,), ""
         yield Interface(site.kind, value.name or "", str(value.dtype).lower(), shape, layout)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
-from typing import TypeVar
 
+from relayout.layout import perm as perms
 from relayout.rules.operator import Operator
 from relayout.rules.signature import Changes, Letters, Placement, Signature, Variant
 
@@ -15,7 +15,6 @@ MOST_AXES = 3
 """Of an image: more have too many orders to list."""
 AXIS_BY_AXIS = ("dilations", "kernel_shape", "output_padding", "output_shape", "strides")
 """Attributes that hold one item for each axis of space."""
-T = TypeVar("T")
 
 
 def turning(operator: Operator, signature: Signature | None, *space: Letters) -> Signature | None:
@@ -38,9 +37,9 @@ def turning(operator: Operator, signature: Signature | None, *space: Letters) ->
         if held not in turned:
             return Changes()
         order = tuple(sorted(range(count), key=lambda axis: held.index(space[0][axis])))
-        lists = {name: taken(found, order) for name, found in said.items()}
+        lists = {name: perms.apply(order, found) for name, found in said.items()}
         if pads is not None:
-            lists["pads"] = (*taken(pads[:count], order), *taken(pads[count:], order))
+            lists["pads"] = (*perms.apply(order, pads[:count]), *perms.apply(order, pads[count:]))
         return Changes(lists)
 
     variants = _variants(*signature.variants, space)
@@ -59,11 +58,6 @@ def _fits(operator: Operator, count: int) -> bool:
 def _variants(plain: Variant, space: tuple[Letters, ...]) -> tuple[Variant, ...]:
     """A variant, and its twins in all other orders of the axes of space."""
     return (plain, *(_turned(plain, space, order) for order in list(permutations(range(len(space[0]))))[1:]))
-
-
-def taken(items: Sequence[T], order: Sequence[int]) -> tuple[T, ...]:
-    """The items in another order."""
-    return tuple(items[place] for place in order)
 
 
 def _turned(plain: Variant, space: Sequence[Letters], order: Sequence[int]) -> Variant:

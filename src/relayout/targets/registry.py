@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, nearest
 from relayout.targets.target import Target
 
 GROUP = "relayout.targets"
@@ -70,7 +69,5 @@ def target(name: str) -> Target:
     if name in _aliases():
         name = _aliases()[name]()
     if name not in known:
-        near = get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-        raise LayoutError(f"there is no target {name!r}: {hint}")
+        raise LayoutError(f"there is no target {name!r}{nearest(name, [*known, *_aliases()])}")
     return known[name]

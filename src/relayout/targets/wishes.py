@@ -37,7 +37,7 @@ def layouts_of(given: Any) -> Layouts:
     """
     words = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else []
     if not 1 <= len(words) <= 2 or not all(isinstance(word, str) for word in words):
-        raise LayoutError(f"{given!r} is no wish: one layout for images, and one for kernels (`NHWC`, `OHWI`)")
+        raise LayoutError(f"{given!r} is no desired layout: give one for images, or one for images and one for kernels")
     for word, outer, what in zip(words, (IMAGES, KERNELS), ("images", "kernels"), strict=False):
         if word != DEFAULT:
             _parsed_as(word, outer, what)

@@ -40,10 +40,13 @@ def read_wishes(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except UnicodeDecodeError:
+        raise ReadError(f"{path} is not text", hint="desired layouts are TOML or JSON") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ReadError(f"{path} cannot be read as wishes ({error})") from error
+        kind = "JSON" if path.suffix == ".json" else "TOML"
+        raise ReadError(f"{path} cannot be read as {kind}: {error}") from error
     if not isinstance(data, dict) or not path.is_file():
-        raise ReadError(f"{path} holds no wishes", hint=f"known are {', '.join(KEYS)}")
+        raise ReadError(f"{path} holds no desired layouts", hint=f"known are {', '.join(KEYS)}")
     if set(data) - set(KEYS):
         raise ReadError(f"{path} holds {', '.join(sorted(set(data) - set(KEYS)))}", hint=f"known are {', '.join(KEYS)}")
     for key in ("to", "target"):

@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from relayout.errors import ReadError, RelayoutError
+from relayout.errors import ReadError, RelayoutError, nearest
 from relayout.formats.stored import open_stored
 from relayout.verification.side import Array, Value
 
@@ -21,6 +21,11 @@ SMALL = 10
 """Integers that are fed where nothing says how far they may count."""
 
 IMAGE_FROM = 8
+
+
+def given(name: str) -> str:
+    """How an array is given for an input: what a message advises."""
+    return f"give an array for it: --input {name}=FILE.npy"
 
 
 def given_feeds(inputs: Mapping[str, Any] | None, values: Sequence[Value]) -> dict[str, Array]:
@@ -34,8 +39,8 @@ def given_feeds(inputs: Mapping[str, Any] | None, values: Sequence[Value]) -> di
     for name, source in (inputs or {}).items():
         value = next((v for v in values if name in v.all_names), None)
         if value is None:
-            listed = ", ".join(f"'{v.name}'" for v in values) or "none"
-            raise RelayoutError(f"no input is called '{name}'; the inputs are {listed}")
+            known = [known for value in values for known in reversed(value.all_names)]
+            raise RelayoutError(f"no input is called '{name}'{nearest(name, known)}")
         array = _loaded(source) if isinstance(source, str | os.PathLike) else np.asarray(source)
         found[value.name] = _fitted(array, value, name)
     return found
@@ -50,7 +55,7 @@ def random_feed(value: Value, shape: tuple[int, ...], rng: np.random.Generator, 
     """
     dtype = value.dtype
     if dtype is None or dtype.kind not in "fiubc":
-        raise RelayoutError(f"no random {dtype} can be made for '{value.name}'; give an array for it")
+        raise RelayoutError(f"no random {dtype} can be made for '{value.name}'; {given(value.name)}")
     channels = channel_axis(shape)
     byte = dtype.kind in "iu" and dtype.itemsize == 1
     if channels is not None and (dtype.kind == "f" or byte):
@@ -104,7 +109,7 @@ def dynamic_shape(value: Value, sizes: dict[str, int]) -> tuple[int, ...]:
         RelayoutError: the model does not say how many dimensions the value has.
     """
     if value.shape is None:
-        raise RelayoutError(f"the model does not say the shape of '{value.name}'; give an array for it")
+        raise RelayoutError(f"the model does not say the shape of '{value.name}'; {given(value.name)}")
     picture = len(value.shape) == 4
     found = []
     for axis, extent in enumerate(value.shape):

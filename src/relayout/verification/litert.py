@@ -196,9 +196,15 @@ class LiteRTSide:
             bound=self._bound(index),
             fallback=static,
             step=self._step(operator),
+            title=self._title(index),
         )
         self.indices[value.name] = index
         return value
+
+    def _title(self, index: int) -> str:
+        """The signature's name for a tensor, if no other tensor has it, nor as its own."""
+        called = Counter(name for names in self._aliases.values() for name in names)
+        return next((name for name in self._aliases.get(index, ()) if called[name] == 1 and not self._counts[name]), "")
 
     def _bound(self, index: int) -> int | None:
         """How far an index may count, if an operator counts with this tensor."""

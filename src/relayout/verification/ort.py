@@ -16,6 +16,7 @@ import onnx_ir as ir
 from onnx_ir import convenience
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from relayout.captures import reads
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import read, write
 from relayout.layout.holds import TENSOR, Holds
@@ -152,7 +153,7 @@ class OrtSide:
             found.add(value.name)
             node = value.producer()
             if node is not None:
-                waiting += [read for read in _read_by(node) if read is not None]
+                waiting += reads(node)
         return found
 
     def _read(self, source: Source) -> tuple[Path, ir.Model]:
@@ -260,18 +261,6 @@ def _quantized_by(value: ir.Value) -> ir.Node | None:
         return None
     shape = node.inputs[1].shape
     return node if shape is not None and all(extent == 1 for extent in shape) else None
-
-
-def _read_by(node: ir.Node) -> list[ir.Value | None]:
-    """What a node reads, in the bodies that it holds, too."""
-    read = list(node.inputs)
-    for attribute in node.attributes.values():
-        bodies = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else []
-        bodies += attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else []
-        for body in bodies:
-            read += [value for inner in body.all_nodes() for value in inner.inputs]
-            read.extend(body.outputs)
-    return read
 
 
 def _onnxruntime() -> Any:

@@ -28,7 +28,7 @@ class Pair:
     @property
     def name(self) -> str:
         """What both hold, by the source's name."""
-        return self.left_held.name if self.left_held else self.left.name
+        return self.left_held.name if self.left_held else self.left.title or self.left.name
 
     @property
     def declared(self) -> bool:

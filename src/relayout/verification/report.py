@@ -15,7 +15,7 @@ class Row:
     """One value, compared.
 
     Args:
-        name: its name: that of the value which both hold.
+        name: what people call the value that both hold: by the source's signature, where that has a name for it.
         source: its name in the first model, the source, if that is another.
         other: the name of its counterpart.
         output: whether it is an output of the graph; these alone decide.

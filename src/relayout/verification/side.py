@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.formats.stored import open_stored
+from relayout.formats.recognition import TFL3, is_tflite
 from relayout.layout.holds import Holds
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Value:
         symbols: names of the dynamic dimensions; dimensions of one name have one size.
         fallback: the extents that the model itself puts in the place of dynamic ones, if it does.
         step: for a float that was dequantized: the step of the integer before; else 0.
+        title: what people call it, where that is another name than its own, and no other value's.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Value:
     symbols: tuple[str, ...] = ()
     fallback: tuple[int, ...] | None = None
     step: float = 0.0
+    title: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -182,7 +184,7 @@ def opened(source: Source, signature: str | None = None) -> Iterator[Side]:
         ReadError: it is neither, or the runtime cannot load it.
         MissingRuntimeError: the runtime is not installed.
     """
-    if _is_tflite(source):
+    if _runs_in_litert(source):
         from relayout.verification.litert import LiteRTSide
         from relayout.verification.signature import SignatureSide
 
@@ -196,15 +198,14 @@ def opened(source: Source, signature: str | None = None) -> Iterator[Side]:
 
 def one_line(error: BaseException, most: int = 300) -> str:
     """A runtime's message in one line, without the addresses of its source code and manuals."""
-    text = re.sub(r"See instructions: \S+|\S+\.(cc|h):\d+\s*|0x[0-9a-f]{6,}", " ", str(error))
+    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from \S+ failed:)?", "", str(error))
+    text = re.sub(r"\w+ onnxruntime::.*?\) (?=[A-Z])", "", text)
+    text = re.sub(r"See instructions: \S+|\S+\.(cc|h):\d+\s*|0x[0-9a-f]{6,}", " ", text)
     text = " ".join(text.split()).rstrip(".") or type(error).__name__
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _is_tflite(source: Source) -> bool:
+def _runs_in_litert(source: Source) -> bool:
     if isinstance(source, bytes):
-        return source[4:8] == b"TFL3"
-    if not isinstance(source, str | Path):
-        return False
-    file = open_stored(Path(source))
-    return file.read(0, min(8, file.size))[4:] == b"TFL3" or Path(source).suffix == ".tflite"
+        return source[4:8] == TFL3
+    return isinstance(source, str | Path) and is_tflite(source)

@@ -35,7 +35,8 @@ def render(report: VerifyReport) -> RenderableType:
     parts.append(Text(f"{counts}{interiors}", style="dim"))
     fed = ", ".join(f"{i.name} {i.dtype}{list(i.shape)} {i.how}" for i in report.inputs) or "nothing"
     runtimes = ", ".join(f"{name} {version}" for name, version in report.runtimes)
-    parts.append(Text(f"fed: {fed}; seed {report.seed}, {report.runs} run(s); {runtimes}", style="dim"))
+    runs = f"{report.runs} run{'' if report.runs == 1 else 's'}"
+    parts.append(Text(f"fed: {fed}; seed {report.seed}, {runs}; {runtimes}", style="dim"))
     parts += [Text(f"note: {note}", style="dim") for note in report.notes]
     parts.append(Text(report.verdict, style="bold green" if report.ok else "bold red"))
     return Group(*parts)

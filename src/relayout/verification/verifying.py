@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from relayout.arguments import checked, mapping, whole
 from relayout.errors import LayoutError, RelayoutError
 from relayout.progress import say
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of
@@ -20,6 +21,11 @@ from relayout.verification.spread import Spread
 from relayout.verification.stepwise import Stepwise
 
 
+@checked(
+    inputs=mapping("{'x': array} or {'x': 'x.npy'}", lambda value: value is not None),
+    seed=whole(0),
+    runs=whole(1),
+)
 def verify(
     a: Source,
     b: Source,
@@ -59,7 +65,7 @@ def verify(
     with ExitStack() as stack:
         right = stack.enter_context(opened(b))
         left = stack.enter_context(opened(a, right.signature))
-        comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=max(1, runs))
+        comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs)
         given = given_feeds(inputs, left.inputs)
         fed: tuple[Fed, ...] = ()
         for run in range(comparison.runs):
@@ -160,7 +166,12 @@ class Comparison:
         for row in rows:
             self._add(row)
         return tuple(
-            Fed(v.name, str(feeds[v.name].dtype), feeds[v.name].shape, "given" if v.name in given else "random")
+            Fed(
+                v.title or v.name,
+                str(feeds[v.name].dtype),
+                feeds[v.name].shape,
+                "given" if v.name in given else "random",
+            )
             for v in self.left.inputs
         )
 

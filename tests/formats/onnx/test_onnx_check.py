@@ -59,7 +59,7 @@ def test_claims_that_the_checker_lets_pass() -> None:
         "(float[2,3] x) => (float[1,6] y)",
     )
     wrong.graph.register_initializer(ir.Value(name="i", const_value=ir.tensor(np.array([1, 0]), name="i")))
-    assert "the model claims FLOAT[1, 6] for 'y', and Neg '' makes FLOAT[3, 2]" in refused(wrong)
+    assert "it claims FLOAT[1, 6] for 'y', and Neg '' makes FLOAT[3, 2]" in refused(wrong)
 
 
 def test_types_are_claims_too() -> None:

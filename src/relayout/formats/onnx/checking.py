@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import onnx
 import onnx_ir as ir
 
-from relayout.errors import WriteError
+from relayout.errors import InvalidModelError
 from relayout.formats.onnx.inferring import infer_shapes
 from relayout.formats.onnx.parts import Weight, one_line, split
 
@@ -21,7 +21,7 @@ def check(model: ir.Model) -> None:
     Large initializers are replaced by graph inputs of their type and shape, so that no weight is looked at.
 
     Raises:
-        WriteError: what is wrong, in one line.
+        InvalidModelError: what is wrong, in one line.
     """
     check_parts(*split(model))
 
@@ -34,7 +34,7 @@ def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
         bare, claims = _without_claims(light)
         inferred = infer_shapes(bare, light.graph)
     except Exception as error:  # onnx raises three types of its own, ValueError and RuntimeError
-        raise WriteError(f"the model would not be valid ONNX: {one_line(error)}") from None
+        raise InvalidModelError(one_line(error)) from None
     found = {value.name: value.type.tensor_type for value in (*inferred.graph.value_info, *inferred.graph.output)}
     for node in light.graph.node:
         for name in node.output:
@@ -42,9 +42,8 @@ def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
             if claim is None or inference is None or claim == inference:
                 continue
             if not _agree(claim, inference):
-                raise WriteError(
-                    f"the model claims {_text(claim)} for '{name}', and {node.op_type} '{node.name}' "
-                    f"makes {_text(inference)}"
+                raise InvalidModelError(
+                    f"it claims {_text(claim)} for '{name}', and {node.op_type} '{node.name}' makes {_text(inference)}"
                 )
 
 

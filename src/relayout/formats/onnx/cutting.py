@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 
 import onnx_ir as ir
 
+from relayout.captures import reads
 from relayout.errors import NamesError, nearest
 from relayout.layout.holds import TENSOR
 
@@ -99,23 +100,8 @@ def _reached(graph: ir.Graph, ends: Iterable[ir.Value], starts: set[ir.Value]) -
         seen.add(value)
         node = value.producer()
         if value not in starts and node is not None:
-            left += [read for read in _reads(graph, node) if read not in seen]
+            left += [read for read in reads(node) if read.graph is graph and read not in seen]
     return seen
-
-
-def _reads(graph: ir.Graph, node: ir.Node) -> Iterator[ir.Value]:
-    """What a node of the graph reads, by itself and in its subgraphs."""
-    yield from (value for value in node.inputs if value is not None)
-    for attribute in node.attributes.values():
-        bodies: Iterable[ir.Graph] = ()
-        if attribute.type == ir.AttributeType.GRAPH:
-            bodies = (attribute.as_graph(),)
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            bodies = attribute.as_graphs()
-        for body in bodies:
-            for inner in body.all_nodes():
-                yield from (value for value in inner.inputs if value is not None and value.graph is graph)
-            yield from (value for value in body.outputs if value.graph is graph)
 
 
 def _entry(graph: ir.Graph, value: ir.Value) -> ir.Value:

@@ -10,12 +10,13 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
-from relayout.errors import ReadError
+from relayout.errors import ReadError, in_file
 from relayout.formats.onnx.atomic import SOURCES, identity
 from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
 from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
+from relayout.formats.recognition import HEAD, not_a
 from relayout.formats.stored import Window, nbytes, open_stored, stored_tensor
 
 LIFTED = 1 << 12
@@ -32,15 +33,22 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
     1. From a path, weights (in the file or external) stay on disk until they are used.
     2. External data is read only from regular files inside the model's directory.
     3. From a proto, large weights are read from that proto when they are used; it is not changed.
-    4. An `ir.Model` is cloned; its tensors are shared, its graph is not.
+    4. An `ir.Model` is cloned; its tensors are shared, its graph is not. What has one as its `model` stands for it: a
+       result, or what `torch.onnx.export(…, dynamo=True)` returns.
 
     Raises:
         ReadError: the source is not an ONNX model, is damaged, incomplete, or not a graph.
     """
+    if isinstance(held := getattr(source, "model", None), ir.Model):
+        source = held
     if isinstance(source, ir.Model):
         return source.clone()
     if isinstance(source, onnx.ModelProto):
         return _Reading("the given ModelProto").from_proto(source)
+    if not isinstance(source, str | os.PathLike):
+        raise ReadError(
+            f"{type(source).__name__} is no model", hint="give a path, an onnx.ModelProto or an onnx_ir.Model"
+        )
     return _Reading(os.fspath(source)).from_path(Path(source))
 
 
@@ -53,17 +61,8 @@ class _Reading:
 
     def from_path(self, path: Path) -> ir.Model:
         file = open_stored(path)
-        try:
-            buffer = Window(file)
-            if buffer[4:8] == b"TFL3":
-                raise ReadError("this is a TensorFlow Lite model, not an ONNX one", where=self.origin)
-            skeleton, spans = _without_weights(buffer)
-        except ReadError as error:
-            raise _within(self.origin, error) from None
-        try:
-            proto = onnx.ModelProto.FromString(skeleton)
-        except DecodeError:
-            raise ReadError("not an ONNX model, or a damaged one", where=self.origin) from None
+        with in_file(self.origin):
+            proto, spans = _parsed(Window(file))
         for index, (offset, length) in spans.items():
             tensor = proto.graph.initializer[index]
             where = f"{self.origin}, initializer '{tensor.name}'"
@@ -94,7 +93,7 @@ class _Reading:
         return self._model(proto, None)
 
     def _model(self, proto: onnx.ModelProto, files: DataFiles | None) -> ir.Model:
-        try:
+        with in_file(self.origin):
             if not proto.HasField("graph") or proto.ir_version <= 0:
                 raise ReadError("not an ONNX model: it holds no graph")
             for where, tensor in tensors_in(proto):
@@ -108,8 +107,6 @@ class _Reading:
             for name, lifted in self.lifted.items():
                 model.graph.initializers[name].const_value = lifted
             _resolve_external(model, files)
-        except ReadError as error:
-            raise _within(self.origin, error) from None
         if unsorted:
             for graph in (model.graph, *(function.graph for function in model.functions.values())):
                 graph.sort()
@@ -142,6 +139,21 @@ def _copy_fields(source: Message, target: Message, but: str) -> None:
             getattr(target, field.name).MergeFrom(value)
         else:
             setattr(target, field.name, value)
+
+
+def _parsed(buffer: Window) -> tuple[onnx.ModelProto, dict[int, tuple[int, int]]]:
+    """The model without large raw data, and where that data is: initializer -> offset, length."""
+    head = bytes(buffer[:HEAD])
+    try:
+        skeleton, spans = _without_weights(buffer)
+        proto = onnx.ModelProto.FromString(skeleton)
+    except ReadError as error:
+        raise not_a("an ONNX model", head, error.what, error.where) from None
+    except DecodeError:
+        raise not_a("an ONNX model", head, "it cannot be parsed") from None
+    if not proto.HasField("graph") or proto.ir_version <= 0:
+        raise not_a("an ONNX model", head, "it holds no graph")
+    return proto, spans
 
 
 def _without_weights(buffer: Bytes) -> tuple[bytes, dict[int, tuple[int, int]]]:
@@ -220,14 +232,3 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
     yield from model.graph.all_nodes()
     for function in model.functions.values():
         yield from function.all_nodes()
-
-
-def _within(origin: str, error: ReadError) -> ReadError:
-    """The same error, saying which model it is about."""
-    where = error.where if error.where.startswith(origin) else ", ".join(filter(None, (origin, error.where)))
-    return ReadError(_printable(error.what), where=_printable(where), hint=error.hint)
-
-
-def _printable(text: str) -> str:
-    """Names in a damaged file can hold anything; a message is one line."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

@@ -71,11 +71,13 @@ def fields(buffer: Bytes, start: int, stop: int) -> Iterator[Field]:
         elif kind in (FIXED64, FIXED32):
             end = position + (8 if kind == FIXED64 else 4)
         else:
-            raise _damaged(f"a field of wire type {kind}", begin)
+            raise ReadError(f"a field of wire type {kind}", where=f"byte {begin}")
         if number == 0:
-            raise _damaged("field number 0", begin)
+            raise ReadError("field number 0", where=f"byte {begin}")
         if end > stop:
-            raise _damaged(f"field {number} ends at byte {end}, behind the end of what holds it ({stop})", begin)
+            raise ReadError(
+                f"field {number} ends at byte {end}, behind the end of what holds it ({stop})", where=f"byte {begin}"
+            )
         yield Field(number, kind, begin, position, end)
         position = end
 
@@ -90,8 +92,4 @@ def _varint_at(buffer: Bytes, position: int, stop: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
-    raise _damaged("an integer that does not end", begin)
-
-
-def _damaged(what: str, byte: int) -> ReadError:
-    return ReadError(f"not an ONNX model, or a damaged one: {what}", where=f"byte {byte}")
+    raise ReadError("an integer that does not end", where=f"byte {begin}")

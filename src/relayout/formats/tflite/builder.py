@@ -25,11 +25,6 @@ def dims(value: ir.Value) -> Dims:
     return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
 
 
-def permuted(shape: Dims, perm: Sequence[int]) -> Dims:
-    """The shape after a Transpose."""
-    return tuple(shape[axis] for axis in perm)
-
-
 def broadcast(*shapes: Dims) -> Dims:
     """The shape of an elementwise operator's output, aligned from the right."""
     rank = max(len(shape) for shape in shapes)

@@ -9,13 +9,14 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.builder import Builder, Dim, Dims, dims, permuted
+from relayout.formats.tflite.builder import Builder, Dim, Dims, dims
 from relayout.formats.tflite.flatbuffer import Table, empty_table
 from relayout.formats.tflite.kernels import IN_PLACE_OF
 from relayout.formats.tflite.model import MAX_NAME, Operator, Tensor
 from relayout.formats.tflite.registry import Entry, Unsupported, entries
 from relayout.formats.tflite.schema import SCHEMA
 from relayout.formats.tflite.tensors import Tensors
+from relayout.layout import perm as perms
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.program import Program
@@ -132,7 +133,7 @@ class Emission:
         if len(dims(value)) != len(perm):
             raise ReadError(f"{self.operator.name} wants rank {len(perm)}, not {len(dims(value))}", where=self.place)
         name = name or f"{(value.name or '')[:MAX_NAME]}/transposed"
-        return self.emit("Transpose", [value], permuted(dims(value), perm), name=name, perm=list(perm))
+        return self.emit("Transpose", [value], perms.apply(perm, dims(value)), name=name, perm=list(perm))
 
     def reshape(self, value: ir.Value, shape: Sequence[Dim]) -> ir.Value:
         """A Reshape to known extents, of which at most one may be known only at run time."""

@@ -153,7 +153,6 @@ class _Reader:
             raise ReadError(
                 f"the file is no {identifier.decode()} flatbuffer (its identifier is {found!r})",
                 where=f"byte {self.base + 4}",
-                hint="give a .tflite model" if not self.base else "",
             )
         return self.table(kind, self.indirect(0, "the root"), "", 0)
 

@@ -33,6 +33,9 @@ NOTES = "relayout.notes"
 SIGNATURE = "relayout.signature"
 """Metadata of a model that was made of a subgraph that is not the first: the signature's key."""
 
+KEPT = "--custom-op NAME=DOMAIN keeps a custom operator as a node of that domain"
+"""What an error says of custom operators."""
+
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
 """Opsets that can be written -> the IR version that came with them."""
 
@@ -146,7 +149,8 @@ class _Import:
         inputs = [self.graph_input(index, first=i == 0) for i, index in enumerate(self.subgraph.inputs)]
         self.program.run(self.tensors)
         if self.program.unsupported:
-            raise UnsupportedError({k: (len(v), next(iter(v))) for k, v in self.program.unsupported.items()})
+            found = {k: (len(v), next(iter(v))) for k, v in self.program.unsupported.items()}
+            raise UnsupportedError(found, KEPT if any(name.startswith("CUSTOM ") for name in found) else "")
         outputs = self.graph_outputs(extra) + self.program.variables.outputs()
         nodes = without_unread(self.builder.nodes, outputs, self.builder.spare)
         # Operands that became attributes or shapes leave their constants unread.

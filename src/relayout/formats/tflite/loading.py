@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relayout.errors import ReadError
+from relayout.formats.recognition import TFL3
 from relayout.formats.stored import Window, open_stored
 from relayout.formats.tflite.enums import BUILTIN_OPERATORS, TensorType
 from relayout.formats.tflite.flatbuffer import Raw, Source, Table, raw, read_root
@@ -73,7 +74,7 @@ def opened(source: Path | bytes | memoryview | Window) -> Source:
 class _Checker:
     def __init__(self, data: Source) -> None:
         self.data = data
-        self.root = read_root(data, SCHEMA, "Model", b"TFL3")
+        self.root = read_root(data, SCHEMA, "Model", TFL3)
 
     def model(self) -> Model:
         self.buffers = [self.buffer(table, f"buffers[{i}]") for i, table in enumerate(self.root.buffers)]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from relayout.formats.tflite.builder import dims, permuted
+from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.emission import options_of
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Operator, Tensor
@@ -18,6 +18,7 @@ from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.operators.surroundings import unrolls
 from relayout.formats.tflite.tensors import array, dequantized
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST
+from relayout.layout import perm as perms
 
 TOGETHER = 16
 """So many channels at once are what ONNX Runtime's depthwise integer convolution takes; others are no faster."""
@@ -107,6 +108,6 @@ def weighted(op: Operation) -> bool:
     kernel = op.emit("DequantizeLinear", [signs, sizes, zeros], dims(signs), ir.DataType.FLOAT, axis=0)
     i = 0 if data is op.input(0) else 1
     x = op.real(i, TO_FIRST)
-    y = op.emit("Conv", [x, kernel], permuted(dims(op.stored(i)), TO_FIRST), kernel_shape=[1, 1], group=channels)
+    y = op.emit("Conv", [x, kernel], perms.apply(TO_FIRST, dims(op.stored(i))), kernel_shape=[1, 1], group=channels)
     op.result(y, perm=TO_LAST, fused=op.options.fused_activation_function)
     return True

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.builder import Dim, dims, permuted
+from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.enums import Padding, TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.border import bordered, unbordered
@@ -16,6 +16,7 @@ from relayout.formats.tflite.operators.unrolled import unrolled
 from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D, slid
+from relayout.layout import perm as perms
 
 
 def convolved(
@@ -28,7 +29,7 @@ def convolved(
     last: Sequence[int],
 ) -> None:
     """Transpose - Conv - Transpose, given a kernel in ONNX's order `o i *s`; `first` and `last` order the data."""
-    options, shape = op.options, permuted(dims(op.stored(0)), first)
+    options, shape = op.options, perms.apply(first, dims(op.stored(0)))
     n, _, *spatial = shape
     o, _, *extents = dims(kernel)
     window = [k for k in extents if isinstance(k, int)]
@@ -45,7 +46,7 @@ def convolved(
     y = op.emit(
         "Conv",
         [x, kernel, op.bias(2, 0, 1)],
-        permuted(op.out_dims([n, *known, o]), first),
+        perms.apply(first, op.out_dims([n, *known, o])),
         **border,
         dilations=list(dilations),
         group=group,

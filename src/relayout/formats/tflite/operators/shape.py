@@ -8,13 +8,14 @@ from functools import partial
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.builder import Dim, Dims, broadcast, dims, permuted
+from relayout.formats.tflite.builder import Dim, Dims, broadcast, dims
 from relayout.formats.tflite.contents import contents, element
 from relayout.formats.tflite.extents import divided, product, times
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.slicing import extents_of, squeeze, unsqueeze
 from relayout.formats.tflite.operators.spectral import is_complex, pairs, result_pairs
 from relayout.formats.tflite.registry import Unsupported, operator
+from relayout.layout import perm as perms
 
 
 def regrouped(shape: Dims, target: list[int], op: Operation) -> Dims:
@@ -121,7 +122,7 @@ def transpose(op: Operation) -> None:
     perm = [op.axis(axis, rank) for axis in op.integers(1)]
     if sorted(perm) != list(range(rank)):
         raise ReadError(f"{perm} is no order of {rank} axes", where=op.place)
-    finish(op.emit("Transpose", [x], permuted(dims(x), perm), perm=perm))
+    finish(op.emit("Transpose", [x], perms.apply(perm, dims(x)), perm=perm))
 
 
 @operator("BROADCAST_TO")

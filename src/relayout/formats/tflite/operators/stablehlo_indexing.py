@@ -14,13 +14,14 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.builder import Dim, Dims, dims, permuted
+from relayout.formats.tflite.builder import Dim, Dims, dims
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.slicing import cut, squeeze, unsqueeze
 from relayout.formats.tflite.operators.stablehlo_moving import axes_of, fixed, listed
 from relayout.formats.tflite.operators.stablehlo_reducing import reducer
 from relayout.formats.tflite.registry import Unsupported, operator
+from relayout.layout import perm as perms
 
 MAX_GRID = 1 << 16
 """Elements of a window for which indices are written out."""
@@ -175,7 +176,7 @@ def _scattered(
     reduction: str,
 ) -> ir.Value:
     rank, many = len(order), len(extents)
-    shape: list[Dim] = list(permuted(dims(x), order))
+    shape: list[Dim] = list(perms.apply(order, dims(x)))
     x = op.transpose(x, order) if order != list(range(rank)) else x
     inside = two(op, "And", two(op, "GreaterOrEqual", indices, op.number(0, indices, "zero"), _BOOL),
                  two(op, "Less", indices, op.ints(extents, "extents"), _BOOL), _BOOL)  # fmt: skip

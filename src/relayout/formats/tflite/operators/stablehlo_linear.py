@@ -12,7 +12,7 @@ from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.extents import product
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.slicing import FIRST, LAST, cut
-from relayout.formats.tflite.operators.stablehlo_moving import axes_of, fixed, listed
+from relayout.formats.tflite.operators.stablehlo_moving import axes_of, fixed, listed, per_axis
 from relayout.formats.tflite.operators.windows import bordered, parted
 from relayout.formats.tflite.registry import Unsupported, operator
 
@@ -79,11 +79,8 @@ def convolution(op: Operation) -> None:
     if reverse:
         kernel = cut(op, kernel, [LAST] * len(reverse), [FIRST] * len(reverse), reverse, [-1] * len(reverse))
 
-    def each(name: str) -> list[int]:
-        given = getattr(options, name)
-        return listed(given, many, name, op) if len(given) else [1] * many
-
-    strides, gaps, dilations = each("window_strides"), each("lhs_dilation"), each("rhs_dilation")
+    sizes = ("window_strides", "lhs_dilation", "rhs_dilation")
+    strides, gaps, dilations = (per_axis(op, name, many) for name in sizes)
     flat = [int(v) for v in options.padding[: 2 * many + 1]] or [0] * 2 * many
     if len(flat) != 2 * many or min([*strides, *gaps, *dilations]) < 1:
         raise ReadError("a convolution whose window does not fit its rank", where=op.place)

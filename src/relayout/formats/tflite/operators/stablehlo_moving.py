@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.builder import Dim, dims, permuted
+from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.operators.blocks import fitting, overwritten
 from relayout.formats.tflite.operators.elementwise import two
@@ -16,6 +16,7 @@ from relayout.formats.tflite.operators.shape import regrouped, scalar
 from relayout.formats.tflite.operators.slicing import cut, joined
 from relayout.formats.tflite.operators.windows import bordered, parted
 from relayout.formats.tflite.registry import Unsupported, operator
+from relayout.layout import perm as perms
 
 _INT64 = ir.DataType.INT64
 
@@ -25,6 +26,12 @@ def listed(values: Sequence[int], count: int, what: str, op: Operation) -> list[
     if len(values) != count:
         raise ReadError(f"{what} has {len(values)} numbers for {count} dimensions", where=op.place)
     return [int(v) for v in values]
+
+
+def per_axis(op: Operation, option: str, count: int) -> list[int]:
+    """An option with a number for each of some axes; ones where the file leaves it out."""
+    given = getattr(op.options, option)
+    return listed(given, count, option, op) if len(given) else [1] * count
 
 
 def axes_of(values: Sequence[int], rank: int, op: Operation) -> list[int]:
@@ -56,7 +63,7 @@ def transpose(op: Operation) -> None:
     """Transpose."""
     (x,), finish = op.carried(0)
     perm = axes_of(listed(op.options.permutation, len(dims(x)), "permutation", op), len(dims(x)), op)
-    finish(op.emit("Transpose", [x], permuted(dims(x), perm), perm=perm))
+    finish(op.emit("Transpose", [x], perms.apply(perm, dims(x)), perm=perm))
 
 
 @operator("STABLEHLO_CONCATENATE", options="StablehloConcatenateOptions")

@@ -10,7 +10,7 @@ from relayout.formats.tflite.emission import options_of
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.shape import scalar
-from relayout.formats.tflite.operators.stablehlo_moving import axes_of, fixed, listed
+from relayout.formats.tflite.operators.stablehlo_moving import axes_of, fixed, per_axis
 from relayout.formats.tflite.operators.windows import bordered, parted, reduced
 from relayout.formats.tflite.registry import Unsupported, operator
 
@@ -73,19 +73,16 @@ def reduce_window(op: Operation) -> None:
     options, x, start = op.options, op.real(0), scalar(op, op.real(1))
     rank, op_type = len(dims(x)), reducer(op, op.options.body_subgraph_index)
 
-    def each(name: str) -> list[int]:
-        given = getattr(options, name)
-        return listed(given, rank, name, op) if len(given) else [1] * rank
-
     flat = [int(v) for v in options.padding[: 2 * rank + 1]] or [0] * 2 * rank
     if len(flat) != 2 * rank or not op_type:
         raise ReadError(f"paddings {flat[:9]} do not fit rank {rank}", where=op.place)
     if x.dtype == ir.DataType.BOOL:
         raise Unsupported("windows of booleans")
-    for axis, step in enumerate(each("base_dilations")):
+    for axis, step in enumerate(per_axis(op, "base_dilations", rank)):
         x = parted(op, x, axis, step, start)
     x = bordered(op, x, flat[::2], flat[1::2], start)
-    window, strides, dilations = each("window_dimensions"), each("window_strides"), each("window_dilations")
+    sizes = ("window_dimensions", "window_strides", "window_dilations")
+    window, strides, dilations = (per_axis(op, name, rank) for name in sizes)
     op.result(reduced(op, op_type, x, start, window, strides, dilations))
 
 

@@ -1,0 +1,105 @@
+"""Arguments of the Python interface are checked when it is called: what fits none of a row's values is refused.
+
+Without this a misspelt word would be taken for the default, and a name for a list of letters.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from relayout.errors import RelayoutError, shortened
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MOST_SHOWN = 200
+"""Characters of a value in a message."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an argument takes, in words for a message, and the test of it. None always fits."""
+
+    wanted: str
+    fits: Callable[[Any], bool]
+
+
+def one_of(*words: str) -> Kind:
+    """One of some words."""
+    return Kind(" or ".join(map(repr, words)), lambda value: value in words)
+
+
+def mapping(wanted: str, fits: Callable[[Any], bool]) -> Kind:
+    """A dictionary from names to what fits."""
+    return Kind(
+        f"a dictionary such as {wanted}",
+        lambda value: (
+            isinstance(value, Mapping) and all(isinstance(name, str) and fits(each) for name, each in value.items())
+        ),
+    )
+
+
+def _shown(value: Any) -> str:
+    return shortened(" ".join(repr(value).split()), MOST_SHOWN)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, Sequence) and len(value) == 2 and all(map(_is_text, value)) and not _is_text(value)
+
+
+def whole(least: int) -> Kind:
+    """A whole number from `least` on."""
+    return Kind(f"a whole number from {least} on", lambda value: _is_whole(value) and value >= least)
+
+
+def _is_whole(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+TEXT = Kind("a name", _is_text)
+NAMES = Kind(
+    "a list of names, such as ['x']",
+    lambda value: isinstance(value, Sequence) and not _is_text(value) and all(map(_is_text, value)),
+)
+NAMED = mapping("{'old': 'new'}", _is_text)
+LAYOUTS = mapping("{'x': ('NHWC', 'NCHW')}", _is_pair)
+EXTENTS = mapping("{'batch': 1}, of whole numbers of 64 bits", lambda value: _is_whole(value) and abs(value) < 2**63)
+SECONDS = Kind("seconds, a number from 0 on", lambda value: isinstance(value, int | float) and value >= 0)
+FUNCTION = Kind("a function", callable)
+
+
+def check(given: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+    """Check what is given under the names that have a row.
+
+    Raises:
+        RelayoutError: a value does not fit.
+    """
+    for name, kind in kinds.items():
+        value = given.get(name)
+        if value is not None and not kind.fits(value):
+            raise RelayoutError(f"{name}={_shown(value)}: it takes {kind.wanted}")
+
+
+def checked(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Check the keyword arguments of a function that have a row.
+
+    Raises:
+        RelayoutError: when the function is called with a value that does not fit.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **given: P.kwargs) -> R:
+            check(given, kinds)
+            return function(*args, **given)
+
+        return call
+
+    return decorate

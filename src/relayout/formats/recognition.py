@@ -1,0 +1,78 @@
+"""What a file is, by its first bytes: a `.tflite`, or something else that is often given in the place of a model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from relayout.errors import ReadError
+from relayout.formats.stored import open_stored
+
+HEAD = 64
+"""Bytes of a file that are looked at."""
+
+TFL3 = b"TFL3"
+"""Bytes 4 to 8 of every `.tflite`."""
+
+EXPORT = "export it to ONNX (PyTorch: torch.onnx.export) or TensorFlow Lite (tf.lite.TFLiteConverter) first"
+DOWNLOAD = "the download went wrong: fetch the file itself"
+
+
+class Foreign(NamedTuple):
+    """A kind of file that is no model here: how it begins, what it is, what to do with it."""
+
+    begins: str
+    what: str
+    advice: str
+
+
+FOREIGN = (
+    Foreign(r"version https://git-lfs", "a pointer of Git LFS", "run `git lfs pull`"),
+    Foreign(r"(?i)\s*<(!doctype|html)", "an HTML page", DOWNLOAD),
+    Foreign(r"PK\x03\x04", "a ZIP archive (.pt and .keras files are such)", EXPORT),
+    Foreign(r"\x89HDF", "an HDF5 file (.h5 files of Keras are such)", EXPORT),
+    Foreign(r"\x80[\x02-\x05]", "a Python pickle (older .pt files are such)", EXPORT),
+    Foreign(r"\x08\x01\x12", "a SavedModel of TensorFlow", EXPORT),
+    Foreign(r"\n.{1,3}\n[\x01-\x7f]\w", "a graph of TensorFlow", EXPORT),
+    Foreign(r".{8}\{\"", "a file of safetensors, which has weights and no graph", EXPORT),
+    Foreign(r"GGUF", "a GGUF file, which has weights and no graph", EXPORT),
+    Foreign(r"....ORTM", "an .ort file of ONNX Runtime", "give the .onnx file that it was made from"),
+    Foreign(r"....TFL3", "a TensorFlow Lite model", "`relayout convert` makes it ONNX"),
+    Foreign(r"\x1f\x8b", "a gzip archive", "unpack it first"),
+    Foreign(r"\x93NUMPY", "an array of NumPy", "give a model"),
+    Foreign(r"\s*<\?xml", "an XML file (OpenVINO's models are such)", "give the model that it was made from"),
+    Foreign(r"\s*<\s*ir_version", "ONNX in its text form", "onnx.parser.parse_model makes a model of it"),
+    Foreign(r"[\t\n\r -~]+$", "text", "give an .onnx or a .tflite file"),
+)
+"""The first that fits holds."""
+
+
+def foreign(head: bytes) -> Foreign | None:
+    """What else than a model a file is, if its first bytes tell."""
+    text = head[:HEAD].decode("latin-1")
+    return next((kind for kind in FOREIGN if re.match(kind.begins, text, re.DOTALL)), None)
+
+
+def not_a(wanted: str, head: bytes, detail: str, where: str = "") -> ReadError:
+    """The error that a file is no model of the wanted format: what it is instead, or else what is wrong, and where."""
+    found = foreign(head)
+    if found is None:
+        return ReadError(f"not {wanted}, or a damaged one: {detail}", where=where)
+    return ReadError(f"not {wanted} but {found.what}", hint=found.advice)
+
+
+def is_tflite(path: str | Path) -> bool:
+    """Whether a file is a `.tflite`.
+
+    Raises:
+        ReadError: there is no such file, it is empty, or its name says that it is a `.tflite` and it is none.
+    """
+    file = open_stored(Path(path))
+    head = file.read(0, min(HEAD, file.size))
+    if head[4:8] == TFL3:
+        return True
+    if Path(path).suffix == ".tflite":
+        detail = "bytes 4 to 8 are not TFL3 (an ONNX model has the ending .onnx)"
+        raise not_a("a TensorFlow Lite model", head, detail).within(str(path))
+    return False

@@ -1,0 +1,247 @@
+"""Mistakes that people make: each is one line that says what, where and what to do; nothing is written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import relayout as package
+from relayout.formats.recognition import foreign
+
+sys.path.insert(0, str(Path(__file__).parent / "formats" / "tflite"))
+from tflite_writing import Net
+
+SOURCE = Path(package.__file__).parents[1]
+MODELS = Path(__file__).parents[1] / "models"
+
+NETWORK = """
+<ir_version: 10, opset_import: ["" : 20]>
+network (float[N, 3, 8, 6] x) => (float[N, 8, 6, 3] y)
+{ a = Relu (x)
+  y = Transpose <perm = [0, 2, 3, 1]> (a) }
+"""
+
+
+def custom() -> bytes:
+    """A `.tflite` with an operator of somebody's own."""
+    net = Net()
+    x, y = net.input((2, 3), name="x"), net.output((2, 3), name="y")
+    return net.op("CUSTOM MyOp", [x], [y]).bytes()
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with models, and with what is often taken for one."""
+    shutil.copy(MODELS / "tinynet_float.tflite", tmp_path / "m.tflite")
+    shutil.copy(MODELS / "tinynet_int8.tflite", tmp_path / "int8.tflite")
+    onnx.save(onnx.parser.parse_model(NETWORK), tmp_path / "m.onnx")
+    onnx.save(onnx.parser.parse_model(NETWORK.replace("6, 3] y", "6, 4] y")), tmp_path / "shapes.onnx")
+    shutil.copy(tmp_path / "m.onnx", tmp_path / "onnx.tflite")
+    (tmp_path / "custom.tflite").write_bytes(custom())
+    (tmp_path / "empty.tflite").touch()
+    (tmp_path / "cut.tflite").write_bytes((tmp_path / "m.tflite").read_bytes()[:20_000])
+    (tmp_path / "notes.txt").write_text("not a model, but some notes about one\n" * 9)
+    (tmp_path / "page.onnx").write_text("<!DOCTYPE html>\n<html><title>404</title></html>")
+    (tmp_path / "lfs.tflite").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    (tmp_path / "text.onnx").write_text(NETWORK)
+    (tmp_path / "m.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(99))
+    (tmp_path / "graph.pb").write_bytes(b"\n\x12\n\x01x\x12\x0bPlaceholder*\0")
+    (tmp_path / "m.safetensors").write_bytes((2).to_bytes(8, "little") + b'{"w": {}}' + bytes(9))
+    with zipfile.ZipFile(tmp_path / "m.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "saved_model.pb").write_bytes(b"\x08\x01\x12\x40" + bytes(64))
+    (tmp_path / "plan.json").write_text("{}")
+    (tmp_path / "wishes.toml").write_text("to = NHWC\n")
+    np.save(tmp_path / "x.npy", np.zeros((2, 24, 40, 3), np.float32))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+COMMANDS = [
+    # What is given is no model.
+    ("saved", "relayout: saved is TensorFlow's SavedModel; tf.lite.TFLiteConverter makes it a .tflite"),
+    (".", "relayout: . is a directory; give a file"),
+    ("nothing", "relayout: There is no command, and no file, 'nothing'. (see relayout --help)"),
+    ("convert saved o.onnx", "saved is TensorFlow's SavedModel"),
+    ("convert saved/saved_model.pb o.onnx", "a SavedModel of TensorFlow at saved/saved_model.pb; export it"),
+    ("convert empty.tflite o.onnx", "relayout: empty.tflite is empty"),
+    ("convert notes.txt o.onnx", "not an ONNX model but text at notes.txt; give an .onnx or a .tflite file"),
+    ("convert page.onnx o.onnx", "but an HTML page at page.onnx; the download went wrong"),
+    ("convert lfs.tflite o.onnx", "but a pointer of Git LFS at lfs.tflite; run `git lfs pull`"),
+    ("convert m.pt o.onnx", "but a ZIP archive (.pt and .keras files are such) at m.pt; export it to ONNX"),
+    ("convert m.h5 o.onnx", "but an HDF5 file (.h5 files of Keras are such) at m.h5; export it"),
+    ("convert graph.pb o.onnx", "but a graph of TensorFlow at graph.pb; export it"),
+    ("convert m.safetensors o.onnx", "but a file of safetensors, which has weights and no graph at m.safetensors"),
+    ("convert text.onnx o.onnx", "ONNX in its text form at text.onnx; onnx.parser.parse_model"),
+    ("convert onnx.tflite o.onnx", "bytes 4 to 8 are not TFL3 (an ONNX model has the ending .onnx) at onnx.tflite"),
+    ("convert - o.onnx", "standard input is not read: give a file"),
+    ("verify m.tflite notes.txt", "but text at notes.txt"),
+    ("verify lfs.tflite m.tflite", "a pointer of Git LFS at lfs.tflite"),
+    ("diff m.tflite cut.tflite", "past the end of the file (20000 bytes) at cut.tflite, byte "),
+    ("reduce m.tflite -o s.onnx", "but a TensorFlow Lite model at m.tflite; `relayout convert` makes it ONNX"),
+    ("check m.tflite plan.json", "m.tflite is no plan: it is not JSON; the plan comes first, then the model"),
+    ("check plan.json m.tflite", "this is not a plan file at plan.json"),
+    ("check nothing.json m.tflite", "nothing.json does not exist"),
+    (
+        "convert custom.tflite o.onnx",
+        "(first: subgraphs[0].operators[0]); --custom-op NAME=DOMAIN keeps a custom operator",
+    ),
+    # Options that would do nothing, or contradict each other.
+    ("convert m.onnx o.onnx --opset 18", "--opset is for a .tflite source, and this one is ONNX"),
+    ("convert m.onnx o.onnx --quant float", "--quant is for a .tflite source"),
+    ("explain m.onnx --state io", "--state is for a .tflite source"),
+    ("explain m.onnx --signature x", "--signature is for a .tflite source"),
+    ("convert m.onnx o.onnx --custom-op a=b", "--custom-op is for a .tflite source"),
+    ("convert m.tflite o.onnx --input image=x.npy", "--input and --seed are for --verify"),
+    ("convert m.tflite o.onnx --seed 3", "--input and --seed are for --verify"),
+    ("convert m.tflite o.onnx --jobs 2", "--jobs is for many models: give --out-dir"),
+    ("convert m.tflite o.onnx --parts p", "give --target, too"),
+    ("convert m.tflite int8.tflite --out-dir d --target xnnpack --parts p", "--parts is for one model"),
+    ("convert m.tflite o.onnx --regions functions", "give a target, too"),
+    ("convert m.tflite o.onnx --html o.onnx", "the model and --html cannot both go into o.onnx"),
+    ("convert m.tflite o.onnx --plan p --html ./p", "--plan and --html cannot both go into p"),
+    ("explain m.tflite --html - --model-explorer -", "--html and --model-explorer cannot both go to standard output"),
+    ("convert shapes.onnx o.onnx --rename x=z", "not valid ONNX: [ShapeInferenceError]"),
+    ("reduce m.onnx -o s.onnx --time-limit nan", "time_limit=nan: it takes seconds, a number from 0 on"),
+    ("m.tflite o.onnx", "`relayout convert m.tflite OUT.onnx` converts it"),
+    ("m.tflite --io convert", "a file alone is shown, with --json at most"),
+    # Values of options.
+    ("convert m.tflite o.onnx --layout image=NHWC:NCWX", "NCWX is not a reordering of NHWC"),
+    ("convert m.onnx o.onnx --layout z=NHWC:NCHW", "no tensor of that name; there are 'y', 'a', 'x'"),
+    ("convert m.onnx o.onnx --dim n=1", "no dimension of that name (dynamic dimensions: N)"),
+    ("convert m.onnx o.onnx --dim N=0", "N=0: an extent is a whole number from 1 on"),
+    ("convert m.onnx o.onnx --dim N=-1", "N=-1: an extent is a whole number from 1 on"),
+    ("convert m.tflite o.onnx --target XNNPACK", "there is no target 'XNNPACK'; did you mean 'xnnpack'?"),
+    ("convert m.tflite o.onnx --target nothing", "there are 'arm-compute-library', "),
+    ("convert m.tflite o.onnx --time-limit -1", "time_limit=-1.0: it takes seconds, a number from 0 on"),
+    ("convert m.tflite o.onnx --time-limit nan", "seconds, a number from 0 on"),
+    ("convert m.tflite o.onnx --desired-layouts wishes.toml", "wishes.toml cannot be read as TOML: "),
+    ("convert m.tflite o.onnx --desired-layouts m.tflite", "m.tflite is not text; desired layouts are TOML or JSON"),
+    ("verify m.tflite m.tflite --input imag=x.npy", "no input is called 'imag'; did you mean 'image'?"),
+    ("verify m.tflite m.tflite --input z=x.npy", "there are 'image', 'serving_default_image:0'"),
+    ("verify m.tflite int8.tflite", "is float32 in the first model and int8 in the second"),
+    ("verify m.tflite m.onnx", "would be fed [2, 24, 40, 3], and the second model wants [?, 3, 8, 6]"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), COMMANDS, ids=[line for line, _ in COMMANDS])
+def test_a_mistake_on_the_command_line(relayout: Callable[..., Any], place: Path, line: str, said: str) -> None:
+    before = sorted(place.rglob("*"))
+    ran = relayout(*line.split())
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert ran.err.startswith("relayout: ")
+    assert ran.err.count("\n") == 1
+    assert sorted(place.rglob("*")) == before
+
+
+CALLS: list[tuple[str, str]] = [
+    ("convert(None)", "NoneType is no model; give a path, an onnx.ModelProto or an onnx_ir.Model"),
+    ("convert(b'an ONNX model, or so')", "no TFL3 flatbuffer (its identifier is b'NNX ') at the given bytes, byte 4"),
+    ("convert([b'TFL3'])", "list is no model; give a path"),
+    ("convert('saved')", "saved is TensorFlow's SavedModel"),
+    ("convert('m.tflite', io='nchw')", "io='nchw': it takes 'keep' or 'convert'"),
+    ("explain('m.tflite', io='nchw')", "io='nchw': it takes 'keep' or 'convert'"),
+    ("convert('m.tflite', regions='all')", "regions='all': it takes 'flat' or 'functions'"),
+    ("convert('m.tflite', quant='int8')", "quant='int8': it takes 'qdq' or 'float'"),
+    ("convert('m.tflite', layouts={'image': 'NCHW'})", "it takes a dictionary such as {'x': ('NHWC', 'NCHW')}"),
+    ("convert('m.tflite', layouts={'image': (0, 2, 3, 1)})", "such as {'x': ('NHWC', 'NCHW')}"),
+    ("optimize('m.onnx', dims={'N': '1'})", "dims={'N': '1'}: it takes a dictionary such as {'batch': 1}"),
+    ("optimize('m.onnx', dims={'N': 1.5})", "of whole numbers"),
+    ("optimize('m.onnx', dims={'N': True})", "of whole numbers"),
+    ("optimize('m.onnx', inputs='x')", "inputs='x': it takes a list of names, such as ['x']"),
+    ("optimize('m.onnx', rename={'x': 3})", "rename={'x': 3}: it takes a dictionary such as {'old': 'new'}"),
+    ("optimize('m.onnx', time_limit='5')", "time_limit='5': it takes seconds, a number from 0 on"),
+    ("convert('m.tflite', target=['xnnpack'])", "it takes a target's name, or a Target"),
+    ("convert('m.tflite', desired_layouts='NHWC')", "such as {'Conv': ['NHWC', 'OHWI']}"),
+    ("convert('m.tflite', layout_for='NHWC')", "it takes a function"),
+    ("convert('m.tflite', signature=3)", "signature=3: it takes a name"),
+    ("verify('m.tflite', None)", "NoneType is no model"),
+    ("verify('m.tflite', 'm.tflite', inputs=[np.zeros((2, 24, 40, 3))])", "such as {'x': array} or {'x': 'x.npy'}"),
+    ("verify('m.tflite', 'm.tflite', runs=0)", "runs=0: it takes a whole number from 1 on"),
+    ("verify('m.tflite', 'm.tflite', seed='a')", "seed='a': it takes a whole number from 0 on"),
+    ("convert('m.tflite').parts()", "parts are what a target runs"),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), CALLS, ids=[call for call, _ in CALLS])
+def test_a_mistake_in_python(place: Path, call: str, said: str) -> None:
+    with pytest.raises(package.RelayoutError) as raised:
+        eval(f"relayout.{call}", {"relayout": package, "np": np})
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_right_is_not_refused(place: Path) -> None:
+    result = package.convert("m.tflite", io="keep", layouts={"image": ["NHWC", "NCHW"]}, time_limit=100, rename=None)
+    assert package.verify("m.tflite", result, seed=np.int64(1), runs=1).ok  # a result stands for its model
+    assert package.optimize("m.onnx", dims={"N": np.int32(2)}, inputs=("x",)).report.proved
+    given = package.convert((place / "m.tflite").read_bytes())  # what tf.lite.TFLiteConverter returns
+    assert given.proto == package.convert("m.tflite").proto
+    assert package.convert("m.tflite", target=None, inputs=[], dims={}).report.transposes == 1
+
+
+def test_a_view_goes_to_standard_output(relayout: Callable[..., Any], place: Path) -> None:
+    ran = relayout("explain", "m.tflite", "--html", "-")
+    assert ran.out.startswith("<!")
+    assert "proved minimal" in ran.err
+    ran = relayout("convert", "m.tflite", "o.onnx", "--model-explorer", "-", "-q")
+    assert json.loads(ran.out)
+    assert relayout("diff", "m.tflite", "o.onnx", "--html", "-").out.startswith("<!")
+    assert not (place / "-").exists()
+
+
+def test_a_model_without_shapes_says_so(relayout: Callable[..., Any], place: Path) -> None:
+    model = onnx.parser.parse_model(NETWORK)
+    for end in (*model.graph.input, *model.graph.output):
+        end.type.tensor_type.ClearField("shape")
+    onnx.save(model, place / "unknown.onnx")
+    ran = relayout("explain", "unknown.onnx", "--json")
+    assert json.loads(ran.out)["interface"][0]["shape"] == ["unknown"]
+    assert "input   x     float  unknown" in relayout("unknown.onnx").out
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["convert m.tflite o.onnx --verify", "verify m.onnx m.onnx", "explain m.tflite --target onnxruntime-cpu-nchwc"],
+)
+def test_a_runtime_that_is_not_installed(place: Path, line: str) -> None:
+    hidden = (
+        "import sys; sys.modules.update(dict.fromkeys(('onnxruntime', 'ai_edge_litert')));"
+        "from relayout import cli; cli.main()"
+    )
+    before = sorted(place.rglob("*"))
+    ran = subprocess.run(
+        [sys.executable, "-c", hidden, *line.split()],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(SOURCE)},
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert "pip install 'relayout[verify]'" in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert sorted(place.rglob("*")) == before
+
+
+def test_sound_models_are_not_taken_for_something_else() -> None:
+    for path in sorted(MODELS.glob("*.tflite")):
+        kind = foreign(path.read_bytes()[:64])
+        assert kind is not None
+        assert kind.what == "a TensorFlow Lite model"
+    model = onnx.parser.parse_model(NETWORK)
+    for name in ("", "relayout", "<html>", "PK"):
+        model.producer_name = name
+        assert foreign(model.SerializeToString()[:64]) is None
