@@ -274,3 +274,22 @@ def test_targets_on_the_command_line() -> None:
     assert rows[0]["layouts"] == ["NHWC OHWI"]
     assert "every operator" in cli("targets", "onnx").stdout
     assert "did you mean 'nnapi'" in cli("targets", "nnapy", code=2).stderr
+
+
+def test_what_no_layout_names_stays_as_it_is() -> None:
+    """A BatchNormalization behind a Gemm, of rank 2: an image has 3 to 5 axes."""
+    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (float[2,3,6,5] x, float[4,3,3,3] w, float[4] k) => (float[2,4] y) {
+            c = Conv(x, w)
+            pooled = GlobalAveragePool(c)
+            flat = Flatten(pooled)
+            [flat_norm] y = BatchNormalization(flat, k, k, k, k)
+        }""")
+    for layout, domain in (("NHWC", "relayout.nhwc"), ("NCHW4c", "relayout.nchw_nchw4c")):
+        result = relayout.convert(proto, to=layout)
+        written = {node.op_type: node.domain for node in result.proto.graph.node}
+        assert (written["Conv"], written["BatchNormalization"]) == (domain, "")
+        assert (
+            f"flat_norm does not run as asked: {layout} cannot name the axes of a tensor of rank 2"
+            in result.report.notes
+        )

@@ -316,3 +316,74 @@ def test_no_standard_error_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sys, "stderr", None)
     with quiet():
         pass
+
+
+def signed() -> Net:
+    """Two subgraphs and a signature for each; the second is quantized inside, and its signature names an end twice."""
+    net = Net()
+    x, y = net.input((2, 3), name="x"), net.output((2, 3), name="y")
+    net.op("NEG", [x], [y], options("NegOptions")).sign({"x": x}, {"y": y}, "first")
+    with net.subgraph() as other:
+        p, q, out = net.input((5, 4), name="p"), net.input((5, 4), name="q"), net.output((5, 4), name="out")
+        inner = [net.tensor((5, 4), "int8", q=Scale(0.02)) for _ in range(3)]
+        net.op("QUANTIZE", [p], [inner[0]]).op("QUANTIZE", [q], [inner[1]])
+        net.op("SUB", inner[:2], [inner[2]], options("SubOptions")).op("DEQUANTIZE", [inner[2]], [out])
+    net.sign({"a": p, "b": q}, {"result": out, "again": out}, "second", other)
+    return net.sign({"b": p, "a": q}, {"result": out}, "turned", other)
+
+
+def test_a_signature_of_another_subgraph(tmp_path: Path) -> None:
+    source = tmp_path / "two.tflite"
+    source.write_bytes(signed().bytes())
+    results = {key: convert(source, signature=key).proto for key in ("first", "second", "turned")}
+    reports = {key: verify(source, proto) for key, proto in results.items()}
+    assert all(report.ok for report in reports.values())
+    assert [(row.name, row.other) for row in reports["second"].rows] == [("again", "result")]
+    (told,) = (entry for entry in results["turned"].metadata_props if entry.key == "relayout.signature")
+    assert told.value == "turned"
+    told.value = "third"
+    with pytest.raises(ReadError, match="no signature 'third'"):
+        verify(source, results["turned"])
+    (sub,) = (node for node in results["second"].graph.node if node.op_type == "Sub")
+    sub.op_type = "Add"
+    assert [row.verdict for row in verify(source, results["second"]).rows] == [Verdict.DIFFERS]
+
+
+def test_names_of_another_subgraph_are_no_names_of_this_one() -> None:
+    (x,), (y,) = LiteRTSide(signed().bytes()).inputs, LiteRTSide(signed().bytes()).outputs
+    assert (x.all_names, y.all_names) == (("x", "x"), ("y", "y"))
+
+
+def counted() -> Net:
+    """What is fed is added to a resource, in the first subgraph and, by a signature of its own, in another."""
+    net = Net()
+
+    def count(result: int, x: int, name: str) -> None:
+        h, old = net.tensor((1,), type_name="RESOURCE"), net.tensor((2, 3))
+        net.op("VAR_HANDLE", [], [h], options("VarHandleOptions", sharedName=name))
+        net.op("READ_VARIABLE", [h], [old], options("ReadVariableOptions"))
+        net.op("ADD", [old, x], [result], options("AddOptions"))
+        net.op("ASSIGN_VARIABLE", [h, result], [], options("AssignVariableOptions"))
+
+    with net.subgraph() as start:
+        for name in "ab":
+            h = net.tensor((1,), type_name="RESOURCE")
+            net.op("VAR_HANDLE", [], [h], options("VarHandleOptions", sharedName=name))
+            net.op("ASSIGN_VARIABLE", [h, net.const(np.ones((2, 3)))], [], options("AssignVariableOptions"))
+    once = options("CallOnceOptions", initSubgraphIndex=start)
+    x, y = net.input((2, 3)), net.output((2, 3))
+    net.op("CALL_ONCE", [], [], once)
+    count(y, x, "a")
+    net.sign({"x": x}, {"y": y}, "first")
+    with net.subgraph() as other:
+        p, q = net.input((2, 3)), net.output((2, 3))
+        net.op("CALL_ONCE", [], [], once)
+        count(q, p, "b")
+    return net.sign({"x": p}, {"y": q}, "second", other)
+
+
+@pytest.mark.parametrize("signature", ["first", "second"])
+def test_every_run_begins_with_the_initial_state(tmp_path: Path, signature: str) -> None:
+    source = tmp_path / "counted.tflite"
+    source.write_bytes(counted().bytes())
+    assert verify(source, convert(source, signature=signature).proto, runs=3).ok

@@ -193,13 +193,13 @@ def test_unmatched_inputs_are_said() -> None:
     assert verify(other, source, inputs={"k": np.zeros((2, 3))}).rows[0].verdict is Verdict.DIFFERS
 
 
-def test_what_is_not_a_tensor_is_left_out() -> None:
+def test_what_numpy_cannot_hold_is_left_out() -> None:
     source = model(
         """{ s = SequenceConstruct(x, x)  a = ConcatFromSequence<axis = 0>(s)
           f = Cast<to = 16>(a)  y = Cast<to = 1>(f) }""",
         "(float[2,3] x) => (float[4,3] y)",
     )
-    assert [row.name for row in verify(source, source).rows] == ["a", "y"]
+    assert [row.name for row in verify(source, source).rows] == ["s", "a", "y"]
 
 
 def test_models_that_no_runtime_takes(tmp_path: Path) -> None:
@@ -250,3 +250,26 @@ def test_many_values_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
     report = verify(source, source)
     assert [row.name for row in report.rows] == ["a", "b", "c", "d", "y"]
     assert report.counts == {"equal": 5}
+
+
+def test_a_call_whose_last_output_nobody_reads() -> None:
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21, "f": 1]>
+        g (float[2,3] x) => (float[2,3] y) { a, unread = f.Two(x)  y = Neg(a) }
+        <opset_import: ["": 21], domain: "f"> Two (a) => (b, c) { b = Relu(a)  c = Shape(a) }""")
+    proto.graph.node[0].output[1] = ""
+    assert verify(proto, proto).ok
+
+
+@pytest.mark.parametrize("other", ["{ u = Neg(x)  v = Abs(x) W }", "{ v = Neg(x)  u = Abs(x) W }"])
+@pytest.mark.parametrize("made", ["SequenceConstruct(u, v)", "SequenceConstruct(u, r)"])
+def test_sequences(made: str, other: str) -> None:
+    """Tensors of one shape, or of two."""
+    interface = "(float[2,3] x) => (seq(float[]) y)"
+    rest = f"s = Constant<value_ints=[6]>()  r = Reshape(v, s)  y = {made}"
+    first, second = (model(body.replace("W", rest), interface) for body in ("{ u = Neg(x)  v = Abs(x) W }", other))
+    for proto in (first, second):
+        proto.graph.output[0].CopyFrom(helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None))
+    report = verify(first, second)
+    assert report.ok == (other.startswith("{ u"))
+    (row,) = (row for row in report.rows if row.output)
+    assert row.verdict is (Verdict.EQUAL if report.ok else Verdict.DIFFERS)

@@ -67,6 +67,8 @@ CONTRIBUTED: Mapping[str, Told] = {
 }
 """Operators of `com.microsoft`; of others the shape is read off the signature, and the type stays unknown."""
 
+UNINFERRED: Mapping[str, Told] = {"GroupNormalization": Told((0,), ("Identity", 16), (0,))}
+"""Operators of the standard that ONNX has no shape inference for."""
 UNKNOWN = ""
 """An extent that nothing tells."""
 Output = tuple[ir.DataType | None, Shape | None]
@@ -84,13 +86,14 @@ def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
     standard = node.domain in ("", "ai.onnx")
     version = opsets.get("" if standard else node.domain, 1)
     operator = Operator(node, version, tuple(map(_shape, node.inputs)), tuple(map(_shape, node.outputs)))
-    if standard:
+    table = UNINFERRED if standard else CONTRIBUTED if node.domain == "com.microsoft" else {}
+    told = table.get(node.op_type)
+    if standard and told is None:
         return list(_by_schema(operator, node.op_type, version, node.inputs))
-    told = CONTRIBUTED.get(node.op_type) if node.domain == "com.microsoft" else None
     if told is None:
         return [(None, shape) for shape in _by_letters(operator, known=False)]
     kind = next((_dtype(node.inputs[slot]) for slot in told.typed if operator.has(slot)), told.kind)
-    if told.like is not None and not _marked(node, *told.like):
+    if told.like is not None and (standard or not _marked(node, *told.like)):
         found = next(_by_schema(operator, *told.like, _operands(node, told.operands)), (None, None))
         if found[1] is not None:
             return [(kind, found[1])]

@@ -186,7 +186,10 @@ class Wishes:
         if not variants:
             self.declined[label(operator.node)] = reasons[0]
         if not variants or (self.target is not None and self.target.joins and wish is None):
-            variants[laid(rule, inner, plain, Laid(STANDARD))] = None
+            usual, _ = _first(rule, inner, plain, Laid(STANDARD))
+            if usual is None:  # of a rank that no layout names: a BatchNormalization behind a Gemm
+                return signature
+            variants[usual] = None
         return replace(signature, variants=tuple(variants))
 
     def _wish(self, operator: Operator) -> Layouts | None:

@@ -33,9 +33,7 @@ class LiteRTSide:
     """A .tflite model, from a path or its bytes."""
 
     def __init__(self, source: Source) -> None:
-        self.label = "the given bytes" if isinstance(source, bytes) else str(source)
-        self._source: Any = source if isinstance(source, bytes) else str(Path(str(source)))
-        self.notes: list[str] = []
+        self._name(source)
         interpreter = self.interpreter(OPTIMIZED)
         self._details: dict[int, dict[str, Any]] = {d["index"]: d for d in interpreter.get_tensor_details()}
         self._operators = [o for o in interpreter._get_ops_details() if o["op_name"] != "DELEGATE"]
@@ -50,7 +48,12 @@ class LiteRTSide:
         hidden = {*outputs, *self._folded(made)}
         self.interiors = [self._value(index, made) for index in made if index not in hidden and index in self._details]
         self.levels = self._levels(made, interpreter)
-        self.rounds = self.levels > 0 or any(_is_quantized(d) for d in self._details.values())
+        self.rounds = self.levels > 0 or any(is_quantized(d) for d in self._details.values())
+
+    def _name(self, source: Source) -> None:
+        self.label = "the given bytes" if isinstance(source, bytes) else str(source)
+        self._source: Any = source if isinstance(source, bytes) else str(Path(str(source)))
+        self.notes: list[str] = []
 
     @property
     def runtime(self) -> tuple[str, str]:
@@ -62,6 +65,11 @@ class LiteRTSide:
     @property
     def part(self) -> None:
         """A .tflite does not say what it is a part of."""
+        return
+
+    @property
+    def signature(self) -> None:
+        """A .tflite has all of its signatures."""
         return
 
     @property
@@ -80,6 +88,11 @@ class LiteRTSide:
                     index = int(maker["inputs"][0]) if maker and maker["op_name"] in PASSING else -1
         return {name: tuple(lengths) for name, lengths in found.items()}
 
+    @property
+    def remembers(self) -> bool:
+        """Whether it has resources: what a run leaves in them is not reset, as variable tensors are."""
+        return any(operator["op_name"] == "VAR_HANDLE" for operator in self._operators)
+
     def _row(self, operator: dict[str, Any], shape: Sequence[int]) -> int:
         """How many elements are multiplied by one row of weights; 0 where the operand is none of that."""
         if operator["op_name"] == "FULLY_CONNECTED":
@@ -97,7 +110,7 @@ class LiteRTSide:
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
         preserve = bool(interiors)
-        return _Reference(self, preserve) if reference else _Runner(self, self.interpreter("AUTO", preserve))
+        return _Reference(self, preserve) if reference else _Runner(self, "AUTO", preserve)
 
     def lives(self, feeds: Feeds, kernels: str, preserve: bool) -> bool:
         """Whether the model runs with these kernels: tried in a process of its own, which some kernels abort."""
@@ -143,8 +156,11 @@ class LiteRTSide:
         return interpreter
 
     def _signature_names(self, interpreter: Any) -> dict[int, tuple[str, ...]]:
+        """The names that signatures have for tensors of the first subgraph, which is the one that is run."""
         found: dict[int, tuple[str, ...]] = {}
-        for signature in interpreter._get_full_signature_list().values():
+        for key, signature in interpreter._get_full_signature_list().items():
+            if interpreter._interpreter.GetSubgraphIndexFromSignature(key):
+                continue
             for kind in ("inputs", "outputs"):
                 for name, index in signature[kind].items():
                     found[int(index)] = (*found.get(int(index), ()), str(name))
@@ -174,7 +190,7 @@ class LiteRTSide:
             operator=operator["op_name"],
             node=str(operator["index"]) if operator["op_name"] else "",
             order=order,
-            quantized=_is_quantized(details),
+            quantized=is_quantized(details),
             scale=float(scale),
             zero=int(zero),
             bound=self._bound(index),
@@ -211,30 +227,35 @@ class LiteRTSide:
         The interpreter does not tell the operators of a body: there, quantized weights count as those of a hybrid one.
         """
         bodies = (d for k in range(1, interpreter.num_subgraphs()) for d in interpreter.get_tensor_details(k))
-        if any(self._is_hybrid(operator) for operator in self._operators) or any(map(_is_quantized, bodies)):
+        if any(self._is_hybrid(operator) for operator in self._operators) or any(map(is_quantized, bodies)):
             return 255
         results = (self._details[index] for index in made if index in self._details)
-        return 65535 if any(d["dtype"] is np.int16 and _is_quantized(d) for d in results) else 0
+        return 65535 if any(d["dtype"] is np.int16 and is_quantized(d) for d in results) else 0
 
     def _is_hybrid(self, operator: dict[str, Any]) -> bool:
         operands = [self._details[int(t)] for t in operator["inputs"] if int(t) in self._details]
         results = [self._details[int(t)] for t in operator["outputs"] if int(t) in self._details]
         floats = [d for d in (*operands, *results) if d["dtype"] is np.float32]
-        weights = [d for d in operands if _is_quantized(d) and d["dtype"] is not np.int32]
+        weights = [d for d in operands if is_quantized(d) and d["dtype"] is not np.int32]
         return bool(weights) and any(d in floats for d in operands) and all(d in floats for d in results)
 
 
 class _Runner:
     """An interpreter that runs once for the same feeds, however often it is asked."""
 
-    def __init__(self, side: LiteRTSide, interpreter: Any) -> None:
-        self._side, self._interpreter = side, interpreter
+    def __init__(self, side: LiteRTSide, kernels: str, preserve: bool) -> None:
+        self._side, self._kind = side, (kernels, preserve)
+        self._interpreter = side.interpreter(*self._kind)
         self._fed: Feeds | None = None
+        self._ran = False
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The tensors of these names that the interpreter kept."""
         if feeds is not self._fed:
             self._fed = None
+            if self._ran and self._side.remembers:
+                self._interpreter = self._side.interpreter(*self._kind)
+            self._ran = True
             self._invoke(feeds)
             self._fed = feeds
         found = {}
@@ -277,7 +298,7 @@ class _Reference:
             self._kernels = REFERENCE if self._side.lives(feeds, REFERENCE, self._preserve) else OPTIMIZED
             self._fed = feeds
         if self._kernels not in self._runners:
-            self._runners[self._kernels] = _Runner(self._side, self._side.interpreter(self._kernels, self._preserve))
+            self._runners[self._kernels] = _Runner(self._side, self._kernels, self._preserve)
         return self._runners[self._kernels].run(feeds, names)
 
 
@@ -305,5 +326,6 @@ def quiet() -> Iterator[None]:
                 os.write(2, b"".join(lines))
 
 
-def _is_quantized(details: dict[str, Any]) -> bool:
+def is_quantized(details: dict[str, Any]) -> bool:
+    """Whether a tensor holds integers with a scale."""
     return len(details["quantization_parameters"]["scales"]) > 0 and np.dtype(details["dtype"]).kind in "iu"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,6 +25,9 @@ from relayout.verification.side import Array, Feeds, Part, Source, Value, one_li
 
 CUT = "relayout.cut"
 """Metadata of a model that is a part of its source."""
+
+SIGNATURE = "relayout.signature"
+"""Metadata of a model that was made of a subgraph of a .tflite that is not the first: the signature's key."""
 
 COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
 MOVING = {"Clip", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
@@ -80,6 +84,11 @@ class OrtSide:
     def rounded(self) -> dict[str, tuple[int, ...]]:
         """ONNX Runtime rounds nothing that the graph does not say."""
         return {}
+
+    @property
+    def signature(self) -> str | None:
+        """What the model declares to be made of, as `relayout.signature`."""
+        return self.model.metadata_props.get(SIGNATURE)
 
     @property
     def part(self) -> Part | None:
@@ -207,7 +216,7 @@ class _Runner:
     def __init__(self, label: str, session: Any) -> None:
         self._label, self._session = label, session
         self._inputs = {value.name for value in session.get_inputs()}
-        self._shown = {value.name for value in session.get_outputs() if value.type in _PLAIN}
+        self._shown = {value.name for value in session.get_outputs() if _is_plain(value.type)}
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The values of these names, outputs of this session's model, as far as numpy can hold them."""
@@ -216,7 +225,7 @@ class _Runner:
             results = self._session.run(asked, {n: a for n, a in feeds.items() if n in self._inputs}) if asked else []
         except Exception as error:  # a dozen types of onnxruntime's own, without a common base
             raise RelayoutError(f"ONNX Runtime fails on '{self._label}': {one_line(error)}") from None
-        return {name: np.asarray(value) for name, value in zip(asked, results, strict=True)}
+        return {name: _one_array(value) for name, value in zip(asked, results, strict=True)}
 
 
 class _Forced:
@@ -278,10 +287,37 @@ def _bounds(graph: ir.Graph) -> dict[str, int]:
 
 
 _PLAIN = frozenset(
-    f"tensor({name})"
-    for name in (
-        *("float", "double", "float16", "bool", "string", "int8", "int16", "int32", "int64"),
-        *("uint8", "uint16", "uint32", "uint64"),
-    )
+    "float double float16 bool string int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()  # noqa: SIM905
 )
-"""Types of values, in ONNX Runtime's words, that it hands out as numpy arrays."""
+"""Element types, in ONNX Runtime's words, that it hands out as numpy arrays."""
+
+
+def _is_plain(kind: str) -> bool:
+    """Whether ONNX Runtime hands out a value as numpy arrays: a tensor, or a sequence, a map or an optional of them.
+
+    >>> _is_plain("seq(tensor(float))"), _is_plain("tensor(bfloat16)")
+    (True, False)
+    """
+    elements = re.findall(r"tensor\((\w+)\)", kind)
+    return bool(elements) and _PLAIN.issuperset(elements)
+
+
+def _one_array(value: Any) -> Array:
+    """A value as one array: of a sequence its tensors, stacked, or one after another where their shapes differ."""
+    if not isinstance(value, list | dict):
+        return np.asarray(value)
+    tensors = list(_tensors(value))
+    if not tensors or len({tensor.shape for tensor in tensors}) == 1:
+        return np.asarray(tensors)
+    return np.concatenate([tensor.reshape(-1) for tensor in tensors])
+
+
+def _tensors(value: Any) -> Iterator[Array]:
+    """The tensors in a sequence, and those of a map by its keys."""
+    if isinstance(value, dict):
+        value = [value[key] for key in sorted(value)]
+    if not isinstance(value, list):
+        yield np.asarray(value)
+        return
+    for item in value:
+        yield from _tensors(item)

@@ -144,6 +144,10 @@ class Side(Protocol):
         """What happened that a reader of the report should know."""
 
     @property
+    def signature(self) -> str | None:
+        """The signature of a .tflite that it declares to be made of, where that is not of the first subgraph."""
+
+    @property
     def part(self) -> Part | None:
         """What it is a part of its source between, if it declares that."""
 
@@ -169,8 +173,12 @@ class Side(Protocol):
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[Side]:
+def opened(source: Source, signature: str | None = None) -> Iterator[Side]:
     """The side of a model: `.tflite` runs in LiteRT, ONNX in ONNX Runtime.
+
+    Args:
+        source: the model.
+        signature: of a .tflite, the signature to run; None: its first subgraph.
 
     Raises:
         ReadError: it is neither, or the runtime cannot load it.
@@ -178,8 +186,9 @@ def opened(source: Source) -> Iterator[Side]:
     """
     if _runs_in_litert(source):
         from relayout.verification.litert import LiteRTSide
+        from relayout.verification.signature import SignatureSide
 
-        yield LiteRTSide(source)
+        yield LiteRTSide(source) if signature is None else SignatureSide(source, signature)
         return
     from relayout.verification.ort import OrtSide
 

@@ -63,7 +63,8 @@ def verify(
     """
     say("loading")
     with ExitStack() as stack:
-        left, right = stack.enter_context(opened(a)), stack.enter_context(opened(b))
+        right = stack.enter_context(opened(b))
+        left = stack.enter_context(opened(a, right.signature))
         comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs)
         given = given_feeds(inputs, left.inputs)
         fed: tuple[Fed, ...] = ()

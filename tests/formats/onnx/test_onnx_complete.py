@@ -356,3 +356,41 @@ def test_what_the_shapes_of_a_loops_state_share_is_known_behind_it() -> None:
         }""")
     )
     assert shape(found["a"]) == [2, None, 3]
+
+
+def test_a_transpose_says_what_it_reads_by_what_it_gives() -> None:
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21, "vendor": 1]>
+        g (float[2,3,4] x) => (float16[n,5,6] y, float16[5,6,3] z) {
+            a = vendor.Op(x)  b = Transpose<perm=[2,0,1]>(a)  y = Transpose<perm=[1,2,0]>(b)
+            c = vendor.Op(x)  z = Transpose<perm=[1,2,0]>(c)
+        }""")
+    found = completed(proto)
+    assert {name: found[name].dtype for name in "abc"} == dict.fromkeys("abc", ir.DataType.FLOAT16)
+    assert [str(dim) for dim in found["a"].shape or ()] == ["n", "5", "6"]
+    assert shape(found["b"]) == [6, None, 5]
+    assert shape(found["c"]) == [3, 5, 6]
+
+
+def test_outputs_behind_an_unknown_operator_keep_their_types() -> None:
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21, "vendor": 1]>
+        g (float[2,3,4] x) => (float[4,2,3] y) {
+            a = vendor.Op(x)  b = Transpose<perm=[0,2,1]>(a)  c = Transpose<perm=[0,2,1]>(b)
+            y = Transpose<perm=[2,0,1]>(c)
+        }""")
+    result = relayout.optimize(proto)
+    assert (result.report.source_transposes, result.report.transposes) == (3, 1)
+    assert result.proto.graph.output[0].type == proto.graph.output[0].type
+    onnx.checker.check_model(result.proto, full_check=True)
+
+
+def test_a_standard_operator_without_shape_inference() -> None:
+    proto = model(
+        "g (float[2,4,6,5] x, float[4] k) => (float[2,4,6,5] y) {"
+        " a = GroupNormalization<num_groups=2>(x, k, k) t = Transpose<perm=[0,2,3,1]>(a) r = Relu(t)"
+        " y = Transpose<perm=[0,3,1,2]>(r) }"
+    )
+    found = completed(proto)["a"]
+    assert (found.dtype, shape(found)) == (ir.DataType.FLOAT, [2, 4, 6, 5])
+    result = relayout.optimize(proto)
+    assert (result.report.source_bytes, result.report.bytes) == (1920, 0)
+    onnx.checker.check_model(result.proto, full_check=True)

@@ -413,3 +413,33 @@ def test_a_link_put_there_while_writing(tmp_path: Path) -> None:
     write(model, tmp_path / "m.onnx")
     assert (tmp_path / "victim").read_bytes() == b"precious"
     assert not (tmp_path / "m.onnx").is_symlink()
+
+
+def test_strings_that_are_made_when_they_are_written(tmp_path: Path) -> None:
+    words = np.array([["a", "bc"], ["", "d"], ["ef", "g"]], object)
+    raw = np.vectorize(str.encode, otypes=[object])(words)
+    turned = ir.Tensor(raw.T.copy(), dtype=ir.DataType.STRING)
+    relaid = ir.LazyTensor(lambda: turned, ir.DataType.STRING, ir.Shape((2, 3)))
+    found = read(model_of(helper.make_tensor("s", TensorProto.STRING, [3, 2], raw.reshape(-1))))
+    found.graph.initializers["s"].const_value = relaid
+    write(found, tmp_path / "m.onnx", checked=False)
+    for proto in (to_proto(found), onnx.load(tmp_path / "m.onnx")):
+        assert (numpy_helper.to_array(proto.graph.initializer[0]) == words.T).all()
+
+
+def test_calls_have_all_outputs_of_their_functions() -> None:
+    """onnx-ir leaves out the last ones that nobody reads, which ONNX Runtime and shape inference refuse."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21, "f": 1]>
+        g (float[2,3] x, bool c) => (float[2,3] y, float[2,3] z) {
+            y, unread = f.Two(x)
+            z = If(c)<then_branch = t () => (float[2,3] a) { a, unread_too = f.Outer(x) },
+                      else_branch = e () => (float[2,3] b) { b = Relu(x) }>
+        }
+        <opset_import: ["": 21], domain: "f"> Two (a) => (b, c) { b = Relu(a)  c = Shape(a) }
+        <opset_import: ["": 21, "f": 1], domain: "f"> Outer (a) => (b, c) { b, d = f.Two(a)  c = Neg(a) }""")
+    branch = next(a.g for a in proto.graph.node[1].attribute if a.name == "then_branch")
+    for node in (proto.graph.node[0], branch.node[0], proto.functions[1].node[0]):
+        node.output[1] = ""
+    found = to_proto(read(proto))
+    assert list(found.graph.node[0].output) == ["y", ""]
+    onnx.checker.check_model(found, full_check=True)

@@ -134,6 +134,18 @@ def test_outputs_that_no_node_computes() -> None:
     assert [int(g[0, 1]) for g in got] == [-2, 1, 2, 2]
 
 
+def test_signature_names_what_is_given_twice_and_what_is_constant() -> None:
+    net = Net()
+    x, y, c = net.input((2, 3), name="x"), net.output((2, 3), name="y"), net.const([1.0, 2.0], name="c")
+    net.op("NEG", [x], [y], options("NegOptions"))
+    net.graph.outputs += [y, c]
+    signed = read(net.sign({"x": x}, {"one": y, "other": y, "c": c}).bytes()).graph
+    assert [value.name for value in signed.outputs] == ["one", "other", "c"]
+    net.model.signatureDefs = None
+    assert [value.name for value in read(net.bytes()).graph.outputs] == ["y", "y_1", "c"]
+    agree(net.bytes())
+
+
 def test_shape_signature_becomes_a_name() -> None:
     net = Net()
     x = net.input((1, 6, 5, 3), signature=(-1, 6, 5, 3))

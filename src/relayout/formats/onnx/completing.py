@@ -30,7 +30,7 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
 
     1. Outputs of Constant nodes become initializers: a constant is stored as its readers want it.
     2. Values get the types and shapes that ONNX infers; those that a file states stay.
-    3. What operators give that ONNX does not know is asked for; a Transpose says the rank of what it reads.
+    3. What operators give that ONNX does not know is asked for; a Transpose says what it reads by what it gives.
     4. Shapes and axes that the graph computes from known extents get a `const_value`; the nodes stay.
 
     What cannot be inferred stays unknown. The shapes that the file states of its outputs are in their `meta`, since an
@@ -62,15 +62,17 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
 
 def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
     """Find what shape inference does not, one node after another; whether anything was found."""
+    nodes = list(model.graph.all_nodes())
     found = False
-    for node in model.graph.all_nodes():
+    for node in reversed(nodes):
         if node.op_type == "Transpose" and not node.domain:
-            found |= _ranked(node)
+            found |= _read_back(node)
+    for node in nodes:
         if node.op_type == "Loop" and not node.domain:
             found |= _carried(node)
         if outputs_of is None or all(_is_known(value) for value in node.outputs if value.name):
             continue
-        if node.domain in ("", "ai.onnx") and not found:
+        if node.domain in ("", "ai.onnx") and not found and _is_inferred(node, model.opset_imports):
             continue  # shape inference has seen as much of it
         for value, (kind, shape) in zip(node.outputs, outputs_of(node, model.opset_imports), strict=False):
             before = None if value.shape is None else list(value.shape)
@@ -82,13 +84,35 @@ def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
     return found
 
 
-def _ranked(node: ir.Node) -> bool:
-    """What a Transpose reads has the rank of its perm; whether that was not known."""
-    perm, value = node.attributes.get_ints("perm"), node.inputs[0] if node.inputs else None
-    if perm is None or value is None or value.shape is not None or value.is_graph_input():
+def _read_back(node: ir.Node) -> bool:
+    """What a Transpose reads has the type and the extents of what it gives, or at least the rank of its perm.
+
+    Returns:
+        Whether that was not known.
+    """
+    perm, value, given = node.attributes.get_ints("perm"), node.inputs[0] if node.inputs else None, node.outputs[0]
+    if value is None or value.is_graph_input():
         return False
-    value.shape = ir.Shape([f"{value.name}_dim_{axis}" for axis in range(len(perm))])
-    return True
+    if value.type is None:
+        value.type = given.type
+    if perm is None or (value.shape is not None and all(not _is_open(dim) for dim in value.shape)):
+        return False
+    before = None if value.shape is None else list(value.shape)
+    dims: list[int | ir.SymbolicDim | str] = [f"{value.name}_dim_{axis}" for axis in range(len(perm))]
+    if given.shape is not None and sorted(perm) == list(range(len(given.shape))):
+        for axis, dim in zip(perm, given.shape, strict=True):
+            dims[axis] = dims[axis] if _is_open(dim) else dim
+    value.shape = _better(value.shape, ir.Shape(dims))
+    return before != list(value.shape or ())
+
+
+def _is_inferred(node: ir.Node, opsets: Mapping[str, int]) -> bool:
+    """Whether ONNX infers what an operator of the standard gives: of a GroupNormalization it does not."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opsets.get("", 1), "")
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_type_and_shape_inference_function) or bool(schema.function_body.node)
 
 
 def _carried(node: ir.Node) -> bool:

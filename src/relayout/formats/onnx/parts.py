@@ -39,12 +39,10 @@ class Weight:
 
     def header(self) -> onnx.TensorProto:
         """The TensorProto without its data; strings with theirs."""
-        proto = ir.to_proto(self.tensor) if self.is_string else onnx.TensorProto()
-        proto.name = self.value.name or ""
-        if self.is_string:
-            return proto
-        proto.data_type = self.tensor.dtype.value
+        proto = onnx.TensorProto(name=self.value.name or "", data_type=self.tensor.dtype.value)
         proto.dims.extend(self.tensor.shape.numpy())
+        if self.is_string:
+            proto.string_data.extend(self.tensor.numpy().reshape(-1))
         if self.tensor.doc_string:
             proto.doc_string = self.tensor.doc_string
         for key in sorted(self.tensor.metadata_props):
@@ -96,6 +94,7 @@ def split(model: ir.Model) -> tuple[onnx.ModelProto, list[Weight]]:
         proto = ir.to_proto(shell)
     except Exception as error:  # what onnx-ir raises on a model that cannot be serialized has many types
         raise WriteError(f"the model cannot be serialized: {one_line(error)}") from error
+    _complete_calls(proto)
     weights = []
     inputs = {id(value) for value in graph.inputs}
     for name, value in graph.initializers.items():
@@ -105,6 +104,22 @@ def split(model: ir.Model) -> tuple[onnx.ModelProto, list[Weight]]:
         if id(value) not in inputs:
             _keep_notes(proto.graph, value)
     return proto, weights
+
+
+def _complete_calls(proto: onnx.ModelProto) -> None:
+    """Give calls of functions the last outputs that nobody reads, under empty names; onnx-ir leaves them out.
+
+    Of an operator of the standard that is the same. A call needs as many outputs as its function has: shape inference
+    and ONNX Runtime refuse another.
+    """
+    counts = {(f.domain, f.name, f.overload): len(f.output) for f in proto.functions}
+    bodies = [proto.graph.node, *(function.node for function in proto.functions)] if counts else []
+    while bodies:
+        for node in bodies.pop():
+            missing = counts.get((node.domain, node.op_type, node.overload), 0) - len(node.output)
+            node.output.extend([""] * missing)
+            for attribute in node.attribute:
+                bodies += [graph.node for graph in (attribute.g, *attribute.graphs) if graph.node]
 
 
 def to_proto(model: ir.Model) -> onnx.ModelProto:

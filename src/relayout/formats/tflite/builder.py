@@ -57,6 +57,11 @@ class Names:
         self._taken.add(name)
         return name
 
+    def instead(self, name: str, wanted: str) -> str:
+        """A new name, as `unique` gives it, for what had this one, which is free then."""
+        self._taken.discard(name)
+        return self.unique(wanted)
+
 
 class Builder:
     """Collects the nodes and initializers of one ONNX graph."""

@@ -30,6 +30,9 @@ from relayout.layout.holds import TENSOR
 NOTES = "relayout.notes"
 """Set in `ir.Model.meta`: what of the file was left out, in sentences."""
 
+SIGNATURE = "relayout.signature"
+"""Metadata of a model that was made of a subgraph that is not the first: the signature's key."""
+
 KEPT = "--custom-op NAME=DOMAIN keeps a custom operator as a node of that domain"
 """What an error says of custom operators."""
 
@@ -103,6 +106,8 @@ def read(
     program = Program(model, Builder(opset), Choices(quant, state, custom_ops or {}, bool(fast)), _entry)
     result = _Import(program, subgraph, chosen).run(subgraph.name or stem)
     _describe(result, found, whole)
+    if chosen and index:
+        result.metadata_props[SIGNATURE] = chosen.key
     return result
 
 
@@ -171,17 +176,21 @@ class _Import:
         """Give inputs and outputs the names that the signature has for them; returns a name for each output."""
         signature = self.signature
         given = {index: name for name, index in reversed(signature.inputs if signature else ()) if name}
-        wanted = {index: name for name, index in reversed(signature.outputs if signature else ()) if name}
+        wanted: dict[int, list[str]] = {}
+        for name, index in signature.outputs if signature else ():
+            if name:
+                wanted.setdefault(index, []).append(name)
         names, unique = self.tensors.names, self.builder.names.unique
         for index in self.subgraph.inputs:
             if index in given and index not in names:
                 names[index] = unique(given[index])
         outputs = []
         for index in self.subgraph.outputs:
-            fallback = wanted.get(index) or self.subgraph.tensors[index].name or f"tensor_{index}"
+            called = wanted.get(index) or [self.subgraph.tensors[index].name or f"tensor_{index}"]
             if index in wanted and index not in names:
-                names[index] = unique(wanted[index])
-            outputs.append(fallback)
+                names[index] = unique(called[0])
+            # A tensor that is given twice has two names; the last is that of all further times.
+            outputs.append(called.pop(0) if len(called) > 1 else called[0])
         return outputs
 
     def graph_input(self, index: int, *, first: bool) -> ir.Value:
@@ -212,6 +221,8 @@ class _Import:
                 if shape is None or dtype is None:
                     raise ValueError(f"{value.name} has no type")
                 dims = tuple(d if isinstance(d, int) else d.value for d in shape)
+                if value.producer() is None and value.name == name and index not in self.subgraph.inputs:
+                    value.name = self.builder.names.instead(name, f"{name}/constant")
                 (value,) = self.builder.emit("Identity", [value], [(name, dtype, dims)])
             self.record(value, index)
             outputs.append(value)

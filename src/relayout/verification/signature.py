@@ -1,0 +1,94 @@
+"""One signature of a .tflite in LiteRT, of a subgraph that is not the first: the interpreter shows its ends alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from relayout.errors import ReadError, RelayoutError
+from relayout.verification.litert import OPTIMIZED, LiteRTSide, is_quantized, quiet
+from relayout.verification.side import Array, Feeds, Runner, Source, Value, one_line
+
+
+class SignatureSide(LiteRTSide):
+    """A .tflite model, from a path or its bytes, run by one of its signatures.
+
+    Raises:
+        ReadError: there is no such signature.
+    """
+
+    def __init__(self, source: Source, signature: str) -> None:
+        self._name(source)
+        self._signature = signature
+        whole = self.interpreter(OPTIMIZED)
+        called = self.called(whole)
+        self.indices, self.interiors = {}, []
+        self.inputs = self._ends(called.get_input_details())
+        self.outputs = self._ends(called.get_output_details())
+        tensors = (each for k in range(whole.num_subgraphs()) for each in whole.get_tensor_details(k))
+        # It does not tell the operators either: quantized weights count as those of a hybrid one.
+        self.rounds = any(map(is_quantized, tensors))
+        self.levels = 255 if self.rounds else 0
+
+    @property
+    def rounded(self) -> dict[str, tuple[int, ...]]:
+        """No operators are known, and so no hybrid ones."""
+        return {}
+
+    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
+        """An interpreter; there are no `interiors`. The reference kernels are not tried, which may end the process."""
+        return _Called(self, OPTIMIZED if reference else "AUTO")
+
+    def called(self, interpreter: Any) -> Any:
+        """The interpreter's function for the signature."""
+        try:
+            return interpreter.get_signature_runner(self._signature)
+        except ValueError:
+            raise ReadError(f"there is no signature {self._signature!r}", where=self.label) from None
+
+    def _ends(self, details: dict[str, dict[str, Any]]) -> list[Value]:
+        """A value for each tensor, by its first name; the others, and the tensor's own, are aliases."""
+        names: dict[int, list[str]] = {}
+        tensors = {int(each["index"]): each for each in details.values()}
+        for name, each in details.items():
+            names.setdefault(int(each["index"]), []).append(name)
+        return [_value(tensors[index], called) for index, called in names.items()]
+
+
+def _value(details: dict[str, Any], names: Sequence[str]) -> Value:
+    static = tuple(map(int, details["shape"]))
+    stated = tuple(map(int, details["shape_signature"])) or static
+    scale, zero = details["quantization"]
+    return Value(
+        name=names[0],
+        dtype=np.dtype(details["dtype"]),
+        shape=tuple(None if extent < 0 else extent for extent in stated),
+        aliases=(*names[1:], str(details["name"])),
+        quantized=is_quantized(details),
+        scale=float(scale),
+        zero=int(zero),
+        fallback=static,
+    )
+
+
+class _Called:
+    """A signature that is run once for the same feeds, however often it is asked, and from the initial state."""
+
+    def __init__(self, side: SignatureSide, kernels: str) -> None:
+        self._side, self._kernels = side, kernels
+        self._fed: Feeds | None = None
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The outputs of these names."""
+        if feeds is not self._fed:
+            self._fed = None
+            called = self._side.called(self._side.interpreter(self._kernels))  # one of its own: variables keep state
+            try:
+                with quiet():
+                    self._found = called(**feeds)
+            except (ValueError, RuntimeError) as error:
+                raise RelayoutError(f"LiteRT fails on '{self._side.label}': {one_line(error)}") from None
+            self._fed = feeds
+        return {name: np.asarray(self._found[name]) for name in names if name in self._found}
