@@ -1084,3 +1084,32 @@ def test_quantized_convolutions(name: str) -> None:
     result, size = converted(build("float[2,3,11,9] x", text, constants), to="NHWC")
     assert functions_of(result.proto) == functions
     assert size == bytes_of(moved, sizes)
+
+
+WHOLE = {
+    "grouped": "y = Conv<group=2>(x, w)",
+    "grouped and transposed": "y = ConvTranspose<group=2>(x, w)",
+    "groups": "y = GroupNormalization<num_groups=2>(x, k, k)",
+    "neighbours": "y = LRN<size=3>(x)",
+    "indices": "y, i = MaxPool<kernel_shape=[2,2]>(x)",
+    "depth": "y = DepthToSpace<blocksize=2>(x)",
+    "space": "y = SpaceToDepth<blocksize=2>(x)",
+}
+"""Operators that need their channels in order."""
+
+
+@pytest.mark.parametrize("body", WHOLE.values(), ids=list(WHOLE))
+@pytest.mark.parametrize("layout", ["NCHW2c", "NCHW4c", "NHWC"])
+def test_channels_in_order_are_read_again_in_tiles(body: str, layout: str) -> None:
+    source = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[2,8,4,6] x, float[8,4,2,2] w, float[8] k) => (float[n,c,h,t] y) {{ {body} }}""")
+    rng = np.random.default_rng(0)
+    shapes = {"x": (2, 8, 4, 6), "w": (8, 4, 2, 2), "k": (8,)}
+    feed = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    (want, *_) = run(source, feed)
+    there = relayout.convert(source, to=layout).proto
+    results = {"again": relayout.optimize(there)} | {
+        to: relayout.convert(there, to=to) for to in ("NCHW", "NHWC", "NCHW2c")
+    }
+    for name, result in results.items():
+        np.testing.assert_allclose(run(result.proto, feed)[0], want, rtol=1e-5, atol=1e-5, err_msg=name)

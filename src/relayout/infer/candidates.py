@@ -80,7 +80,7 @@ def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Exte
     for letter, run in _runs(site, label, port):
         held = [port.factors.get(factor, ()) for factor in run]
         axes = port.dims(letter.rstrip("%"))
-        if letter in site.whole and len(axes) > 1:
+        if letter in site.whole and len(axes) > 1 and label.variant < 0:
             dims += [(letter, port.view.form[axis]) for axis in axes]
         elif axes or (letter in site.signature.stretched and not port.output):
             dims.append((letter, tuple(index for indices in held for index in indices)))

@@ -84,7 +84,8 @@ def _in_runs(site: Site, letter: str, size: int) -> bool:
         pieces = port.pieces(letter)
         outer = product(leaf.extent for leaf in leaves(pieces)).divide(Extent(size))
         grain = Piece(Extent(size))
-        if len(port.dims(letter)) > 1 or outer is None or not align(pieces, [Piece(outer), grain]):
+        several = len(port.dims(letter)) > 1 and not site.signature.variants
+        if several or outer is None or not align(pieces, [Piece(outer), grain]):
             del site.grain[letter]
             return False
         inner.append(grain)

@@ -165,6 +165,7 @@ class _Rewrite:
         original = self.outputs[self.graph][port.slot]
         value = self._result(self.graph, port, original)
         value.name = original.name
+        value.type = value.type or original.value.type
         value.doc_string = value.doc_string or original.doc_string
         value.metadata_props.update({k: v for k, v in original.metadata.items() if k not in value.metadata_props})
         self.storage.describe(value, port.view.root, self.forms[port])
@@ -277,7 +278,9 @@ class _Rewrite:
                 value.name = self.storage.names.unique(self.storage.name(root, form))
             self.storage.describe(value, root, form)
         elif len(self.plan.sites.originals.get(root, [])) > 1:
+            stated = value.shape
             self.storage.describe(value, root, form)
+            value.shape = stated
         self.storage.put(root, form, value)
 
     @staticmethod

@@ -50,6 +50,10 @@ def inline_functions(model: ir.Model) -> None:
     """Replace calls of functions of layouts by their bodies, in place, for a runtime that has no functions."""
     from onnx_ir.passes.common import InlinePass  # with it comes OpenSSL, 4 MB, that other passes are made with
 
+    for node in model.graph.all_nodes():
+        function = model.functions.get(node.op_identifier())
+        if function is not None and node.domain.startswith(FUNCTIONS):
+            node.resize_outputs(max(len(node.outputs), len(function.outputs)))
     InlinePass(lambda function: function.domain.startswith(FUNCTIONS))(model)
     for node in model.graph.all_nodes():
         # An input that a call leaves out is an empty one of the body. ONNX Runtime blocks no convolution whose bias is.
