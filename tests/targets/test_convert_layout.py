@@ -1013,7 +1013,7 @@ def test_a_library_takes_what_it_has_kernels_for() -> None:
     text = "a = Conv(x, w) b = Relu(a) c = Conv<group=4>(b, u) d = Relu(c) y = Conv(d, v)"
     source = build("float[2,3,11,9] x", text, {"w": (4, 3, 3, 2), "u": (4, 1, 1, 1), "v": (5, 4, 3, 2)})
     result, size = converted(source, target=ARM)
-    assert functions_of(result.proto) == {"nhwc.ohwi:Conv": 2}
+    assert functions_of(result.proto) == {"nhwc:Conv": 2, "nwc:InstanceNormalization": 1}
     assert size == bytes_of([X, Y, Y, (2, 5, 7, 7)])
     wished, size = converted(source, target=ARM, desired_layouts={"Conv": ["NHWC", "default"]})
     assert functions_of(wished.proto) == {"nhwc.ohwi:Conv": 2, "nhwc:Conv": 1}
@@ -1113,3 +1113,26 @@ def test_channels_in_order_are_read_again_in_tiles(body: str, layout: str) -> No
     }
     for name, result in results.items():
         np.testing.assert_allclose(run(result.proto, feed)[0], want, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_an_extent_inside_of_a_dimension_is_read_elsewhere() -> None:
+    """A group normalization as it is exported: behind it an image is `n (c h v) g`, and nothing there says what h is."""
+    text = """
+    a = Conv<pads=[2,2,2,2]>(x, w)
+    b = Reshape(a, groups)
+    c = InstanceNormalization(b, one, zero)
+    s = Shape(a)
+    d = Reshape(c, s)
+    e = Mul(d, scale)
+    y = Conv<pads=[1,1,1,1]>(e, u)"""
+    rng = np.random.default_rng(0)
+    kernels = {"w": (24, 3, 5, 5), "scale": (24, 1, 1), "u": (24, 24, 3, 3)}
+    constants = {name: rng.normal(size=shape).astype(np.float32) for name, shape in kernels.items()}
+    constants |= {"groups": np.array([0, 4, -1]), "one": np.ones(4, np.float32), "zero": np.zeros(4, np.float32)}
+    source = build("float[n,3,h,v] x", text, constants)
+    del source.graph.value_info[:]
+    source.graph.value_info.extend(
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 24, "h", "v"]) for name in "ade"
+    )
+    result, _ = converted(source, to="NHWC")
+    assert any(node.op_type == "Concat" for node in result.proto.graph.node)
