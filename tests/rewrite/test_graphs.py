@@ -464,6 +464,19 @@ def test_unknown_operators_are_barriers_and_named() -> None:
     assert report.bytes == 480
 
 
+def test_operators_of_unknown_rank_are_barriers_for_that() -> None:
+    source = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21, "some": 1]> g (float[2,3] x) => (y) {
+            a = some.Strange(x)
+            y = Relu(a)
+        }"""
+    )
+    assert relayout.explain(source).barriers == {
+        "what Strange does with axes is not known here": 1,
+        "the rank of what Relu reads is not known": 1,
+    }
+
+
 def test_a_subgraph_reads_a_value_of_the_outer_graph() -> None:
     source = model("""
         g (float[2,3,4] x, bool c) => (float[2,4,3] y, float[2,3,4] w) {

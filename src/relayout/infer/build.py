@@ -30,6 +30,7 @@ from relayout.rules import (
     Signature,
     Variant,
     axis_letters,
+    is_known,
 )
 
 Choose = Callable[[Operator, Signature], Signature]
@@ -289,7 +290,7 @@ class _Builder:
             self._root(value, constant=value.const_value is not None, alike=_alike(fact, inputs, slot))
             for slot, value in enumerate(node.outputs)
         ]
-        reason = "" if isinstance(fact, Signature) else f"what {node.op_type} does with axes is not known here"
+        reason = "" if isinstance(fact, Signature) else _why_barrier(operator)
         signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
         self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
         for value in node.outputs:
@@ -448,6 +449,14 @@ def _depths(met: Sequence[Met]) -> dict[ir.Value, int]:
         read = [depths.get(value, 0) for value in (*node.inputs, *implicit) if value is not None]
         depths.update(dict.fromkeys(node.outputs, max(read, default=0) + (not is_view)))
     return depths
+
+
+def _why_barrier(operator: Operator) -> str:
+    """Why an operator that has no signature is a barrier."""
+    given = zip(operator.node.inputs, operator.inputs, strict=True)
+    if is_known(operator.node) and any(value is not None and shape is None for value, shape in given):
+        return f"the rank of what {operator.name} reads is not known"
+    return f"what {operator.name} does with axes is not known here"
 
 
 def _alike(fact: Fact, inputs: Sequence[View | None], slot: int) -> list[View | None]:
