@@ -107,13 +107,19 @@ def optimizing(found: Any) -> Iterator[Figure]:
     yield figure("of these, results of relayout that run slower than the source", {OURS: str(len(slower))})
 
 
+CLAIMED = (("relayout", "onnxruntime", "ONNX Runtime", ""), ("following", "tvm", "TVM", " (pools follow)"))
+"""Ours, its peer, the peer's name, and what ours may do there that it may not beside the other."""
+
+
 def claiming(found: Any) -> Iterator[Figure]:
-    for claim in dict.fromkeys(row["claim"] for row in found):
-        rows = [row for row in found if row["claim"] == claim]
-        named = {OURS: OURS, "onnxruntime": "ONNX Runtime", "tvm": "TVM"}
-        has = [name for name in named if all("bytes" in (row.get(name) or {}) for row in rows)]
-        moved = {named[name]: f"{sum(row[name]['bytes'] for row in rows) / 1e6:.0f}" for name in has}
-        yield figure(f"MB transposed in {len(rows)} networks where a backend for NHWC claims: {claim}", moved)
+    for own, peer, name, more in CLAIMED:
+        for claim in dict.fromkeys(row["claim"] for row in found):
+            rows = [
+                row for row in found if row["claim"] == claim and all("bytes" in row.get(k, {}) for k in (own, peer))
+            ]
+            moved = {OURS: own, name: peer}
+            what = f"MB transposed in {len(rows)} networks where a backend for NHWC claims{more}: {claim}"
+            yield figure(what, {who: f"{sum(row[k]['bytes'] for row in rows) / 1e6:.0f}" for who, k in moved.items()})
 
 
 def scale(found: Any) -> Iterator[Figure]:

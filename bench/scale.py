@@ -27,6 +27,8 @@ from tables import table
 
 PERM = (0, 2, 3, 1)
 EXTENTS = (3, 4, 5)
+AGAIN, QUICK = 4, 50_000
+"""How often a graph of at most so many nodes is measured again."""
 WIDTH = 8192
 """Channels of a large model at most: each kernel has 256 MiB."""
 
@@ -210,8 +212,20 @@ def row(count: int, scratch: Path, limit: float) -> dict[str, Any]:
     source = scratch / f"{count}.onnx"
     save(residual_network(count), source)
     found = {kind: measured(kind, source, scratch / "out.onnx", limit) for kind in MEASURES}
+    for _ in range(AGAIN if count <= QUICK else 0):
+        for kind in MEASURES:
+            found[kind] = least(found[kind], measured(kind, source, scratch / "out.onnx", limit))
     source.unlink()
     return {"nodes": count} | found
+
+
+def least(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Of two measurements the one in less time: what is above it is others' work."""
+    return other if "why" in one or ("why" not in other and total(other) < total(one)) else one
+
+
+def total(measurement: dict[str, Any]) -> float:
+    return float(measurement["seconds"]["total"])
 
 
 def weights(gigabytes: float, scratch: Path, limit: float) -> dict[str, Any]:
