@@ -416,8 +416,8 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
         ReadError: either cannot be read, the plan is of another model, or its certificate is not valid.
     """
     try:
-        open_stored(Path(plan_file))
-        data = json.loads(Path(plan_file).read_text(encoding="utf-8"))
+        file = open_stored(Path(plan_file))
+        data = json.loads(file.read(0, file.size))
     except (OSError, ValueError, RecursionError):
         raise ReadError(
             f"{plan_file} is no plan: it is not JSON", hint="the plan comes first, then the model"
