@@ -1116,7 +1116,7 @@ def test_channels_in_order_are_read_again_in_tiles(body: str, layout: str) -> No
 
 
 def test_an_extent_inside_of_a_dimension_is_read_elsewhere() -> None:
-    """A group normalization as it is exported: behind it an image is `n (c h v) g`, and nothing there says what h is."""
+    """A group normalization as it is exported: behind it an image is `n (c h v) g`, and nothing says what h is."""
     text = """
     a = Conv<pads=[2,2,2,2]>(x, w)
     b = Reshape(a, groups)
