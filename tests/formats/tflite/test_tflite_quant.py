@@ -281,5 +281,5 @@ def test_there_are_two_forms() -> None:
     path = MODELS / "tinynet_int8.tflite"
     assert "QuantizeLinear" in count(relayout.convert(path, quant="qdq").model)
     assert not {"QuantizeLinear", "DequantizeLinear"} & set(count(relayout.convert(path, quant="float").model))
-    with pytest.raises(RelayoutError, match="choose 'qdq' or 'float'"):
+    with pytest.raises(RelayoutError, match="it takes 'qdq' or 'float'"):
         relayout.convert(path, quant="int8")  # type: ignore[arg-type]
