@@ -32,16 +32,33 @@ OLDER = tuple(map(int, version("onnxruntime").split(".")[:2])) < HELD
 
 LACKS = ("NOT_IMPLEMENTED", "opset", "Opset", "IR version", "ValidateNoTransposeReduce", "is not a registered function")
 
+WRONG = (
+    "test_any_options[reductions-4]",  # QuantizeLinear fails, or uint8 results are four steps apart
+    "test_any_options_of_open_extents[reductions-4]",
+    "test_any_options_of_open_extents[upsampled-0]",
+    "test_rows_far_from_zero_keep_their_digits",  # LayerNormalization loses them
+    "test_a_scale_for_each_place_keeps_a_normalization_in_its_order",  # LayerNormalization refuses the scale
+    "test_operators_whose_shapes_nobody_states[",
+    "test_nothing_is_moved[an average]",
+    "test_run_of_relaid_equals_relaid_run[Einsum-21-",  # Einsum fails
+    "[convert-coral/keras_lstm_mnist_ptq.tflite]",  # its optimizer loses a graph's output
+    "[keep-coral/keras_lstm_mnist_ptq.tflite]",
+    "test_deployed_models_agree[",
+)
+"""Tests that ONNX Runtime 1.23 fails and 1.31 passes."""
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Skip, and say so, what an ONNX Runtime older than the one that the tests are held to cannot run."""
+    """Skip, and say so, what an ONNX Runtime older than the one that the tests are held to cannot run, or gets wrong."""
     try:
         return (yield)
     except Exception as error:
         from_it = type(error).__module__.startswith("onnxruntime")
         if OLDER and from_it and any(word in str(error) for word in LACKS):
             pytest.skip(f"ONNX Runtime {version('onnxruntime')} lacks it: {str(error).splitlines()[0][:120]}")
+        if OLDER and any(name in item.nodeid for name in WRONG):
+            pytest.skip(f"ONNX Runtime {version('onnxruntime')} gets it wrong: {str(error).strip()[:120]}")
         raise
 
 
