@@ -50,7 +50,7 @@ WRONG = (
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Skip, and say so, what an ONNX Runtime older than the one that the tests are held to cannot run, or gets wrong."""
+    """Skip, and say so, what an older ONNX Runtime than the one that the tests are held to lacks or gets wrong."""
     try:
         return (yield)
     except Exception as error:
