@@ -135,8 +135,8 @@ def _neighbours(
     at = np.arange(size, dtype=np.int64) * scale
     if options.half_pixel_centers:
         at += scale // 2 - one // 2
-    low = np.maximum(np.fix(at / one).astype(np.int64), 0)
-    high = np.minimum(np.fix((at + one - 1) / one).astype(np.int64), extent - 1)
+    low = np.maximum(np.trunc(at / one).astype(np.int64), 0)
+    high = np.minimum(np.trunc((at + one - 1) / one).astype(np.int64), extent - 1)
     return low, high, at - low * one
 
 
