@@ -114,9 +114,10 @@ CLAIMED = (("relayout", "onnxruntime", "ONNX Runtime", ""), ("following", "tvm",
 def claiming(found: Any) -> Iterator[Figure]:
     for own, peer, name, more in CLAIMED:
         for claim in dict.fromkeys(row["claim"] for row in found):
-            rows = [
-                row for row in found if row["claim"] == claim and all("bytes" in row.get(k, {}) for k in (own, peer))
-            ]
+            asked = (row for row in found if row["claim"] == claim)
+            rows = [row for row in asked if all("bytes" in (row.get(side) or {}) for side in (own, peer))]
+            if not rows:
+                continue
             moved = {OURS: own, name: peer}
             what = f"MB transposed in {len(rows)} networks where a backend for NHWC claims{more}: {claim}"
             yield figure(what, {who: f"{sum(row[k]['bytes'] for row in rows) / 1e6:.0f}" for who, k in moved.items()})

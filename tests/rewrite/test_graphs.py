@@ -609,3 +609,33 @@ def test_an_axis_of_one_element_lies_where_the_operands_of_a_concat_have_it(heig
     result = operators(same(source))
     assert result.count("Transpose") == 1
     assert "Reshape" not in result
+
+
+def test_an_input_keeps_the_names_of_its_dimensions() -> None:
+    """Whatever they are: `2*N` is a product of the solver, too, but the interface says it as it said it."""
+    source = model("""
+        g (float[B,C] x) => (float[B,C] y, float[C,B] z) {
+            t = Transpose<perm=[1,0]>(x)
+            r = Relu(t)
+            y = Transpose<perm=[1,0]>(r)
+            z = Neg(r)
+        }""")
+    dims = source.graph.input[0].type.tensor_type.shape.dim
+    dims[0].dim_param, dims[1].dim_param = "2*N", "M + 1"
+    result = same(source)
+    assert operators(result) != operators(source)
+    assert result.graph.input[0].type == source.graph.input[0].type
+
+
+def test_an_output_keeps_the_type_that_only_the_interface_states() -> None:
+    """What nobody knows gives a value of no known type; a Transpose whose place it takes had one stated."""
+    source = parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21, "some.where": 1]>
+        g (float[2,3] x) => (float[2,3] y) {
+            a = some.where.Unknown(x)
+            b = Transpose<perm=[1,0]>(a)
+            y = Transpose<perm=[1,0]>(b)
+        }""")
+    result = relayout.optimize(source).proto
+    assert operators(result) == ["Unknown"]
+    assert result.graph.output[0].type == source.graph.output[0].type

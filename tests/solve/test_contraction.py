@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from relayout.solve import Port, Problem, Solution, Value, bound, components, solve, solver
+from relayout.solve.certificate import Leaf
 from relayout.solve.contraction import Contraction
 from solve.problems import random_problem
 
@@ -99,3 +100,10 @@ def test_a_relaxation_that_is_not_tight_is_left_to_the_search(monkeypatch: pytes
         problem = random_problem(70_000 + seed, 4, pinned=0.25, aligned=False)
         monkeypatch.setattr(solver, "LARGE", -1)
         assert solve(problem).cost == solved(problem, monkeypatch, math.inf).cost
+
+
+def test_ties_that_cross_a_unit_are_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ties more than the best, and yet a unit more: a contraction that ends there is solved as it is."""
+    problem = Problem(((5 * UNIT + 1, 5 * UNIT - 1),), (), UNIT)
+    monkeypatch.setattr(solver, "_contracted", lambda *_: solver.Solved({0: 0}, Leaf({})))
+    assert solved(problem, monkeypatch, -1).choice == (1,)

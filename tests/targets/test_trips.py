@@ -11,6 +11,7 @@ from onnx import numpy_helper
 
 import relayout
 from running import run
+from small import build
 from targets.nets import blocked, cnn, feed
 
 
@@ -81,6 +82,18 @@ def test_inlined_functions_run_as_standard_operators() -> None:
     inputs = feed(cnn())
     for want, got in zip(run(cnn(), inputs), run(result.proto, inputs), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_an_inlined_pool_gives_its_indices_where_they_are_read() -> None:
+    """One function for all pools: a call that does not ask for indices has one output, its body two."""
+    text = "a = MaxPool<kernel_shape=[2,2]>(x) b, at = MaxPool<kernel_shape=[3,3]>(x)"
+    source = build("float[1,2,5,6] x", text, {})
+    result = relayout.convert(source, to="NHWC", inline=True)
+    onnx.checker.check_model(result.proto, full_check=True)
+    assert not result.proto.functions
+    fed = feed(source)
+    for want, got in zip(run(source, fed), run(result.proto, fed), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 CONTESTED = """

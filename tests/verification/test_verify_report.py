@@ -14,6 +14,7 @@ from rich.console import Console
 
 import relayout
 from relayout.verification import Difference, Kind, Row, Verdict, VerifyReport, verify
+from relayout.verification.side import one_line
 from relayout.verification.table import render, short
 
 
@@ -108,3 +109,9 @@ print([m for m in ("onnxruntime", "ai_edge_litert", "rich") if m in sys.modules]
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert result.stdout == "[]\n"
     assert relayout.ReadError
+
+
+def test_a_message_with_a_name_of_any_length_is_one_line_at_once() -> None:
+    """Over which a pattern may take the square of its length: hours."""
+    for name in ("n" * 1_000_000, "onnxruntime::" * 100_000, "a " * 500_000):
+        assert len(one_line(RuntimeError(f"Load model from {name}\nfailed"))) <= 300

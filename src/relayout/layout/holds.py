@@ -19,6 +19,8 @@ from relayout.layout import perm as perms
 
 TENSOR = "relayout.tensor"
 """Metadata of a value whose name is not that of its counterpart in the source: that name."""
+SIGNATURE = "relayout.signature"
+"""Metadata of a model that was made of a subgraph of a `.tflite` that is not the first: the signature's key."""
 STATED = "relayout.stated"
 """In the `meta` of an output, in memory only: the shape that its file states."""
 
@@ -44,7 +46,7 @@ class Holds:
     @staticmethod
     def dump(held: Iterable[Holds]) -> str:
         """The metadata's text: a JSON list."""
-        items = (f'"name":{json.dumps(item.name)},{_lies(item.factors, item.perm, item.shape)}' for item in held)
+        items = (f'"name":{json.dumps(item.name)},{_text(item.factors, item.perm, item.shape)}' for item in held)
         return f"[{','.join(f'{{{item}}}' for item in items)}]"
 
     @staticmethod
@@ -72,7 +74,7 @@ class Holds:
 
 
 @lru_cache(4096)
-def _lies(factors: tuple[int, ...], perm: tuple[int, ...], shape: tuple[int, ...]) -> str:
+def _text(factors: tuple[int, ...], perm: tuple[int, ...], shape: tuple[int, ...]) -> str:
     """The text of all but the name: thousands of values of a model lie alike."""
     return json.dumps({"factors": factors, "perm": perm, "shape": shape}, separators=(",", ":"))[1:-1]
 

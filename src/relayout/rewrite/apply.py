@@ -165,7 +165,6 @@ class _Rewrite:
         original = self.outputs[self.graph][port.slot]
         value = self._result(self.graph, port, original)
         value.name = original.name
-        value.type = value.type or original.value.type
         value.doc_string = value.doc_string or original.doc_string
         value.metadata_props.update({k: v for k, v in original.metadata.items() if k not in value.metadata_props})
         self.storage.describe(value, port.view.root, self.forms[port])

@@ -57,23 +57,27 @@ def solve(problem: Problem, *, start: Sequence[int] | None = None, time_limit: f
     """
     limits = Limits.of(sum(map(len, problem.costs)), time_limit)
     choice = list(start) if start is not None else [0] * len(problem.costs)
-    apart = components(problem)
-    large = [sum(len(problem.costs[node]) for node in nodes) > LARGE for nodes, _ in apart]
-    found: list[Solved | None] = [
-        _contracted(problem, *component, limits) if is_large else None
-        for component, is_large in zip(apart, large, strict=True)
-    ]
-    contracted = [number for number, solved in enumerate(found) if solved is not None]
-    parts = [
-        solved or _solved(problem, *component, choice, limits) for component, solved in zip(apart, found, strict=True)
-    ]
+    apart, parts = components(problem), list[Solved]()
+    contracted: list[int] = []
+    for number, (nodes, values) in enumerate(apart):
+        large = sum(len(problem.costs[node]) for node in nodes) > LARGE
+        if large and (found := _contracted(problem, nodes, values, limits)):
+            contracted.append(number)
+        else:
+            found = _solved(problem, nodes, values, choice, limits)
+        parts.append(found)
     solution = _together(problem, choice, parts)
-    if contracted and solution.cost - solution.bound >= problem.unit:
+    if contracted and not _reaches(solution.bound, solution.cost, problem.unit):
         for number in contracted:
             if not _is_proved(problem, *apart[number], parts[number]):
                 parts[number] = _solved(problem, *apart[number], choice, limits)
         solution = _together(problem, choice, parts)
     return solution
+
+
+def _reaches(bound: int, cost: int, unit: int) -> bool:
+    """Whether a bound proves a cost to the unit: no choice costs a whole one less, ties aside."""
+    return bound >= cost - cost % unit
 
 
 class Solved(NamedTuple):
@@ -145,7 +149,7 @@ def _is_proved(problem: Problem, nodes: Sequence[int], values: Sequence[int], pa
         proved = ceil(sum(min(problem.costs[node]) for node in nodes) + gain(problem, part.proof))
     except CertificateError:
         return False
-    return proved >= cost - cost % problem.unit
+    return _reaches(proved, cost, problem.unit)
 
 
 def components(problem: Problem) -> list[tuple[list[int], list[int]]]:

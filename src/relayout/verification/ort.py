@@ -19,15 +19,12 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from relayout.captures import reads
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import read, write
-from relayout.layout.holds import TENSOR, Holds
+from relayout.layout.holds import SIGNATURE, TENSOR, Holds
 from relayout.targets import refuse_elsewhere
 from relayout.verification.side import Array, Feeds, Part, Source, Value, one_line
 
 CUT = "relayout.cut"
 """Metadata of a model that is a part of its source."""
-
-SIGNATURE = "relayout.signature"
-"""Metadata of a model that was made of a subgraph of a .tflite that is not the first: the signature's key."""
 
 COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
 MOVING = {"Clip", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}

@@ -198,7 +198,8 @@ def opened(source: Source, signature: str | None = None) -> Iterator[Side]:
 
 def one_line(error: BaseException, most: int = 300) -> str:
     """A runtime's message in one line, without the addresses of its source code and manuals."""
-    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from \S+ failed:)?", "", str(error))
+    text = str(error)[: 10 * most]  # a name in it may be of any length, over which patterns take the square of it
+    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from \S+ failed:)?", "", text)
     text = re.sub(r"\w+ onnxruntime::.*?\) (?=[A-Z])", "", text)
     text = re.sub(r"See instructions: \S+|\S+\.(cc|h):\d+\s*|0x[0-9a-f]{6,}", " ", text)
     text = " ".join(text.split()).rstrip(".") or type(error).__name__

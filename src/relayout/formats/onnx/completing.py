@@ -90,11 +90,12 @@ def _read_back(node: ir.Node) -> bool:
     Returns:
         Whether that was not known.
     """
-    perm, value, given = node.attributes.get_ints("perm"), node.inputs[0] if node.inputs else None, node.outputs[0]
-    if value is None or value.is_graph_input():
+    perm, value = node.attributes.get_ints("perm"), node.inputs[0] if node.inputs else None
+    if value is None or value.is_graph_input() or not node.outputs:
         return False
+    given = node.outputs[0]
     if value.type is None:
-        value.type = given.type
+        value.type = deepcopy(given.type)
     if perm is None or (value.shape is not None and all(not _is_open(dim) for dim in value.shape)):
         return False
     before = None if value.shape is None else list(value.shape)

@@ -25,13 +25,10 @@ from relayout.formats.tflite.program import Choices, Program, State
 from relayout.formats.tflite.registry import Entry, Unsupported, entries
 from relayout.formats.tflite.tensors import Quant, sufficient_opset
 from relayout.formats.tflite.unsigned import unsigned
-from relayout.layout.holds import TENSOR
+from relayout.layout.holds import SIGNATURE, TENSOR
 
 NOTES = "relayout.notes"
 """Set in `ir.Model.meta`: what of the file was left out, in sentences."""
-
-SIGNATURE = "relayout.signature"
-"""Metadata of a model that was made of a subgraph that is not the first: the signature's key."""
 
 KEPT = "--custom-op NAME=DOMAIN keeps a custom operator as a node of that domain"
 """What an error says of custom operators."""
