@@ -103,7 +103,7 @@ class LiteRTSide:
             return int(self._details[int(operator["inputs"][1])]["shape"][-1])
         return int(shape[-1]) if len(shape) > 1 else 0
 
-    def forced(self, shown: Sequence[str], given: Sequence[str], nudge: float = 0) -> None:
+    def forced(self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False) -> None:
         """LiteRT computes all that it is not fed as an input."""
         return
 
@@ -111,9 +111,9 @@ class LiteRTSide:
         """The value alone: nothing before it can be given."""
         return {name}
 
-    def unclamped(self, name: str) -> str:
-        """The value: clamps are parts of operators."""
-        return name
+    def sum_behind(self, name: str) -> None:
+        """None: what its operators add up cannot be given."""
+        return
 
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
