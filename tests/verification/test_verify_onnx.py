@@ -273,3 +273,19 @@ def test_sequences(made: str, other: str) -> None:
     assert report.ok == (other.startswith("{ u"))
     (row,) = (row for row in report.rows if row.output)
     assert row.verdict is (Verdict.EQUAL if report.ok else Verdict.DIFFERS)
+
+
+def test_other_lengths_are_tried_where_the_first_do_not_run() -> None:
+    """A border that reflects 200 samples wants more of them."""
+    text = """<ir_version: 10, opset_import: ["": 21]> g (float[B,L] x) => (float[B,M] y)
+        <int64[4] pads = {0,200,0,200}> { a = Pad<mode="reflect">(x, pads) y = Neg(a) }"""
+    model = parser.parse_model(text)
+    report = verify(model, model)
+    assert report.ok
+    assert report.inputs[0].shape == (2, 512)
+    assert report.notes == (
+        "the source does not run with other sizes of its dynamic dimensions than those that were fed",
+    )
+    fixed = parser.parse_model(text.replace("float[B,L]", "float[2,16]"))
+    with pytest.raises(RelayoutError, match="reflect"):
+        verify(fixed, fixed)

@@ -14,8 +14,12 @@ from relayout.errors import ReadError, RelayoutError, nearest
 from relayout.formats.stored import open_stored
 from relayout.verification.side import Array, Value
 
-BATCH, SPATIAL, LENGTH = 2, 64, 16
-"""Sizes of dynamic dimensions: the first; height and width of an image; all others."""
+BATCH = 2
+"""Size of a dynamic first dimension."""
+
+EXTENTS = ((64, 16), (32, 512), (48, 4096))
+"""Sizes of other dynamic dimensions, those of images and all others: one pair after the other, where a model does not
+run with the first. A window of sound is longer than 16 samples, and lines of text may be 32 or 48 rows high."""
 
 SMALL = 10
 """Integers that are fed where nothing says how far they may count."""
@@ -102,8 +106,13 @@ def smooth_images(shape: tuple[int, ...], channels: int, rng: np.random.Generato
     return image if channels == 3 else image.transpose(0, 3, 1, 2)
 
 
-def dynamic_shape(value: Value, sizes: dict[str, int]) -> tuple[int, ...]:
+def dynamic_shape(value: Value, sizes: dict[str, int], extents: tuple[int, int] = EXTENTS[0]) -> tuple[int, ...]:
     """The value's shape with a size for every dynamic dimension; `sizes` keeps those of named ones.
+
+    Args:
+        value: an input.
+        sizes: symbol -> extent, which grows.
+        extents: those of the axes of pictures, and of all others, behind the first.
 
     Raises:
         RelayoutError: the model does not say how many dimensions the value has.
@@ -114,7 +123,7 @@ def dynamic_shape(value: Value, sizes: dict[str, int]) -> tuple[int, ...]:
     found = []
     for axis, extent in enumerate(value.shape):
         symbol = value.symbols[axis] if axis < len(value.symbols) else ""
-        size = BATCH if axis == 0 else SPATIAL if picture else LENGTH
+        size = BATCH if axis == 0 else extents[not picture]
         found.append(extent if extent is not None else sizes.setdefault(symbol, size) if symbol else size)
     return tuple(found)
 

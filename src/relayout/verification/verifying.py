@@ -13,7 +13,7 @@ from relayout.arguments import checked, mapping, whole
 from relayout.errors import LayoutError, RelayoutError
 from relayout.progress import say
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of
-from relayout.verification.feeds import dynamic_shape, given_feeds, random_feed
+from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed
 from relayout.verification.pairs import Pair, batches, match_ends, match_interface, match_interiors
 from relayout.verification.report import Fed, Row, VerifyReport
 from relayout.verification.side import Array, Feeds, Part, Side, Source, Value, opened
@@ -183,23 +183,30 @@ class Comparison:
         return {**feeds, **first, **ends, **inner}
 
     def _fed(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
-        """The source's inputs, and its outputs. Dynamic sizes that it cannot run are given up for its own."""
+        """The source's inputs, and its outputs. Dynamic sizes that it cannot run are given up for others."""
         names = list(dict.fromkeys(value.name for value in self.left.outputs))
+        free = [v for v in self.left.inputs if v.name not in given and v.shape is not None and None in v.shape]
+        own = any(value.fallback for value in free)
+        errors: list[RelayoutError] = []
         state = rng.bit_generator.state
-        try:
-            feeds = self._random(given, rng, signed, own_sizes=False)
-            return feeds, self._plain[0].run(feeds, names)
-        except RelayoutError:
-            free = [v for v in self.left.inputs if v.name not in given and v.shape is not None and None in v.shape]
-            if not any(value.fallback for value in free):
-                raise
-        rng.bit_generator.state = state
-        feeds = self._random(given, rng, signed, own_sizes=True)
-        outputs = self._plain[0].run(feeds, names)
-        self.notes.append("the source does not run with other sizes of its dynamic dimensions than its own")
-        return feeds, outputs
+        for extents in [EXTENTS[0], *([None] if own else EXTENTS[1:] if free else ())]:
+            rng.bit_generator.state = state
+            try:
+                feeds = self._random(given, rng, signed, extents)
+                outputs = self._plain[0].run(feeds, names)
+            except RelayoutError as error:
+                errors.append(error)
+                continue
+            if errors:
+                other = "its own" if own else "those that were fed"
+                self.notes.append(f"the source does not run with other sizes of its dynamic dimensions than {other}")
+            return feeds, outputs
+        raise errors[-1 if own else 0]
 
-    def _random(self, given: Feeds, rng: np.random.Generator, signed: bool, own_sizes: bool) -> Feeds:
+    def _random(
+        self, given: Feeds, rng: np.random.Generator, signed: bool, extents: tuple[int, int] | None
+    ) -> dict[str, Array]:
+        """Arrays for all inputs; dynamic dimensions of these extents, or of the model's own."""
         sizes: dict[str, int] = {}
         for value in self.left.inputs:
             if value.name in given:
@@ -210,10 +217,10 @@ class Comparison:
             if value.name in given:
                 feeds[value.name] = given[value.name]
                 continue
-            if own_sizes and value.fallback:
+            if extents is None and value.fallback:
                 shape = value.fallback
             else:
-                shape = _settled(dynamic_shape(value, sizes), value.shape, told.get(value.name))
+                shape = _settled(dynamic_shape(value, sizes, extents or EXTENTS[0]), value.shape, told.get(value.name))
             feeds[value.name] = random_feed(value, shape, rng, signed)
         return feeds
 

@@ -394,3 +394,34 @@ def test_a_standard_operator_without_shape_inference() -> None:
     result = relayout.optimize(proto)
     assert (result.report.source_bytes, result.report.bytes) == (1920, 0)
     onnx.checker.check_model(result.proto, full_check=True)
+
+
+def test_extents_of_32_bits_stay_so() -> None:
+    """Beside an extent that is not known until it runs, as Keras reckons what a dense layer reads."""
+    proto = model(
+        """
+        g (float[B,4,6] x) => (float[B,24] y, float[6,4,B] z) {
+            s = Shape(x)
+            narrow = Cast<to=6>(s)
+            free = Gather(narrow, first)
+            rest = Gather(narrow, others)
+            one = ReduceProd<keepdims=1>(free)
+            other = ReduceProd<keepdims=1>(rest)
+            joined = Concat<axis=0>(one, other)
+            target = Cast<to=7>(joined)
+            t = Transpose<perm=[0,2,1]>(x)
+            u = Transpose<perm=[0,2,1]>(t)
+            y = Reshape(u, target)
+            z = Transpose<perm=[1,2,0]>(t)
+        }""",
+        first=ints(0),
+        others=ints(1, 2),
+    )
+    found = completed(proto)["other"].const_value
+    assert found is not None
+    assert (found.dtype, found.numpy().tolist()) == (ir.DataType.INT32, [24])
+    result = relayout.optimize(proto).proto
+    onnx.checker.check_model(result, full_check=True)
+    feed = {"x": np.random.default_rng(0).normal(size=(2, 4, 6)).astype(np.float32)}
+    for want, got in zip(run(proto, feed), run(result, feed), strict=True):
+        np.testing.assert_array_equal(got, want)

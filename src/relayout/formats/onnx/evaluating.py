@@ -78,11 +78,19 @@ class Evaluation:
         for name, array in zip(node.output, self._results(node, names, follows), strict=False):
             if array.size > MOST_ELEMENTS and not (follows and array.nbytes <= MOST_BYTES):
                 continue
+            array = self._typed(name, array)
             self.values[name] = array
             if follows:
                 self.extents.add(name)
             if array.dtype != object:
                 yield name, array
+
+    def _typed(self, name: str, array: Array) -> Array:
+        """Numbers in the type that shape inference knows: those that were found one by one are 64 bits wide."""
+        kind = self.shapes[name].elem_type if name in self.shapes else 0
+        if array.dtype != np.int64 or kind not in (onnx.TensorProto.INT32, onnx.TensorProto.INT64):
+            return array
+        return array.astype(onnx.helper.tensor_dtype_to_np_dtype(kind), copy=False)
 
     def reshaped(self, node: onnx.NodeProto) -> list[Item]:
         """The extents of what a Reshape gives, as its vector of shapes and the extents of its operand tell them."""
