@@ -48,6 +48,7 @@ OPTIONS = {
     "layouts": arguments.LAYOUTS,
     "dims": arguments.EXTENTS,
     "quant": one_of("qdq", "float"),
+    "opset": arguments.whole(*arguments.OPSETS),
     "signature": arguments.TEXT,
     "state": one_of("zero", "io"),
     "custom_ops": arguments.NAMED,
@@ -61,6 +62,9 @@ OPTIONS = {
     "outputs": arguments.NAMES,
     "rename": arguments.NAMED,
     "time_limit": arguments.SECONDS,
+    "inline": arguments.FLAG,
+    "what_if": arguments.FLAG,
+    "annotate": arguments.FLAG,
 }
 """What the options of `convert` take."""
 OF_TFLITE: dict[str, Any] = {"opset": None, "quant": "qdq", "signature": None, "state": "zero", "custom_ops": {}}

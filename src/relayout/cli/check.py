@@ -11,6 +11,7 @@ import click
 from relayout.cli import options
 from relayout.cli.group import Command
 from relayout.cli.running import FAILED
+from relayout.errors import printable
 
 MOST = 20
 """Misstated figures listed on a terminal; `--json` lists all."""
@@ -35,7 +36,7 @@ def check(plan: Path, source: Path, as_json: bool) -> None:
         count = f"{found.transposes} Transpose{'' if found.transposes == 1 else 's'}"
         click.echo(f"{count}, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
         for wrong in found.misstated[:MOST]:
-            click.echo(f"misstated: {wrong}")
+            click.echo(printable(f"misstated: {wrong}"))
         if len(found.misstated) > MOST:
             click.echo(f"… {len(found.misstated) - MOST} more (--json lists all)")
     if not found.ok:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from relayout.arguments import checked, mapping, whole
+from relayout.arguments import FLAG, TOLERANCE, checked, mapping, whole
 from relayout.errors import LayoutError, RelayoutError
 from relayout.progress import say
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of
@@ -25,6 +25,9 @@ from relayout.verification.stepwise import Stepwise
     inputs=mapping("{'x': array} or {'x': 'x.npy'}", lambda value: value is not None),
     seed=whole(0),
     runs=whole(1),
+    rtol=TOLERANCE,
+    atol=TOLERANCE,
+    tensors=FLAG,
 )
 def verify(
     a: Source,
