@@ -80,6 +80,15 @@ def test_a_declared_layout_speaks_of_the_model_that_was_converted(
     assert (pair.left_held, pair.right_held) == (None, None)  # made of it by a tool that drops what is declared
 
 
+def test_where_shapes_say_nothing_what_lies_alike_is_the_same() -> None:
+    cube = Holds("x", (4, 4, 4), (2, 0, 1), (4, 4, 4))
+    (pair,), _, _ = match_interface([value("x", (4, 4, 4), held=(cube,))], [value("x", (4, 4, 4), held=(cube,))])
+    assert (pair.left_held, pair.right_held) == (cube, cube)
+    again = replace(cube, perm=(1, 2, 0))
+    (pair,), _, _ = match_interface([value("x", (4, 4, 4), held=(cube,))], [value("x", (4, 4, 4), held=(again,))])
+    assert (pair.left_held, pair.right_held) == (None, again)  # the first is the source
+
+
 def test_a_result_of_a_result_is_not_compared_with_the_first_source() -> None:
     twice = value("x", (4, 5, 2, 3), held=(Holds("x", STORED, (2, 3, 0, 1), STORED),))
     (pair,), _, _ = match_interface([value("x", NCHW.shape)], [twice])

@@ -193,13 +193,15 @@ def _layouts(left: Value, right: Value) -> tuple[Holds | None, Holds | None]:
     """The layouts of an input or output on both sides: those under which both have the same shape.
 
     What a model declares speaks of the model that it was made of, and the two may have a name in common. Of what shapes
-    allow, the first: the right one was made of the left one; both of a third; the left one of the right one; neither.
+    allow, the first: both were made of a third, and lie alike; the right one was made of the left one; both of a third;
+    the left one of the right one; neither.
     """
     mine = {item.name: item for item in left.held}
     theirs = {item.name: item for item in right.held}
-    own = (left.name, *left.aliases)
-    found: list[tuple[Holds | None, Holds | None]] = [(None, theirs[name]) for name in own if name in theirs]
-    found += [(mine[name], theirs[name]) for name in (*left.all_names, *theirs) if name in mine and name in theirs]
+    common = [(mine[name], theirs[name]) for name in (*left.all_names, *theirs) if name in mine and name in theirs]
+    found: list[tuple[Holds | None, Holds | None]] = [(one, other) for one, other in common if one == other]
+    found += [(None, theirs[name]) for name in (left.name, *left.aliases) if name in theirs]
+    found += common
     found += [(item, None) for name, item in mine.items() if name in right.all_names]
     found += [(None, item) for name, item in theirs.items() if name in left.all_names]
     if not found and not _share_name(left, right):  # counterparts by place
