@@ -21,6 +21,8 @@ TENSOR = "relayout.tensor"
 """Metadata of a value whose name is not that of its counterpart in the source: that name."""
 SIGNATURE = "relayout.signature"
 """Metadata of a model that was made of a subgraph of a `.tflite` that is not the first: the signature's key."""
+INITIAL = "relayout.initial"
+"""Metadata of an input that is state from run to run: what it begins with, as JSON, in the source's order of axes."""
 STATED = "relayout.stated"
 """In the `meta` of an output, in memory only: the shape that its file states."""
 

@@ -149,7 +149,10 @@ class _Reproducing:
         complete(model)
         model = cut(model, _starts(model.graph, self.row.other, agreed), [self.row.other])
         names = [value.name or "" for value in model.graph.inputs]
-        feeds = {name: self.pairs[name].carried(arrays[self.pairs[name].left.name]) for name in names}
+        feeds = {name: array for name, array in self.right.initial.items() if name in names}
+        for name in names:
+            if name in self.pairs:
+                feeds[name] = self.pairs[name].carried(arrays[self.pairs[name].left.name])
         expected = self.pairs[self.row.other].carried(arrays[self.row.source])
         return _Part(model, feeds, self.row.other, expected)
 
@@ -160,7 +163,11 @@ class _Reproducing:
         model = self.left.model.clone()
         complete(model)
         own = {value.name for value in model.graph.inputs}
-        starts = [name for name in dict.fromkeys(self.pairs[n].left.name for n in part.feeds) if name not in own]
+        starts = [
+            name
+            for name in dict.fromkeys(self.pairs[n].left.name for n in part.feeds if n in self.pairs)
+            if name not in own
+        ]
         try:
             model = cut(model, starts, [self.row.source])
         except NamesError:

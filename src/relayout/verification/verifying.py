@@ -106,7 +106,8 @@ class Comparison:
         part = self.right.part
         self.inputs, _, extra = match_interface(self.left.inputs, self.right.inputs, by_name_only=part is not None)
         self.begun = match_ends((*self.left.interiors, *self.left.outputs), extra) if part is not None else []
-        extra = [value for value in extra if not any(value is pair.right for pair in self.begun)]
+        begun = {pair.right.name for pair in self.begun} | set(self.right.initial)
+        extra = [value for value in extra if value.name not in begun]
         if extra:
             listed = ", ".join(f"'{value.name}'" for value in extra)
             raise RelayoutError(f"the second model has inputs that the first has not: {listed}")
