@@ -25,7 +25,7 @@ from relayout.infer.planfile import Checked
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
 from relayout.progress import say
-from relayout.reports import Axes, Naming, Report, inspection, operators, report
+from relayout.reports import Axes, Naming, Report, constants, grown, inspection, operators, report
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
 from relayout.rewrite import apply, as_functions, as_kernels, as_transposes, in_blocks, inline_functions
@@ -475,10 +475,11 @@ def _relayout(
         return Result(model, found, written, original, naming)
     say("rewriting")
     began = perf_counter()
+    held = constants(model)
     result = apply(model, decided, None if wishes.target is None else wishes.target.blocks)
     if wishes.target is None:  # a target claims operators, not calls
         restore_calls(result)
-    found = replace(found, notes=(*found.notes, *as_transposes(result, wishes.target)))
+    found = replace(found, notes=(*found.notes, *as_transposes(result, wishes.target), *grown(held, constants(result))))
     seconds["rewrite"] = perf_counter() - began
     _say_interface(result, found)
     if annotate:
