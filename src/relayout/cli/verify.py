@@ -56,6 +56,10 @@ def verify_command(
 
     FIRST is the source, SECOND is held against it; each a .tflite or an .onnx file. Layouts are undone.
     """
+    if repro is not None:
+        from relayout.verification import refuse_folder
+
+        refuse_folder(repro)
     with bars(COMPARED, quiet or as_json):
         found = verified(first, second, feeds, seed, runs=runs, rtol=rtol, atol=atol)
     if as_json:

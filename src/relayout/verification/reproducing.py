@@ -105,12 +105,21 @@ def reproduce(
     if row is None or row.difference is None:
         what = "the two models agree" if row is None else f"'{row.name}' is {row.verdict.value}, which no part shows"
         raise RelayoutError(f"--repro: {what}: there is nothing to reproduce")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RelayoutError(f"--repro {folder}: it exists and is not an empty directory")
+    refuse_folder(folder)
     with opened(a) as left, opened(b) as right:
         if not isinstance(right, OrtSide):
             raise RelayoutError("--repro cuts the second model into parts, so that it has to be ONNX")
         return _Reproducing(left, right, found, row, folder).run(inputs)
+
+
+def refuse_folder(folder: Path) -> None:
+    """Refuse a place for a reproduction where something is already.
+
+    Raises:
+        RelayoutError: it exists and is not an empty directory.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RelayoutError(f"--repro {folder}: it exists and is not an empty directory")
 
 
 @dataclass
