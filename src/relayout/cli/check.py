@@ -21,7 +21,8 @@ MOST = 20
 @click.argument("plan", type=options.MODEL)
 @click.argument("source", type=options.MODEL)
 @options.as_json
-def check(plan: Path, source: Path, as_json: bool) -> None:
+@options.quiet
+def check(plan: Path, source: Path, as_json: bool, quiet: bool) -> None:
     """Check the proof of a plan against its model, without the solver.
 
     PLAN is what `convert --plan` or `optimize --plan` wrote, SOURCE the model that it was made for.
@@ -31,7 +32,7 @@ def check(plan: Path, source: Path, as_json: bool) -> None:
     found = pipeline.check_plan(plan, source)
     if as_json:
         click.echo(json.dumps(found.to_dict()))
-    else:
+    elif not quiet:
         verdict = "proved minimal" if found.proved else "not proved"
         count = f"{found.transposes} Transpose{'' if found.transposes == 1 else 's'}"
         click.echo(f"{count}, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
