@@ -20,7 +20,7 @@ from relayout.cli.info import info
 from relayout.cli.ops import ops
 from relayout.cli.optimize import optimize
 from relayout.cli.reduce import reduce
-from relayout.cli.running import INTERRUPTED, REFUSED
+from relayout.cli.running import INTERRUPTED, REFUSED, in_one_line
 from relayout.cli.starting import short_process
 from relayout.cli.targets import targets_command
 from relayout.cli.verify import verify_command
@@ -77,7 +77,7 @@ def _settle_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _in_one_line(error: click.ClickException) -> str:
+def _of_usage(error: click.ClickException) -> str:
     said = printable(shortened(" ".join(error.format_message().split())))
     context = getattr(error, "ctx", None)
     return f"relayout: {said} (see {context.command_path} --help)" if context else f"relayout: {said}"
@@ -93,14 +93,14 @@ def _run() -> None:
     except click.exceptions.Abort:
         sys.exit(INTERRUPTED)
     except click.ClickException as error:
-        click.echo(_in_one_line(error), err=True)
+        click.echo(_of_usage(error), err=True)
         sys.exit(REFUSED)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except RelayoutError as error:
-        click.echo(f"relayout: {printable(' '.join(str(error).splitlines()))}", err=True)
+        click.echo(in_one_line(error), err=True)
         sys.exit(REFUSED)
     except OSError as error:
         text = f"relayout: {error.strerror or error}: {error.filename or ''}".rstrip(": ")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relayout.cli import options
-from relayout.errors import InvalidModelError, ReadError, RelayoutError, WriteError
+from relayout.errors import InvalidModelError, ReadError, RelayoutError, WriteError, printable
 from relayout.progress import say
 
 if TYPE_CHECKING:
@@ -236,6 +236,11 @@ def verified(first: Path, second: Path, feeds: dict[str, str], seed: int, **opti
     from relayout.verification import verify
 
     return verify(first, second, inputs=feeds or None, seed=seed, **options)
+
+
+def in_one_line(error: Exception) -> str:
+    """How the command line says what is wrong."""
+    return f"relayout: {printable(' '.join(str(error).splitlines()))}"
 
 
 def print_report(report: Report, as_json: bool, *, err: bool = False) -> None:

@@ -13,7 +13,8 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import COMPARED, bars
 from relayout.cli.group import Command
-from relayout.cli.running import FAILED, print_verification, verified
+from relayout.cli.running import FAILED, in_one_line, print_verification, verified
+from relayout.errors import RelayoutError
 
 if TYPE_CHECKING:
     from relayout.verification import VerifyReport
@@ -57,9 +58,9 @@ def verify_command(
     FIRST is the source, SECOND is held against it; each a .tflite or an .onnx file. Layouts are undone.
     """
     if repro is not None:
-        from relayout.verification import refuse_folder
+        from relayout.verification import refuse_reproduction
 
-        refuse_folder(repro)
+        refuse_reproduction(second, repro)
     with bars(COMPARED, quiet or as_json):
         found = verified(first, second, feeds, seed, runs=runs, rtol=rtol, atol=atol)
     if as_json:
@@ -68,7 +69,10 @@ def verify_command(
         print_verification(found)
     if not found.ok:
         if repro is not None:
-            reproduced(first, second, found, repro, feeds, quiet or as_json)
+            try:
+                reproduced(first, second, found, repro, feeds, quiet or as_json)
+            except RelayoutError as error:  # what failed is the verification
+                click.echo(in_one_line(error), err=True)
         sys.exit(FAILED)
 
 

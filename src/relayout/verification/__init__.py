@@ -2,7 +2,7 @@
 
 from relayout.verification.compare import Difference, Kind, Verdict
 from relayout.verification.report import Fed, Row, VerifyReport
-from relayout.verification.reproducing import Reproduction, refuse_folder, reproduce
+from relayout.verification.reproducing import Reproduction, refuse_reproduction, reproduce
 from relayout.verification.verifying import verify
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "Row",
     "Verdict",
     "VerifyReport",
-    "refuse_folder",
+    "refuse_reproduction",
     "reproduce",
     "verify",
 ]

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from relayout.captures import captured
 from relayout.errors import NamesError, RelayoutError
 from relayout.formats.onnx import complete, cut, write
+from relayout.formats.recognition import is_tflite
 from relayout.verification.compare import Kind, Tolerance, difference, judge, kind_of
 from relayout.verification.feeds import given_feeds
 from relayout.verification.ort import OrtSide
@@ -105,19 +106,21 @@ def reproduce(
     if row is None or row.difference is None:
         what = "the two models agree" if row is None else f"'{row.name}' is {row.verdict.value}, which no part shows"
         raise RelayoutError(f"--repro: {what}: there is nothing to reproduce")
-    refuse_folder(folder)
+    refuse_reproduction(b, folder)
     with opened(a) as left, opened(b) as right:
         if not isinstance(right, OrtSide):
             raise RelayoutError("--repro cuts the second model into parts, so that it has to be ONNX")
         return _Reproducing(left, right, found, row, folder).run(inputs)
 
 
-def refuse_folder(folder: Path) -> None:
-    """Refuse a place for a reproduction where something is already.
+def refuse_reproduction(b: Source, folder: Path) -> None:
+    """Refuse a reproduction that could not be made, before anything is run.
 
     Raises:
-        RelayoutError: it exists and is not an empty directory.
+        RelayoutError: the second model is no ONNX, or the directory is there and not empty.
     """
+    if isinstance(b, str | Path) and is_tflite(b):
+        raise RelayoutError("--repro cuts the second model into parts, so that it has to be ONNX")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RelayoutError(f"--repro {folder}: it exists and is not an empty directory")
 
