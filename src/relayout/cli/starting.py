@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-DEFERRED = ("sympy", "onnx_ir._symbolic_shapes")
+DEFERRED = ("sympy", "onnx_ir._symbolic_shapes", "google.protobuf.json_format", "onnx.gen_proto", "tarfile")
 """Loaded when something of them is first used. onnx-ir imports sympy for arithmetic with symbolic extents, of which a
 conversion does none; sympy takes as long to load as numpy and onnx together. The second is onnx-ir's module that takes
-functions out of sympy as it is imported. A name that no longer exists is never asked for."""
+functions out of sympy as it is imported. The others are what onnx imports for jobs that no command has: 1 MB. A name
+that no longer exists is never asked for."""
 
 YOUNG = 200_000
 """Objects that are made before the garbage collector looks at them. Python's own 700 (2,000) cost a third of a small

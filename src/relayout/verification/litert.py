@@ -108,6 +108,10 @@ class LiteRTSide:
         """The value alone: nothing before it can be given."""
         return {name}
 
+    def unclamped(self, name: str) -> str:
+        """The value: clamps are parts of operators."""
+        return name
+
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
         preserve = bool(interiors)

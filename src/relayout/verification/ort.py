@@ -28,6 +28,7 @@ CUT = "relayout.cut"
 
 COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
 MOVING = {"Clip", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+CLAMPING = {"Relu", *MOVING}
 ROUNDING = {"QuantizeLinear"}
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 
@@ -154,6 +155,16 @@ class OrtSide:
             if node is not None:
                 waiting += reads(node)
         return found
+
+    def unclamped(self, name: str) -> str:
+        """The name of the value that a value is, but for clamps and for where its elements lie."""
+        value = next((value for node in self.model.graph for value in node.outputs if value.name == name), None)
+        while value is not None and (node := value.producer()) is not None:
+            name = value.name or name
+            if node.op_type not in CLAMPING:
+                break
+            value = node.inputs[0]
+        return name
 
     def _read(self, source: Source) -> tuple[Path, ir.Model]:
         if isinstance(source, str | Path):

@@ -175,6 +175,9 @@ class Side(Protocol):
     def before(self, name: str) -> set[str]:
         """The names of all values that a value is made of, itself among them."""
 
+    def unclamped(self, name: str) -> str:
+        """The name of the value that a value is, but for clamps and for where its elements lie."""
+
 
 @contextmanager
 def opened(source: Source, signature: str | None = None) -> Iterator[Side]:
