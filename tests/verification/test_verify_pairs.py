@@ -11,7 +11,7 @@ import pytest
 import relayout
 from relayout.errors import LayoutError, RelayoutError
 from relayout.layout.holds import Holds
-from relayout.verification.pairs import Pair, match_interface, match_interiors
+from relayout.verification.pairs import Pair, match_ends, match_interface, match_interiors
 from relayout.verification.side import Value
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -78,6 +78,29 @@ def test_a_declared_layout_speaks_of_the_model_that_was_converted(
     np.testing.assert_array_equal(pair.carried(array), array)  # both made of a third one
     (pair,), _, _ = match_interface([once], [value("x", stored)])
     assert (pair.left_held, pair.right_held) == (None, None)  # made of it by a tool that drops what is declared
+
+
+def test_several_dynamic_factors_follow_from_the_source_s_array() -> None:
+    windows = Holds("x", (-1, 4, -1, 3), (0, 2, 1, 3), (1, -1, 4, -1, 3, 1))
+    source = np.random.default_rng(0).normal(size=(1, 2, 4, 5, 3, 1)).astype(np.float32)
+    stored = source.reshape(2, 4, 5, 3).transpose(0, 2, 1, 3).reshape(10, 12)
+    pair = Pair(value("x", (1, None, 4, None, 3, 1)), value("y", (None, 12)), None, windows)
+    np.testing.assert_array_equal(pair.same_way(source, stored)[1], source)
+    back = Pair(value("y", (None, 12)), value("x", (1, None, 4, None, 3, 1)), windows, None)
+    np.testing.assert_array_equal(back.same_way(stored, source)[0], source)
+    untold = Pair(value("x", (None,)), value("y", (None, 12)), None, replace(windows, shape=(-1,)))
+    with pytest.raises(LayoutError, match="which it cannot"):
+        untold.same_way(source.reshape(-1), stored)
+
+
+def test_an_end_of_a_part_is_found_by_its_own_name_first() -> None:
+    before = value("before", NCHW.shape, order=0)
+    end = value("end", STORED, order=1)
+    kept = value("end", STORED, held=(replace(NCHW, name="before"),))
+    (pair,) = match_ends([before, end], [kept])
+    assert (pair.left.name, pair.declared) == ("end", False)
+    (pair,) = match_ends([before], [kept])
+    assert (pair.left.name, pair.declared) == ("before", True)
 
 
 def test_where_shapes_say_nothing_what_lies_alike_is_the_same() -> None:

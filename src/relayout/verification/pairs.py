@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import LayoutError, RelayoutError
-from relayout.layout.holds import Holds, relay, restore
+from relayout.layout.holds import Holds, relay, resolved, restore
 from relayout.verification.side import Array, Value
 
 AT_ONCE = 1 << 28
@@ -45,9 +45,10 @@ class Pair:
             LayoutError: what a model declares does not fit the array.
         """
         if self.left_held:
-            left = _restored(left, self.left_held)
+            own = self.left_held if self.right_held else resolved(self.left_held, right.shape)
+            left = _restored(left, own)
         if self.right_held:
-            right = _restored(right, self.right_held)
+            right = _restored(right, resolved(self.right_held, left.shape))
         if self.left.quantized and _are_shifted(left.dtype, right.dtype):
             left, right = (array if array.dtype == np.int8 else _shifted(array) for array in (left, right))
         if left.dtype != right.dtype and self.left.scale and right.dtype.kind == "f":
@@ -131,7 +132,7 @@ def match_interface(
 def match_ends(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pair]:
     """Values of the left model that a part of it begins or ends with: one pair for each of those."""
     found: dict[int, Pair] = {}
-    for pair in match_interiors(lefts, rights):
+    for pair in sorted(match_interiors(lefts, rights), key=lambda pair: pair.declared):  # by its own name first
         found.setdefault(id(pair.right), pair)
     return [found[id(right)] for right in rights if id(right) in found]
 
