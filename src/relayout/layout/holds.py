@@ -25,6 +25,8 @@ SIGNATURE = "relayout.signature"
 """Metadata of a model that was made of a subgraph of a `.tflite` that is not the first: the signature's key."""
 INITIAL = "relayout.initial"
 """Metadata of an input that is state from run to run: what it begins with, as JSON, in the source's order of axes."""
+MOST_FACTORS, MOST_WAYS = 12, 64
+"""Of a value several of whose factors are dynamic; and ways to part them into dimensions that are looked at."""
 STATED = "relayout.stated"
 """In the `meta` of an output, in memory only: the shape that its file states."""
 
@@ -104,9 +106,9 @@ def resolved(holds: Holds, shape: Sequence[int]) -> Holds:
     >>> resolved(Holds("x", (-1, 4, -1), (1, 0, 2), (1, -1, -1)), (1, 12, 5)).factors
     (3, 4, 5)
     """
-    if holds.factors.count(-1) < 2 or len(shape) != len(holds.shape):
+    if holds.factors.count(-1) < 2 or len(shape) != len(holds.shape) or len(holds.factors) > MOST_FACTORS:
         return holds
-    found = set(islice(_parted(holds.factors, tuple(shape), holds.shape), 2))
+    found = set(islice(_parted(holds.factors, tuple(shape), holds.shape), MOST_WAYS))
     return replace(holds, factors=found.pop(), shape=tuple(shape)) if len(found) == 1 else holds
 
 

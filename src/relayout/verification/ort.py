@@ -264,7 +264,7 @@ def _initial(value: ir.Value) -> Array | None:
             if array.ndim and item.name in (value.name, notes.get(TENSOR)):
                 return relay(array, item, stored)
         return np.broadcast_to(array, stored)
-    except (ValueError, TypeError, RecursionError):  # not as we write it
+    except (ValueError, TypeError, OverflowError, RecursionError):  # not as we write it
         return None
 
 
