@@ -19,7 +19,7 @@ SOURCE = ROOT / "src" / "relayout"
 # The rooms, bottom first. A room imports from itself and from lower levels, not from its neighbours on its level.
 LEVELS = (
     ("captures", "errors", "progress"),
-    ("arguments",),
+    ("arguments", "shown"),
     ("layout",),
     ("rules", "solve"),
     ("targets",),

@@ -43,9 +43,19 @@ def test_a_quantized_model_becomes_a_float_one_when_asked(relayout, tmp_path: Pa
 
 
 def test_quiet_prints_nothing(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    ran = relayout("convert", FLOAT, tmp_path / "a.onnx", "--quiet")
-    assert (ran.code, ran.out, ran.err) == (0, "", "")
-    assert (tmp_path / "a.onnx").is_file()
+    made, plan, page = tmp_path / "a.onnx", tmp_path / "plan.json", tmp_path / "a.html"
+    for line in (
+        ("convert", FLOAT, made, "--plan", plan),
+        ("optimize", made, tmp_path / "b.onnx"),
+        ("explain", FLOAT, "--html", page),
+        ("diff", FLOAT, made, "--html", page),
+        ("check", plan, FLOAT),
+        ("verify", FLOAT, made),
+        ("reduce", made, "-o", tmp_path / "small.onnx", "--still", "transpose"),
+    ):
+        ran = relayout(*line, "--quiet")
+        assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert all(path.is_file() for path in (made, plan, page, tmp_path / "small.onnx"))
 
 
 def test_verification_that_fails_is_exit_code_1(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

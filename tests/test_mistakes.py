@@ -171,6 +171,15 @@ CALLS: list[tuple[str, str]] = [
     ("verify('m.tflite', 'm.tflite', inputs=[np.zeros((2, 24, 40, 3))])", "such as {'x': array} or {'x': 'x.npy'}"),
     ("verify('m.tflite', 'm.tflite', runs=0)", "runs=0: it takes a whole number from 1 on"),
     ("verify('m.tflite', 'm.tflite', seed='a')", "seed='a': it takes a whole number from 0 on"),
+    ("verify('m.tflite', 'm.tflite', rtol='1e-3')", "rtol='1e-3': it takes a number from 0 on"),
+    ("verify('m.tflite', 'm.tflite', atol=-1)", "atol=-1: it takes a number from 0 on"),
+    ("verify('m.tflite', 'm.tflite', rtol=np.nan)", "rtol=nan: it takes a number from 0 on"),
+    ("verify('m.tflite', 'm.tflite', seed=None)", "seed=None: it takes a whole number from 0 on"),
+    ("verify('m.tflite', 'm.tflite', tensors='no')", "tensors='no': it takes True or False"),
+    ("convert('m.tflite', io=None)", "io=None: it takes 'keep' or 'convert'"),
+    ("convert('m.tflite', inline='no')", "inline='no': it takes True or False"),
+    ("convert('m.tflite', opset='21')", "opset='21': it takes a whole number from 18 to 23"),
+    ("optimize('m.onnx', what_if='no')", "what_if='no': it takes True or False"),
     ("convert('m.tflite').parts()", "parts are what a target runs"),
 ]
 
@@ -189,6 +198,7 @@ def test_what_is_right_is_not_refused(place: Path) -> None:
     assert package.optimize("m.onnx", dims={"N": np.int32(2)}, inputs=("x",)).report.proved
     given = package.convert((place / "m.tflite").read_bytes())  # what tf.lite.TFLiteConverter returns
     assert given.proto == package.convert("m.tflite").proto
+    assert package.verify("m.tflite", result, rtol=np.float32(1e-3), atol=0, tensors=np.bool_(False)).ok
     assert package.convert("m.tflite", target=None, inputs=[], dims={}).report.transposes == 1
 
 

@@ -129,3 +129,27 @@ def test_what_an_exporter_returns_is_taken_directly() -> None:
     result = relayout.optimize(Program())  # type: ignore[arg-type]
     assert [node.op_type for node in result.proto.graph.node] == ["Relu", "Conv"]
     assert [node.op_type for node in Program.model.graph] == ["Transpose", "Relu", "Transpose", "Conv"]
+
+
+def tied(words: int) -> onnx.ModelProto:
+    """An embedding that is, transposed, the weights of the last layer; Transposes that can go stand in between."""
+    proto = parser.parse_model(f"""<ir_version: 10, opset_import: ["": 20]>
+g (int64[2,7] ids) => (float[2,7,{words}] y) {{
+    a = Gather(table, ids)
+    b = Transpose<perm=[0,2,1]>(a)
+    c = Relu(b)
+    d = Transpose<perm=[0,2,1]>(c)
+    weights = Transpose<perm=[1,0]>(table)
+    y = MatMul(d, weights)
+}}""")
+    table = np.random.default_rng(0).normal(size=(words, 64)).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(table, "table"))
+    return proto
+
+
+def test_the_report_says_how_much_constants_grew() -> None:
+    result = relayout.optimize(tied(500))
+    held = sum(value.const_value.nbytes for value in result.model.graph.initializers.values() if value.const_value)
+    assert held == 2 * 500 * 64 * 4
+    assert [note for note in result.report.notes if "256,000 bytes, 128,000 before" in note]
+    assert not relayout.optimize(tied(20)).report.notes

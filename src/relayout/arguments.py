@@ -6,8 +6,11 @@ Without this a misspelt word would be taken for the default, and a name for a li
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
+from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
 from relayout.errors import RelayoutError, shortened
@@ -21,7 +24,7 @@ MOST_SHOWN = 200
 
 @dataclass(frozen=True)
 class Kind:
-    """What an argument takes, in words for a message, and the test of it. None always fits."""
+    """What an argument takes, in words for a message, and the test of it. None fits too, if it is the default."""
 
     wanted: str
     fits: Callable[[Any], bool]
@@ -54,13 +57,20 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, Sequence) and len(value) == 2 and all(map(_is_text, value)) and not _is_text(value)
 
 
-def whole(least: int) -> Kind:
-    """A whole number from `least` on."""
-    return Kind(f"a whole number from {least} on", lambda value: _is_whole(value) and value >= least)
+def whole(least: int, most: int | None = None) -> Kind:
+    """A whole number from `least` on, or to `most`."""
+    return Kind(
+        f"a whole number from {least} {'on' if most is None else f'to {most}'}",
+        lambda value: _is_whole(value) and value >= least and (most is None or value <= most),
+    )
 
 
 def _is_whole(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0
 
 
 TEXT = Kind("a name", _is_text)
@@ -71,19 +81,26 @@ NAMES = Kind(
 NAMED = mapping("{'old': 'new'}", _is_text)
 LAYOUTS = mapping("{'x': ('NHWC', 'NCHW')}", _is_pair)
 EXTENTS = mapping("{'batch': 1}, of whole numbers of 64 bits", lambda value: _is_whole(value) and abs(value) < 2**63)
-SECONDS = Kind("seconds, a number from 0 on", lambda value: isinstance(value, int | float) and value >= 0)
+FLAG = Kind("True or False", lambda value: isinstance(value, Hashable) and value in (True, False))
+TOLERANCE = Kind("a number from 0 on", _is_size)
+SECONDS = Kind("seconds, a number from 0 on", _is_size)
+OPSETS = 18, 23
+"""The least and the greatest opset of a converted `.tflite`."""
 FUNCTION = Kind("a function", callable)
 
 
-def check(given: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
-    """Check what is given under the names that have a row.
+def check(
+    given: Mapping[str, Any], kinds: Mapping[str, Kind], defaults: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Check what is given under the names that have a row; a default of None fits, where there is no other.
 
     Raises:
         RelayoutError: a value does not fit.
     """
     for name, kind in kinds.items():
-        value = given.get(name)
-        if value is not None and not kind.fits(value):
+        default = defaults.get(name)
+        value = given.get(name, default)
+        if (value is not None or default is not None) and not kind.fits(value):
             raise RelayoutError(f"{name}={_shown(value)}: it takes {kind.wanted}")
 
 
@@ -95,9 +112,11 @@ def checked(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        defaults = getattr(inspect.unwrap(function), "__kwdefaults__", None) or {}
+
         @functools.wraps(function)
         def call(*args: P.args, **given: P.kwargs) -> R:
-            check(given, kinds)
+            check(given, kinds, defaults)
             return function(*args, **given)
 
         return call

@@ -39,7 +39,7 @@ class ReadError(RelayoutError):
     def within(self, file: str) -> ReadError:
         """The same error, saying which file it is about, in printable characters: names in a file can hold anything."""
         where = self.where if self.where.startswith(file) else ", ".join(filter(None, (file, self.where)))
-        return ReadError(_printable(self.what), where=_printable(where), hint=self.hint)
+        return ReadError(printable(self.what), where=printable(where), hint=self.hint)
 
 
 class WriteError(RelayoutError):
@@ -93,7 +93,8 @@ def in_file(file: str) -> Iterator[None]:
         raise error.within(file) from None
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """The text with a sign in the place of each character that is none, such as those that command a terminal."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 

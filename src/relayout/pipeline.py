@@ -25,7 +25,7 @@ from relayout.infer.planfile import Checked
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
 from relayout.progress import say
-from relayout.reports import Axes, Naming, Report, inspection, operators, report
+from relayout.reports import Axes, Naming, Report, constants, grown, inspection, operators, report
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
 from relayout.rewrite import apply, as_functions, as_kernels, as_transposes, in_blocks, inline_functions
@@ -48,6 +48,7 @@ OPTIONS = {
     "layouts": arguments.LAYOUTS,
     "dims": arguments.EXTENTS,
     "quant": one_of("qdq", "float"),
+    "opset": arguments.whole(*arguments.OPSETS),
     "signature": arguments.TEXT,
     "state": one_of("zero", "io"),
     "custom_ops": arguments.NAMED,
@@ -61,6 +62,9 @@ OPTIONS = {
     "outputs": arguments.NAMES,
     "rename": arguments.NAMED,
     "time_limit": arguments.SECONDS,
+    "inline": arguments.FLAG,
+    "what_if": arguments.FLAG,
+    "annotate": arguments.FLAG,
 }
 """What the options of `convert` take."""
 OF_TFLITE: dict[str, Any] = {"opset": None, "quant": "qdq", "signature": None, "state": "zero", "custom_ops": {}}
@@ -471,10 +475,11 @@ def _relayout(
         return Result(model, found, written, original, naming)
     say("rewriting")
     began = perf_counter()
+    held = constants(model)
     result = apply(model, decided, None if wishes.target is None else wishes.target.blocks)
     if wishes.target is None:  # a target claims operators, not calls
         restore_calls(result)
-    found = replace(found, notes=(*found.notes, *as_transposes(result, wishes.target)))
+    found = replace(found, notes=(*found.notes, *as_transposes(result, wishes.target), *grown(held, constants(result))))
     seconds["rewrite"] = perf_counter() - began
     _say_interface(result, found)
     if annotate:

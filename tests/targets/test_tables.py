@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 import relayout
+from relayout.errors import LayoutError
 from relayout.rules import Laid, registry
 from relayout.targets import Kernel, Target, targets
 from running import run
@@ -87,3 +90,23 @@ def test_a_row_without_a_case_is_seen() -> None:
     """Planted: a row whose limits nothing meets claims no case."""
     row = Kernel("Conv", ("NHWC OHWI",), ("STRING",))
     assert claimed(row, "Conv") == []
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"op_types": "Convv"}, "ONNX has no operator 'Convv'; did you mean 'Conv'?"),
+        ({"op_types": "MaxPool AvgPool"}, "ONNX has no operator 'AvgPool'"),
+        ({"op_types": "Conv", "layouts": ("NHWC OHWX",)}, "OHWX is no layout of kernels"),
+        ({"op_types": "Conv", "layouts": ("NHCW OHWI",)}, "NHCW is no usual layout of images"),
+        ({"op_types": "Conv", "layouts": ("NCHW->NHCX",)}, "NHCX is no layout of images"),
+        ({"op_types": "Conv", "layouts": "NHWC"}, "a row for Conv: 'NHWC' is no list; write ('NHWC',)"),
+        ({"op_types": "Conv", "types": ("FLOAT32",)}, "a row for Conv: no element type 'FLOAT32'; did you mean 'FLOAT"),
+        ({"op_types": "Conv", "types": "FLOAT"}, "'FLOAT' is no list"),
+        ({"op_types": "Conv", "ranks": 4}, "4 is no list; write (4,)"),
+    ],
+)
+def test_a_row_that_would_claim_nothing_is_refused(row: dict[str, Any], said: str) -> None:
+    with pytest.raises(LayoutError, match=re.escape(said)):
+        Kernel(**row)
+    assert Kernel("Anything", domain="vendor").op_types == "Anything"

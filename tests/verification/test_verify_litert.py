@@ -389,6 +389,38 @@ def test_every_run_begins_with_the_initial_state(tmp_path: Path, signature: str)
     assert verify(source, convert(source, signature=signature).proto, runs=3).ok
 
 
+@pytest.mark.parametrize("io", ["keep", "convert"])
+@pytest.mark.parametrize(("shape", "first"), [((2, 3, 5, 4), 0.5), ((2, 3, 5, 4), None), ((), 0.25)], ids=str)
+def test_state_that_goes_in_and_out_begins_with_its_initial_value(
+    shape: tuple[int, ...], first: float | None, io: str
+) -> None:
+    """What is fed is added to a resource and transposed; a result reads the resource as an input."""
+    net = Net()
+    start = np.full(shape, first) if first is not None else np.random.default_rng(0).normal(size=shape)
+    x, y = net.input((2, 3, 5, 4), name="x"), net.output((2, 4, 3, 5), name="y")
+    h, total, moved = net.tensor((1,), type_name="RESOURCE"), net.tensor(shape), net.tensor((2, 3, 5, 4))
+    with net.subgraph() as initial:
+        inner = net.tensor((1,), type_name="RESOURCE")
+        net.op("VAR_HANDLE", [], [inner], options("VarHandleOptions", sharedName="total"))
+        net.op("ASSIGN_VARIABLE", [inner, net.const(start)], [], options("AssignVariableOptions"))
+    net.op("CALL_ONCE", [], [], options("CallOnceOptions", initSubgraphIndex=initial))
+    net.op("VAR_HANDLE", [], [h], options("VarHandleOptions", sharedName="total"))
+    net.op("READ_VARIABLE", [h], [total], options("ReadVariableOptions"))
+    net.op("ADD", [x, total], [moved], options("AddOptions"))
+    net.op("TRANSPOSE", [moved, net.const([0, 3, 1, 2], "int32")], [y])
+    result = convert(net.bytes(), state="io", io=io)  # type: ignore[arg-type]
+    assert len(result.model.graph.inputs) == 2
+    if io == "convert":
+        assert result.report.transposes == 0
+    assert verify(net.bytes(), result.proto, runs=2).ok
+    state = result.model.graph.inputs[1]
+    state.metadata_props["relayout.initial"] = "3.5"
+    assert not verify(net.bytes(), result.proto).ok
+    del state.metadata_props["relayout.initial"]
+    with pytest.raises(RelayoutError, match="inputs that the first has not: 'total'"):
+        verify(net.bytes(), result.proto)
+
+
 def windows(length: int) -> bytes:
     """A convolution over a sound of open length, in whose place the file has 1 sample."""
     net = Net()

@@ -21,6 +21,7 @@ from relayout.rules import Fact, Operator, Signature, registry
 from relayout.rules.signature import unchanged
 from relayout.verification import reproduce
 
+TFLITE = Path(__file__).parents[2] / "models" / "tinynet_float.tflite"
 TEXT = """<ir_version: 10, opset_import: ["": 21]>
 g (float[2,6,5,4] x) => (float[2,6,5,4] y, float[2,3,6,5] z) {
     a = Tanh(x)
@@ -151,7 +152,17 @@ def test_the_command_line_writes_both(
     assert "1 node around Softmax" in capsys.readouterr().out
     assert fails(tmp_path / "r").returncode == 1
     assert run("verify", tmp_path / "a.onnx", tmp_path / "b.onnx", "--repro", tmp_path / "r") == 2
-    assert "not an empty directory" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert ("not an empty directory" in said.err, said.out) == (True, "")  # before anything is run
+    assert run("verify", tmp_path / "a.onnx", TFLITE, "--repro", tmp_path / "s") == 2
+    assert "the second model into parts, so that it has to be ONNX" in capsys.readouterr().err
+    model = onnx.load(tmp_path / "a.onnx")
+    model.graph.output[0].name = model.graph.node[-1].output[0] = "other"
+    model.graph.output.append(onnx.helper.make_tensor_value_info("more", onnx.TensorProto.FLOAT, None))
+    model.graph.node.add(op_type="Relu", input=["other"], output=["more"])
+    onnx.save(model, tmp_path / "more.onnx")
+    assert run("verify", tmp_path / "more.onnx", tmp_path / "a.onnx", "--repro", tmp_path / "s") == 1
+    assert "which no part shows" in capsys.readouterr().err
     assert run("reduce", tmp_path / "a.onnx", "-o", tmp_path / "small.onnx", "--json") == 0
     assert json.loads(capsys.readouterr().out)["smallest"] is True
     assert len(onnx.load(tmp_path / "small.onnx").graph.node) <= 4

@@ -11,6 +11,7 @@ import click
 from relayout.cli import options
 from relayout.cli.group import Command
 from relayout.cli.running import FAILED
+from relayout.errors import printable
 
 MOST = 20
 """Misstated figures listed on a terminal; `--json` lists all."""
@@ -20,7 +21,8 @@ MOST = 20
 @click.argument("plan", type=options.MODEL)
 @click.argument("source", type=options.MODEL)
 @options.as_json
-def check(plan: Path, source: Path, as_json: bool) -> None:
+@options.quiet
+def check(plan: Path, source: Path, as_json: bool, quiet: bool) -> None:
     """Check the proof of a plan against its model, without the solver.
 
     PLAN is what `convert --plan` or `optimize --plan` wrote, SOURCE the model that it was made for.
@@ -30,12 +32,12 @@ def check(plan: Path, source: Path, as_json: bool) -> None:
     found = pipeline.check_plan(plan, source)
     if as_json:
         click.echo(json.dumps(found.to_dict()))
-    else:
+    elif not quiet:
         verdict = "proved minimal" if found.proved else "not proved"
         count = f"{found.transposes} Transpose{'' if found.transposes == 1 else 's'}"
         click.echo(f"{count}, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
         for wrong in found.misstated[:MOST]:
-            click.echo(f"misstated: {wrong}")
+            click.echo(printable(f"misstated: {wrong}"))
         if len(found.misstated) > MOST:
             click.echo(f"… {len(found.misstated) - MOST} more (--json lists all)")
     if not found.ok:

@@ -18,7 +18,8 @@ from relayout.cli.running import STDOUT, put_text, refuse_own_source
 @click.argument("second", type=options.MODEL)
 @options.html
 @options.as_json
-def diff(first: Path, second: Path, html: Path | None, as_json: bool) -> None:
+@options.quiet
+def diff(first: Path, second: Path, html: Path | None, as_json: bool, quiet: bool) -> None:
     """Two models side by side: operators, attributes, layouts.
 
     What FIRST and SECOND, each a .tflite or an .onnx file, have in common, and in what they differ. Weights are not
@@ -27,8 +28,9 @@ def diff(first: Path, second: Path, html: Path | None, as_json: bool) -> None:
     from relayout import pipeline
 
     refuse_own_source([html], [first, second], ever=False)
-    with bars(2 * ("reading", "planning"), as_json):
+    with bars(2 * ("reading", "planning"), quiet or as_json):
         found = pipeline.diff(first, second)
         if html is not None:
             put_text(html, found.html())
-    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found), err=html == STDOUT)
+    if as_json or not quiet:
+        click.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found), err=html == STDOUT)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from io import TextIOWrapper
 from types import FrameType
 
 import click
@@ -18,11 +20,11 @@ from relayout.cli.info import info
 from relayout.cli.ops import ops
 from relayout.cli.optimize import optimize
 from relayout.cli.reduce import reduce
-from relayout.cli.running import INTERRUPTED, REFUSED
+from relayout.cli.running import INTERRUPTED, REFUSED, in_one_line
 from relayout.cli.starting import short_process
 from relayout.cli.targets import targets_command
 from relayout.cli.verify import verify_command
-from relayout.errors import RelayoutError, shortened
+from relayout.errors import RelayoutError, printable, shortened
 
 EXAMPLES = f"""
 \b
@@ -58,14 +60,25 @@ def main() -> None:
     # To be told to end is answered as Ctrl-C is: what was begun is cleaned up.
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
+        _settle_streams()
         with short_process():
             _run()
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _in_one_line(error: click.ClickException) -> str:
-    said = shortened(" ".join(error.format_message().split()))
+def _settle_streams() -> None:
+    """Something to write to where a stream is closed, and a sign for characters that its encoding has not."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _of_usage(error: click.ClickException) -> str:
+    said = printable(shortened(" ".join(error.format_message().split())))
     context = getattr(error, "ctx", None)
     return f"relayout: {said} (see {context.command_path} --help)" if context else f"relayout: {said}"
 
@@ -80,16 +93,16 @@ def _run() -> None:
     except click.exceptions.Abort:
         sys.exit(INTERRUPTED)
     except click.ClickException as error:
-        click.echo(_in_one_line(error), err=True)
+        click.echo(_of_usage(error), err=True)
         sys.exit(REFUSED)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except RelayoutError as error:
-        click.echo(f"relayout: {error}", err=True)
+        click.echo(in_one_line(error), err=True)
         sys.exit(REFUSED)
     except OSError as error:
         text = f"relayout: {error.strerror or error}: {error.filename or ''}".rstrip(": ")
-        click.echo(shortened(text), err=True)
+        click.echo(printable(shortened(text)), err=True)
         sys.exit(REFUSED)

@@ -17,7 +17,10 @@ from relayout.cli.running import STDOUT, print_report, refuse_one_place, refuse_
 @click.argument("source", type=options.MODEL)
 @options.conversion
 @options.as_json
-def explain(source: Path, as_json: bool, html: Path | None, model_explorer: Path | None, **given: Any) -> None:
+@options.quiet
+def explain(
+    source: Path, as_json: bool, quiet: bool, html: Path | None, model_explorer: Path | None, **given: Any
+) -> None:
     """What is transposed and why: layouts, reasons, the proof.
 
     Nothing is written: this is what `convert` would do with SOURCE, a .tflite or an .onnx file, by the same options.
@@ -26,7 +29,8 @@ def explain(source: Path, as_json: bool, html: Path | None, model_explorer: Path
 
     refuse_one_place({"--html": html, "--model-explorer": model_explorer})
     refuse_own_source([html, model_explorer], [source], ever=False)
-    with bars(MADE, as_json):
+    with bars(MADE, quiet or as_json):
         result = pipeline.convert(source, **options.converted(given))
         write_views(result, source.name, html, model_explorer)
-    print_report(result.report, as_json, err=STDOUT in (html, model_explorer))
+    if as_json or not quiet:
+        print_report(result.report, as_json, err=STDOUT in (html, model_explorer))

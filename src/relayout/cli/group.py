@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ from relayout.cli.options import SECTION
 EXIT_CODES = (
     "Exit codes: 0 done, 1 verification or check failed, 2 the input was refused; of several models, the highest."
 )
+
+UNREAD = 141
+"""Exit code where a reader of standard output has read enough, as of programs that end so by a signal."""
 
 INFO = "info"
 """The verb that a file alone means."""
@@ -42,6 +47,14 @@ class Command(click.Command):
 
 class Group(click.Group):
     """Verbs, and a file alone."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click does, but that a pipe whose reader is gone is no failed verification."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed in the end
+            sys.exit(UNREAD)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click does; a file alone is shown, and a typing error is answered with the nearest verb's name."""

@@ -15,6 +15,7 @@ from relayout.cli import options
 from relayout.cli.bars import bar
 from relayout.cli.running import FAILED, REFUSED, Job, console, perform, refuse_own_source
 from relayout.errors import RelayoutError
+from relayout.shown import print_rows, shown, tabled
 
 
 @dataclass(frozen=True)
@@ -130,22 +131,20 @@ def _performed(jobs: Sequence[Job], workers: int, silent: bool) -> Iterator[Row]
 
 
 def _show(rows: Sequence[Row]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     verify = any(row.verified is not None for row in rows)
-    table = Table("model", "Transposes", "bytes an inference", "result", box=None, pad_edge=False)
-    if verify:
-        table.add_column("verified")
+    headings = ["model", "Transposes", "bytes an inference", "result", *(["verified"] if verify else [])]
+    cells: list[list[str | Text]] = []
     for row in rows:
         moved = ["", ""] if row.error else [f"{a:,} → {b:,}" for a, b in (row.transposes, row.bytes)]
-        said = Text(row.error, style="red") if row.error else Text("; ".join([row.verdict, *row.notes]))
+        said = shown(row.error, "red") if row.error else "; ".join([row.verdict, *row.notes])
         agreed = {None: Text(), True: Text("agrees"), False: Text("differs", style="bold red")}[row.verified]
-        table.add_row(Text(Path(row.source).name), *moved, said, *([agreed] if verify else []))
+        cells.append([Path(row.source).name, *moved, said, *([agreed] if verify else [])])
     refused = sum(row.code == REFUSED for row in rows)
     failed = sum(row.code == FAILED for row in rows)
     out = console()
-    out.print(table)
+    print_rows(out, tabled(*headings, rows=cells))
     count = f"{len(rows)} model{'' if len(rows) == 1 else 's'}"
     out.print(f"{count}: {len(rows) - refused - failed} done, {failed} differ, {refused} refused")
 

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from relayout.arguments import OPSETS
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -68,7 +70,7 @@ dims = click.option(
     help="Fix a dynamic dimension: batch=1 (repeatable).",
 )
 io = one_of("--io", ["keep", "convert"], "Inputs and outputs as in the source, or in the order that costs nothing.")
-opset = click.option("--opset", type=click.IntRange(18, 23), help="For a .tflite source: 18 unless it needs more.")
+opset = click.option("--opset", type=click.IntRange(*OPSETS), help="For a .tflite source: 18 unless it needs more.")
 quant = one_of("--quant", ["qdq", "float"], "A quantized .tflite as integers (QDQ), or as a float model.")
 signature = click.option("--signature", metavar="NAME", help="Which signature of a .tflite (default: the first).")
 state = one_of(

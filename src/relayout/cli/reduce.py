@@ -27,8 +27,16 @@ from relayout.cli.running import refuse_own_source
 @options.overwrite
 @options.seed
 @options.as_json
+@options.quiet
 def reduce(
-    source: Path, target: Path, still: str, time_limit: float | None, overwrite: bool, seed: int, as_json: bool
+    source: Path,
+    target: Path,
+    still: str,
+    time_limit: float | None,
+    overwrite: bool,
+    seed: int,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """The smallest part of a model that still shows a fault.
 
@@ -38,13 +46,13 @@ def reduce(
     from relayout.formats.onnx import check, write
 
     refuse_own_source([target], [source], overwrite)
-    with bars(("reducing",), as_json):
+    with bars(("reducing",), quiet or as_json):
         found = reduction.reduce(source, still=still, time_limit=time_limit, seed=seed)  # type: ignore[arg-type]
         check(found.model)
         write(found.model, target, overwrite=overwrite)
     if as_json:
         said = {"before": found.before, "after": found.after, "tries": found.tries, "smallest": found.smallest}
         click.echo(json.dumps(said))
-        return
-    ended = "none can be left out" if found.smallest else "the time limit stopped the search"
-    click.echo(f"{found.before} nodes reduced to {found.after} in {found.tries} tries; {ended}: {target}")
+    elif not quiet:
+        ended = "none can be left out" if found.smallest else "the time limit stopped the search"
+        click.echo(f"{found.before} nodes reduced to {found.after} in {found.tries} tries; {ended}: {target}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relayout.cli import options
-from relayout.errors import InvalidModelError, ReadError, RelayoutError, WriteError
+from relayout.errors import InvalidModelError, ReadError, RelayoutError, WriteError, printable
 from relayout.progress import say
 
 if TYPE_CHECKING:
@@ -226,16 +226,21 @@ def put_text(place: Path, text: str) -> None:
     from relayout.formats.onnx import write_text
 
     if place == STDOUT:
-        click.echo(text)
+        click.echo(text.encode())  # UTF-8, as a file is, whatever the encoding of standard output
     else:
         write_text(place, text)
 
 
-def verified(first: Path, second: Path, feeds: dict[str, str], seed: int, runs: int = 1) -> VerifyReport:
-    """Both models run on the same inputs and compared."""
+def verified(first: Path, second: Path, feeds: dict[str, str], seed: int, **options: Any) -> VerifyReport:
+    """Both models run on the same inputs and compared; `options` are those of `verify`."""
     from relayout.verification import verify
 
-    return verify(first, second, inputs=feeds or None, seed=seed, runs=runs)
+    return verify(first, second, inputs=feeds or None, seed=seed, **options)
+
+
+def in_one_line(error: Exception) -> str:
+    """How the command line says what is wrong."""
+    return f"relayout: {printable(' '.join(str(error).splitlines()))}"
 
 
 def print_report(report: Report, as_json: bool, *, err: bool = False) -> None:
@@ -256,7 +261,7 @@ def print_verification(found: VerifyReport, *, err: bool = False) -> None:
 
 
 def console(err: bool = False) -> Console:
-    """Where tables go. Rich leaves colours out in a pipe, and where NO_COLOR is set."""
-    from rich.console import Console
+    """Where tables go."""
+    from relayout.shown import console as made
 
-    return Console(stderr=err)
+    return made(err)

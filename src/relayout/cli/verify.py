@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,16 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import COMPARED, bars
 from relayout.cli.group import Command
-from relayout.cli.running import FAILED, print_verification, verified
+from relayout.cli.running import FAILED, in_one_line, print_verification, verified
+from relayout.errors import RelayoutError
 
 if TYPE_CHECKING:
     from relayout.verification import VerifyReport
+
+
+def tolerance(name: str, default: float, what: str) -> Callable[[options.F], options.F]:
+    """An option that takes a size, such as 1e-5."""
+    return click.option(name, type=click.FloatRange(0), default=default, show_default=True, help=what)
 
 
 @click.command("verify", cls=Command)
@@ -24,6 +31,8 @@ if TYPE_CHECKING:
 @options.feeds
 @options.seed
 @click.option("--runs", type=click.IntRange(1), default=1, show_default=True, help="Inputs to try.")
+@tolerance("--rtol", 1e-5, "Floats agree within ATOL + RTOL times the largest magnitude in the tensor.")
+@tolerance("--atol", 1e-6, "The same: absolute.")
 @click.option(
     "--repro",
     type=click.Path(file_okay=False, path_type=Path),
@@ -38,6 +47,8 @@ def verify_command(
     feeds: dict[str, str],
     seed: int,
     runs: int,
+    rtol: float,
+    atol: float,
     repro: Path | None,
     as_json: bool,
     quiet: bool,
@@ -46,15 +57,22 @@ def verify_command(
 
     FIRST is the source, SECOND is held against it; each a .tflite or an .onnx file. Layouts are undone.
     """
+    if repro is not None:
+        from relayout.verification import refuse_reproduction
+
+        refuse_reproduction(second, repro)
     with bars(COMPARED, quiet or as_json):
-        found = verified(first, second, feeds, seed, runs)
+        found = verified(first, second, feeds, seed, runs=runs, rtol=rtol, atol=atol)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     elif not quiet:
         print_verification(found)
     if not found.ok:
         if repro is not None:
-            reproduced(first, second, found, repro, feeds, quiet or as_json)
+            try:
+                reproduced(first, second, found, repro, feeds, quiet or as_json)
+            except RelayoutError as error:  # what failed is the verification
+                click.echo(in_one_line(error), err=True)
         sys.exit(FAILED)
 
 

@@ -6,9 +6,11 @@ stored = source.reshape(factors).transpose(perm).reshape(stored's shape)
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +23,10 @@ TENSOR = "relayout.tensor"
 """Metadata of a value whose name is not that of its counterpart in the source: that name."""
 SIGNATURE = "relayout.signature"
 """Metadata of a model that was made of a subgraph of a `.tflite` that is not the first: the signature's key."""
+INITIAL = "relayout.initial"
+"""Metadata of an input that is state from run to run: what it begins with, as JSON, in the source's order of axes."""
+MOST_FACTORS, MOST_WAYS = 12, 64
+"""Of a value several of whose factors are dynamic; and ways to part them into dimensions that are looked at."""
 STATED = "relayout.stated"
 """In the `meta` of an output, in memory only: the shape that its file states."""
 
@@ -90,6 +96,38 @@ def restore(array: NDArray[np.generic], holds: Holds) -> NDArray[np.generic]:
     factors = _filled(holds.factors, array.size)
     laid = array.reshape(perms.apply(holds.perm, factors))
     return laid.transpose(perms.inverse(holds.perm)).reshape(_filled(holds.shape, array.size))
+
+
+def resolved(holds: Holds, shape: Sequence[int]) -> Holds:
+    """With an extent for each of several dynamic factors, from the shape that the source's value has in a run.
+
+    As it is where at most one is dynamic, or where the shape does not tell.
+
+    >>> resolved(Holds("x", (-1, 4, -1), (1, 0, 2), (1, -1, -1)), (1, 12, 5)).factors
+    (3, 4, 5)
+    """
+    if holds.factors.count(-1) < 2 or len(shape) != len(holds.shape) or len(holds.factors) > MOST_FACTORS:
+        return holds
+    found = set(islice(_parted(holds.factors, tuple(shape), holds.shape), MOST_WAYS))
+    return replace(holds, factors=found.pop(), shape=tuple(shape)) if len(found) == 1 else holds
+
+
+def _parted(factors: tuple[int, ...], shape: tuple[int, ...], stated: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The ways to part factors into those of each dimension, of which a dynamic one has one that is."""
+    if not shape:
+        if not factors:
+            yield ()
+        return
+    for taken in range(len(factors) + 1):
+        group = factors[:taken]
+        known = prod(factor for factor in group if factor != -1)
+        dynamic = group.count(-1)
+        if dynamic > 1 or (dynamic and stated[0] != -1):
+            return
+        if known < 1 or shape[0] % known or (known != shape[0] and not dynamic) or (stated[0] == -1 and not dynamic):
+            continue
+        for rest in _parted(factors[taken:], shape[1:], stated[1:]):
+            yield (*(shape[0] // known if factor == -1 else factor for factor in group), *rest)
 
 
 def _filled(shape: Sequence[int], size: int) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from relayout.shown import console, print_rows, shown, tabled
 from relayout.targets import Target, target, targets
 
 COLUMNS = ("operators", "layouts", "types", "ranks", "limits")
@@ -59,30 +60,21 @@ def unit_words(unit: Mapping[str, Any]) -> dict[str, str]:
 
 def show(found: Mapping[str, Any]) -> None:
     """Print what `tables` or `table` gave."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
+    out = console()
     if "targets" in found:
-        _print(console, Table("name", "backend", box=None, pad_edge=False), (row.values() for row in found["targets"]))
+        listed = [list(row.values()) for row in found["targets"]]
+        print_rows(out, tabled("name", "backend", rows=listed))
         return
-    console.print(f"{found['name']}: {found['line']}", highlight=False)
+    out.print(shown(f"{found['name']}: {found['line']}"))
     if not found["rows"]:
-        console.print(EVERYTHING)
+        out.print(EVERYTHING)
         return
-    _print(console, Table(*COLUMNS, box=None, pad_edge=False), (words(row).values() for row in found["rows"]))
+    print_rows(out, tabled(*COLUMNS, rows=[list(words(row).values()) for row in found["rows"]]))
     if found["rest"]:
-        console.print(REST)
+        out.print(REST)
     if found["units"]:
-        console.print(f"\n{UNITS}:")
-        rows = (unit_words(unit).values() for unit in found["units"])
-        _print(console, Table(*UNIT_COLUMNS, box=None, pad_edge=False), rows)
-
-
-def _print(console: Any, table: Any, rows: Iterator[Any]) -> None:
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+        out.print(f"\n{UNITS}:")
+        print_rows(out, tabled(*UNIT_COLUMNS, rows=[list(unit_words(unit).values()) for unit in found["units"]]))
 
 
 def markdown() -> str:

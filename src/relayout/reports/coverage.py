@@ -9,6 +9,7 @@ from typing import Any
 from relayout.formats.tflite.impossible import untranslated
 from relayout.formats.tflite.registry import entries
 from relayout.rules import registry
+from relayout.shown import console, print_rows, tabled
 
 Row = dict[str, Any]
 """Column -> a text, or a list of texts or numbers."""
@@ -80,18 +81,11 @@ def tables(part: str | None = None) -> Tables:
 
 def show(part: str | None = None) -> None:
     """Print the tables: of one part whole, of all in short."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console()
+    out = console()
     for name, rows in tables(part).items():
         columns = [column for column in (rows[0] if rows else ()) if part is not None or column not in LONG]
-        title = f"{TITLES[name]}: {len(rows)}"
-        table = Table(*columns, title=title, box=None, title_justify="left", pad_edge=False)
-        for row in rows:
-            table.add_row(*(Text(_text(row[column])) for column in columns))
-        console.print(table)
+        cells = [[_text(row[column]) for column in columns] for row in rows]
+        print_rows(out, tabled(*columns, rows=cells, title=f"{TITLES[name]}: {len(rows)}"))
 
 
 def markdown(part: str) -> str:

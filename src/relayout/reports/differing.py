@@ -14,6 +14,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from relayout.errors import printable
 from relayout.reports.chart import Chart, Edge, Mark, Region, Side, Spot, Stored
 from relayout.reports.tables import short
 
@@ -82,7 +83,7 @@ class Diff:
 
     def __str__(self) -> str:
         """What a terminal shows."""
-        return "\n".join(self.lines())
+        return "\n".join(map(printable, self.lines()))
 
     def lines(self, most: int = 40) -> Iterator[str]:
         """The differences in lines, up to so many of a kind."""

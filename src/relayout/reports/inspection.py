@@ -15,6 +15,7 @@ from relayout.formats.tflite.loading import load, opened
 from relayout.formats.tflite.metadata import metadata
 from relayout.formats.tflite.model import Model, Tensor
 from relayout.reports.report import UNKNOWN, Report
+from relayout.shown import shown, tabled
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -166,43 +167,44 @@ def show(found: Inspection, console: Console) -> None:
 
 
 def _parts(found: Inspection) -> Iterator[RenderableType]:
-    from rich.table import Table
-    from rich.text import Text
-
     versions = ", ".join(f"{name} {number}" for name, number in found.versions.items())
-    yield Text(f"{found.file}: {found.format}, {found.size:,} bytes; {versions}", style="bold")
+    yield shown(f"{found.file}: {found.format}, {found.size:,} bytes; {versions}", "bold")
     for name, text in found.about.items():
-        yield Text(f"{name}: {text}", overflow="ellipsis", no_wrap=True)
+        yield shown(f"{name}: {text}", overflow="ellipsis", no_wrap=True)
     if found.signatures:
-        yield Text(f"signatures: {', '.join(found.signatures[:MOST])}")
-    ends = Table("", "name", "type", "shape", "layout", "free as", box=None, pad_edge=False)
-    for end in found.ends[: 2 * MOST]:
-        shape = " × ".join(map(str, end.shape))
-        ends.add_row(end.kind, Text(end.name), end.dtype, shape, end.layout, end.free if end.free != end.layout else "")
-    yield ends
+        yield shown(f"signatures: {', '.join(found.signatures[:MOST])}")
+    rows = [
+        (
+            end.kind,
+            end.name,
+            end.dtype,
+            " × ".join(map(str, end.shape)),
+            end.layout,
+            end.free * (end.free != end.layout),
+        )
+        for end in found.ends[: 2 * MOST]
+    ]
+    yield tabled("", "name", "type", "shape", "layout", "free as", rows=rows)
     listed = ", ".join(f"{name} {count}" for name, count in list(found.operators.items())[:MOST])
     more = f", … ({len(found.operators)} kinds)" if len(found.operators) > MOST else ""
-    yield Text(f"{sum(found.operators.values())} operators: {listed}{more}")
+    yield shown(f"{sum(found.operators.values())} operators: {listed}{more}")
     if found.values:
-        yield Text(f"values: {', '.join(f'{name} {count}' for name, count in found.values.items())}")
+        yield shown(f"values: {', '.join(f'{name} {count}' for name, count in found.values.items())}")
     weights = ", ".join(f"{name} {count} ({size:,} bytes)" for name, (count, size) in found.weights.items())
-    yield Text(f"weights: {weights or 'none'}")
+    yield shown(f"weights: {weights or 'none'}")
     if found.transposed:
-        yield Text(f"Transposes by perm: {', '.join(f'{perm} ×{count}' for perm, count in found.transposed.items())}")
+        yield shown(f"Transposes by perm: {', '.join(f'{perm} ×{count}' for perm, count in found.transposed.items())}")
     if found.now and found.keep and found.convert:
         yield _won(found.now, found.keep, found.convert, found.format)
     if found.problem:
-        yield Text(f"cannot be converted: {found.problem}", style="red")
+        yield shown(f"cannot be converted: {found.problem}", "red")
 
 
 def _won(now: Moved, keep: Moved, convert: Moved, source: str) -> RenderableType:
-    from rich.table import Table
-
-    table = Table("", "Transposes", "bytes an inference", "", box=None, pad_edge=False)
     literally = " (imported literally)" if source != "ONNX" else ""
-    for name, moved in ((f"now{literally}", now), ("least, interface kept", keep), ("least, --io convert", convert)):
-        table.add_row(name, f"{moved.transposes:,}", f"{moved.bytes:,}", moved.verdict)
-    return table
+    named = ((f"now{literally}", now), ("least, interface kept", keep), ("least, --io convert", convert))
+    rows = ((name, f"{moved.transposes:,}", f"{moved.bytes:,}", moved.verdict) for name, moved in named)
+    return tabled("", "Transposes", "bytes an inference", "", rows=rows)
 
 
 def _about(model: Model, path: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ import re
 from importlib.resources import files
 from typing import Any
 
+from relayout.errors import printable
 from relayout.reports.chart import Chart, Side
 from relayout.reports.differing import Diff
 from relayout.reports.report import Report
@@ -63,7 +64,7 @@ def _page(title: str, data: dict[str, Any]) -> str:
     drawing = _asset("cytoscape.min.js")
     script = f"{_asset('layered.js')}\n{_asset('page.js')}"
     parts = {
-        "title": html.escape(title),
+        "title": html.escape(printable(title)),
         "library": LIBRARY,
         "css": _asset("page.css"),
         "hashes": " ".join(_hash(text) for text in (drawing, script)),

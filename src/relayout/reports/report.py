@@ -18,6 +18,8 @@ from relayout.reports.reasons import Cause, causes, sentence
 UNKNOWN = "unknown"
 """In the place of a shape of which not even the rank is known."""
 
+MOST_GROWN = 1 << 16
+"""Bytes by which constants may grow without a word."""
 DROPPED = "some candidate orders were dropped: the bound holds for the orders that were considered"
 """What a report notes where there are more orders than the cap on candidates."""
 
@@ -182,6 +184,19 @@ def operators(model: ir.Model) -> dict[str, int]:
     """Operator -> how many, most frequent first."""
     counts = Counter(f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in model.graph)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def constants(model: ir.Model) -> int:
+    """The bytes of all initializers."""
+    tensors = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def grown(before: int, after: int) -> tuple[str, ...]:
+    """What to say of constants that take more bytes than before, if that is more than a tenth of them, and 64 KiB."""
+    if after - before < MOST_GROWN or 10 * after < 11 * before:
+        return ()
+    return (f"constants take {after:,} bytes, {before:,} before: some are stored in more than one order, or padded",)
 
 
 def _dims(root: Root) -> Iterator[int | str]:

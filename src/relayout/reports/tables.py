@@ -7,6 +7,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from relayout.reports.report import Report
+from relayout.shown import shown, tabled
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -42,19 +43,17 @@ def text(report: Report) -> str:
 
 
 def _parts(report: Report) -> list[RenderableType]:
-    from rich.text import Text
-
     parts: list[RenderableType] = [_interface(report), _transposes(report)]
     parts += _remaining(report)
-    parts += [Text(f"without {short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
+    parts += [shown(f"without {short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
     for reason, count in report.barriers.items():
-        parts.append(Text(f"barrier ×{count}: {reason}, so its operands keep the source's order"))
-    parts += [Text(f"note: {note}") for note in report.notes]
+        parts.append(shown(f"barrier ×{count}: {reason}, so its operands keep the source's order"))
+    parts += [shown(f"note: {note}") for note in report.notes]
     kinds = ", ".join(f"{name} {count}" for name, count in list(report.operators.items())[:8])
     more = f", … ({len(report.operators)} kinds)" if len(report.operators) > 8 else ""
     spent = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in report.seconds.items())
     total = sum(report.operators.values())
-    parts.append(Text(f"{total} operator{'' if total == 1 else 's'}: {kinds}{more}\n{spent}", style="dim"))
+    parts.append(shown(f"{total} operator{'' if total == 1 else 's'}: {kinds}{more}\n{spent}", "dim"))
     return parts
 
 
@@ -65,24 +64,18 @@ def short(text: str) -> str:
 
 
 def _interface(report: Report) -> Table:
-    table = _table("", "name", "type", "shape", "layout")
-    for end in report.interface:
-        table.add_row(end.kind, end.name, end.dtype, " × ".join(map(str, end.shape)), end.layout)
-    return table
+    rows = [(end.kind, end.name, end.dtype, " × ".join(map(str, end.shape)), end.layout) for end in report.interface]
+    return tabled("", "name", "type", "shape", "layout", rows=rows)
 
 
 def _transposes(report: Report) -> Table:
-    table = _table("", "Transposes", "bytes an inference")
-    table.add_row("source, as read", f"{report.source_transposes:,}", f"{report.source_bytes:,}")
-    table.add_row("result", f"{report.transposes:,}", f"{report.bytes:,}")
+    moved = [
+        ("source, as read", f"{report.source_transposes:,}", f"{report.source_bytes:,}"),
+        ("result", f"{report.transposes:,}", f"{report.bytes:,}"),
+    ]
+    table = tabled("", "Transposes", "bytes an inference", rows=moved)
     table.add_row("lower bound", "", f"{report.lower_bound:,}  {report.verdict}", style="bold" if report.proved else "")
     return table
-
-
-def _table(*columns: str) -> Table:
-    from rich.table import Table
-
-    return Table(*columns, box=None, pad_edge=False)
 
 
 def _kinds(report: Report) -> list[str]:
@@ -100,13 +93,13 @@ def _kinds(report: Report) -> list[str]:
 
 def _remaining(report: Report) -> list[RenderableType]:
     from rich.padding import Padding
-    from rich.text import Text
 
     ordered = sorted(report.remaining, key=lambda item: -item.bytes)
-    lines: list[RenderableType] = [Text(f"between {each}") for each in _kinds(report)] if len(ordered) > FEW else []
+    lines: list[RenderableType] = [shown(f"between {each}") for each in _kinds(report)] if len(ordered) > FEW else []
     for item in ordered[:MOST]:
-        lines.append(Text.assemble("remains: ", (short(item.tensor), "bold"), f"  {item.layout}, {item.bytes:,} bytes"))
-        lines.append(Padding.indent(Text(short(item.reason), style="dim"), 2))
+        tensor = shown(short(item.tensor), "bold")
+        lines.append(shown("remains: ").append_text(tensor).append(f"  {item.layout}, {item.bytes:,} bytes"))
+        lines.append(Padding.indent(shown(short(item.reason), "dim"), 2))
     if len(ordered) > MOST:
-        lines.append(Text(f"… {len(ordered) - MOST} more Transposes (--json lists all)"))
+        lines.append(shown(f"… {len(ordered) - MOST} more Transposes (--json lists all)"))
     return lines

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from relayout.errors import LayoutError
+import onnx
+import onnx_ir as ir
+
+from relayout.errors import LayoutError, nearest
 from relayout.rules import Laid, Operator, Placement, Rule, Signature, Written, in_standard, is_laid, laid, rule_of
 from relayout.targets.blocks import Blocks
 from relayout.targets.conditions import Condition
 from relayout.targets.fusions import Fusion
 from relayout.targets.units import BYTES, Unit
+from relayout.targets.usual import IMAGES, KERNELS, parsed_as
 
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
 INT8 = BYTES
 STANDARD = Laid.parse("NCHW")
+_TYPES = tuple(ir.DataType.__members__)
 
 
 @dataclass(frozen=True)
@@ -43,13 +48,27 @@ class Kernel:
     written: Written | None = None
 
     def __post_init__(self) -> None:
-        """Read the layouts.
+        """See that the row can be meant: one with a typing error would claim nothing, and nobody would know.
 
         Raises:
-            LayoutError: one is none.
+            LayoutError: a layout is none of images or kernels; there is no such operator, or element type.
         """
+        for column in (self.layouts, self.types, self.ranks):
+            if isinstance(column, str | int):
+                raise LayoutError(f"a row for {self.op_types}: {column!r} is no list; write ({column!r},)")
         for text in self.layouts:
             Laid.parse(text)
+            images, *kernel = text.split()
+            for word, outer, what in ((images, IMAGES, "images"), *((each, KERNELS, "kernels") for each in kernel)):
+                for each in word.split("->"):
+                    parsed_as(each, outer, what)
+        for name in self.types:
+            if name not in ir.DataType.__members__:
+                raise LayoutError(f"a row for {self.op_types}: no element type {name!r}{nearest(name, _TYPES)}")
+        for name in () if self.domain else self.op_types.split():
+            if not onnx.defs.has(name):
+                known = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
+                raise LayoutError(f"ONNX has no operator {name!r}{nearest(name, sorted(known))}")
 
     def concerns(self, operator: Operator, domain: str, name: str) -> bool:
         """Whether the row is about a node that runs an operator, in the standard's order."""

@@ -11,17 +11,12 @@ import onnx_ir as ir
 from relayout.errors import LayoutError, nearest
 from relayout.layout import Layout
 from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, laid, registry, rule_of
-from relayout.rules.layouts import SPATIAL, STANDARD, fitted
+from relayout.rules.layouts import STANDARD, fitted
 from relayout.targets.registry import target as find
 from relayout.targets.target import Target
+from relayout.targets.usual import IMAGES, KERNELS, parsed_as
 
 DEFAULT = "default"
-USUAL = {
-    "images": ("N*C", "NC*", "C*N", "*CN", "*NC"),
-    "kernels": ("OI*", "O*I", "*IO", "*OI", "IO*", "I*O"),
-}
-"""The orders that images and kernels are stored in anywhere; `*` are the spatial axes, together and as D, H, W."""
-IMAGES, KERNELS = frozenset("NC"), frozenset("OI")
 IMAGE = 4
 """The rank in which layouts are compared."""
 Layouts = tuple[str, str | None]
@@ -40,32 +35,8 @@ def layouts_of(given: Any) -> Layouts:
         raise LayoutError(f"{given!r} is no desired layout: give one for images, or one for images and one for kernels")
     for word, outer, what in zip(words, (IMAGES, KERNELS), ("images", "kernels"), strict=False):
         if word != DEFAULT:
-            _parsed_as(word, outer, what)
+            parsed_as(word, outer, what)
     return words[0], words[1] if len(words) == 2 and words[1] != DEFAULT else None
-
-
-def _parsed_as(text: str, outer: frozenset[str], what: str) -> Layout:
-    """Read a layout of images (N, C and 1 to 3 spatial axes) or of kernels (O, I and these)."""
-    layout = Layout.parse(text)
-    spatial = set(layout.axes) - outer
-    if not outer < set(layout.axes) or not spatial <= set(SPATIAL):
-        raise LayoutError(f"{text} is no layout of {what}: it names {', '.join(sorted(outer))}, and some of D, H and W")
-    _usual(layout, "".join(axis for axis in "DHW" if axis in spatial), what)
-    return layout
-
-
-def _usual(layout: Layout, spatial: str, what: str) -> None:
-    """Refuse an order that nobody stores images or kernels in: more likely a typing error than a wish.
-
-    A blocked layout may hold the outer part of an axis anywhere (`NHCW16c`).
-    """
-    order, usual = "".join(layout.axes), [each.replace("*", spatial) for each in USUAL[what]]
-    if layout.is_plain and order not in usual:
-        meant = min(usual, key=lambda each: _swaps(order, each))
-        raise LayoutError(
-            f"{order} is no usual layout of {what}; did you mean {meant!r}? "
-            f"(Usual are {', '.join(usual)}; --layout TENSOR=SRC:DST stores one tensor in any order.)"
-        )
 
 
 @dataclass
@@ -118,7 +89,7 @@ class Wishes:
             LayoutError: a layout that is none, an operator that has none of its own, or a target that is not known.
         """
         if to is not None:
-            _parsed_as(to, IMAGES, "images")
+            parsed_as(to, IMAGES, "images")
         images = {rule.op_type for rule in registry().values() if rule.layouts}
         for name in desired_layouts or {}:
             if name not in images:
@@ -223,12 +194,6 @@ class Wishes:
             ways = ", ".join(map(str, has))
             self.declined[label(operator.node)] = f"{self.target.name} runs {operator.name} in {ways}"
         return found or has
-
-
-def _swaps(order: str, other: str) -> int:
-    """How many swaps of neighbours lead from one order of axes to another."""
-    places = [other.index(axis) for axis in order]
-    return sum(place > later for i, place in enumerate(places) for later in places[i + 1 :])
 
 
 def _same(way: Laid, data: Layout, kernel: Layout | None) -> bool:

@@ -2,7 +2,18 @@
 
 from relayout.verification.compare import Difference, Kind, Verdict
 from relayout.verification.report import Fed, Row, VerifyReport
-from relayout.verification.reproducing import Reproduction, reproduce
+from relayout.verification.reproducing import Reproduction, refuse_reproduction, reproduce
 from relayout.verification.verifying import verify
 
-__all__ = ["Difference", "Fed", "Kind", "Reproduction", "Row", "Verdict", "VerifyReport", "reproduce", "verify"]
+__all__ = [
+    "Difference",
+    "Fed",
+    "Kind",
+    "Reproduction",
+    "Row",
+    "Verdict",
+    "VerifyReport",
+    "refuse_reproduction",
+    "reproduce",
+    "verify",
+]

@@ -47,6 +47,7 @@ class LiteRTSide:
         outputs = [int(d["index"]) for d in interpreter.get_output_details()]
         self.indices: dict[str, int] = {}
         self._inputs = [int(d["index"]) for d in interpreter.get_input_details()]
+        self.initial: Feeds = {}
         self.inputs = [self._value(index, made) for index in self._inputs]
         self.outputs = [self._value(index, made) for index in outputs]
         hidden = {*outputs, *self._folded(made)}

@@ -19,7 +19,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from relayout.captures import reads
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import read, write
-from relayout.layout.holds import SIGNATURE, TENSOR, Holds
+from relayout.layout.holds import INITIAL, SIGNATURE, TENSOR, Holds, relay
 from relayout.targets import refuse_elsewhere
 from relayout.verification.side import Array, Feeds, Part, Source, Value, one_line
 
@@ -112,7 +112,7 @@ class OrtSide:
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner:
         """A session; with `interiors`, of a copy of the model with more outputs; as a reference, without fusions."""
         path = self._with_outputs(interiors) if interiors else self._path
-        return _Runner(self.label, self._session(path, reference))
+        return _Runner(self.label, self._session(path, reference), self.initial)
 
     def _session(self, path: Path, reference: bool = False) -> Any:
         onnxruntime = _onnxruntime()
@@ -151,7 +151,9 @@ class OrtSide:
         graph.inputs.extend(needed.values())
         path = Path(self._directory.name) / "forced.onnx"
         write(model, path)
-        return _Forced(_Runner(self.label, self._session(path)), {name: f"{name}/given" for name in needed})
+        return _Forced(
+            _Runner(self.label, self._session(path), self.initial), {name: f"{name}/given" for name in needed}
+        )
 
     def before(self, name: str) -> set[str]:
         """The names of all values that a value is made of, itself among them."""
@@ -207,6 +209,7 @@ class OrtSide:
         values = {id(value): self._value(value, orders, bounds) for value in (*graph.inputs, *graph.outputs, *made)}
         weights = set(graph.initializers)
         self.inputs = [values[id(value)] for value in graph.inputs if value.name not in weights]
+        self.initial = {value.name or "": array for value in graph.inputs if (array := _initial(value)) is not None}
         self.outputs = [values[id(value)] for value in graph.outputs]
         self.interiors = [values[id(v)] for v in made if id(v) not in outputs]
 
@@ -234,16 +237,17 @@ class OrtSide:
 class _Runner:
     """A session."""
 
-    def __init__(self, label: str, session: Any) -> None:
-        self._label, self._session = label, session
+    def __init__(self, label: str, session: Any, initial: Feeds) -> None:
+        self._label, self._session, self._initial = label, session, initial
         self._inputs = {value.name for value in session.get_inputs()}
         self._shown = {value.name for value in session.get_outputs() if _is_plain(value.type)}
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The values of these names, outputs of this session's model, as far as numpy can hold them."""
         asked = [name for name in names if name in self._shown]
+        fed = {name: array for name, array in {**self._initial, **feeds}.items() if name in self._inputs}
         try:
-            results = self._session.run(asked, {n: a for n, a in feeds.items() if n in self._inputs}) if asked else []
+            results = self._session.run(asked, fed) if asked else []
         except Exception as error:  # a dozen types of onnxruntime's own, without a common base
             raise RelayoutError(f"ONNX Runtime fails on '{self._label}': {one_line(error)}") from None
         return {name: _one_array(value) for name, value in zip(asked, results, strict=True)}
@@ -258,6 +262,23 @@ class _Forced:
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The values of these names."""
         return self._runner.run(feeds, names)
+
+
+def _initial(value: ir.Value) -> Array | None:
+    """What an input begins with, stored as the input is; None if it does not say, or dimensions are open."""
+    notes = value.metadata_props
+    if INITIAL not in notes or value.dtype is None or value.shape is None or not value.shape.is_static():
+        return None
+    stored = tuple(value.shape.numpy())
+    try:
+        array = np.array(json.loads(notes[INITIAL]), value.dtype.numpy())
+        held = Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []
+        for item in held:
+            if array.ndim and item.name in (value.name, notes.get(TENSOR)):
+                return relay(array, item, stored)
+        return np.broadcast_to(array, stored)
+    except (ValueError, TypeError, OverflowError, RecursionError):  # not as we write it
+        return None
 
 
 def _nudge(graph: ir.Graph, steps: float) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from relayout.errors import LayoutError, RelayoutError
 from relayout.layout import perm as perms
-from relayout.layout.holds import Holds, fitted, relay, restore
+from relayout.layout.holds import Holds, fitted, relay, resolved, restore
 from relayout.verification.side import Array, Value
 
 AT_ONCE = 1 << 28
@@ -46,9 +46,10 @@ class Pair:
             LayoutError: what a model declares does not fit the array.
         """
         if self.left_held:
-            left = _restored(left, self.left_held)
+            own = self.left_held if self.right_held else resolved(self.left_held, right.shape)
+            left = _restored(left, own)
         if self.right_held:
-            right = _restored(right, self.right_held)
+            right = _restored(right, resolved(self.right_held, left.shape))
         if self.left.quantized and _are_shifted(left.dtype, right.dtype):
             left, right = (array if array.dtype == np.int8 else _shifted(array) for array in (left, right))
         if left.dtype != right.dtype and self.left.scale and right.dtype.kind == "f":
@@ -65,6 +66,11 @@ class Pair:
         """
         array = _restored(left, self.left_held) if self.left_held else left
         if self.right_held:
+            if not _fits(array.shape, _dims(self.right_held)):
+                raise RelayoutError(
+                    f"input '{self.name}' is {list(array.shape)} in the first model, and the second was made of one "
+                    f"where it is {_text(_dims(self.right_held))}: compare it with the model that it was made of"
+                )
             array = _relaid(array, self.right_held, self.right.shape)
         if self.right.dtype is not None and self.left.quantized and _are_shifted(array.dtype, self.right.dtype):
             array = _shifted(array)
@@ -127,7 +133,7 @@ def match_interface(
 def match_ends(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pair]:
     """Values of the left model that a part of it begins or ends with: one pair for each of those."""
     found: dict[int, Pair] = {}
-    for pair in match_interiors(lefts, rights):
+    for pair in sorted(match_interiors(lefts, rights), key=lambda pair: pair.declared):  # by its own name first
         found.setdefault(id(pair.right), pair)
     return [found[id(right)] for right in rights if id(right) in found]
 
@@ -186,18 +192,42 @@ def _share_name(left: Value, right: Value) -> bool:
 
 
 def _layouts(left: Value, right: Value) -> tuple[Holds | None, Holds | None]:
-    """The layouts of an input or output on both sides: of the source value that both know, else of the only one."""
+    """The layouts of an input or output on both sides: those under which both have the same shape.
+
+    What a model declares speaks of the model that it was made of, and the two may have a name in common. Of what shapes
+    allow, the first: both were made of a third, and lie alike; the right one was made of the left one; both of a third;
+    the left one of the right one; neither.
+    """
     mine = {item.name: item for item in left.held}
     theirs = {item.name: item for item in right.held}
-    for name in (*left.all_names, *theirs):
-        if name in mine and name in theirs:
-            return mine[name], theirs[name]
-    left_held = next((item for name, item in mine.items() if name in right.all_names), None)
-    right_held = next((item for name, item in theirs.items() if name in left.all_names), None)
-    if not (left_held or right_held or _share_name(left, right)):
-        left_held = next(iter(mine.values())) if len(mine) == 1 else None
-        right_held = next(iter(theirs.values())) if len(theirs) == 1 else None
-    return left_held, right_held
+    common = [(mine[name], theirs[name]) for name in (*left.all_names, *theirs) if name in mine and name in theirs]
+    found: list[tuple[Holds | None, Holds | None]] = [(one, other) for one, other in common if one == other]
+    found += [(None, theirs[name]) for name in (left.name, *left.aliases) if name in theirs]
+    found += common
+    found += [(item, None) for name, item in mine.items() if name in right.all_names]
+    found += [(None, item) for name, item in theirs.items() if name in left.all_names]
+    if not found and not _share_name(left, right):  # counterparts by place
+        by_place = [next(iter(held.values())) if len(held) == 1 else None for held in (mine, theirs)]
+        return by_place[0], by_place[1]
+    return min([*found, (None, None)], key=lambda held: _apart(left, right, *held))
+
+
+def _apart(left: Value, right: Value, left_held: Holds | None, right_held: Holds | None) -> int:
+    """Shapes with these layouts undone: 0 the same, dynamic dimensions too; 1 they can be the same; 2 they cannot."""
+    mine, theirs = (
+        value.shape if held is None else _dims(held) for value, held in ((left, left_held), (right, right_held))
+    )
+    if mine is None or theirs is None:
+        return 1
+    if mine == theirs:
+        return 0
+    alike = len(mine) == len(theirs) and all(None in (a, b) or a == b for a, b in zip(mine, theirs, strict=True))
+    return 1 if alike else 2
+
+
+def _dims(held: Holds) -> tuple[int | None, ...]:
+    """The shape of the source's value; None for a dynamic dimension."""
+    return tuple(None if extent == -1 else extent for extent in held.shape)
 
 
 def _plausible(pair: Pair) -> bool:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from relayout.captures import captured
 from relayout.errors import NamesError, RelayoutError
 from relayout.formats.onnx import complete, cut, write
+from relayout.formats.recognition import is_tflite
 from relayout.verification.compare import Kind, Tolerance, difference, judge, kind_of
 from relayout.verification.feeds import given_feeds
 from relayout.verification.ort import OrtSide
@@ -105,12 +106,23 @@ def reproduce(
     if row is None or row.difference is None:
         what = "the two models agree" if row is None else f"'{row.name}' is {row.verdict.value}, which no part shows"
         raise RelayoutError(f"--repro: {what}: there is nothing to reproduce")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RelayoutError(f"--repro {folder}: it exists and is not an empty directory")
+    refuse_reproduction(b, folder)
     with opened(a) as left, opened(b) as right:
         if not isinstance(right, OrtSide):
             raise RelayoutError("--repro cuts the second model into parts, so that it has to be ONNX")
         return _Reproducing(left, right, found, row, folder).run(inputs)
+
+
+def refuse_reproduction(b: Source, folder: Path) -> None:
+    """Refuse a reproduction that could not be made, before anything is run.
+
+    Raises:
+        RelayoutError: the second model is no ONNX, or the directory is there and not empty.
+    """
+    if isinstance(b, str | Path) and is_tflite(b):
+        raise RelayoutError("--repro cuts the second model into parts, so that it has to be ONNX")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RelayoutError(f"--repro {folder}: it exists and is not an empty directory")
 
 
 @dataclass
@@ -149,7 +161,10 @@ class _Reproducing:
         complete(model)
         model = cut(model, _starts(model.graph, self.row.other, agreed), [self.row.other])
         names = [value.name or "" for value in model.graph.inputs]
-        feeds = {name: self.pairs[name].carried(arrays[self.pairs[name].left.name]) for name in names}
+        feeds = {name: array for name, array in self.right.initial.items() if name in names}
+        for name in names:
+            if name in self.pairs:
+                feeds[name] = self.pairs[name].carried(arrays[self.pairs[name].left.name])
         expected = self.pairs[self.row.other].carried(arrays[self.row.source])
         return _Part(model, feeds, self.row.other, expected)
 
@@ -160,7 +175,11 @@ class _Reproducing:
         model = self.left.model.clone()
         complete(model)
         own = {value.name for value in model.graph.inputs}
-        starts = [name for name in dict.fromkeys(self.pairs[n].left.name for n in part.feeds) if name not in own]
+        starts = [
+            name
+            for name in dict.fromkeys(self.pairs[n].left.name for n in part.feeds if n in self.pairs)
+            if name not in own
+        ]
         try:
             model = cut(model, starts, [self.row.source])
         except NamesError:

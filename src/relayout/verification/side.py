@@ -120,6 +120,10 @@ class Side(Protocol):
         """The graph's inputs, in its order."""
 
     @property
+    def initial(self) -> Feeds:
+        """Inputs that are state from run to run -> what they begin with, which they are fed where nobody else does."""
+
+    @property
     def outputs(self) -> Sequence[Value]:
         """The graph's outputs, in its order."""
 

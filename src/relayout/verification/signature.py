@@ -25,6 +25,7 @@ class SignatureSide(LiteRTSide):
         whole = self.interpreter(OPTIMIZED)
         called = self.called(whole)
         self.indices, self.interiors = {}, []
+        self.initial: Feeds = {}
         self.inputs = self._ends(called.get_input_details())
         self.outputs = self._ends(called.get_output_details())
         tensors = (each for k in range(whole.num_subgraphs()) for each in whole.get_tensor_details(k))

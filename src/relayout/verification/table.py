@@ -5,6 +5,7 @@ from __future__ import annotations
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from relayout.shown import shown
 from relayout.verification.compare import Difference, Kind
 from relayout.verification.report import Row, VerifyReport
 
@@ -22,23 +23,22 @@ WORST = 8
 def render(report: VerifyReport) -> RenderableType:
     """The report as something that rich prints."""
     from rich.console import Group
-    from rich.text import Text
 
     parts: list[RenderableType] = [_table("outputs", report.outputs)]
     worst = sorted((row for row in report.interiors if row.difference is None or row.excess), key=_badness)[:WORST]
     if worst and not report.ok:
         parts.append(_table(f"interior values: the {len(worst)} worst of {len(report.interiors)} compared", worst))
     if report.first is not None and not report.ok:
-        parts.append(Text(_where(report.first, report), style="yellow"))
+        parts.append(shown(_where(report.first, report), "yellow"))
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.counts.items())
     interiors = f"; {report.unmatched} interior values have no counterpart" if report.interiors else ""
-    parts.append(Text(f"{counts}{interiors}", style="dim"))
+    parts.append(shown(f"{counts}{interiors}", "dim"))
     fed = ", ".join(f"{i.name} {i.dtype}{list(i.shape)} {i.how}" for i in report.inputs) or "nothing"
     runtimes = ", ".join(f"{name} {version}" for name, version in report.runtimes)
     runs = f"{report.runs} run{'' if report.runs == 1 else 's'}"
-    parts.append(Text(f"fed: {fed}; seed {report.seed}, {runs}; {runtimes}", style="dim"))
-    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
-    parts.append(Text(report.verdict, style="bold green" if report.ok else "bold red"))
+    parts.append(shown(f"fed: {fed}; seed {report.seed}, {runs}; {runtimes}", "dim"))
+    parts += [shown(f"note: {note}", "dim") for note in report.notes]
+    parts.append(shown(report.verdict, "bold green" if report.ok else "bold red"))
     return Group(*parts)
 
 
@@ -54,24 +54,23 @@ def text(report: VerifyReport) -> str:
 
 def _table(title: str, rows: tuple[Row, ...] | list[Row]) -> Table:
     from rich.box import SIMPLE
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE, pad_edge=False)
     table.add_column("value", max_width=26, overflow="ellipsis", no_wrap=True)
     for heading in ("made by", "type"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("off by", "spread", "verdict"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("off by", "spread"):
         table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", justify="right", overflow="fold")
     for row in rows:
-        style = "green" if row.ok else "red"
         table.add_row(
-            escape(short(row.name)),
-            escape(row.operator),
-            escape(f"{row.dtype}{list(row.shape)}"),
+            shown(short(row.name)),
+            shown(row.operator),
+            shown(f"{row.dtype}{list(row.shape)}"),
             _number(row.difference, row.kind),
             _number(row.spread, row.kind),
-            f"[{style}]{row.verdict.value}[/]",
+            shown(row.verdict.value, "green" if row.ok else "red"),
         )
     return table
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from relayout.arguments import checked, mapping, whole
+from relayout.arguments import FLAG, TOLERANCE, checked, mapping, whole
 from relayout.errors import LayoutError, RelayoutError
 from relayout.progress import say
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of
@@ -25,6 +25,9 @@ from relayout.verification.stepwise import Stepwise
     inputs=mapping("{'x': array} or {'x': 'x.npy'}", lambda value: value is not None),
     seed=whole(0),
     runs=whole(1),
+    rtol=TOLERANCE,
+    atol=TOLERANCE,
+    tensors=FLAG,
 )
 def verify(
     a: Source,
@@ -103,7 +106,8 @@ class Comparison:
         part = self.right.part
         self.inputs, _, extra = match_interface(self.left.inputs, self.right.inputs, by_name_only=part is not None)
         self.begun = match_ends((*self.left.interiors, *self.left.outputs), extra) if part is not None else []
-        extra = [value for value in extra if not any(value is pair.right for pair in self.begun)]
+        begun = {pair.right.name for pair in self.begun} | set(self.right.initial)
+        extra = [value for value in extra if value.name not in begun]
         if extra:
             listed = ", ".join(f"'{value.name}'" for value in extra)
             raise RelayoutError(f"the second model has inputs that the first has not: {listed}")

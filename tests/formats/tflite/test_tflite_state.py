@@ -18,6 +18,7 @@ from tflite_cases_variables import initialised, running_sum, sums, variables_ins
 from tflite_running import check_model, compare, feed, interpreter, run_interpreter, session
 from tflite_writing import Net, options
 
+import relayout
 from relayout.errors import ReadError, RelayoutError, UnsupportedError
 from relayout.formats.tflite import read
 
@@ -37,6 +38,18 @@ STATEFUL = [
     *sums(),
     *variables_inside(),
 ]
+
+
+@pytest.mark.parametrize("number", range(len(STATEFUL)))
+def test_the_first_of_all_runs_is_verified(number: int) -> None:
+    content = STATEFUL[number].bytes()
+    result = relayout.convert(content, state="io")
+    assert all(
+        "relayout.initial" in v.metadata_props
+        for v in result.model.graph.inputs
+        if "relayout.state" in v.metadata_props
+    )
+    assert relayout.verify(content, result).ok
 
 
 @pytest.mark.parametrize("number", range(len(STATEFUL)))

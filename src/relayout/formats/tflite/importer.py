@@ -69,7 +69,7 @@ def read(
             ONNX does not. `"zero"`, the default: the interface is the file's, and every run starts from the initial
             values. `"io"`: each variable that is read is one more input, `NAME`, and what it holds in the end one
             more output, `NAME_next`. Feed first what the input's metadata `relayout.initial` says (JSON: one number,
-            or all), and zeros where it says nothing.
+            or all; it is not there where that is no constant, or one of more than 4,096 numbers).
         custom_ops: custom operators to carry over as they are: their name in the file -> the domain to put them in.
         fast: forms for which ONNX Runtime takes less time, though they move more bytes, or no longer show what they
             stand for (see `operators.condensed`, `operators.subpixel` and `operators.unrolled`).

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Builder, Dims, dims
 from relayout.formats.tflite.registry import Unsupported
+from relayout.layout.holds import INITIAL
 
 MAX_INITIAL = 4096
 """Elements of an initial value that goes into the metadata."""
@@ -93,7 +94,7 @@ class Variables:
             if given is not None:
                 given.metadata_props["relayout.state"] = key
                 if self.initial.get(key):
-                    given.metadata_props["relayout.initial"] = self.initial[key]
+                    given.metadata_props[INITIAL] = self.initial[key]
             made.append(last)
         return made
 

@@ -59,8 +59,8 @@ def start(op: Operation, i: int, shape: Dims) -> ir.Value | None:
         return op.real(i)
     tensor = op.input(i)
     quantization = op.tensors.quantization(tensor)
-    if quantization is not None:
-        op.program.variables.initial[_key(op, i)] = str(int(quantization.zero_point[0]))
+    zero = 0 if quantization is None else int(quantization.zero_point[0])
+    op.program.variables.initial[_key(op, i)] = str(zero)
     value = op.program.variables.load(_key(op, i), op.tensors.names[tensor.index], op.tensors.dtype(tensor), shape)
     return None if value is None else op.dequantize(i, value)
 
