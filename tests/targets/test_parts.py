@@ -91,6 +91,41 @@ def test_what_waits_for_the_host_is_another_part() -> None:
         made.update(part.outputs)
 
 
+def test_what_follows_from_constants_is_in_each_part_that_reads_it(tmp_path: Path) -> None:
+    """A dequantized kernel of two convolutions, one the target's and one the host's: neither gets it as an input."""
+    source = model(
+        """g (float[1,3,6,6] x) => (float[1,3,6,6] y, float[3,3,6,6] z) {
+            wide = DequantizeLinear(w, s, zero)
+            k = Transpose<perm=[0,1,3,2]>(wide)
+            a = Conv(x, k)
+            b = Softmax<axis=1>(a)
+            far = DequantizeLinear(v, s, zero)
+            y = Conv<pads=[1,1,1,1]>(b, far)
+            z = Mul(b, k)
+        }""",
+        w=np.random.default_rng(0).integers(-9, 9, (3, 3, 1, 1)).astype(np.int8),
+        v=np.random.default_rng(1).integers(-9, 9, (3, 3, 3, 3)).astype(np.int8),
+        s=np.array(0.1, np.float32),
+        zero=np.array(0, np.int8),
+    )
+    target = claiming({"Conv": ["NHWC OHWI"]}, name="npu")
+    feed = {"x": floats(1, 3, 6, 6)}
+    result = relayout.convert(source, target=target)
+    found = result.parts()
+    passed = {str(value.name).partition("__")[0] for part in found for value in part.inputs}
+    assert passed <= {"x", "a", "b", "y"}
+    result.save_parts(tmp_path / "parts")
+    for want, got in zip(run(source, feed), run_parts(tmp_path / "parts", feed), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    for part in (part for part in found if part.claimed):
+        made = onnx.load(tmp_path / "parts" / f"{part.name}.onnx")
+        assert {node.op_type for node in made.graph.node} > {"DequantizeLinear"}
+        assert len(made.graph.input) == 1
+    functions = relayout.convert(source, target=target, regions="functions")
+    for want, got in zip(run(source, feed), run(functions.proto, feed), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 def test_regions_as_functions(tmp_path: Path) -> None:
     source, feed = branching()
     result = relayout.convert(source, target=NPU, regions="functions")

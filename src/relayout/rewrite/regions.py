@@ -7,6 +7,9 @@ A node with bodies (an If, a Loop, a Scan) is the target's where it runs the nod
 host runs it, and each body is parted by itself: a part of a body can be a function that the body calls
 (`as_functions`), but no file of its own, since it runs when the host comes by, once, often or never.
 
+What follows from initializers alone, a kernel that is dequantized, is no part's: each part that reads it computes it,
+so that what is constant in the graph is constant in the part.
+
 Calls of the model's own functions are spelled out when it is read, so that their nodes are parted like all others. One
 that had to stay a call is the target's as a whole or the host's as a whole, likewise.
 """
@@ -26,6 +29,9 @@ from relayout.layout import Dim
 from relayout.rules import FUNCTIONS, Operator
 from relayout.targets import Target, pass_on
 
+CHANCE = frozenset(("Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike"))
+"""Operators that would not give the same in two parts."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -38,6 +44,7 @@ class Part:
         inputs: values that it reads of other parts, and inputs of the graph.
         outputs: values that other parts read, and outputs of the graph.
         constants: initializers that it reads.
+        copied: nodes before its own that follow from initializers alone; other parts may have them, too.
         within: what the target runs in the bodies of a host's nodes, and in the functions that these call; it is left
             to the host with them.
     """
@@ -48,6 +55,7 @@ class Part:
     inputs: tuple[ir.Value, ...]
     outputs: tuple[ir.Value, ...]
     constants: tuple[ir.Value, ...]
+    copied: tuple[ir.Node, ...] = ()
     within: tuple[ir.Node, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,7 +72,7 @@ class Part:
     @property
     def operators(self) -> dict[str, int]:
         """Operator -> how many."""
-        return _counts(self.nodes)
+        return _counts((*self.copied, *self.nodes))
 
 
 def _counts(nodes: Iterable[ir.Node]) -> dict[str, int]:
@@ -84,17 +92,19 @@ def parts(model: ir.Model, target: Target) -> list[Part]:
 def _parts(model: ir.Model, graph: ir.Graph, target: Target) -> list[Part]:
     """The parts of the main graph, or of a body."""
     runs = _Claims(model, target)
-    claims = {node: runs(node) for node in graph}
-    levels = _levels(graph, claims)
+    constants = _constants(graph)
+    own = [node for node in graph if node not in constants]
+    claims = {node: runs(node) for node in own}
+    levels = _levels(own, claims)
     groups = _Groups()
-    for node in graph:
+    for node in own:
         groups.add(node)
         for before in _producers(node):
             if claims[node] and claims.get(before) and levels[before] == levels[node]:
                 groups.join(before, node)
     owners = {inner: node for node in graph for inner in nested(node)} | {node: node for node in graph}
     members: dict[object, list[ir.Node]] = {}
-    for node in graph:
+    for node in own:
         key = groups.of(node) if claims[node] else levels[node]
         members.setdefault(key, []).append(node)
     ordered = sorted(members.values(), key=lambda nodes: levels[nodes[0]])
@@ -104,8 +114,32 @@ def _parts(model: ir.Model, graph: ir.Graph, target: Target) -> list[Part]:
         claimed = claims[nodes[0]]
         within = () if claimed else tuple(inner for node in nodes for inner in runs.inside(node))
         name = f"{place:0{width}}_{target.name if claimed else 'host'}"
-        found.append(_part(owners, name, claimed, nodes, within))
+        found.append(_part(owners, name, claimed, nodes, _copied(nodes, constants), within))
     return [part for part in found if part.outputs]
+
+
+def _constants(graph: ir.Graph) -> dict[ir.Node, None]:
+    """The nodes that follow from initializers alone, in order."""
+    found: dict[ir.Node, None] = {}
+    for node in graph:
+        if not node.inputs or node.op_type in CHANCE or any(True for _ in bodies(node)):
+            continue
+        if not any(value.is_graph_output() for value in node.outputs) and all(
+            value is None or (value.is_initializer() and not value.is_graph_input()) or value.producer() in found
+            for value in node.inputs
+        ):
+            found[node] = None
+    return found
+
+
+def _copied(nodes: Iterable[ir.Node], constants: Mapping[ir.Node, None]) -> list[ir.Node]:
+    """Those of some nodes that others need, in order."""
+    ahead, needed = list(nodes), set[ir.Node]()
+    while ahead:
+        more = {node for node in _producers(ahead.pop()) if node in constants} - needed
+        needed |= more
+        ahead += more
+    return [node for node in constants if node in needed]
 
 
 class _Claims:
@@ -230,6 +264,9 @@ def _fold(
         for slot in range(len(inner.inputs)):
             inner.replace_input_with(slot, None)  # else what it read would seem to be read still
     graph.remove(list(part.nodes), safe=True)
+    for node in reversed(part.copied):
+        if not any(value.uses() for value in node.outputs):
+            graph.remove(node, safe=True)
     model.functions[function.identifier()] = function
     model.opset_imports.setdefault(function.domain, 1)
     return zip(part.outputs, outputs, strict=True)
@@ -237,9 +274,10 @@ def _fold(
 
 def _function(model: ir.Model, key: tuple[str, str], given: Sequence[ir.Value], part: Part) -> ir.Function:
     """A part as a function of the values that it is given."""
-    domains = {inner.domain for node in part.nodes for inner in (node, *nested(node))} | {""}
+    nodes = (*part.copied, *part.nodes)
+    domains = {inner.domain for node in nodes for inner in (node, *nested(node))} | {""}
     imports = {domain: model.opset_imports[domain] for domain in sorted(domains)}
-    body = ir.GraphView(given, part.outputs, nodes=part.nodes, opset_imports=imports, name=part.name).clone()
+    body = ir.GraphView(given, part.outputs, nodes=nodes, opset_imports=imports, name=part.name).clone()
     body.initializers.clear()
     return ir.Function(*key, graph=body, attributes=[])
 
@@ -263,13 +301,13 @@ class _Groups:
         self.parent[self.of(second)] = self.of(first)
 
 
-def _levels(graph: ir.Graph, claims: dict[ir.Node, bool]) -> dict[ir.Node, int]:
+def _levels(nodes: Iterable[ir.Node], claims: dict[ir.Node, bool]) -> dict[ir.Node, int]:
     """How often the side has changed on the longest way to each node: even on the host, odd on the target.
 
     Two nodes of one level and side never wait for each other through the other side.
     """
     levels: dict[ir.Node, int] = {}
-    for node in graph:
+    for node in nodes:
         level = max((levels[other] for other in _producers(node) if other in levels), default=0)
         levels[node] = level + (level + claims[node]) % 2
     return levels
@@ -283,15 +321,20 @@ def _producers(node: ir.Node) -> Iterator[ir.Node]:
 
 
 def _part(
-    owners: Mapping[ir.Node, ir.Node], name: str, claimed: bool, nodes: list[ir.Node], within: tuple[ir.Node, ...]
+    owners: Mapping[ir.Node, ir.Node],
+    name: str,
+    claimed: bool,
+    nodes: list[ir.Node],
+    copied: list[ir.Node],
+    within: tuple[ir.Node, ...],
 ) -> Part:
-    inside = set(nodes)
-    read = dict.fromkeys(v for node in nodes for v in (*node.inputs, *captured(node)) if v is not None)
+    inside = {*nodes, *copied}
+    read = dict.fromkeys(v for node in (*copied, *nodes) for v in (*node.inputs, *captured(node)) if v is not None)
     constants = tuple(value for value in read if value.is_initializer() and not value.is_graph_input())
     inputs = tuple(v for v in read if v.producer() not in inside and v not in set(constants))
     made = (value for node in nodes for value in node.outputs)
     outputs = tuple(value for value in made if value.is_graph_output() or _leaves(owners, value, inside))
-    return Part(name, claimed, tuple(nodes), inputs, outputs, constants, within)
+    return Part(name, claimed, tuple(nodes), inputs, outputs, constants, tuple(copied), within)
 
 
 def _leaves(owners: Mapping[ir.Node, ir.Node], value: ir.Value, inside: set[ir.Node]) -> bool:
