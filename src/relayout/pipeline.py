@@ -449,7 +449,7 @@ def _relayout(
     original: Any = None,
     annotate: bool = False,
 ) -> Result:
-    from relayout.formats.onnx import restore_calls
+    from relayout.formats.onnx import SILENT, restore_calls
 
     say("planning")
     began = perf_counter()
@@ -478,6 +478,7 @@ def _relayout(
     seconds["rewrite"] = perf_counter() - began
     _say_interface(result, found)
     if annotate:
+        result.meta[SILENT] = False  # whoever looks at layouts looks at shapes
         naming.annotate(result)
     return Result(result, replace(found, operators=operators(result), seconds=seconds), written, naming=naming)
 

@@ -639,3 +639,29 @@ def test_an_output_keeps_the_type_that_only_the_interface_states() -> None:
     result = relayout.optimize(source).proto
     assert operators(result) == ["Unknown"]
     assert result.graph.output[0].type == source.graph.output[0].type
+
+
+CROSSED = """
+    g (float[2,B,4,5] x) => (float[2,B,4,5] y) {
+        a = Transpose<perm=[0,2,3,1]>(x)
+        b = Relu(a)
+        c = Transpose<perm=[0,3,1,2]>(b)
+        d = some.where.Unknown(c)
+        y = Abs(d)
+    }"""
+
+
+def stated(proto: onnx.ModelProto) -> dict[str, bool]:
+    """Interior value -> whether a shape is stated, where it is named at all."""
+    return {value.name: value.type.tensor_type.HasField("shape") for value in proto.graph.value_info}
+
+
+def test_a_source_without_shapes_has_a_result_without_shapes() -> None:
+    """A runtime that knew more of the result would fuse other operators in it, and need not be the faster for it."""
+    source = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21, "some.where": 1]> {CROSSED}')
+    proto = relayout.optimize(source).proto
+    assert operators(proto) == ["Relu", "Unknown", "Abs"]
+    assert stated(proto) == {"c": False}, "it holds b, too: that is said of it, and no shape"
+    assert stated(relayout.optimize(source, annotate=True).proto)["c"], "who looks at layouts looks at shapes"
+    source.graph.value_info.append(helper.make_tensor_value_info("d", 1, [2, "B", 4, 5]))
+    assert all(stated(relayout.optimize(source).proto).values())

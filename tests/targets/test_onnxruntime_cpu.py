@@ -73,6 +73,17 @@ def block() -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(proto)
 
 
+def test_what_only_relayout_knows_is_stated() -> None:
+    """ONNX infers nothing of what the runtime's own operators give; without shapes behind them it could no longer."""
+    source = block()
+    del source.graph.value_info[:]
+    proto = relayout.convert(source, target="onnxruntime-cpu").proto
+    shaped = {value.name for value in proto.graph.value_info if value.type.tensor_type.HasField("shape")}
+    own = {name for node in proto.graph.node if node.domain for name in node.output}
+    assert shaped == own - {value.name for value in proto.graph.output}
+    assert own < {name for node in proto.graph.node for name in node.output}
+
+
 RESIZED = """<ir_version: 10, opset_import: ["": 20]>
 g (float[1,9,10,20] x) => (float[1,18,20,20] y) {
     a = Transpose<perm=[0,3,1,2]>(x)  b = Resize<mode="linear">(a, , scales)  y = Transpose<perm=[0,2,3,1]>(b)

@@ -387,3 +387,29 @@ def test_every_run_begins_with_the_initial_state(tmp_path: Path, signature: str)
     source = tmp_path / "counted.tflite"
     source.write_bytes(counted().bytes())
     assert verify(source, convert(source, signature=signature).proto, runs=3).ok
+
+
+def windows(length: int) -> bytes:
+    """A convolution over a sound of open length, in whose place the file has 1 sample."""
+    net = Net()
+    x, y = net.input((1, 1), name="x", signature=(-1, -1)), net.output((1, 1, 1, 3), signature=(-1, 1, -1, 3))
+    sound = net.tensor((1, 1, 1, 1), signature=(-1, 1, -1, 1))
+    net.op("EXPAND_DIMS", [x, net.const(1, "int32")], [row := net.tensor((1, 1, 1), signature=(-1, 1, -1))])
+    net.op("EXPAND_DIMS", [row, net.const(-1, "int32")], [sound])
+    kernel = net.const(np.random.default_rng(0).normal(size=(3, 1, length, 1)))
+    table = options("Conv2DOptions", padding=1, strideW=2, strideH=1)
+    net.op("CONV_2D", [sound, kernel, net.const([0, 0, 0])], [y], table)
+    return net.bytes()
+
+
+def test_open_extents_are_tried_where_those_of_the_file_do_not_run() -> None:
+    source = windows(200)
+    model = convert(source).model
+    report = verify(source, model)
+    assert report.ok
+    assert report.inputs[0].shape == (1, 256)
+    assert len(report.rows) > 1
+    given = np.random.default_rng(1).normal(size=(2, 300)).astype(np.float32)
+    assert verify(source, model, inputs={"x": given}).ok
+    with pytest.raises(ReadError, match="failed to prepare"):
+        verify(windows(100_000), model)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from relayout.errors import LayoutError, RelayoutError
-from relayout.layout.holds import Holds
+from relayout.layout.holds import Holds, fitted, relay
 from relayout.verification.pairs import Pair, match_interface, match_interiors
 from relayout.verification.side import Value
 
@@ -114,3 +114,32 @@ def test_misfits_are_said() -> None:
         Pair(value("x", (7,), "int32"), value("y", (7,))).carried(np.ones(7, "int32"))
     with pytest.raises(RelayoutError, match=r"fed \[7\], and the second model wants \[2, \?\]; it declares no other"):
         Pair(value("x", (7,)), value("y", (2, None))).carried(np.ones(7, "float32"))
+
+
+def test_open_extents_beside_ones_are_those_of_the_array() -> None:
+    """Two of them open, and axes of 1 on either side: the array has them all, in order."""
+    source = np.arange(2 * 6 * 4, dtype=np.float32).reshape(2, 1, 6, 4)
+    held = Holds("x", (-1, -1, 4), (0, 2, 1), (-1, 1, -1, 4))
+    stored = relay(source, Holds("x", (2, 6, 4), (0, 2, 1), (2, 1, 6, 4))).reshape(2, 4, 6, 1)
+    pair = Pair(value("x", (None, 1, None, 4)), value("y", (None, 4, None, 1), held=(held,)), None, held)
+    left, right = pair.same_way(source, stored)
+    np.testing.assert_array_equal(left, right)
+    np.testing.assert_array_equal(pair.carried(source), stored)
+
+
+@pytest.mark.parametrize(
+    ("extents", "shape", "found"),
+    [
+        ((-1, 1024, -1), (2, 1024, 6, 1), (2, 1024, 6)),
+        ((-1, 1024, -1), (1, 2, 1024, 6), (2, 1024, 6)),
+        ((-1, -1, 1, 7), (2, 5, 7), (2, 5, 1, 7)),
+        ((1, 1, -1), (5,), (1, 1, 5)),
+        ((2, -1), (3, 4), None),
+        ((-1,), (2, 3), None),
+        ((), (1, 1), ()),
+    ],
+)
+def test_open_extents_are_filled_in(
+    extents: tuple[int, ...], shape: tuple[int, ...], found: tuple[int, ...] | None
+) -> None:
+    assert fitted(extents, shape) == found

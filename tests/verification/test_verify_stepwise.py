@@ -357,3 +357,27 @@ def test_a_stored_shape_of_as_many_dimensions_as_factors() -> None:
         (pair,) = [p for p in match_interiors(left.interiors, right.interiors) if p.left.name == "y"]
         array = np.random.default_rng(0).normal(size=(1, 4, 5, 6)).astype(np.float32)
         np.testing.assert_array_equal(pair.carried(array), array.transpose(0, 3, 1, 2))
+
+
+def clamped(rows: int, depth: int) -> bytes:
+    """A product with sums of hundreds, of which a clamp leaves less than 6."""
+    weights = np.random.default_rng(0).normal(size=(rows, depth)).astype(np.float32) * 60
+    net = Net()
+    x, y, z = net.input((5, depth), name="x"), net.tensor((5, rows), name="y"), net.output((5, rows), name="z")
+    fused = options("FullyConnectedOptions", fusedActivationFunction=3)
+    net.op("FULLY_CONNECTED", [x, net.tensor(weights.shape, data=weights), -1], [y], fused)
+    net.op("EXP", [y], [z])
+    return net.bytes()
+
+
+def test_sums_are_rounded_relative_to_their_terms() -> None:
+    source = clamped(2048, 300)
+    model = relayout.convert(source).model
+    with opened(model) as right:
+        assert right.sum_behind("y") not in (None, "y")
+        assert right.sum_behind("z") is None
+    report = verify(source, model)
+    assert report.ok
+    assert {row.verdict for row in report.rows} == {Verdict.STEPWISE}, "neither is close otherwise"
+    change(model, of_type(model, "Gemm", 0), 1, lambda weights: weights * np.float32(1.02))
+    assert not verify(source, model).ok

@@ -96,3 +96,22 @@ def _filled(shape: Sequence[int], size: int) -> tuple[int, ...]:
     """A shape with its one -1 replaced, also for arrays without elements."""
     known = int(np.prod([extent for extent in shape if extent != -1], dtype=np.int64))
     return tuple(size // max(known, 1) if extent == -1 else extent for extent in shape)
+
+
+def fitted(extents: Sequence[int], shape: Sequence[int]) -> tuple[int, ...] | None:
+    """The open extents (-1) filled in, such that all of them are a shape, but for ones; None where they cannot.
+
+    `(-1, 1024, -1)` of an array of 2 × 1024 × 6 × 1 is `(2, 1024, 6)`.
+    """
+    if not extents:
+        return () if all(extent == 1 for extent in shape) else None
+    first, *rest = extents
+    if shape and first in (-1, shape[0]):
+        found = fitted(rest, shape[1:])
+        if found is not None:
+            return (shape[0], *found)
+    if first == 1:
+        found = fitted(rest, shape)
+        if found is not None:
+            return (1, *found)
+    return fitted(extents, shape[1:]) if shape and shape[0] == 1 else None

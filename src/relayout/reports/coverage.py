@@ -35,7 +35,7 @@ barrier: its operands keep the source's order. Every rule is held to its law by 
     "tflite": """\
 - **numbers**: element types of the data in which a case ran and agreed with LiteRT's interpreter. `q` has a scale;
   `float32 × int8 q` is float data with quantized weights.
-- **numpy**: the same, held against numpy, because LiteRT has no kernel for it.
+- **numpy**: the same, held against numpy, because LiteRT has no kernel for it; MediaPipe's, against MediaPipe.
 - **versions**: those of the cases. The importer goes by options and types, not by the version.
 - **ONNX**: what it is written as, without the Transposes, Reshapes, Casts and quantization around it.
 - **refused**: the reasons that its translation may give for not taking a use of it. Element types that ONNX lacks, and

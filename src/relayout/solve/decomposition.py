@@ -131,7 +131,7 @@ class _Paths:
     def __post_init__(self) -> None:
         self.allowed = [list(range(len(labels))) for labels in self.problem.costs]
         leaf = self._leaf(self.certificate)
-        paid = {key: Fraction(leaf.prices[key]) for key in sorted(leaf.prices) if self._is_paid(leaf, key)}
+        paid = {key: leaf.prices[key] for key in sorted(leaf.prices) if self._is_paid(leaf, key)}
         self.unit = lcm(*(price.denominator for price in paid.values()))
         self.prices = {key: int(price * self.unit) for key, price in paid.items()}
         self.left = dict(self.prices)

@@ -100,17 +100,16 @@ def difference(a: Array, b: Array) -> Difference:
         wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
         share = float(np.mean(a != b))
         largest = float(np.max(np.abs(wide_a - wide_b)))
-        return Difference(largest, _relative(largest, float(np.max(np.abs(wide_a)))), share, True)
+        return Difference(largest, relative(largest, float(np.max(np.abs(wide_a)))), share, True)
     exact = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
     with np.errstate(invalid="ignore"):  # memory that a runtime never wrote may hold signalling NaNs
         wide_a, wide_b = a.astype(exact), b.astype(exact)
     sound = np.isfinite(wide_a) & np.isfinite(wide_b)
     # NaN at one place in both is no difference; neither is the same infinity.
     same = (wide_a == wide_b) | (np.isnan(wide_a) & np.isnan(wide_b))
-    magnitude = np.max(np.abs(wide_a), where=np.isfinite(wide_a), initial=0.0)
     largest = float(np.max(np.abs(np.subtract(wide_a, wide_b, where=sound, out=np.zeros_like(wide_a)))))
     finite, rounding = bool(np.all(same | sound)), max(ROUNDING.get(array.dtype.name, 0.0) for array in (a, b))
-    return Difference(largest, _relative(largest, float(magnitude)), float(np.mean(~same)), finite, rounding)
+    return Difference(largest, relative(largest, magnitude(wide_a)), float(np.mean(~same)), finite, rounding)
 
 
 def judge(found: Difference, kind: Kind, tolerance: Tolerance, spread: Difference | None, step: float = 0.0) -> Verdict:
@@ -156,7 +155,13 @@ def _is_real(array: Array) -> bool:
     return array.dtype.kind in "fc" or (array.dtype.kind == "V" and array.dtype.names is None)
 
 
-def _relative(largest: float, magnitude: float) -> float:
+def magnitude(array: Array) -> float:
+    """The largest that is finite."""
+    return float(np.max(np.abs(array), where=np.isfinite(array), initial=0.0))
+
+
+def relative(largest: float, magnitude: float) -> float:
+    """A largest error, relative to a magnitude."""
     return 0.0 if largest == 0 else largest / magnitude if magnitude else float("inf")
 
 

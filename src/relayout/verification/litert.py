@@ -25,6 +25,10 @@ COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 PASSING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "PAD")
 """Operators that keep all elements in their order, and add none but 0: as an operand is rounded, so is theirs."""
 
+EXTENTS = (16, 256, 4096, 65536)
+"""What open axes are tried with where LiteRT cannot prepare a model with the extents that stand in their places: a
+window of sound does not fit in 1 sample."""
+
 REFERENCE, OPTIMIZED = "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
 """LiteRT's names for its kernels besides XNNPACK's."""
 
@@ -34,7 +38,7 @@ class LiteRTSide:
 
     def __init__(self, source: Source) -> None:
         self._name(source)
-        interpreter = self.interpreter(OPTIMIZED)
+        interpreter = self._sized()
         self._details: dict[int, dict[str, Any]] = {d["index"]: d for d in interpreter.get_tensor_details()}
         self._operators = [o for o in interpreter._get_ops_details() if o["op_name"] != "DELEGATE"]
         self._aliases = self._signature_names(interpreter)
@@ -51,7 +55,7 @@ class LiteRTSide:
         self.rounds = self.levels > 0 or any(is_quantized(d) for d in self._details.values())
 
     def _name(self, source: Source) -> None:
-        self.label = "the given bytes" if isinstance(source, bytes) else str(source)
+        self.label, self._extent = "the given bytes" if isinstance(source, bytes) else str(source), 0
         self._source: Any = source if isinstance(source, bytes) else str(Path(str(source)))
         self.notes: list[str] = []
 
@@ -99,13 +103,17 @@ class LiteRTSide:
             return int(self._details[int(operator["inputs"][1])]["shape"][-1])
         return int(shape[-1]) if len(shape) > 1 else 0
 
-    def forced(self, shown: Sequence[str], given: Sequence[str], nudge: float = 0) -> None:
+    def forced(self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False) -> None:
         """LiteRT computes all that it is not fed as an input."""
         return
 
     def before(self, name: str) -> set[str]:
         """The value alone: nothing before it can be given."""
         return {name}
+
+    def sum_behind(self, name: str) -> None:
+        """None: what its operators add up cannot be given."""
+        return
 
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
@@ -150,10 +158,28 @@ class LiteRTSide:
         with quiet():
             try:
                 interpreter = Interpreter(**source, num_threads=1)
+                if self._extent:
+                    _resize(interpreter, self._extent)
                 interpreter.allocate_tensors()
             except (ValueError, RuntimeError) as error:
                 raise ReadError(f"LiteRT cannot run the model: {one_line(error)}", where=self.label) from None
         return interpreter
+
+    def _sized(self) -> Any:
+        """The model with the first of `EXTENTS` for open axes with which all kernels can be prepared.
+
+        Raises:
+            ReadError: there is none.
+        """
+        errors: list[ReadError] = []
+        for extent in (0, *EXTENTS):
+            self._extent = extent
+            try:
+                self.interpreter("AUTO")
+                return self.interpreter(OPTIMIZED)
+            except ReadError as error:
+                errors.append(error)
+        raise errors[0]
 
     def _signature_names(self, interpreter: Any) -> dict[int, tuple[str, ...]]:
         """The names that signatures have for tensors of the first subgraph, which is the one that is run."""
@@ -247,17 +273,17 @@ class _Runner:
         self._side, self._kind = side, (kernels, preserve)
         self._interpreter = side.interpreter(*self._kind)
         self._fed: Feeds | None = None
-        self._ran = False
+        self._ran = self._failed = False  # a delegate that cannot be prepared once cannot be prepared again
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The tensors of these names that the interpreter kept."""
         if feeds is not self._fed:
             self._fed = None
-            if self._ran and self._side.remembers:
+            if self._ran and (self._side.remembers or self._failed):
                 self._interpreter = self._side.interpreter(*self._kind)
-            self._ran = True
+            self._ran = self._failed = True
             self._invoke(feeds)
-            self._fed = feeds
+            self._fed, self._failed = feeds, False
         found = {}
         for name in names:
             try:
@@ -300,6 +326,16 @@ class _Reference:
         if self._kernels not in self._runners:
             self._runners[self._kernels] = _Runner(self._side, self._kernels, self._preserve)
         return self._runners[self._kernels].run(feeds, names)
+
+
+def _resize(interpreter: Any, extent: int) -> None:
+    """Give open axes of inputs, but for a batch, an extent."""
+    for details in interpreter.get_input_details():
+        own = [int(n) for n in details["shape"]]
+        open_axes = [axis for axis, n in enumerate(details["shape_signature"]) if n == -1 and (axis or len(own) == 1)]
+        if open_axes:
+            shape = [extent if axis in open_axes else n for axis, n in enumerate(own)]
+            interpreter.resize_tensor_input(details["index"], shape)
 
 
 @contextmanager

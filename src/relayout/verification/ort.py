@@ -28,6 +28,19 @@ CUT = "relayout.cut"
 
 COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
 MOVING = {"Clip", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+CLAMPING = {"Relu", *MOVING}
+SUMMING = {
+    "Add",
+    "Conv",
+    "ConvTranspose",
+    "Einsum",
+    "Gemm",
+    "GlobalAveragePool",
+    "MatMul",
+    "ReduceMean",
+    "ReduceSum",
+    "Sum",
+}
 ROUNDING = {"QuantizeLinear"}
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 
@@ -113,10 +126,11 @@ class OrtSide:
         except Exception as error:  # a dozen types of onnxruntime's own, without a common base
             raise ReadError(f"ONNX Runtime cannot load the model: {one_line(error)}", where=self.label) from None
 
-    def forced(self, shown: Sequence[str], given: Sequence[str], nudge: float = 0) -> _Forced:
+    def forced(self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False) -> _Forced:
         """A session of a copy of the model in which given values are inputs, without what nobody needs.
 
-        With a `nudge`, what is shown is rounded from numbers that are so many steps higher.
+        With a `nudge`, what is shown is rounded from numbers that are so many steps higher. With `terms`, the operators
+        that make it are given the magnitudes of their operands.
         """
         model = self.model.clone()
         graph, entries = model.graph, {}
@@ -130,6 +144,8 @@ class OrtSide:
         graph.outputs[:] = [made[name] for name in shown if name in made]
         if nudge:
             _nudge(graph, nudge)
+        if terms:
+            _take_magnitudes(graph)
         RemoveUnusedNodesPass()(model)
         needed = {name: entry for name, entry in entries.items() if entry.uses()}
         graph.inputs.extend(needed.values())
@@ -152,6 +168,14 @@ class OrtSide:
             if node is not None:
                 waiting += reads(node)
         return found
+
+    def sum_behind(self, name: str) -> str | None:
+        """The name of the sum that a value is, but for clamps and for where its elements lie; None if it is none."""
+        value = next((value for node in self.model.graph for value in node.outputs if value.name == name), None)
+        while value is not None and (node := value.producer()) is not None and node.op_type in CLAMPING:
+            value = node.inputs[0]
+        node = None if value is None else value.producer()
+        return value.name if value is not None and node is not None and node.op_type in SUMMING else None
 
     def _read(self, source: Source) -> tuple[Path, ir.Model]:
         if isinstance(source, str | Path):
@@ -247,6 +271,16 @@ def _nudge(graph: ir.Graph, steps: float) -> None:
         moved = ir.node("Add", [real, *by.outputs])
         graph.insert_before(quantizing, [share, by, moved])
         quantizing.replace_input_with(0, moved.outputs[0])
+
+
+def _take_magnitudes(graph: ir.Graph) -> None:
+    """Give the operators that make outputs the magnitudes of their operands."""
+    for node in {id(node): node for value in graph.outputs if (node := value.producer()) is not None}.values():
+        for slot, operand in enumerate(node.inputs):
+            if operand is not None and operand.dtype == node.outputs[0].dtype:
+                magnitude = ir.node("Abs", [operand])
+                graph.insert_before(node, magnitude)
+                node.replace_input_with(slot, magnitude.outputs[0])
 
 
 def _quantized_by(value: ir.Value) -> ir.Node | None:

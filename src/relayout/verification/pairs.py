@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import LayoutError, RelayoutError
-from relayout.layout.holds import Holds, relay, restore
+from relayout.layout import perm as perms
+from relayout.layout.holds import Holds, fitted, relay, restore
 from relayout.verification.side import Array, Value
 
 AT_ONCE = 1 << 28
@@ -230,10 +231,10 @@ def _shifted(array: Array) -> Array:
 
 
 def _restored(array: Array, held: Holds) -> Array:
-    if held.factors.count(-1) > 1 and len(held.factors) == array.ndim:
-        # Several dynamic extents: only a plain order declares those, and there the array has all of them.
-        held = replace(held, factors=tuple(array.shape[held.perm.index(axis)] for axis in range(array.ndim)))
-        held = replace(held, shape=held.factors if len(held.shape) == len(held.factors) else held.shape)
+    laid = fitted(perms.apply(held.perm, held.factors), array.shape) if held.factors.count(-1) > 1 else None
+    if laid is not None:
+        factors = perms.apply(perms.inverse(held.perm), laid)
+        held = replace(held, factors=factors, shape=fitted(held.shape, factors) or held.shape)
     try:
         return np.asarray(restore(array, held))
     except ValueError:
@@ -241,12 +242,13 @@ def _restored(array: Array, held: Holds) -> Array:
 
 
 def _relaid(array: Array, held: Holds, stored: tuple[int | None, ...] | None) -> Array:
-    if held.factors.count(-1) > 1 and len(held.factors) == array.ndim:
-        held = replace(held, factors=array.shape)
+    if held.factors.count(-1) > 1:
+        held = replace(held, factors=fitted(held.factors, array.shape) or held.factors)
     try:
         array = relay(array, held)
         if not _fits(array.shape, stored):
-            array = array.reshape([-1 if extent is None else extent for extent in stored or ()])
+            wanted = [-1 if extent is None else extent for extent in stored or ()]
+            array = array.reshape(fitted(wanted, array.shape) or wanted)
         return np.asarray(array)
     except ValueError:
         raise LayoutError(_misfit(array, held)) from None

@@ -159,17 +159,23 @@ class Side(Protocol):
             reference: with the runtime's other kernels, to see how far it agrees with itself.
         """
 
-    def forced(self, shown: Sequence[str], given: Sequence[str], nudge: float = 0) -> Forced | None:
+    def forced(
+        self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False
+    ) -> Forced | None:
         """The part of the model that makes some values of others; None if its runtime cannot be given any.
 
         Args:
             shown: what it makes.
             given: interior values that are not computed but fed, wherever they are read.
             nudge: the steps by which real numbers are moved before what is shown is quantized.
+            terms: whether the magnitudes are added up of what is added up for what is shown.
         """
 
     def before(self, name: str) -> set[str]:
         """The names of all values that a value is made of, itself among them."""
+
+    def sum_behind(self, name: str) -> str | None:
+        """The name of the sum that a value is, but for clamps and for where its elements lie; None if it is none."""
 
 
 @contextmanager

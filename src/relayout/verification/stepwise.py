@@ -7,7 +7,8 @@ that counts, however deep the network is.
 
 1. All values that both models have are fed to the second one as the source computed them; what it makes of them is
    compared with what the source made. Between two such values lies one operator, or as many as were fused.
-2. Floats agree within the tolerance, quantized integers within one step, all others exactly.
+2. Floats agree within the tolerance, quantized integers within one step, all others exactly. A sum, clamped or not, may
+   also be off by what rounding makes of its terms: they may be large, and it small.
 3. Steps of rounding have no direction. A line through a tensor's or a channel's differences, over its integers, is
    nowhere in their range more than half a step from 0, chance apart: a scale or a zero point that is not the source's
    shows, unless it is less than rounding everywhere. Not so of 16 bits, which LiteRT multiplies by 15 bits. Numbers
@@ -20,13 +21,23 @@ that counts, however deep the network is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
 
 from relayout.errors import LayoutError, RelayoutError
-from relayout.verification.compare import Difference, Kind, Tolerance, Verdict, difference, judge, kind_of
+from relayout.verification.compare import (
+    Difference,
+    Kind,
+    Tolerance,
+    Verdict,
+    difference,
+    judge,
+    kind_of,
+    magnitude,
+    relative,
+)
 from relayout.verification.hybrid import readings
 from relayout.verification.pairs import Pair, batches
 from relayout.verification.side import Array, Feeds, Side
@@ -37,6 +48,9 @@ ENOUGH = 16
 HALF_STEP = 0.5
 CHANCE = 1.5
 """Three times the standard deviation of a step that is there or not, as it falls."""
+
+ROUNDING = 8 * float(np.finfo(np.float32).eps)
+"""How far apart two orders of additions are, relative to the magnitudes of the terms: 1 to 2 eps were found."""
 
 MIDWAY = 1e-3
 """Steps from the middle between two integers, up to which a number may go to either."""
@@ -110,6 +124,8 @@ class Stepwise:
                     step = self._step(pair, source[pair.left.name], theirs[pair.right.name])
                     if step is not None and step.leans:
                         step = self._beside_midway(pair, step, source, theirs, list(given), fed)
+                    elif step is not None and step.verdict is Verdict.DIFFERS:
+                        step = self._beside_terms(pair, step, list(given), fed)
                     name = pair.left.name
                     if step is not None and (name not in found or step.verdict.rank < found[name].verdict.rank):
                         found[name] = step
@@ -132,6 +148,19 @@ class Stepwise:
         if clear.sum() < ENOUGH or has_direction(left, right, clear):
             return step
         return Step(Verdict.CLOSE, step.difference)
+
+    def _beside_terms(self, pair: Pair, step: Step, given: Sequence[str], fed: Feeds) -> Step:
+        """The step of a sum of real numbers, measured by the magnitudes of what is added up."""
+        name = self._right.sum_behind(pair.right.name)
+        forced = self._right.forced([name], given, terms=True) if name else None
+        if not name or forced is None:
+            return step
+        terms = forced.run(fed, [name])[name]
+        if kind_of(terms, pair.left.quantized) is not Kind.REAL:
+            return step
+        found = replace(step.difference, max_rel=relative(step.difference.max_abs, magnitude(terms)))
+        tolerance = replace(self._tolerance, rtol=min(ROUNDING, self._tolerance.rtol))
+        return Step(judge(found, Kind.REAL, tolerance, None, pair.left.step), found)
 
     def _step(self, pair: Pair, left: Array, right: Array) -> Step | None:
         try:

@@ -1,7 +1,7 @@
 """Custom operators: MediaPipe's against their kernels written out in numpy, others carried over; FlexBuffers.
 
-The interpreter at hand has no kernel for MediaPipe's operators, so the reference is the published C++ written again,
-loop by loop, where that is what a reader can compare.
+The interpreter at hand has no kernel for MediaPipe's operators. What MediaPipe makes of small models is recorded
+(`test_tflite_mediapipe`); all ways to pad and to stride are compared here with loops.
 """
 
 from __future__ import annotations

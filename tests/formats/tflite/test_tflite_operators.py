@@ -104,7 +104,7 @@ def test_unknown_leading_dimension(name: str) -> None:
 
 def test_every_operator_has_a_case() -> None:
     exercised = {name for name, functions in CASES.items() if functions}
-    assert set(entries()) == exercised | WITHOUT_KERNEL
+    assert set(entries()) == exercised | WITHOUT_KERNEL.keys()
 
 
 def test_the_cases_exercise_what_they_are_named_for() -> None:

@@ -150,6 +150,21 @@ def reshaped_spectra() -> Iterator[Net]:
         yield net.op("COMPLEX_ABS", [moved], [net.output(other or (3, 1, 9, 1))])
 
 
+@cases("CAST")
+def cast_spectra() -> Iterator[Net]:
+    """Of complex numbers the real parts count, as integers too; what is real has an imaginary part of 0."""
+    for kind in ("float32", "int32", "bool"):
+        net = Net()
+        middle = net.tensor((3, 1, 9), type_name="COMPLEX64")
+        net.op("RFFT2D", [net.input((3, 1, 16)), net.const([1, 16], "int32")], [middle], options("Rfft2dOptions"))
+        yield net.op("CAST", [middle], [net.output((3, 1, 9), kind)], options("CastOptions"))
+    for kind, name in (("float32", "COMPLEX_ABS"), ("int8", "REAL"), ("float32", "IMAG")):
+        net = Net()
+        middle = net.tensor((3, 5), type_name="COMPLEX64")
+        net.op("CAST", [net.input((3, 5), kind, -50, 50)], [middle], options("CastOptions"))
+        yield net.op(name, [middle], [net.output((3, 5))])
+
+
 @cases("STRIDED_SLICE")
 def computed_slices() -> Iterator[Net]:
     """Bounds that the graph computes: an added 0 that only the feed knows."""

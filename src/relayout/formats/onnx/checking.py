@@ -49,7 +49,7 @@ def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
 
 def without_weights(model: ir.Model) -> onnx.ModelProto:
     """The model as protobuf, with its large initializers as graph inputs of their type and shape."""
-    return _light(*split(model))
+    return _light(*split(model, inferred=True))
 
 
 def _light(given: onnx.ModelProto, weights: Iterable[Weight]) -> onnx.ModelProto:

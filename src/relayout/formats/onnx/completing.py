@@ -14,6 +14,7 @@ from relayout.errors import ReadError
 from relayout.formats.onnx.checking import without_weights
 from relayout.formats.onnx.evaluating import Array, Evaluation, Item
 from relayout.formats.onnx.inferring import infer_shapes
+from relayout.formats.onnx.parts import SILENT
 from relayout.layout.holds import STATED
 
 ROUNDS = 8
@@ -47,6 +48,9 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
     for value in model.graph.outputs:
         if STATED not in value.meta:
             value.meta[STATED] = value.shape
+    interior = (value for node in model.graph for value in node.outputs if not value.is_graph_output())
+    if not any(value.type or value.shape for value in interior):
+        model.meta[SILENT] = True
     lift_constants(model)
     if all(_is_known(value) for node in model.graph.all_nodes() for value in node.outputs):
         return

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,9 @@ from numpy.typing import NDArray
 from relayout.errors import WriteError
 from relayout.formats.onnx.wire import LIMIT
 from relayout.formats.stored import CHUNK, StoredArray, nbytes
+
+SILENT = "relayout.silent"
+"""In the `meta` of a model whose source states no types and shapes of interior values: nor does what is written."""
 
 _ANNOTATION = "quant_parameter_tensor_names"
 """Under this key of a value's `meta` onnx-ir keeps the value's `quantization_annotation`."""
@@ -60,11 +65,16 @@ class Weight:
             yield from _array_chunks(self.tensor.numpy())
 
 
-def split(model: ir.Model) -> tuple[onnx.ModelProto, list[Weight]]:
+def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, list[Weight]]:
     """The proto without the main graph's initializers, and these in the graph's order.
 
     Equal models give equal protos: opsets are sorted, metadata is sorted, all else is in the model's own order. The
     types of initializers are not repeated as value_info, as onnx-ir would do; metadata on their values is kept.
+
+    Args:
+        model: the model.
+        inferred: whether interior values have the types and shapes that were inferred, where the model's source states
+            none (`SILENT`).
     """
     graph = model.graph
     domains = sorted(graph.opset_imports)
@@ -91,7 +101,8 @@ def split(model: ir.Model) -> tuple[onnx.ModelProto, list[Weight]]:
     if hasattr(model, "device_configurations"):
         shell.device_configurations = model.device_configurations
     try:
-        proto = ir.to_proto(shell)
+        with nullcontext() if inferred or not model.meta.get(SILENT) else _silent(model):
+            proto = ir.to_proto(shell)
     except Exception as error:  # what onnx-ir raises on a model that cannot be serialized has many types
         raise WriteError(f"the model cannot be serialized: {one_line(error)}") from error
     _complete_calls(proto)
@@ -104,6 +115,29 @@ def split(model: ir.Model) -> tuple[onnx.ModelProto, list[Weight]]:
         if id(value) not in inputs:
             _keep_notes(proto.graph, value)
     return proto, weights
+
+
+@contextmanager
+def _silent(model: ir.Model) -> Iterator[None]:
+    """Within it, interior values have no types and shapes, but where nobody else infers them.
+
+    A runtime that knows more shapes of a result than of its source fuses other operators, slower ones at times.
+    """
+    hidden: list[tuple[ir.Value, ir.TypeProtocol | None, ir.Shape | None]] = []
+    for node in chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values())):
+        if not node.domain or node.op_identifier() in model.functions:
+            for value in node.outputs:
+                if not value.is_graph_output():
+                    hidden.append((value, value.type, value.shape))
+    try:
+        for value, _, _ in hidden:
+            value.shape = None
+            if not value.metadata_props and not value.doc_string:
+                value.type = None
+        yield
+    finally:
+        for value, kind, shape in hidden:
+            value.type, value.shape = kind, shape
 
 
 def _complete_calls(proto: onnx.ModelProto) -> None:

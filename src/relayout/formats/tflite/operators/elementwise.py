@@ -16,6 +16,7 @@ from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.channels import normalized, weighted
 from relayout.formats.tflite.operators.layers import layer_normalized
+from relayout.formats.tflite.operators.spectral import is_complex, part, result_real
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
 _UNARY = {
@@ -217,11 +218,14 @@ def atan2(op: Operation) -> None:
 
 @operator("CAST", options="CastOptions")
 def cast(op: Operation) -> None:
-    """Cast of what is stored: TFLite's cast takes no notice of scales."""
+    """Cast of what is stored: TFLite's cast takes no notice of scales. Of a complex number its real part counts."""
     if TensorType.STRING in (op.input(0).type, op.output().type):
         raise Unsupported("strings")
-    x, target = op.raw(0), op.output()
-    op.result_stored(op.cast(x, op.tensors.plain_dtype(target)))
+    x, target = part(op, 0, "real") if is_complex(op) else op.raw(0), op.output()
+    if target.type == TensorType.COMPLEX64:
+        result_real(op, x)
+    else:
+        op.result_stored(op.cast(x, op.tensors.plain_dtype(target)))
 
 
 def _clamped(low: float, high: float) -> Translation:

@@ -51,12 +51,22 @@ def _dft(op: Operation, x: ir.Value, axis: int, shape: tuple[int | str | None, .
     return op.emit("DFT", [x, None, op.number(axis, op.ints([0]), "axis")], shape, onesided=onesided)
 
 
+def part(op: Operation, index: int, what: str) -> ir.Value:
+    """The real or the imaginary parts of operand 0."""
+    x = pairs(op)
+    last = len(dims(x)) - 1
+    return squeeze(op, op.emit("Gather", [x, op.ints([index], what)], (*dims(x)[:-1], 1), axis=last), [last])
+
+
+def result_real(op: Operation, x: ir.Value) -> None:
+    """Hand over real numbers as complex ones."""
+    x, rank = op.cast(x, ir.DataType.FLOAT), len(dims(x))
+    result_pairs(op, bordered_to(op, unsqueeze(op, x, [rank]), rank, 2))
+
+
 def _part(index: int, what: str) -> Translation:
     def translate(op: Operation) -> None:
-        x = pairs(op)
-        last = len(dims(x)) - 1
-        part = op.emit("Gather", [x, op.ints([index], what)], (*dims(x)[:-1], 1), axis=last)
-        op.result(squeeze(op, part, [last]))
+        op.result(part(op, index, what))
 
     return described(translate, what, f"Gather of the {what} parts.")
 
