@@ -79,6 +79,16 @@ def test_a_size_that_is_computed_leaves_transposes_where_they_are() -> None:
     assert result.report.transposes == result.report.source_transposes == 2
 
 
+def test_a_cubic_kernel_keeps_its_order() -> None:
+    """It takes up to 2.6 times as long along the last axis, where a Transpose takes a tenth."""
+    text = 't = T0132(x) a = Resize<mode="cubic">(t, , s) y = T0132(a)'
+    source = build("float[2,3,8,9] x", text, {"s": np.array([1, 1, 2, 3], np.float32)})
+    feed = feed_of(source, {})
+    result = relayout.optimize(source)
+    np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-4, atol=1e-5)
+    assert result.report.transposes == result.report.source_transposes == 2
+
+
 def test_a_swap_stands_where_it_is_cheapest() -> None:
     """One swap on the way in may be one on the way out, behind all convolutions."""
     text = "t = T0132(x) a = Conv(t, w) b = Relu(a) y = Conv(b, v)"

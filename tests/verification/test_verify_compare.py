@@ -65,7 +65,8 @@ def test_other_integers_count_elements() -> None:
 def test_all_reals_are_real(dtype: object) -> None:
     array = np.asarray([1, 2], dtype)
     assert kind_of(array, quantized=True) is Kind.REAL
-    assert difference(array, np.asarray([1, 4], dtype)) == Difference(2.0, 1.0, 0.5, True)
+    found = difference(array, np.asarray([1, 4], dtype))
+    assert (found.max_abs, found.max_rel, found.share, found.finite) == (2.0, 1.0, 0.5, True)
 
 
 def test_text_and_nothing() -> None:
@@ -82,3 +83,14 @@ def test_the_worst_of_two() -> None:
 def test_verdicts_are_in_order() -> None:
     assert [v for v in Verdict if v.passes] == list(Verdict)[:4]
     assert Verdict.EQUAL.rank < Verdict.DIFFERS.rank < Verdict.MISSING.rank
+
+
+@pytest.mark.parametrize(("dtype", "steps"), [(np.float16, 1 / 1024), (ml_dtypes.bfloat16, 1 / 128)])
+def test_floats_of_16_bits_may_be_rounded_twice(dtype: type, steps: float) -> None:
+    """Once in the operand and once in the result; what is three of their steps off is another number."""
+    a = np.asarray([1.0, 0.5], dtype)
+    for count, verdict in ((0, Verdict.EQUAL), (2, Verdict.CLOSE), (3, Verdict.DIFFERS)):
+        b = np.asarray([1.0 + count * steps, 0.5], dtype)
+        assert judge(difference(a, b), Kind.REAL, Tolerance(1e-4, 1e-6), None) is verdict
+    wide = difference(a.astype(np.float32), (a + np.asarray(2 * steps, dtype)).astype(np.float32))
+    assert judge(wide, Kind.REAL, Tolerance(1e-4, 1e-6), None) is Verdict.DIFFERS

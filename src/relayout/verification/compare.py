@@ -9,6 +9,9 @@ import numpy as np
 
 from relayout.verification.side import Array
 
+ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""The spacing of floats of 16 bits, relative to their magnitude."""
+
 
 class Verdict(str, Enum):
     """What a comparison found, best first. All before `DIFFERS` pass."""
@@ -57,12 +60,14 @@ class Difference:
         max_rel: that, relative to the largest magnitude in the first array; infinite if that is 0.
         share: the share of elements that are not equal.
         finite: whether NaN and infinities are in the same places.
+        rounding: what the element type rounds by, relative to the magnitude, where that is more than float32 does.
     """
 
     max_abs: float
     max_rel: float
     share: float
     finite: bool
+    rounding: float = 0.0
 
     def of(self, kind: Kind) -> float:
         """The number that counts for this kind."""
@@ -103,7 +108,8 @@ def difference(a: Array, b: Array) -> Difference:
     # NaN at one place in both is no difference; neither is the same infinity.
     same = (wide_a == wide_b) | (np.isnan(wide_a) & np.isnan(wide_b))
     largest = float(np.max(np.abs(np.subtract(wide_a, wide_b, where=sound, out=np.zeros_like(wide_a)))))
-    return Difference(largest, relative(largest, magnitude(wide_a)), float(np.mean(~same)), bool(np.all(same | sound)))
+    finite, rounding = bool(np.all(same | sound)), max(ROUNDING.get(array.dtype.name, 0.0) for array in (a, b))
+    return Difference(largest, relative(largest, magnitude(wide_a)), float(np.mean(~same)), finite, rounding)
 
 
 def judge(found: Difference, kind: Kind, tolerance: Tolerance, spread: Difference | None, step: float = 0.0) -> Verdict:
@@ -122,7 +128,9 @@ def judge(found: Difference, kind: Kind, tolerance: Tolerance, spread: Differenc
         return Verdict.EQUAL
     if kind is Kind.STEPS and found.max_abs <= 1:
         return Verdict.CLOSE
-    if kind is Kind.REAL and found.max_abs <= tolerance.atol + step + _scaled(tolerance.rtol, found):
+    # Runtimes compute with floats of 16 bits in float32, and round where they like: an operand or a result.
+    rtol = max(tolerance.rtol, 2 * found.rounding)
+    if kind is Kind.REAL and found.max_abs <= tolerance.atol + step + _scaled(rtol, found):
         return Verdict.CLOSE
     if spread is not None and found.of(kind) <= spread.of(kind) + (tolerance.rtol if kind is Kind.REAL else 0.0):
         return Verdict.SPREAD
@@ -134,7 +142,11 @@ def wider(a: Difference | None, b: Difference) -> Difference:
     if a is None:
         return b
     return Difference(
-        max(a.max_abs, b.max_abs), max(a.max_rel, b.max_rel), max(a.share, b.share), a.finite and b.finite
+        max(a.max_abs, b.max_abs),
+        max(a.max_rel, b.max_rel),
+        max(a.share, b.share),
+        a.finite and b.finite,
+        max(a.rounding, b.rounding),
     )
 
 

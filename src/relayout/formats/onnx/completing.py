@@ -19,6 +19,10 @@ from relayout.layout.holds import STATED
 
 ROUNDS = 8
 """Each round knows the shapes that the values of the last one give."""
+INFERRED = 200_000
+"""Nodes whose shapes are inferred in all rounds together, where `ROUNDS` are not enough: a network whose layers reckon
+their pads from what the layer before gives takes a round or two for each.
+"""
 
 
 Output = tuple[ir.DataType | None, Sequence[int | str] | None]
@@ -160,7 +164,8 @@ def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]
     symbols = set(_symbols([*light.graph.input, *light.graph.output, *light.graph.value_info]))
     whole: dict[str, onnx.ValueInfoProto] = {}
     known: dict[str, Array] = {}
-    for _ in range(ROUNDS):
+    nodes = len(light.graph.node)
+    for _ in range(max(ROUNDS, min(nodes, INFERRED // max(1, nodes)))):
         inferred = infer_shapes(light)
         whole.update({value.name: value for value in inferred.graph.value_info})
         found, shapes = _evaluated(inferred, known, symbols)
