@@ -665,3 +665,19 @@ def test_a_source_without_shapes_has_a_result_without_shapes() -> None:
     assert stated(relayout.optimize(source, annotate=True).proto)["c"], "who looks at layouts looks at shapes"
     source.graph.value_info.append(helper.make_tensor_value_info("d", 1, [2, "B", 4, 5]))
     assert all(stated(relayout.optimize(source).proto).values())
+
+
+def test_an_output_that_is_listed_twice_is_listed_twice() -> None:
+    source = model("""
+        g (float[1,3,4] x) => (float[1,4,3] y, float[1,3,4] z, float[1,4,3] y) {
+            t = Transpose<perm=[0,2,1]>(x)
+            u = Relu(t)
+            z = Transpose<perm=[0,2,1]>(u)
+            w = Neg(z)
+            y = Transpose<perm=[0,2,1]>(w)
+        }""")
+    result = same(source)
+    assert [value.name for value in result.graph.output] == ["y", "z", "y"]
+    assert result.graph.output[2].type == source.graph.output[2].type
+    converted = relayout.convert(source, io="convert").proto
+    assert operators(converted) == ["Relu", "Neg"]

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.captures import nested
-from relayout.infer import Plan, Port, Site, placed, placement
+from relayout.infer import Form, Plan, Port, Site, placed, placement
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
 from relayout.rewrite.forms import forms
@@ -55,6 +55,7 @@ class _Rewrite:
         self.forms, self.labels = forms(plan)
         self.borders = {port: site for site in plan.sites.sites if site.kind == "border" for port in site.ports}
         self.results: dict[ir.Graph, list[tuple[int, ir.Value]]] = {}
+        self.listed: dict[tuple[ir.Graph, ir.Value, Form], ir.Value] = {}
         self.entries: dict[ir.Graph, list[Port]] = {}
         for site in plan.sites.sites:
             for port in site.carried:
@@ -246,6 +247,10 @@ class _Rewrite:
     def _result(self, graph: ir.Graph, port: Port, original: Ended) -> ir.Value:
         """The value that a graph gives as an output: its own, and given once."""
         root = port.view.root
+        listed = (graph, original.value, self.forms[port])
+        if graph is self.graph and listed in self.listed:  # the source lists it twice
+            self.results[graph].append((port.slot, self.listed[listed]))
+            return self.listed[listed]
         value = self.storage.get(root, self.forms[port])
         outer = root.graph is not graph or value.is_graph_input() or value.producer() is None
         if (outer and value is not original.value) or any(value is other for _, other in self.results[graph]):
@@ -255,6 +260,7 @@ class _Rewrite:
             self.storage.nodes[graph].append(ir.Node("", "Identity", [value], outputs=[output], name=node_name))
             value = output
         self.results[graph].append((port.slot, value))
+        self.listed[listed] = value
         return value
 
     def _read(self, site: Site, port: Port) -> None:
