@@ -20,6 +20,10 @@ from relayout.rules.signature import Part, Variant, part_of
 CAP = 16384
 """The most labels a site may have; what is dropped is said in the report."""
 
+MOST, EACH = 30_000, 32
+"""The most labels of a graph: so many, or so many for each of its sites. Orders of windows, heads and pieces of an axis
+multiply where blocks are rolled and merged; those that are found first lie nearest to what some site demands."""
+
 
 @dataclass
 class Candidates:
@@ -156,6 +160,7 @@ class _Search:
         self.known = [0] * len(sites.roots)
         self.queue: deque[tuple[int, int]] = deque()
         self.capped = False
+        self.left = max(MOST, EACH * len(sites.sites))
 
     def run(self) -> Candidates:
         for found in self.found:
@@ -180,10 +185,11 @@ class _Search:
         key = numbers(found.site, label)
         if key in found.labels:
             return
-        if len(found.labels) >= CAP:
+        if found.labels and (len(found.labels) >= CAP or self.left <= 0):
             self.capped = True
             return
         found.labels[key] = label
+        self.left -= 1
         for position, number in enumerate(key):
             if found.held[position] >> number & 1:
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from math import lcm
@@ -10,7 +10,7 @@ from typing import Any
 
 from relayout.errors import ReadError
 from relayout.infer.build import Sites
-from relayout.infer.planning import Formulation, Plan, formulate
+from relayout.infer.planning import Formulation, Plan, formulate, with_source
 from relayout.solve import MOST_DEPTH, Branch, Certificate, CertificateError, Leaf, Price, Together, bound, moved
 
 FORMAT = "relayout-plan-1"
@@ -103,6 +103,10 @@ def options_of(data: Any) -> dict[str, Any]:
     return dict(data["options"])
 
 
+def _has(formulation: Formulation, choice: Sequence[int]) -> bool:
+    return all(0 <= label < len(labels) for label, labels in zip(choice, formulation.labels, strict=True))
+
+
 def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Checked:
     """Rebuild the problem from the model, evaluate the plan's choice, check its certificate, and compare its figures.
 
@@ -117,7 +121,9 @@ def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Che
         certificate = _read(data["certificate"])
         if names != data["sites"] or len(choice) != len(names):
             raise ReadError("this plan is of another model: its operators differ")
-        if any(not 0 <= label < len(labels) for label, labels in zip(choice, formulation.labels, strict=True)):
+        if not _has(formulation, choice):
+            formulation = formulate(sites, dims=dims, among=with_source(sites, formulation))
+        if not _has(formulation, choice):
             raise ReadError("this plan chooses an order that its operator does not have")
         found = _checked(formulation, choice, certificate)
         return replace(found, misstated=tuple(_misstated(data, found, formulation)))

@@ -260,7 +260,7 @@ def plan(
     size = sum(crossing.size for crossing in crossings)
     source_size = sum(size_of(root, dims or {}, sites.likely) for _, root in sites.moves)
     if size > source_size and among is None and not sites.chosen:
-        wider = _with_source(sites, formulation)
+        wider = with_source(sites, formulation)
         return plan(sites, dims=dims, time_limit=time_limit, among=wider)
     return Plan(
         formulation,
@@ -297,7 +297,7 @@ def _crossings(formulation: Formulation, choice: tuple[int, ...]) -> list[Crossi
     return found
 
 
-def _with_source(sites: Sites, formulation: Formulation) -> Candidates:
+def with_source(sites: Sites, formulation: Formulation) -> Candidates:
     """The labels with the source's own order added: whatever else fails, the result is no worse than the source."""
     pairs = zip(sites.sites, formulation.labels, strict=True)
     return Candidates([list(dict.fromkeys([*labels, identity(site)])) for site, labels in pairs], formulation.capped)
