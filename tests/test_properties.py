@@ -37,6 +37,12 @@ def test_blocks_of_a_shuffled_axis_keep_its_order(seed: int) -> None:
         hold(mixed_model(seed, 4 + seed % 12), layout)
 
 
+@pytest.mark.parametrize("seed", [1022, 1155, 1333])
+def test_bodies_say_what_cannot_be_inferred_in_them(seed: int) -> None:
+    """A stretched value in a Scan: the shape that it is stretched to is a constant of the graph around it."""
+    hold(mixed_model(seed, 4 + seed % 12))
+
+
 def test_more_bytes_are_let_pass_where_splits_do_not_agree() -> None:
     """One Reshape cuts an axis of six in two threes, others in three twos: on the way back another is the first."""
     assert hold(mixed_model(68_204, 4 + 68_204 % 12)).contested

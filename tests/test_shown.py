@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 import relayout as package
 
-SOURCE = Path(package.__file__).parents[1]
+SOURCE, MODELS = Path(package.__file__).parents[1], Path(__file__).parents[1] / "models"
 MARKUP, COMMANDS = "[/red]x[bold]", "\x1b[31mx\ty\nz\u202e"
 EXIT = "import sys; from relayout import cli; cli.main()"
 
@@ -103,7 +103,7 @@ def test_in_a_pipe_each_model_is_one_line(tmp_path: Path) -> None:
 
 
 def test_numbers_are_not_cut(tmp_path: Path) -> None:
-    source = SOURCE.parent / "models" / "tinynet_float.tflite"
+    source = MODELS / "tinynet_float.tflite"
     package.convert(source, outputs=["tinynet_1/add_1_1/Add"]).save(tmp_path / "part.onnx")
     ran = piped("verify", str(source), str(tmp_path / "part.onnx"), COLUMNS="80")
     assert ran.returncode == 0
@@ -114,7 +114,7 @@ def test_numbers_are_not_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 def test_any_encoding_will_do(tmp_path: Path, encoding: str) -> None:
-    source = str(SOURCE.parent / "models" / "tinynet_int8.tflite")
+    source = str(MODELS / "tinynet_int8.tflite")
     ran = piped("convert", source, "--out-dir", str(tmp_path), PYTHONIOENCODING=encoding)
     assert (ran.returncode, ran.stderr) == (0, b"")
     page = piped("explain", source, "--html", "-", PYTHONIOENCODING=encoding)

@@ -681,3 +681,27 @@ def test_an_output_that_is_listed_twice_is_listed_twice() -> None:
     assert result.graph.output[2].type == source.graph.output[2].type
     converted = relayout.convert(source, io="convert").proto
     assert operators(converted) == ["Relu", "Neg"]
+
+
+def test_an_expand_whose_result_is_not_known_is_as_wide_as_it_says() -> None:
+    """In a body, ONNX does not see the numbers of a constant outside: the result has rank 3, and no more is known."""
+    source = parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        g (float[2,3,4] x, float v, bool c) => (float[2,3,4] y, float[2,3,4] z) {
+            y, z = If(c) <
+                then_branch = t () => (float[2,3,4] y1, float[2,3,4] z1) {
+                    a = Transpose<perm=[0,2,1]>(x)
+                    e = Expand(v, wide)
+                    b = Mul(a, e)
+                    y1 = Transpose<perm=[0,2,1]>(b)
+                    z1 = Transpose<perm=[0,2,1]>(e)
+                },
+                else_branch = f () => (float[2,3,4] y2, float[2,3,4] z2) { y2 = Neg(x) z2 = Abs(x) }>
+        }""")
+    source.graph.initializer.append(numpy_helper.from_array(np.array([2, 4, 3]), "wide"))
+    result = relayout.optimize(source)
+    assert result.report.bytes == 0
+    feed = {"x": floats(2, 3, 4), "v": np.array(3, np.float32), "c": np.array(True)}
+    for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
+        assert got.shape == want.shape
+        np.testing.assert_array_equal(got, want)

@@ -244,7 +244,9 @@ def expand(operator: Operator) -> Fact:
         return None
     letters = axis_letters(len(output))
     inputs = (letters[len(letters) - len(shape) :], None)
-    if target is None:
+    # What is stretched to more than 1 element is known to have so many, unless the shapes of the graph fall behind.
+    stretched = zip(reversed(output), reversed(target or ()), strict=False)
+    if target is None or any(not isinstance(dim, int) and item > 1 for dim, item in stretched):
         if operator.shape(1) != (len(output),):
             return None
         return Signature(

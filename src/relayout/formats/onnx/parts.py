@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -119,12 +118,13 @@ def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, 
 
 @contextmanager
 def _silent(model: ir.Model) -> Iterator[None]:
-    """Within it, interior values have no types and shapes, but where nobody else infers them.
+    """Within it, values of the main graph have no types and shapes, but where nobody else infers them.
 
-    A runtime that knows more shapes of a result than of its source fuses other operators, slower ones at times.
+    A runtime that knows more shapes of a result than of its source fuses other operators, slower ones at times. In the
+    body of a Loop ONNX does not see a shape that is a constant of the graph around it.
     """
     hidden: list[tuple[ir.Value, ir.TypeProtocol | None, ir.Shape | None]] = []
-    for node in chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values())):
+    for node in model.graph:
         if not node.domain or node.op_identifier() in model.functions:
             for value in node.outputs:
                 if not value.is_graph_output():
