@@ -276,16 +276,21 @@ def test_sequences(made: str, other: str) -> None:
 
 
 def test_other_lengths_are_tried_where_the_first_do_not_run() -> None:
-    """A border that reflects 200 samples wants more of them."""
-    text = """<ir_version: 10, opset_import: ["": 21]> g (float[B,L] x) => (float[B,M] y)
-        <int64[4] pads = {0,200,0,200}> { a = Pad<mode="reflect">(x, pads) y = Neg(a) }"""
-    model = parser.parse_model(text)
-    report = verify(model, model)
+    """A window of 200 samples does not fit in 16."""
+    text = """<ir_version: 10, opset_import: ["": 21]> g (float[B,1,L] x) => (float[B,1,M] y) {
+        a = Conv(x, w) y = Neg(a) }"""
+
+    def windows(text: str) -> onnx.ModelProto:
+        model = parser.parse_model(text)
+        model.graph.initializer.append(numpy_helper.from_array(np.ones((1, 1, 200), np.float32), "w"))
+        return model
+
+    report = verify(windows(text), windows(text))
     assert report.ok
-    assert report.inputs[0].shape == (2, 512)
+    assert report.inputs[0].shape == (2, 1, 512)
     assert report.notes == (
         "the source does not run with other sizes of its dynamic dimensions than those that were fed",
     )
-    fixed = parser.parse_model(text.replace("float[B,L]", "float[2,16]"))
-    with pytest.raises(RelayoutError, match="reflect"):
+    fixed = windows(text.replace("float[B,1,L]", "float[2,1,16]"))
+    with pytest.raises(RelayoutError, match="Conv"):
         verify(fixed, fixed)
