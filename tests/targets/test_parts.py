@@ -126,6 +126,21 @@ def test_what_follows_from_constants_is_in_each_part_that_reads_it(tmp_path: Pat
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+def test_what_is_drawn_is_drawn_once() -> None:
+    source = model(
+        """g (float[1,3,6,6] x) => (float[1,3,6,6] y, float[3,3,6,6] z) {
+            k = RandomNormalLike(w)
+            a = Conv(x, k)
+            y = Softmax<axis=1>(a)
+            z = Mul(y, k)
+        }""",
+        w=floats(3, 3, 1, 1),
+    )
+    found = relayout.convert(source, target=claiming({"Conv": ["NHWC OHWI"]}, name="npu")).parts()
+    assert [part.operators.get("RandomNormalLike", 0) for part in found].count(1) == 1
+    assert sum(len(part.copied) for part in found) == 0
+
+
 def test_regions_as_functions(tmp_path: Path) -> None:
     source, feed = branching()
     result = relayout.convert(source, target=NPU, regions="functions")

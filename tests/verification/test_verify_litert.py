@@ -439,7 +439,7 @@ def test_open_extents_are_tried_where_those_of_the_file_do_not_run() -> None:
     model = convert(source).model
     report = verify(source, model)
     assert report.ok
-    assert report.inputs[0].shape == (1, 256)
+    assert report.inputs[0].shape == (1, 512)
     assert len(report.rows) > 1
     given = np.random.default_rng(1).normal(size=(2, 300)).astype(np.float32)
     assert verify(source, model, inputs={"x": given}).ok

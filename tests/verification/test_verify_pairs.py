@@ -10,7 +10,7 @@ import pytest
 
 import relayout
 from relayout.errors import LayoutError, RelayoutError
-from relayout.layout.holds import Holds, fitted, relay
+from relayout.layout.holds import Holds, parted, relay
 from relayout.verification.pairs import Pair, match_ends, match_interface, match_interiors
 from relayout.verification.side import Value
 
@@ -212,6 +212,9 @@ def test_open_extents_beside_ones_are_those_of_the_array() -> None:
         ((-1, -1, 1, 7), (2, 5, 7), (2, 5, 1, 7)),
         ((1, 1, -1), (5,), (1, 1, 5)),
         ((2, -1), (3, 4), None),
+        ((-1, -1), (1, 6, 1), None),
+        ((-1, -1, 4, 3), (10, 12), None),
+        ((-1,) * 40, (1,) * 60, None),
         ((-1,), (2, 3), None),
         ((), (1, 1), ()),
     ],
@@ -219,4 +222,4 @@ def test_open_extents_beside_ones_are_those_of_the_array() -> None:
 def test_open_extents_are_filled_in(
     extents: tuple[int, ...], shape: tuple[int, ...], found: tuple[int, ...] | None
 ) -> None:
-    assert fitted(extents, shape) == found
+    assert parted(extents, shape) == found

@@ -106,14 +106,35 @@ def resolved(holds: Holds, shape: Sequence[int]) -> Holds:
     >>> resolved(Holds("x", (-1, 4, -1), (1, 0, 2), (1, -1, -1)), (1, 12, 5)).factors
     (3, 4, 5)
     """
-    if holds.factors.count(-1) < 2 or len(shape) != len(holds.shape) or len(holds.factors) > MOST_FACTORS:
+    if holds.factors.count(-1) < 2 or len(shape) != len(holds.shape):
         return holds
-    found = set(islice(_parted(holds.factors, tuple(shape), holds.shape), MOST_WAYS))
-    return replace(holds, factors=found.pop(), shape=tuple(shape)) if len(found) == 1 else holds
+    factors = parted(holds.factors, shape, holds.shape)
+    return holds if factors is None else replace(holds, factors=factors, shape=tuple(shape))
 
 
-def _parted(factors: tuple[int, ...], shape: tuple[int, ...], stated: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """The ways to part factors into those of each dimension, of which a dynamic one has one that is."""
+def parted(factors: Sequence[int], shape: Sequence[int], stated: Sequence[int] | None = None) -> tuple[int, ...] | None:
+    """Factors, the open ones (-1) filled in, such that each dimension of a shape has some of them, in order.
+
+    `(-1, 1024, -1)` of 2 × 1024 × 6 × 1 are `(2, 1024, 6)`.
+
+    Args:
+        factors: extents, major to minor.
+        shape: of an array.
+        stated: the same shape with -1 for the dimensions that have one open factor, where that is known.
+
+    Returns:
+        The only way; None where there is none, or several give other extents.
+    """
+    if len(factors) > MOST_FACTORS:
+        return None
+    ways = set(islice(_ways(tuple(factors), tuple(shape), None if stated is None else tuple(stated)), MOST_WAYS))
+    way = ways.pop() if len(ways) == 1 else None
+    return None if way is None or -1 in way else way
+
+
+def _ways(
+    factors: tuple[int, ...], shape: tuple[int, ...], stated: tuple[int, ...] | None
+) -> Iterator[tuple[int, ...]]:
     if not shape:
         if not factors:
             yield ()
@@ -122,34 +143,15 @@ def _parted(factors: tuple[int, ...], shape: tuple[int, ...], stated: tuple[int,
         group = factors[:taken]
         known = prod(factor for factor in group if factor != -1)
         dynamic = group.count(-1)
-        if dynamic > 1 or (dynamic and stated[0] != -1):
-            return
-        if known < 1 or shape[0] % known or (known != shape[0] and not dynamic) or (stated[0] == -1 and not dynamic):
+        as_stated = stated is None or dynamic == (stated[0] == -1)
+        if not as_stated or known < 1 or shape[0] % known or (known != shape[0] and not dynamic):
             continue
-        for rest in _parted(factors[taken:], shape[1:], stated[1:]):
-            yield (*(shape[0] // known if factor == -1 else factor for factor in group), *rest)
+        found = shape[0] // known if dynamic == 1 else -1  # of several in one dimension none is known
+        for rest in _ways(factors[taken:], shape[1:], None if stated is None else stated[1:]):
+            yield (*(found if factor == -1 else factor for factor in group), *rest)
 
 
 def _filled(shape: Sequence[int], size: int) -> tuple[int, ...]:
     """A shape with its one -1 replaced, also for arrays without elements."""
     known = int(np.prod([extent for extent in shape if extent != -1], dtype=np.int64))
     return tuple(size // max(known, 1) if extent == -1 else extent for extent in shape)
-
-
-def fitted(extents: Sequence[int], shape: Sequence[int]) -> tuple[int, ...] | None:
-    """The open extents (-1) filled in, such that all of them are a shape, but for ones; None where they cannot.
-
-    `(-1, 1024, -1)` of an array of 2 × 1024 × 6 × 1 is `(2, 1024, 6)`.
-    """
-    if not extents:
-        return () if all(extent == 1 for extent in shape) else None
-    first, *rest = extents
-    if shape and first in (-1, shape[0]):
-        found = fitted(rest, shape[1:])
-        if found is not None:
-            return (shape[0], *found)
-    if first == 1:
-        found = fitted(rest, shape)
-        if found is not None:
-            return (1, *found)
-    return fitted(extents, shape[1:]) if shape and shape[0] == 1 else None

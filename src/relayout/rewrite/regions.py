@@ -26,11 +26,8 @@ import onnx_ir as ir
 
 from relayout.captures import bodies, captured, nested
 from relayout.layout import Dim
-from relayout.rules import FUNCTIONS, Operator
+from relayout.rules import FUNCTIONS, Operator, draws
 from relayout.targets import Target, pass_on
-
-CHANCE = frozenset(("Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike"))
-"""Operators that would not give the same in two parts."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,7 @@ def _constants(graph: ir.Graph) -> dict[ir.Node, None]:
     """The nodes that follow from initializers alone, in order."""
     found: dict[ir.Node, None] = {}
     for node in graph:
-        if not node.inputs or node.op_type in CHANCE or any(True for _ in bodies(node)):
+        if not node.inputs or draws(node) or any(True for _ in bodies(node)):
             continue
         if not any(value.is_graph_output() for value in node.outputs) and all(
             value is None or (value.is_initializer() and not value.is_graph_input()) or value.producer() in found

@@ -27,9 +27,19 @@ def rule_of(operator: Operator) -> Rule | None:
     return found
 
 
+def _called(node: ir.Node) -> tuple[str, str]:
+    return "" if node.domain == "ai.onnx" else node.domain, node.op_type
+
+
+def draws(node: ir.Node) -> bool:
+    """Whether a node draws numbers: of the same operands it gives others each time."""
+    rule = registry().get(_called(node))
+    return rule is not None and rule.draws
+
+
 def is_known(node: ir.Node) -> bool:
     """Whether there is a rule for what a node is called, or it is a function of a layout."""
-    key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+    key = _called(node)
     rule = registry().get(key)
     return (rule is not None and rule.kind != "opaque") or key in variant_keys() or node.domain.startswith(FUNCTIONS)
 

@@ -29,8 +29,8 @@ def coordinates(_: Operator) -> Fact:
     return None
 
 
-@rule("Multinomial", kind="opaque")
-def draws(_: Operator) -> Fact:
+@rule("Multinomial", kind="opaque", draws=True)
+def classes(_: Operator) -> Fact:
     """Draws classes of `x[b c]`: both axes have their place, and nothing comes before it that could gain."""
     return None
 

@@ -27,6 +27,7 @@ class Rule:
         facts: the facts for a node.
         layouts: input -> the standard names of its first two axes, for an operator on images: `NC` for an image, `OI`
             or `IO` for a kernel. Outputs of rank 3 and more are images, too. Empty: no layout has a name here.
+        draws: whether it draws numbers, others each time.
     """
 
     domain: str
@@ -35,6 +36,7 @@ class Rule:
     line: str
     facts: Callable[[Operator], Fact]
     layouts: Mapping[int, str] = field(default_factory=dict)
+    draws: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ _variants: dict[Key, tuple[LayoutVariant, ...]] = {}
 
 
 def rule(
-    *op_types: str, kind: str, domain: str = "", layouts: Mapping[int, str] | None = None
+    *op_types: str, kind: str, domain: str = "", layouts: Mapping[int, str] | None = None, draws: bool = False
 ) -> Callable[[Callable[[Operator], Fact]], Callable[[Operator], Fact]]:
     """Register a function as the rule of operators; its docstring's first line is the row of `relayout ops`.
 
@@ -72,6 +74,7 @@ def rule(
         kind: the class of the operators, one of `KINDS`.
         domain: the operators' domain.
         layouts: input -> the standard names of its first two axes (`Rule.layouts`).
+        draws: whether they draw numbers, others each time.
     """
 
     def register(facts: Callable[[Operator], Fact]) -> Callable[[Operator], Fact]:
@@ -81,7 +84,7 @@ def rule(
         for op_type in " ".join(op_types).split():
             if (domain, op_type) in _rules:
                 raise ValueError(f"two rules for {domain}:{op_type}")
-            _rules[domain, op_type] = Rule(domain, op_type, kind, line, facts, layouts or {})
+            _rules[domain, op_type] = Rule(domain, op_type, kind, line, facts, layouts or {}, draws)
         return facts
 
     return register

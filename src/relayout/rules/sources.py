@@ -44,7 +44,7 @@ def random(operator: Operator) -> Fact:
     )
 
 
-@rule("RandomNormalLike", "RandomUniformLike", "Bernoulli", kind="layout-agnostic")
+@rule("RandomNormalLike", "RandomUniformLike", "Bernoulli", kind="layout-agnostic", draws=True)
 def random_like(operator: Operator) -> Fact:
     """Any order: one draw is as good as another (a seed fixes the order: a barrier)."""
     rank = operator.rank()

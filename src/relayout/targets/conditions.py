@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from relayout.rules import Operator, rule_of
+from relayout.rules import Operator, draws, rule_of
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def _follows(value: ir.Value | None, left: int) -> bool:
     if value.const_value is not None:
         return True
     node = value.producer()
-    if node is None or not left or not node.inputs:
+    if node is None or not left or not node.inputs or draws(node):
         return False
     return all(_follows(read, left - 1) for read in node.inputs)
 

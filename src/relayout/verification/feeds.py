@@ -21,6 +21,9 @@ EXTENTS = ((64, 16), (32, 512), (48, 4096))
 """Sizes of other dynamic dimensions, those of images and all others: one pair after the other, where a model does not
 run with the first. A window of sound is longer than 16 samples, and lines of text may be 32 or 48 rows high."""
 
+IMAGE = 4
+"""The rank of images."""
+
 SMALL = 10
 """Integers that are fed where nothing says how far they may count."""
 
@@ -119,7 +122,7 @@ def dynamic_shape(value: Value, sizes: dict[str, int], extents: tuple[int, int] 
     """
     if value.shape is None:
         raise RelayoutError(f"the model does not say the shape of '{value.name}'; {given(value.name)}")
-    picture = len(value.shape) == 4
+    picture = len(value.shape) == IMAGE
     found = []
     for axis, extent in enumerate(value.shape):
         symbol = value.symbols[axis] if axis < len(value.symbols) else ""

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
+from relayout.verification.feeds import EXTENTS, IMAGE
 from relayout.verification.side import Array, Feeds, Runner, Source, Value, one_line
 
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
@@ -24,10 +25,6 @@ COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 
 PASSING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "PAD")
 """Operators that keep all elements in their order, and add none but 0: as an operand is rounded, so is theirs."""
-
-EXTENTS = (16, 256, 4096, 65536)
-"""What open axes are tried with where LiteRT cannot prepare a model with the extents that stand in their places: a
-window of sound does not fit in 1 sample."""
 
 REFERENCE, OPTIMIZED = "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
 """LiteRT's names for its kernels besides XNNPACK's."""
@@ -56,7 +53,8 @@ class LiteRTSide:
         self.rounds = self.levels > 0 or any(is_quantized(d) for d in self._details.values())
 
     def _name(self, source: Source) -> None:
-        self.label, self._extent = "the given bytes" if isinstance(source, bytes) else str(source), 0
+        self.label = "the given bytes" if isinstance(source, bytes) else str(source)
+        self._extents: tuple[int, int] | None = None
         self._source: Any = source if isinstance(source, bytes) else str(Path(str(source)))
         self.notes: list[str] = []
 
@@ -159,22 +157,22 @@ class LiteRTSide:
         with quiet():
             try:
                 interpreter = Interpreter(**source, num_threads=1)
-                if self._extent:
-                    _resize(interpreter, self._extent)
+                if self._extents:
+                    _resize(interpreter, self._extents)
                 interpreter.allocate_tensors()
             except (ValueError, RuntimeError) as error:
                 raise ReadError(f"LiteRT cannot run the model: {one_line(error)}", where=self.label) from None
         return interpreter
 
     def _sized(self) -> Any:
-        """The model with the first of `EXTENTS` for open axes with which all kernels can be prepared.
+        """The model with its own extents for open axes, or the first of `EXTENTS` with which kernels can be prepared.
 
         Raises:
             ReadError: there is none.
         """
         errors: list[ReadError] = []
-        for extent in (0, *EXTENTS):
-            self._extent = extent
+        for extents in (None, *EXTENTS):
+            self._extents = extents
             try:
                 self.interpreter("AUTO")
                 return self.interpreter(OPTIMIZED)
@@ -329,13 +327,13 @@ class _Reference:
         return self._runners[self._kernels].run(feeds, names)
 
 
-def _resize(interpreter: Any, extent: int) -> None:
-    """Give open axes of inputs, but for a batch, an extent."""
+def _resize(interpreter: Any, extents: tuple[int, int]) -> None:
+    """Give open axes of inputs, but for a batch, an extent: those of images, and all others."""
     for details in interpreter.get_input_details():
         own = [int(n) for n in details["shape"]]
         open_axes = [axis for axis, n in enumerate(details["shape_signature"]) if n == -1 and (axis or len(own) == 1)]
         if open_axes:
-            shape = [extent if axis in open_axes else n for axis, n in enumerate(own)]
+            shape = [extents[len(own) != IMAGE] if axis in open_axes else n for axis, n in enumerate(own)]
             interpreter.resize_tensor_input(details["index"], shape)
 
 

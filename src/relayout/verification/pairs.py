@@ -10,7 +10,7 @@ import numpy as np
 
 from relayout.errors import LayoutError, RelayoutError
 from relayout.layout import perm as perms
-from relayout.layout.holds import Holds, fitted, relay, resolved, restore
+from relayout.layout.holds import Holds, parted, relay, resolved, restore
 from relayout.verification.side import Array, Value
 
 AT_ONCE = 1 << 28
@@ -261,10 +261,10 @@ def _shifted(array: Array) -> Array:
 
 
 def _restored(array: Array, held: Holds) -> Array:
-    laid = fitted(perms.apply(held.perm, held.factors), array.shape) if held.factors.count(-1) > 1 else None
+    laid = parted(perms.apply(held.perm, held.factors), array.shape) if held.factors.count(-1) > 1 else None
     if laid is not None:
         factors = perms.apply(perms.inverse(held.perm), laid)
-        held = replace(held, factors=factors, shape=fitted(held.shape, factors) or held.shape)
+        held = replace(held, factors=factors, shape=parted(held.shape, factors) or held.shape)
     try:
         return np.asarray(restore(array, held))
     except ValueError:
@@ -272,13 +272,11 @@ def _restored(array: Array, held: Holds) -> Array:
 
 
 def _relaid(array: Array, held: Holds, stored: tuple[int | None, ...] | None) -> Array:
-    if held.factors.count(-1) > 1:
-        held = replace(held, factors=fitted(held.factors, array.shape) or held.factors)
     try:
-        array = relay(array, held)
+        array = relay(array, resolved(held, array.shape))
         if not _fits(array.shape, stored):
             wanted = [-1 if extent is None else extent for extent in stored or ()]
-            array = array.reshape(fitted(wanted, array.shape) or wanted)
+            array = array.reshape(parted(wanted, array.shape) or wanted)
         return np.asarray(array)
     except ValueError:
         raise LayoutError(_misfit(array, held)) from None
