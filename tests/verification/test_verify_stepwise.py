@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
-from onnx import parser
+from onnx import numpy_helper, parser
 
 import relayout
 from formats.tflite.tflite_writing import Net, Scale, options
@@ -381,3 +382,33 @@ def test_sums_are_rounded_relative_to_their_terms() -> None:
     assert {row.verdict for row in report.rows} == {Verdict.STEPWISE}, "neither is close otherwise"
     change(model, of_type(model, "Gemm", 0), 1, lambda weights: weights * np.float32(1.02))
     assert not verify(source, model).ok
+
+
+def test_terms_are_added_up_where_no_type_is_stated() -> None:
+    """The kernel, whose type is known, and the operand, whose type is not, by their magnitudes."""
+    model = ir.from_onnx_text(
+        '<ir_version: 10, opset_import: ["": 21]> g (float[1,2] x) => (float[1,1] y)'
+        "<float[2,1] w = {-3, 4}> { n = Neg(x) p = MatMul(n, w) y = Exp(p) }"
+    )
+    with opened(model) as right:
+        forced = right.forced(["p"], [], terms=True)
+        assert forced is not None
+        fed = {"x": np.array([[1, -2]], np.float32)}
+        assert forced.run(fed, ["p"])["p"].tolist() == [[11.0]]
+
+
+def test_a_sum_in_16_bits_is_not_forgiven_what_its_terms_are_rounded_by() -> None:
+    """The magnitudes of its terms are many times the largest sum: 0.4 % of this is within a rounding of those."""
+    weights = np.random.default_rng(0).normal(size=(400, 8)) / 100
+
+    def product(scale: float) -> onnx.ModelProto:
+        model = parser.parse_model(
+            '<ir_version: 10, opset_import: ["": 21]> g (float16[3,400] x) => (float16[3,8] y) '
+            "{ n = Neg(x) p = MatMul(n, w) y = Abs(p) }"
+        )
+        model.graph.initializer.append(numpy_helper.from_array((weights * scale).astype(np.float16), "w"))
+        return model
+
+    assert verify(product(1), product(1)).ok
+    row = next(row for row in verify(product(1), product(1.004)).rows if row.name == "p")
+    assert row.verdict is Verdict.DIFFERS

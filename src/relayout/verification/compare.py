@@ -9,7 +9,7 @@ import numpy as np
 
 from relayout.verification.side import Array
 
-ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+SPACING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 """The spacing of floats of 16 bits, relative to their magnitude."""
 
 
@@ -108,7 +108,7 @@ def difference(a: Array, b: Array) -> Difference:
     # NaN at one place in both is no difference; neither is the same infinity.
     same = (wide_a == wide_b) | (np.isnan(wide_a) & np.isnan(wide_b))
     largest = float(np.max(np.abs(np.subtract(wide_a, wide_b, where=sound, out=np.zeros_like(wide_a)))))
-    finite, rounding = bool(np.all(same | sound)), max(ROUNDING.get(array.dtype.name, 0.0) for array in (a, b))
+    finite, rounding = bool(np.all(same | sound)), max(SPACING.get(array.dtype.name, 0.0) for array in (a, b))
     return Difference(largest, relative(largest, magnitude(wide_a)), float(np.mean(~same)), finite, rounding)
 
 

@@ -298,7 +298,7 @@ def _take_magnitudes(graph: ir.Graph) -> None:
     """Give the operators that make outputs the magnitudes of their operands."""
     for node in {id(node): node for value in graph.outputs if (node := value.producer()) is not None}.values():
         for slot, operand in enumerate(node.inputs):
-            if operand is not None and operand.dtype == node.outputs[0].dtype:
+            if operand is not None and (operand.dtype is None or operand.dtype.is_floating_point()):
                 magnitude = ir.node("Abs", [operand])
                 graph.insert_before(node, magnitude)
                 node.replace_input_with(slot, magnitude.outputs[0])

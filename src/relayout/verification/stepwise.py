@@ -49,7 +49,7 @@ HALF_STEP = 0.5
 CHANCE = 1.5
 """Three times the standard deviation of a step that is there or not, as it falls."""
 
-ROUNDING = 8 * float(np.finfo(np.float32).eps)
+REORDERED = 8 * float(np.finfo(np.float32).eps)
 """How far apart two orders of additions are, relative to the magnitudes of the terms: 1 to 2 eps were found."""
 
 MIDWAY = 1e-3
@@ -158,8 +158,9 @@ class Stepwise:
         terms = forced.run(fed, [name])[name]
         if kind_of(terms, pair.left.quantized) is not Kind.REAL:
             return step
-        found = replace(step.difference, max_rel=relative(step.difference.max_abs, magnitude(terms)))
-        tolerance = replace(self._tolerance, rtol=min(ROUNDING, self._tolerance.rtol))
+        off = relative(step.difference.max_abs, magnitude(terms))
+        found = replace(step.difference, max_rel=off, rounding=0.0)  # the type's own has been allowed for the sum
+        tolerance = replace(self._tolerance, rtol=min(REORDERED, self._tolerance.rtol))
         return Step(judge(found, Kind.REAL, tolerance, None, pair.left.step), found)
 
     def _step(self, pair: Pair, left: Array, right: Array) -> Step | None:
