@@ -83,6 +83,9 @@ LAYOUTS = mapping("{'x': ('NHWC', 'NCHW')}", _is_pair)
 EXTENTS = mapping("{'batch': 1}, of whole numbers of 64 bits", lambda value: _is_whole(value) and abs(value) < 2**63)
 FLAG = Kind("True or False", lambda value: isinstance(value, Hashable) and value in (True, False))
 TOLERANCE = Kind("a number from 0 on", _is_size)
+MOST_BYTES = 10**9
+"""Of what a Transpose costs: solvers count in floats, and more would leave them too few digits for bytes."""
+BYTES = whole(0, MOST_BYTES)
 SECONDS = Kind("seconds, a number from 0 on", _is_size)
 OPSETS = 18, 23
 """The least and the greatest opset of a converted `.tflite`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
+from relayout.arguments import BYTES, checked
 from relayout.pipeline import relayout_in_place
 
 
@@ -16,9 +17,17 @@ class OptimizeLayouts(InPlacePass):
     ```
 
     Values should have types and shapes (run shape inference before): one of unknown rank is a barrier.
+
+    Args:
+        per_transpose: bytes that each Transpose costs besides those that it moves.
     """
+
+    @checked(per_transpose=BYTES)
+    def __init__(self, *, per_transpose: int = 0) -> None:
+        super().__init__()
+        self.per_transpose = per_transpose
 
     def call(self, model: ir.Model) -> PassResult:
         """Rewrite `model` in place; `modified` says whether a Transpose was saved."""
-        before, after = relayout_in_place(model)
+        before, after = relayout_in_place(model, self.per_transpose)
         return PassResult(model, modified=before != after)

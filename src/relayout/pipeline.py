@@ -61,6 +61,7 @@ OPTIONS = {
     "inputs": arguments.NAMES,
     "outputs": arguments.NAMES,
     "rename": arguments.NAMED,
+    "per_transpose": arguments.BYTES,
     "time_limit": arguments.SECONDS,
     "inline": arguments.FLAG,
     "what_if": arguments.FLAG,
@@ -110,6 +111,7 @@ def convert(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
+    per_transpose: int | None = None,
     time_limit: float | None = None,
     what_if: bool = False,
     annotate: bool = False,
@@ -143,6 +145,8 @@ def convert(
         outputs: only the part of the graph that ends in these values; by default all outputs.
         rename: name of the source -> name in the result, for inputs, outputs and interior values. All other options
             speak of the source's names.
+        per_transpose: bytes that each Transpose costs besides those that it moves: with more than any tensor has, there
+            are as few Transposes as can be, and then as few bytes (default: the target's, or 0).
         time_limit: seconds for the solver; then the best plan is used and its gap reported (default: five minutes,
             and more for large graphs).
         what_if: also find what each single constraint costs (`report.what_if`).
@@ -176,7 +180,14 @@ def convert(
     refuse_others(model, wishes.target.blocks if wishes.target else None)
     fused = as_kernels(model, wishes.target)
     read_in = perf_counter() - began
-    options = {"io": io, "layouts": dict(layouts or {}), "dims": dict(dims or {}), "read": reading}
+    each = per_transpose if per_transpose is not None else wishes.target.per_transpose if wishes.target else 0
+    options = {
+        "io": io,
+        "layouts": dict(layouts or {}),
+        "dims": dict(dims or {}),
+        "per_transpose": each,
+        "read": reading,
+    }
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
     asked = io == "convert" or layouts or dims or wishes or inputs or outputs or rename or annotate
     if asked or not own_format or (isinstance(source, str | Path) and model.meta.get("relayout.external_data")):
@@ -202,13 +213,14 @@ def optimize(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
+    per_transpose: int | None = None,
     time_limit: float | None = None,
     what_if: bool = False,
     annotate: bool = False,
 ) -> Result:
     """The same model, interface and meaning kept, with the fewest transposed bytes.
 
-    `inputs`, `outputs`, `rename` and `annotate` are those of `convert`.
+    The options are those of `convert`.
 
     Raises:
         ReadError: the file is not a model, or is damaged.
@@ -219,13 +231,14 @@ def optimize(
         inputs=inputs,
         outputs=outputs,
         rename=rename,
+        per_transpose=per_transpose,
         time_limit=time_limit,
         what_if=what_if,
         annotate=annotate,
     )
 
 
-def relayout_in_place(model: ir.Model) -> tuple[tuple[int, int], tuple[int, int]]:
+def relayout_in_place(model: ir.Model, per_transpose: int = 0) -> tuple[tuple[int, int], tuple[int, int]]:
     """Optimize an onnx-ir model in place: (Transposes, bytes) before and after.
 
     Where nothing is to be won the model is not touched.
@@ -236,7 +249,7 @@ def relayout_in_place(model: ir.Model) -> tuple[tuple[int, int], tuple[int, int]
     spell_out(model, is_known)
     if CALLS in model.meta:
         complete(model, outputs_of)  # nothing is known of what is inside
-    decided = plan(build(model))
+    decided = plan(build(model, per_transpose=per_transpose))
     before, after = (decided.source_count, decided.source_size), (len(decided.crossings), decided.size)
     if before != after:
         apply(model, decided)
@@ -429,6 +442,7 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
     with in_file(str(plan_file)):
         options = planfile.options_of(data)
     try:
+        each = options.setdefault("per_transpose", 0)
         check({**options, **options["read"], **options["wishes"]}, OPTIONS)
         model = read(source, **options["read"])
         layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
@@ -440,7 +454,8 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
         fix_dims(model, dims)
     as_kernels(model, wishes.target)
     choose = wishes if wishes else None
-    return planfile.check(data, build(model, keep_interface=keep, layouts=layouts, choose=choose))
+    sites = build(model, keep_interface=keep, layouts=layouts, choose=choose, per_transpose=each)
+    return planfile.check(data, sites)
 
 
 def _relayout(
@@ -458,7 +473,13 @@ def _relayout(
     say("planning")
     began = perf_counter()
     choose = wishes if wishes else None
-    sites = build(model, keep_interface=options["io"] == "keep", layouts=options["layouts"], choose=choose)
+    sites = build(
+        model,
+        keep_interface=options["io"] == "keep",
+        layouts=options["layouts"],
+        choose=choose,
+        per_transpose=options["per_transpose"],
+    )
     decided = plan(sites, time_limit=time_limit)
     axes = Axes(sites, TFLITE in model.meta)
     naming = Naming(sites, axes)

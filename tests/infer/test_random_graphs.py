@@ -60,6 +60,29 @@ def test_same_numbers_and_the_bytes_that_the_report_says(block: int) -> None:
         assert result.report.proved, seed
 
 
+MANY = 10**9
+"""More than all bytes of a random graph."""
+
+
+def test_with_a_price_of_their_own_transposes_are_as_few_as_can_be() -> None:
+    """Never more of them than the source has; by bytes alone there may be, where several small ones replace a large."""
+    fewer = 0
+    for seed in range(300):
+        graph, feed = random_model(seed, steps=4 + seed % 12)
+        free, dear = relayout.optimize(graph), relayout.optimize(graph, per_transpose=MANY)
+        assert dear.report.proved, seed
+        assert transposed_bytes(dear.proto) == (dear.report.transposes, dear.report.bytes), seed
+        assert dear.report.transposes <= min(free.report.transposes, dear.report.source_transposes), seed
+        if dear.report.transposes == free.report.transposes:
+            assert dear.report.bytes == free.report.bytes, seed
+            continue
+        fewer += 1
+        assert dear.report.bytes > free.report.bytes, seed
+        for expected, got in zip(run(graph, feed), run(dear.proto, feed), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5, err_msg=str(seed))
+    assert fewer
+
+
 STRETCHED = """
     g (float[2,8,9,3] x) => (float[2,3,8,9] y) {
         a = Transpose<perm=[0,3,1,2]>(x)
@@ -97,13 +120,14 @@ def every_label(site: Site) -> list[Label]:
     return [Label(o) for o in dict.fromkeys(repaired(site, order) for order in itertools.permutations(everything))]
 
 
+@pytest.mark.parametrize("per_transpose", [0, MANY])
 @pytest.mark.parametrize("keep", [True, False])
-def test_candidate_orders_lose_nothing(keep: bool) -> None:
+def test_candidate_orders_lose_nothing(keep: bool, per_transpose: int) -> None:
     """The least cost over demanded orders equals the least cost over all orders of every operator."""
     compared = 0
     for seed in range(1000, 1080):
         model, _ = random_model(seed, steps=3 + seed % 5, rank=3)
-        sites = build(ir.from_proto(model), keep_interface=keep)
+        sites = build(ir.from_proto(model), keep_interface=keep, per_transpose=per_transpose)
         if any(len(site.factors) > 5 for site in sites.sites):
             continue
         chosen = plan(sites)
@@ -112,5 +136,6 @@ def test_candidate_orders_lose_nothing(keep: bool) -> None:
         best = plan(sites, time_limit=20, among=wide)
         assert best.proved, seed
         assert chosen.size == best.size, seed
+        assert not per_transpose or len(chosen.crossings) == len(best.crossings), seed
         compared += 1
     assert compared > 30

@@ -28,12 +28,13 @@ def check(plan: Path, source: Path, as_json: bool, quiet: bool) -> None:
     PLAN is what `convert --plan` or `optimize --plan` wrote, SOURCE the model that it was made for.
     """
     from relayout import pipeline
+    from relayout.reports.report import counted
 
     found = pipeline.check_plan(plan, source)
     if as_json:
         click.echo(json.dumps(found.to_dict()))
     elif not quiet:
-        verdict = "proved minimal" if found.proved else "not proved"
+        verdict = ("proved minimal" if found.proved else "not proved") + counted(found.per_transpose)
         count = f"{found.transposes} Transpose{'' if found.transposes == 1 else 's'}"
         click.echo(f"{count}, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
         for wrong in found.misstated[:MOST]:

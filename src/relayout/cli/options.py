@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from relayout.arguments import OPSETS
+from relayout.arguments import MOST_BYTES, OPSETS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,6 +89,12 @@ time_limit = click.option(
     type=float,
     metavar="SECONDS",
     help="Stop the solver and report the gap. [default: 300, and more for large graphs]",
+)
+per_transpose = click.option(
+    "--per-transpose",
+    type=click.IntRange(0, MOST_BYTES),
+    metavar="BYTES",
+    help="What each Transpose costs besides its bytes: with a large number there are as few as can be.",
 )
 what_if = click.option("--what-if", is_flag=True, help="Also list which single constraint costs how many bytes.")
 plan_file = click.option(
@@ -181,7 +187,7 @@ verify = click.option("--verify", is_flag=True, help="Run source and result and 
 part = together(dims, inputs, outputs, rename, section="Which part of the graph")
 importing = together(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
 wishing = together(to, backend, desired, inline, section="Layouts of operators")
-solving = together(time_limit, what_if, section="The solver")
+solving = together(per_transpose, time_limit, what_if, section="The solver")
 views = together(html, model_explorer, section="To look at")
 conversion = together(io, layouts, part, importing, wishing, solving, views)
 """What `convert` does, and `explain` tells of."""

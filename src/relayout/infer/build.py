@@ -51,6 +51,7 @@ class Sites:
         likely: dynamic dimension that nobody named -> the extent that an operand beside it has there: a price only.
         chosen: a target has given some node other variants: the source itself is none of the choices.
         contested: Reshapes split an axis in ways that do not agree: the first is free, and the others are barriers.
+        per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
     """
 
     graph: ir.Graph
@@ -63,6 +64,7 @@ class Sites:
     likely: dict[str, int] = field(default_factory=dict)
     chosen: bool = False
     contested: bool = False
+    per_transpose: int = 0
 
 
 def build(
@@ -71,6 +73,7 @@ def build(
     keep_interface: bool = True,
     layouts: Mapping[str, tuple[str, str]] | None = None,
     choose: Choose | None = None,
+    per_transpose: int = 0,
 ) -> Sites:
     """The sites of a model's main graph.
 
@@ -79,6 +82,7 @@ def build(
         keep_interface: whether inputs and outputs keep their stored order.
         layouts: tensor name -> (source layout, stored layout): a pin on that value.
         choose: what a target makes of a node's signature: other variants.
+        per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
 
     Raises:
         LayoutError: a pinned tensor does not exist, is constant, or does not fit its layout.
@@ -88,6 +92,7 @@ def build(
     if builder.sites.contested:
         builder = _Builder(model, keep_interface, dict(layouts or {}), choose, _depths(builder.met))
         builder.run()
+    builder.sites.per_transpose = per_transpose
     return builder.sites
 
 

@@ -47,6 +47,7 @@ class Checked:
         bound: bytes below which the certificate proves that no choice can go.
         capped: candidate orders were dropped: the bound holds for those that were considered.
         misstated: figures of the plan that are not those which were counted.
+        per_transpose: bytes that each Transpose counts as besides those that it moves.
     """
 
     transposes: int
@@ -54,6 +55,7 @@ class Checked:
     bound: int
     capped: bool
     misstated: tuple[Misstated, ...] = ()
+    per_transpose: int = 0
 
     @property
     def proved(self) -> bool:
@@ -75,7 +77,8 @@ def to_json(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         plan: the plan.
-        options: what the problem was built with (`io`, `layouts`, `dims`), which the check builds it with again.
+        options: what the problem was built with (`io`, `layouts`, `dims`, `per_transpose`), which the check builds it
+            with again.
     """
     formulation = plan.formulation
     return {
@@ -135,7 +138,8 @@ def _checked(formulation: Formulation, choice: list[int], certificate: Certifica
     count = sum(len(moved(value, choice)) for value in formulation.values)
     size, price = formulation.moved_bytes(choice), formulation.price(choice)
     proved = formulation.proved_bytes(bound(formulation.problem, certificate))
-    return Checked(count, size, min(size, proved - price), formulation.capped)
+    lower = min(size, proved - price)
+    return Checked(count, size, lower, formulation.capped, per_transpose=formulation.sites.per_transpose)
 
 
 def _terminals(formulation: Formulation) -> list[str]:

@@ -73,7 +73,7 @@ class Formulation:
         return self.problem.values[: len(self.roots)]
 
     def proved_bytes(self, proved: int) -> int:
-        """The bytes, with all prices of operators, below which no choice can go, where the checker proved a cost."""
+        """The bytes, with all prices, below which no choice can go, where the checker proved a cost."""
         return max(0, self.weights.bytes_in(proved))
 
     def moved_bytes(self, choice: Sequence[int]) -> int:
@@ -81,7 +81,9 @@ class Formulation:
         return sum(size * len(moved(value, choice)) for size, value in zip(self.sizes, self.values, strict=True))
 
     def price(self, choice: Sequence[int]) -> int:
-        """What the operators of a choice cost beside their best orders, in bytes."""
+        """What a choice costs besides the bytes that it moves, in bytes: its operators beside their best orders, and
+        each Transpose by itself.
+        """
         return self.weights.bytes_in(self.problem.evaluate(choice)) - self.moved_bytes(choice)
 
 
@@ -195,7 +197,11 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
     moved_roots = {root for _, root in sites.moves}
     values = [
-        Value(weights.of(size) + (root not in moved_roots) + parting * all_part, ports[0], tuple(ports[1:]))
+        Value(
+            weights.of(size + sites.per_transpose) + (root not in moved_roots) + parting * all_part,
+            ports[0],
+            tuple(ports[1:]),
+        )
         for (root, ports, _), size, all_part in zip(parts, sizes, apart, strict=True)
     ]
     values += [_innermost(*part) for part, all_part in zip(parts, apart, strict=True) if not all_part]
@@ -246,7 +252,7 @@ def plan(
     among: Candidates | None = None,
 ) -> Plan:
     """The plan with the fewest transposed bytes, then the fewest Transposes, then the closest to the source that
-    moves few innermost axes.
+    moves few innermost axes. Where Transposes cost something by themselves, bytes and that cost count together.
 
     Args:
         sites: the graph.
@@ -259,7 +265,8 @@ def plan(
     crossings = tuple(_crossings(formulation, solution.choice))
     size = sum(crossing.size for crossing in crossings)
     source_size = sum(size_of(root, dims or {}, sites.likely) for _, root in sites.moves)
-    if size > source_size and among is None and not sites.chosen:
+    dearer = size - source_size + sites.per_transpose * (len(crossings) - len(sites.moves)) > 0
+    if dearer and among is None and not sites.chosen:
         wider = with_source(sites, formulation)
         return plan(sites, dims=dims, time_limit=time_limit, among=wider)
     return Plan(

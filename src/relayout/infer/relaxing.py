@@ -15,7 +15,7 @@ class Relaxed:
 
     Args:
         site: the operator or end of the interface that is fixed.
-        bytes: bytes an inference that would no longer be transposed.
+        bytes: bytes an inference that would no longer be transposed, with all prices.
     """
 
     site: str
@@ -30,12 +30,13 @@ def what_if(plan: Plan, *, most: int = 200) -> list[Relaxed]:
         most: the most sites to try, those beside remaining Transposes first.
     """
     formulation = plan.formulation
-    size = plan.size
+    problem = formulation.problem
+    before = formulation.weights.bytes_in(problem.evaluate(plan.solution.choice))
     found = []
     for node in list(_fixed(plan))[:most]:
         relaxed = _without(formulation, node)
         cost = solve(relaxed).cost
-        saved = size - formulation.weights.bytes_in(cost)
+        saved = before - formulation.weights.bytes_in(cost)
         if saved > 0:
             found.append(Relaxed(formulation.sites.sites[node].name, saved))
     return sorted(found, key=lambda item: (-item.bytes, item.site))

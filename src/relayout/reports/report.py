@@ -78,6 +78,7 @@ class Report:
         barriers: operators that keep the source's order, with the reason -> how many.
         what_if: operators and ends of the interface that are fixed, with the bytes that each costs alone.
         notes: what else a reader should know (a cap that was reached, a time limit).
+        per_transpose: bytes that each Transpose counted as besides those that it moves.
         seconds: stage -> wall time.
         drawing: how `chart` is made.
     """
@@ -94,6 +95,7 @@ class Report:
     barriers: dict[str, int]
     what_if: tuple[Relaxed, ...] = ()
     notes: tuple[str, ...] = ()
+    per_transpose: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     drawing: Drawing = field(default_factory=Drawing, repr=False, compare=False)
 
@@ -105,11 +107,12 @@ class Report:
     @property
     def verdict(self) -> str:
         """What may be said of the result: only what was checked."""
+        each = counted(self.per_transpose)
         if self.proved:
-            return "proved minimal"
+            return f"proved minimal{each}"
         if self.bytes == self.lower_bound:
-            return "minimal according to the solver"
-        return f"not proved: at most {self.bytes - self.lower_bound} bytes above the least"
+            return f"minimal according to the solver{each}"
+        return f"not proved: at most {self.bytes - self.lower_bound} bytes above the least{each}"
 
     def __str__(self) -> str:
         """What a terminal shows."""
@@ -123,6 +126,11 @@ class Report:
         found = _plain(plain | {"chart": self.chart, "verdict": self.verdict})
         assert isinstance(found, dict)
         return found
+
+
+def counted(per_transpose: int) -> str:
+    """What a verdict adds where each Transpose counts as more bytes than it moves."""
+    return f" with {per_transpose:,} bytes for each Transpose" if per_transpose else ""
 
 
 def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report:
@@ -167,6 +175,7 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
         dict(sorted(barriers.items())),
         tuple(relaxed),
         tuple(notes),
+        plan.sites.per_transpose,
         drawing=Drawing(plan, axes, reasons),
     )
 

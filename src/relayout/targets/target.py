@@ -117,6 +117,7 @@ class Target:
         joins: it also runs layout-sensitive operators in the standard's order: its ways join the default ones.
         price: what running a node in an order costs beside its best one, in bytes that might be moved instead: of the
             node, what its rule says, and where its axes lie.
+        per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
         rest: it also runs every operator that no row is about, as the standard has it.
         units: what it has for quantized units; of several rows the first that fits.
         unsigned: what lies between units is stored as uint8, which means the same.
@@ -133,6 +134,7 @@ class Target:
     kernels: tuple[Kernel, ...]
     joins: bool = False
     price: Callable[[Operator, Signature, Placement], int] | None = None
+    per_transpose: int = 0
     rest: bool = False
     units: tuple[Unit, ...] = ()
     unsigned: bool = False
