@@ -44,6 +44,22 @@ def test_transposes_around_an_elementwise_operator_vanish() -> None:
     assert operators(same(source)) == ["Relu"]
 
 
+def test_a_table_of_results_takes_any_order() -> None:
+    """As which functions of 16-bit integers are written: the indices are the operand, each by itself."""
+    source = model(
+        """g (int32[2,3,4,5] x) => (float[2,3,4,5] y) {
+            a = Transpose<perm=[0,2,3,1]>(x)
+            b = Gather(table, a)
+            y = Transpose<perm=[0,3,1,2]>(b)
+        }""",
+        table=floats(7),
+    )
+    result = relayout.optimize(source)
+    assert [node.op_type for node in result.proto.graph.node] == ["Gather"]
+    x = np.random.default_rng(0).integers(-7, 7, (2, 3, 4, 5)).astype(np.int32)
+    np.testing.assert_array_equal(run(result.proto, {"x": x})[0], run(source, {"x": x})[0])
+
+
 def test_an_einsum_that_only_permutes_is_a_transpose() -> None:
     source = model("""
         g (float[2,3,4,5] x) => (float[2,3,4,5] y) {

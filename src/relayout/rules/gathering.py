@@ -9,11 +9,17 @@ from relayout.rules.signature import Changes, Fact, Letters, Placement, Signatur
 
 @rule("Gather", kind="axis attributes")
 def gather(operator: Operator) -> Fact:
-    """`x[*a g *b], i[*i] -> y[*a *i *b]`: any order that keeps the indices' axes together; the axis is renumbered."""
+    """`x[*a g *b], i[*i] -> y[*a *i *b]`: any order that keeps the indices' axes together; the axis is renumbered.
+
+    Of a list any order of the indices, `x[g], i[*i] -> y[*i]`: a table of results.
+    """
     rank, indices = operator.rank(), operator.rank(1)
     if not rank or indices is None:
         return None
     letters = axis_letters(rank)
+    if rank == 1:
+        free = axis_letters(indices, "i")
+        return Signature((letters, free), (free,), frozenset(letters))
     axis = operator.int("axis", 0) % rank
     taken = letters[axis]
     # The axes of the indices stand where the gathered axis stood: one letter, of another extent and in several

@@ -12,7 +12,7 @@ from tflite_writing import Net, Scale, options
 from relayout.formats.tflite import read
 
 ALL = np.arange(-32768, 32768).astype(np.int16)
-NEWEST = {"EXP": 2, "LOG": 2, "RSQRT": 3, "TANH": 3, "LOGISTIC": 3}
+NEWEST = {"EXP": 2, "LOG": 2, "RSQRT": 3, "TANH": 3, "LOGISTIC": 3, "GELU": 2}
 
 
 def results(net: Net, x: Any, *, reference: bool = False) -> tuple[Any, Any]:
@@ -37,6 +37,17 @@ def test_interpolated_tables(name: str, scales: tuple[float, float]) -> None:
     got, wanted = results(unary(name, x.shape, *map(Scale, scales)), x)
     assert np.array_equal(got, wanted)
     assert len(np.unique(got)) > 100
+
+
+@pytest.mark.parametrize("scales", [(2**-13, 2**-11), (0.0003, 0.0002), (0.0003, 0.00011), (0.001, 0.01)])
+@pytest.mark.parametrize("approximate", [False, True])
+def test_gelu_of_sixteen_bits(approximate: bool, scales: tuple[float, float]) -> None:
+    """Up to 38 steps off the function; a point of the table may be rounded otherwise by another `tanh`."""
+    net = unary("GELU", ALL.shape, *map(Scale, scales), options("GeluOptions", approximate=approximate))
+    got, wanted = results(net, ALL)
+    off = np.abs(got.astype(int) - wanted)
+    assert off.max() <= 1
+    assert np.mean(off > 0) < 0.01
 
 
 @pytest.mark.parametrize("scale", [2**-13, 2**-12, 2**-11, 0.0003, 0.0011, 1e-5])
@@ -92,3 +103,15 @@ def test_what_is_not_a_number_stays_that() -> None:
     net.op("BITCAST", [net.input((3,))], [net.output((3,), "int32")], options("BitcastOptions"))
     nan = np.array([np.nan, 1, -np.nan], np.float32)
     assert np.isnan(results(net, nan)[0].view(np.float32)).tolist() == [True, False, True]
+
+
+def test_a_mean_of_sixteen_bits_sums_integers() -> None:
+    """Rows around 0: what sums of real numbers round is several steps of such a result."""
+    net = Net()
+    x, y = net.input((64, 24), "int16", q=Scale(2e-5)), net.output((64,), "int16", q=Scale(2e-9))
+    net.op("MEAN", [x, net.const([1], "int32")], [y], options("ReducerOptions"), version=3)
+    rows = np.random.default_rng(0).integers(-30000, 30000, (64, 12)).astype(np.int16)
+    ones = np.random.default_rng(1).integers(-1, 2, (64, 12)).astype(np.int16)
+    got, wanted = results(net, np.concatenate([rows, ones - rows], axis=1))
+    assert np.abs(got.astype(int) - wanted).max() <= 1
+    assert len(np.unique(wanted)) > 10

@@ -98,6 +98,31 @@ def four_bits() -> Iterator[Net]:
         yield net.op("FULLY_CONNECTED", [x, stored, offset], [y], options("FullyConnectedOptions"), version=10)
 
 
+@cases("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
+def by_blocks() -> Iterator[Net]:
+    """A scale for every 32 columns of a row, as LiteRT's quantizer writes them: half precision, integers around 0."""
+
+    def weights(net: Net, units: int, kind: str, columns: int = 64) -> tuple[int, float]:
+        most, each = (8, 2) if kind == "INT4" else (128, 1)
+        integers, scales = rng().integers(-most + 1, most, (units, columns)), rng().random((units, columns // 32)) / 50
+        packed = sum((integers.reshape(-1)[i::each] & 2 * most - 1) << 4 * i for i in range(each)).astype(np.uint8)
+        held = net.const(scales, "float16")
+        slack = np.abs(integers * np.repeat(scales, 32, 1)).sum(1).max() * 4 / 255  # rows are rounded to 8 bits
+        stored = net.tensor((units, columns), data=packed, type_name=kind, blocks=(held, 32))
+        return stored, float(slack)
+
+    for shape, keep in (((3, 64), False), ((2, 3, 64), True), ((2, 3, 64), False)):
+        net = Net()
+        stored, net.slack = weights(net, 5, "INT4")
+        operands = [net.input(shape), stored, net.const(rng().normal(size=5))]
+        result = net.output((*shape[:-1], 5) if keep else (int(np.prod(shape)) // 64, 5))
+        table = options("FullyConnectedOptions", keepNumDims=keep, fusedActivationFunction=1)
+        yield net.op("FULLY_CONNECTED", operands, [result], table, version=13)
+    net = Net()
+    table_of_rows, _ = weights(net, 7, "INT4")
+    yield net.op("EMBEDDING_LOOKUP", [net.input((4,), "int32", 0, 6), table_of_rows], [net.output((4, 64))], version=5)
+
+
 @cases("FULLY_CONNECTED", "DENSIFY")
 def sparse() -> Iterator[Net]:
     """Half of the weights left out: rows dense, columns compressed; once in blocks of one row and two columns."""

@@ -72,7 +72,9 @@ class Net:
         signature: Sequence[int] | None = None,
         type_name: str = "",
         variable: bool = False,
+        blocks: tuple[int, int] | None = None,
     ) -> int:
+        """A tensor; `blocks` are the index of the tensor of their scales, and how many elements share one."""
         tensor = schema.TensorT()
         tensor.shape, tensor.name = list(shape), f"t{len(self.graph.tensors)}" if name is None else name
         tensor.type = getattr(schema.TensorType, type_name or TYPES[np.dtype(dtype)])
@@ -86,6 +88,12 @@ class Net:
             quantization.zeroPoint = np.full(scales.shape, q.zero, np.int64)
             quantization.quantizedDimension = q.axis
             tensor.quantization = quantization
+        if blocks is not None:
+            quantization = tensor.quantization = schema.QuantizationParametersT()
+            quantization.detailsType = schema.QuantizationDetails.BlockwiseQuantization
+            quantization.details = schema.BlockwiseQuantizationT()
+            quantization.details.scales, quantization.details.blockSize = blocks
+            quantization.details.zeroPoints = -1
         if data is not None:
             buffer = schema.BufferT()
             buffer.data = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from relayout.formats.tflite.model import (
     BITS,
     MAX_NAME,
     MAX_RANK,
+    Blocks,
     Model,
     Operator,
     Quantization,
@@ -109,6 +110,8 @@ class _Checker:
 
     def subgraph(self, table: Table, place: str) -> Subgraph:
         tensors = tuple(self.tensor(t, i, f"{place}.tensors[{i}]") for i, t in enumerate(table.tensors))
+        for tensor in tensors:
+            _check_blocks(tensor, tensors)
         operators = tuple(
             self.operator(o, len(tensors), f"{place}.operators[{i}]") for i, o in enumerate(table.operators)
         )
@@ -151,6 +154,7 @@ class _Checker:
             is_variable=table.is_variable,
             sparsity=table.sparsity,
             place=place,
+            blocks=_blocks(table.quantization),
         )
 
     def operator(self, table: Table, tensors: int, place: str) -> Operator:
@@ -245,3 +249,29 @@ def _quantization(table: Table | None, kind: TensorType, shape: tuple[int, ...],
     if zero_point.size != scale.size:
         zero_point = np.broadcast_to(zero_point[0] if zero_point.size else np.int64(0), scale.shape)
     return Quantization(scale, zero_point, axis)
+
+
+def _blocks(table: Table | None) -> Blocks | None:
+    details = None if table is None else table.details
+    if details is None or details.kind == "CustomQuantization":
+        return None
+    if details.kind != "BlockwiseQuantization":
+        return Blocks(-1, 0, "scales along several axes")
+    unknown = "zero points of blocks" if details.zero_points >= 0 else ""
+    return Blocks(details.scales, details.block_size, "blocks of several axes" if details.block_shape.size else unknown)
+
+
+def _check_blocks(tensor: Tensor, tensors: Sequence[Tensor]) -> None:
+    blocks = tensor.blocks
+    if blocks is None or blocks.unknown:
+        return
+    place = f"{tensor.place}.quantization.details"
+    if not 0 <= blocks.scales < len(tensors):
+        count = len(tensors)
+        raise ReadError(f"there is no tensor {blocks.scales} (the subgraph has {count})", where=f"{place}.scales")
+    scales, last = tensors[blocks.scales], tensor.shape[-1] if tensor.shape else 0
+    if blocks.size < 1 or last % blocks.size:
+        raise ReadError(f"blocks of {blocks.size} do not make up {last} elements", where=f"{place}.block_size")
+    wanted = (*tensor.shape[:-1], last // blocks.size)
+    if scales.shape != wanted or scales.data is None or scales.type not in (TensorType.FLOAT16, TensorType.FLOAT32):
+        raise ReadError(f"the scales are no constant floats of shape {list(wanted)}", where=f"{place}.scales")

@@ -65,6 +65,21 @@ class Quantization:
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """A scale for each run of elements along the last axis of a matrix; the integers lie around 0.
+
+    Args:
+        scales: index of the tensor that holds them, `rows (columns / size)`, in half or single precision.
+        size: elements that share a scale.
+        unknown: what else the file says of them that has no meaning here; else empty.
+    """
+
+    scales: int
+    size: int
+    unknown: str = ""
+
+
+@dataclass(frozen=True)
 class Tensor:
     """One tensor of a subgraph. `signature` has -1 for dimensions known only at run time, else equals `shape`."""
 
@@ -80,6 +95,7 @@ class Tensor:
     place: str
     shifted: bool = False
     """Whether it is int8 in the file, and here uint8 and 128 higher (see `unsigned`)."""
+    blocks: Blocks | None = None
 
     @property
     def content(self) -> npt.NDArray[np.uint8]:

@@ -56,6 +56,9 @@ _AXES = {4: {1: "height", 2: "width", 3: "channels"}, 5: {1: "depth", 2: "height
 _FIRST_OPSET = dict.fromkeys((TensorType.INT16, *_FEW_BITS), 21)
 """From which opset on QuantizeLinear and DequantizeLinear take a type."""
 
+_BLOCKS_OPSET = 21
+"""From which opset on DequantizeLinear takes blocks."""
+
 DEFAULT_OPSET = 18
 """What is written unless the model needs more: ONNX Runtime's AveragePool takes up to five times as long from 19 on,
 and it reads no quantized Reshape of some models from 21 on.
@@ -75,6 +78,7 @@ def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
             for tensor in tensors
             if (quant == "qdq" if tensor.quantization is not None else tensor.type in _FEW_BITS)
         ),
+        *(_BLOCKS_OPSET for tensor in tensors if tensor.blocks is not None),
         0,
     )
 
@@ -186,6 +190,8 @@ class Tensors:
 
     def value(self, tensor: Tensor) -> ir.Value:
         """The tensor's value; a constant becomes an initializer."""
+        if tensor.blocks is not None:
+            raise Unsupported(tensor.blocks.unknown or "a scale for each block of elements, which only products take")
         value = self._values.get(tensor.index)
         if value is None:
             value = self._values[tensor.index] = self._initial(tensor)
@@ -259,6 +265,21 @@ class Tensors:
                 self.builder.initializer(self.hint(tensor, "zero_point"), zero_point),
             )
         return found
+
+    def blockwise(self, tensor: Tensor) -> tuple[ir.TensorProtocol, npt.NDArray[np.float32]]:
+        """A constant with a scale for each block of its last axis: its integers, and the scales."""
+        blocks = tensor.blocks
+        if blocks is None or tensor.data is None or len(tensor.shape) != 2:
+            raise Unsupported("a scale for each block of elements that are no constant matrix")
+        if blocks.unknown:
+            raise Unsupported(blocks.unknown)
+        if tensor.type == TensorType.INT2:
+            integers: ir.TensorProtocol = ir.LazyTensor(
+                lambda: ir.Tensor(array(tensor), dtype=ir.DataType.INT4), ir.DataType.INT4, ir.Shape(tensor.shape)
+            )
+        else:
+            integers = literal(tensor, self.plain_dtype(tensor))
+        return integers, array(self.subgraph.tensors[blocks.scales]).astype(np.float32)
 
     def lowered(self, tensor: Tensor) -> tuple[ir.Value, ir.Value, ir.Value]:
         """A constant of uint8 with one scale as int8: integers and zero point 128 lower, and the scale."""

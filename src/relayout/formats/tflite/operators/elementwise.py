@@ -255,26 +255,6 @@ def prelu(op: Operation) -> None:
     op.result(op.emit("PRelu", [x, op.real(1)], dims(x)))
 
 
-@operator("GELU", options="GeluOptions", opset=20)
-def gelu(op: Operation) -> None:
-    """Gelu from opset 20 on, before that its formula with Erf or Tanh."""
-    x = op.real(0)
-    if op.builder.opset >= 20:
-        kind = "tanh" if op.options.approximate else "none"
-        op.result(op.emit("Gelu", [x], dims(x), approximate=kind))
-        return
-
-    def times(value: ir.Value, factor: float) -> ir.Value:
-        return two(op, "Mul", value, op.builder.array(op.hint("factor"), np.array(factor, np.float32)))
-
-    if op.options.approximate:
-        cube = two(op, "Mul", two(op, "Mul", x, x), x)
-        inner = one(op, "Tanh", times(two(op, "Add", x, times(cube, 0.044715)), math.sqrt(2 / math.pi)))
-    else:
-        inner = one(op, "Erf", times(x, math.sqrt(0.5)))
-    op.result(two(op, "Mul", times(x, 0.5), two(op, "Add", inner, op.number(1, x, "one"))))
-
-
 @operator("FAKE_QUANT", options="FakeQuantOptions")
 def fake_quant(op: Operation) -> None:
     """Clip, and rounding to steps; the ends are moved so that 0 is one of the steps."""

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, Dims, dims
 from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.model import Tensor
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.gathering import chosen
@@ -23,6 +24,9 @@ SUM, MEAN, SQRTN = 0, 1, 2
 @operator("EMBEDDING_LOOKUP")
 def embedding_lookup(op: Operation) -> None:
     """Gather of rows, and of their scales where the result is of real numbers. Operands: indices, table."""
+    if op.input(1).blocks is not None:
+        _lookup_by_blocks(op, op.input(1))
+        return
     indices, quantization = op.stored(0), op.tensors.quantization(op.input(1))
     shape = (*dims(indices), *dims(op.stored(1))[1:])
     if op.output().type == op.input(1).type:
@@ -41,6 +45,23 @@ def embedding_lookup(op: Operation) -> None:
         op.result(two(op, "Mul", rows, unsqueeze(op, scales, range(rank, len(shape)))))
     else:
         raise Unsupported("a table with a scale for each column, of which the kernel knows nothing")
+
+
+def _lookup_by_blocks(op: Operation, table: Tensor) -> None:
+    """Rows of integers, times those of their blocks' scales. They are bytes: ONNX Runtime gathers nothing shorter."""
+    integers, scales = op.tensors.blockwise(table)
+    indices, (_, columns), blocks = op.stored(0), table.shape, scales.shape[1]
+    stored = ir.LazyTensor(lambda: ir.Tensor(integers.numpy().astype(np.int8)), ir.DataType.INT8, ir.Shape(table.shape))
+    known = dims(indices)
+    rows, factors = (
+        op.emit("Gather", [op.builder.initializer(op.tensors.hint(table, name), content), indices], shape, axis=0)
+        for name, content, shape in (
+            ("bytes", stored, (*known, columns)),
+            ("scale", ir.Tensor(scales), (*known, blocks)),
+        )
+    )
+    parted = op.reshape(op.cast(rows, ir.DataType.FLOAT), (*known, blocks, columns // blocks))
+    op.result(op.reshape(two(op, "Mul", parted, op.reshape(factors, (*known, blocks, 1))), (*known, columns)))
 
 
 @operator("EMBEDDING_LOOKUP_SPARSE", options="EmbeddingLookupSparseOptions")

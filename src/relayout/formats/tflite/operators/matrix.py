@@ -27,21 +27,25 @@ def _rows(shape: Sequence[Dim], columns: int) -> Dim:
 def fully_connected(op: Operation) -> None:
     """Gemm with the weights as they are, `units columns`, between the Reshapes that other ranks need.
 
-    Real rows and integer weights are multiplied as integers, see `hybrid`.
-    The rows are what the operand's elements make, whatever its rank; with `keep_num_dims` its leading axes come back.
+    Weights with a scale for each block are a MatMul's: for these ONNX Runtime has a kernel. Real rows and integer
+    weights are multiplied as integers, see `hybrid`. The rows are what the operand's elements make, whatever its rank;
+    with `keep_num_dims` its leading axes come back.
     """
     options = op.options
     if options.weights_format != FullyConnectedOptionsWeightsFormat.DEFAULT:
         raise Unsupported("shuffled weights")
-    op.require_rank(1, 2)
-    x, (units, columns) = op.stored(0), dims(op.stored(1))
+    by_blocks = op.input(1).blocks is not None
+    if not by_blocks:
+        op.require_rank(1, 2)
+    x, (units, columns) = op.stored(0), op.input(1).shape if by_blocks else dims(op.stored(1))
     shape = dims(x)
     if not isinstance(columns, int) or columns == 0 or not isinstance(units, int):
         raise ReadError(f"{columns} columns", where=op.place)
     fixed = [d for d in shape if isinstance(d, int)]
     if len(fixed) == len(shape) and math.prod(fixed) % columns:
         raise ReadError(f"shape {list(shape)} does not make rows of {columns}", where=op.place)
-    if options.keep_num_dims and shape[-1] == columns and sum(not isinstance(d, int) for d in shape) > 1:
+    several = sum(not isinstance(d, int) for d in shape) > 1
+    if options.keep_num_dims and shape[-1] == columns and (several or by_blocks):
         _product(op, units)
         return
     rows = shape[0] if len(shape) == 2 and shape[1] == columns else _rows(shape, columns)
@@ -49,6 +53,8 @@ def fully_connected(op: Operation) -> None:
         x = op.reshape(x, (rows, columns))
     y = hybrid.product(op, x) if hybrid.is_hybrid(op, rows) else None
     bias = op.bias(2, 0, 1)
+    if by_blocks:
+        y = op.emit("MatMul", [op.dequantize(0, x), weights(op, 1, 0, (1, 0))], (rows, units))
     if y is None:
         y = op.emit("Gemm", [op.dequantize(0, x), weights(op, 1, 0), bias], (rows, units), transB=1)
     elif bias is not None:
@@ -72,7 +78,10 @@ def _unflattened(op: Operation, y: ir.Value, final: Dims) -> ir.Value:
 
 
 def _product(op: Operation, units: int) -> None:
-    """MatMul with the weights transposed, where a Reshape would have to know several dimensions."""
+    """MatMul with the weights transposed, where a Reshape would have to know several dimensions, or be in the way.
+
+    Of rank 2, ONNX Runtime makes a Gemm of a MatMul and the Add of a residual behind it, which takes no blocks.
+    """
     x, kernel, bias = op.real(0), weights(op, 1, 0, (1, 0)), op.bias(2, 0, 1)
     y = op.emit("MatMul", [x, kernel], (*dims(x)[:-1], units))
     op.result(y if bias is None else two(op, "Add", y, bias), fused=op.options.fused_activation_function)

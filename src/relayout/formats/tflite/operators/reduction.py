@@ -7,6 +7,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dim, Dims, dims
+from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 from relayout.formats.tflite.tensors import QUANTIZED_TYPES
@@ -41,7 +42,13 @@ def _computing(op_type: str) -> Translation:
 
 @operator("MEAN", options="ReducerOptions")
 def mean(op: Operation) -> None:
-    """ReduceMean; of a quantized image over height and width GlobalAveragePool, of which there is an integer kernel."""
+    """ReduceMean; of a quantized image over height and width GlobalAveragePool, of which there is an integer kernel.
+
+    Of 16 bits it is that of the integers, in steps of the operand: the kernel's sums are exact, and where a mean is
+    close to 0 (of rows that are normalized already) a step of the result is less than what sums of real numbers round.
+    """
+    if _mean_of_steps(op):
+        return
     x = op.stored(0)
     rank, quantized = len(dims(x)), op.tensors.quantization(op.input(0)) is not None
     if not quantized or rank != 4 or not op.is_constant(1) or {op.axis(a, 4) for a in op.integers(1)} != {1, 2}:
@@ -51,6 +58,20 @@ def mean(op: Operation) -> None:
     pooled = op.emit("GlobalAveragePool", [op.real(0, TO_FIRST)], (n, c, 1, 1))
     y = op.transpose(op.quantize(pooled), TO_LAST)
     op.result_stored(y if op.options.keep_dims else op.emit("Squeeze", [y, op.ints([1, 2])], (n, c)))
+
+
+def _mean_of_steps(op: Operation) -> bool:
+    """Hand over the mean of integers of 16 bits around 0, if there is one scale for all."""
+    before, after = (op.tensors.quantization(tensor) for tensor in (op.input(0), op.output()))
+    if before is None or after is None or before.per_channel or after.per_channel or before.zero_point.any():
+        return False
+    if not op.input(0).type == op.output().type == TensorType.INT16:
+        return False
+    y = _reduce(op, "ReduceMean", op.cast(op.stored(0), ir.DataType.FLOAT))
+    step = op.builder.array(op.hint("step"), (after.scale / before.scale).reshape(()))
+    zero_point = op.tensors.parameters(op.output())[1]
+    op.result_stored(op.emit("QuantizeLinear", [y, step, zero_point], dims(y), zero_point.dtype))
+    return True
 
 
 def _choosing(op_type: str) -> Translation:

@@ -6,6 +6,7 @@ of all 65536 results does: the stored number, counted from the end where it is n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -24,12 +25,30 @@ Function = Callable[[Floats], Floats]
 
 STEPS = 512
 _LEAST, _GREATEST = -32768, 32767
-_CURVES: dict[str, Function] = {
-    "EXP": lambda x: np.exp(x).astype(np.float32),
-    "LOG": lambda x: np.log(np.maximum(x, np.float32(1e-30))).astype(np.float32),
-    "RSQRT": lambda x: (1 / np.sqrt(np.maximum(x, np.float32(1e-30)))).astype(np.float32),
-}
-"""TFLite operator -> its function. Where there is none, LOG is the least result, and RSQRT the greatest."""
+_POSITIVE = np.float32(1e-30)
+_ERF = np.frompyfunc(math.erf, 1, 1)
+
+
+def _exp(x: Floats) -> Floats:
+    return np.exp(x).astype(np.float32)
+
+
+def _log(x: Floats) -> Floats:
+    return np.log(np.maximum(x, _POSITIVE)).astype(np.float32)
+
+
+def _rsqrt(x: Floats) -> Floats:
+    return (1 / np.sqrt(np.maximum(x, _POSITIVE))).astype(np.float32)
+
+
+def _gelu(x: Floats) -> Floats:
+    y: Floats = (x * 0.5 * (1 + _ERF(x * math.sqrt(0.5)).astype(np.float64))).astype(np.float32)
+    return y
+
+
+def _gelu_by_tanh(x: Floats) -> Floats:
+    y: Floats = (x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))).astype(np.float32)
+    return y
 
 
 def _rounded(x: Floats) -> Floats:
@@ -73,18 +92,22 @@ def looked_up(op: Operation, x: ir.Value, results: npt.NDArray[np.int64], name: 
     return op.emit("Gather", [table, index], dims(x), axis=0)
 
 
-def tabulated(op: Operation) -> bool:
-    """Hand over the result by a table, if that is how the kernel gets it."""
-    curve, before, after = _CURVES.get(op.operator.name), op.tensors.quantization(op.input(0)), op.output().quantization
-    if curve is None or before is None or after is None or op.input(0).type != TensorType.INT16:
+def tabulated(op: Operation, curve: Function, undefined: int | None = None) -> bool:
+    """Hand over the result by a table, if that is how the kernel gets it.
+
+    Args:
+        op: an operation of one operand.
+        curve: its function.
+        undefined: what is stored for 0 and below, where the function has no value.
+    """
+    before, after = op.tensors.quantization(op.input(0)), op.output().quantization
+    if before is None or after is None or op.input(0).type != TensorType.INT16:
         return False
 
     def function(x: Floats) -> Floats:
-        least, greatest = (np.float32(after.scale[0]) * np.float32(end) for end in (_LEAST, _GREATEST))
-        y = curve(x)
-        if op.operator.name == "EXP":
-            return y
-        return np.where(x <= 0, least if op.operator.name == "LOG" else greatest, y).astype(np.float32)
+        if undefined is None:
+            return curve(x)
+        return np.where(x <= 0, np.float32(after.scale[0]) * np.float32(undefined), curve(x)).astype(np.float32)
 
     results = interpolated(function, parameters(before), parameters(after))
     op.result_stored(looked_up(op, op.stored(0), results))
@@ -94,22 +117,44 @@ def tabulated(op: Operation) -> bool:
 @operator("EXP")
 def exp(op: Operation) -> None:
     """Exp; of 16 bits a table."""
-    if not tabulated(op):
+    if not tabulated(op, _exp):
         op.result(one(op, "Exp", op.real(0)))
 
 
 @operator("LOG")
 def log(op: Operation) -> None:
     """Log; of 16 bits a table."""
-    if not tabulated(op):
+    if not tabulated(op, _log, _LEAST):
         op.result(one(op, "Log", op.real(0)))
 
 
 @operator("RSQRT")
 def rsqrt(op: Operation) -> None:
     """Reciprocal of Sqrt; of 16 bits a table."""
-    if not tabulated(op):
+    if not tabulated(op, _rsqrt, _GREATEST):
         op.result(one(op, "Reciprocal", one(op, "Sqrt", op.real(0))))
+
+
+@operator("GELU", options="GeluOptions", opset=20)
+def gelu(op: Operation) -> None:
+    """Gelu from opset 20 on, before that its formula with Erf or Tanh; of 16 bits a table."""
+    if tabulated(op, _gelu_by_tanh if op.options.approximate else _gelu):
+        return
+    x = op.real(0)
+    if op.builder.opset >= 20:
+        kind = "tanh" if op.options.approximate else "none"
+        op.result(op.emit("Gelu", [x], dims(x), approximate=kind))
+        return
+
+    def times(value: ir.Value, factor: float) -> ir.Value:
+        return two(op, "Mul", value, op.builder.array(op.hint("factor"), np.array(factor, np.float32)))
+
+    if op.options.approximate:
+        cube = two(op, "Mul", two(op, "Mul", x, x), x)
+        inner = one(op, "Tanh", times(two(op, "Add", x, times(cube, 0.044715)), math.sqrt(2 / math.pi)))
+    else:
+        inner = one(op, "Erf", times(x, math.sqrt(0.5)))
+    op.result(two(op, "Mul", times(x, 0.5), two(op, "Add", inner, op.number(1, x, "one"))))
 
 
 @operator("TANH")
@@ -166,7 +211,7 @@ def softmax(op: Operation, scale: float, beta: float) -> None:
     distance = two(op, "Sub", op.emit("ReduceMax", [x, op.ints([-1])], row, keepdims=1), x)
     step = np.float64(np.float32(beta)) * np.float32(scale) / _EXPONENT[0]
     scaled = np.floor(np.arange(65536) * step + 0.5)
-    exponential = interpolated(_CURVES["EXP"], _EXPONENT, _FRACTION)[np.maximum(65535 - scaled, 0).astype(np.int64)]
+    exponential = interpolated(_exp, _EXPONENT, _FRACTION)[np.maximum(65535 - scaled, 0).astype(np.int64)]
     table = op.builder.shared(op.hint("exponential"), exponential.astype(np.int32))
     powers = op.emit("Gather", [table, distance], dims(x), axis=0)
     wide = op.cast(powers, ir.DataType.INT64)

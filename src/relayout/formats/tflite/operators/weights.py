@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.model import Tensor
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.registry import Unsupported
 from relayout.formats.tflite.tensors import literal
@@ -29,8 +30,12 @@ def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None)
        the file calls them: so the first converters wrote them, and so the kernels read them.
     2. Beside uint8, uint8 weights are int8, they and their zero point 128 lower: ONNX Runtime multiplies uint8 by int8
        twice as fast as by uint8.
+    3. A scale for each block of a row is DequantizeLinear's `block_size`: ONNX Runtime makes one kernel of it and a
+       MatMul.
     """
     tensor, other = op.input(i), op.input(data).stated
+    if tensor.blocks is not None:
+        return _by_blocks(op, tensor, tensor.blocks.size, perm)
     if (other, tensor.stated) in _MISREAD:
         raise Unsupported(_MISREAD[other, tensor.stated])
     if other == TensorType.FLOAT32 and tensor.type == TensorType.FLOAT16:
@@ -50,6 +55,23 @@ def _lower(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
     value = value if perm is None else op.transpose(value, perm)
     name = op.tensors.hint(op.input(i), "dequantized")
     return op.emit("DequantizeLinear", [value, scale, zero_point], dims(value), ir.DataType.FLOAT, name=name)
+
+
+def _by_blocks(op: Operation, tensor: Tensor, size: int, perm: Sequence[int] | None) -> ir.Value:
+    integers, scales = op.tensors.blockwise(tensor)
+    name, perm = op.tensors.hint(tensor, "dequantized"), (0, 1) if perm is None else perm
+    if op.tensors.dequantize:
+        real = ir.LazyTensor(
+            lambda: ir.Tensor(integers.numpy().astype(np.float32) * np.repeat(scales, size, 1)),
+            ir.DataType.FLOAT,
+            ir.Shape(tensor.shape),
+        )
+        return op.transpose(op.builder.initializer(name, real), perm)
+    values = [op.builder.initializer(op.tensors.names[tensor.index], integers)]
+    values.append(op.builder.array(op.tensors.hint(tensor, "scale"), scales))
+    moved = [value if tuple(perm) == (0, 1) else op.transpose(value, perm) for value in values]
+    axis = list(perm).index(1)
+    return op.emit("DequantizeLinear", moved, dims(moved[0]), ir.DataType.FLOAT, name=name, axis=axis, block_size=size)
 
 
 def _signed(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
