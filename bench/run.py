@@ -7,6 +7,7 @@ Peers live in environments of their own, each found by a Python:
     [pythons]
     relayout = "venv/bin/python"         # relayout[verify]; by default the Python that runs this
     tensorflow = "tf/bin/python"         # tensorflow-cpu, tf_keras, tf2onnx, tflite2onnx
+    litert = "litert/bin/python"         # litert-torch, torch, transformers
     torch = "torch/bin/python"           # torch, transformers, onnxslim, onnxsim, onnxscript, onnxruntime
     openvino = "openvino/bin/python"     # openvino, onnx, onnxruntime
     tvm = "tvm/bin/python"               # apache-tvm, onnx
@@ -50,6 +51,7 @@ SHIPPED = HERE.parent / "models"
 PEERS = {
     "relayout": ("relayout", "onnx", "onnx-ir", "onnxruntime", "ai-edge-litert", "numpy", "highspy"),
     "tensorflow": ("tensorflow-cpu", "tf2onnx", "tflite2onnx"),
+    "litert": ("litert-torch", "ai-edge-quantizer", "torch"),
     "torch": ("torch", "onnxslim", "onnxsim", "onnxscript"),
     "openvino": ("openvino",),
     "tvm": ("apache-tvm",),
@@ -99,6 +101,7 @@ MADE: dict[str, tuple[Command, ...]] = {
     "tflite": (
         ("tensorflow", "make_keras.py", ("{set}",)),
         ("tensorflow", "make_resnet50.py", ("{set}/resnet50.tflite",)),
+        ("litert", "make_litert_torch.py", ("{set}/litert_torch",)),
     ),
     "latency": (("tensorflow", "latency_models.py", ("{set}",)),),
     "onnx": (

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from tflite_running import check_model, interpreter, run_interpreter
-from tflite_writing import Net, options
+from tflite_writing import Net, Scale, options
 
 import relayout
 from relayout.formats.tflite import read
@@ -91,6 +91,25 @@ def test_weights_stay_as_short_as_they_are() -> None:
     assert (
         min(len(tensor.raw_data) for tensor in proto.graph.initializer if list(tensor.dims) == [COLUMNS, UNITS]) == 192
     )
+
+
+@pytest.mark.parametrize(("kind", "columns", "size"), [("INT4", 512, 256), ("INT4", 384, 128), ("INT2", 256, 256)])
+def test_long_rows_of_few_bits_have_blocks_too(kind: str, columns: int, size: int) -> None:
+    random, most = np.random.default_rng(0), {"INT2": 2, "INT4": 8}[kind]
+    integers = random.integers(-most + 1, most, (UNITS, columns)).astype(np.int8)
+    scales = (random.random(UNITS) / 50).astype(np.float32)
+    net = Net()
+    weights = net.tensor((UNITS, columns), data=packed(integers, kind), type_name=kind, q=Scale(scales))
+    table = options("FullyConnectedOptions")
+    net.op("FULLY_CONNECTED", [net.input((3, columns)), weights, -1], [net.output((3, UNITS))], table, version=14)
+    proto = relayout.convert(net.bytes()).proto
+    (attribute,) = (a.i for node in proto.graph.node for a in node.attribute if a.name == "block_size")
+    assert attribute == size
+    x = random.normal(size=(3, columns)).astype(np.float32)
+    wanted = x @ (integers * scales[:, None]).T
+    np.testing.assert_allclose(computed(proto.SerializeToString(), x), wanted, rtol=1e-5, atol=1e-5)
+    rounded = np.ptp(x, axis=-1, keepdims=True) / 255 * np.abs(integers * scales[:, None]).sum(1)
+    assert np.all(np.abs(computed(proto.SerializeToString(), x, optimized=True) - wanted) <= rounded)
 
 
 def changed(**fields: int) -> Callable[[Any], None]:

@@ -266,20 +266,27 @@ class Tensors:
             )
         return found
 
-    def blockwise(self, tensor: Tensor) -> tuple[ir.TensorProtocol, npt.NDArray[np.float32]]:
-        """A constant with a scale for each block of its last axis: its integers, and the scales."""
-        blocks = tensor.blocks
-        if blocks is None or tensor.data is None or len(tensor.shape) != 2:
+    def blockwise(self, tensor: Tensor, size: int) -> tuple[ir.TensorProtocol, npt.NDArray[np.float32]]:
+        """The integers of a constant matrix, and a scale for each block of so many columns, `rows (columns / size)`."""
+        blocks, meaning = tensor.blocks, tensor.quantization
+        if tensor.data is None or len(tensor.shape) != 2:
             raise Unsupported("a scale for each block of elements that are no constant matrix")
-        if blocks.unknown:
+        if blocks is not None and blocks.unknown:
             raise Unsupported(blocks.unknown)
+        shape = (tensor.shape[0], tensor.shape[1] // size)
+        if blocks is not None:
+            scales = array(self.subgraph.tensors[blocks.scales]).astype(np.float32)
+        elif meaning is not None:
+            scales = np.ascontiguousarray(np.broadcast_to(meaning.scale.reshape(-1, 1), shape))
+        else:
+            raise Unsupported(f"{tensor.type.name} without quantization parameters")
         if tensor.type == TensorType.INT2:
             integers: ir.TensorProtocol = ir.LazyTensor(
                 lambda: ir.Tensor(array(tensor), dtype=ir.DataType.INT4), ir.DataType.INT4, ir.Shape(tensor.shape)
             )
         else:
             integers = literal(tensor, self.plain_dtype(tensor))
-        return integers, array(self.subgraph.tensors[blocks.scales]).astype(np.float32)
+        return integers, scales
 
     def lowered(self, tensor: Tensor) -> tuple[ir.Value, ir.Value, ir.Value]:
         """A constant of uint8 with one scale as int8: integers and zero point 128 lower, and the scale."""

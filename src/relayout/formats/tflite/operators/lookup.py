@@ -8,7 +8,7 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, Dims, dims
 from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.model import Tensor
+from relayout.formats.tflite.model import Quantization, Tensor
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.gathering import chosen
@@ -17,6 +17,7 @@ from relayout.formats.tflite.registry import Unsupported, operator
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
+FEW_BITS = (TensorType.INT4, TensorType.INT2)
 SUM, MEAN, SQRTN = 0, 1, 2
 """How EMBEDDING_LOOKUP_SPARSE combines rows."""
 
@@ -24,21 +25,24 @@ SUM, MEAN, SQRTN = 0, 1, 2
 @operator("EMBEDDING_LOOKUP")
 def embedding_lookup(op: Operation) -> None:
     """Gather of rows, and of their scales where the result is of real numbers. Operands: indices, table."""
-    if op.input(1).blocks is not None:
-        _lookup_by_blocks(op, op.input(1))
+    table, quantization = op.input(1), op.tensors.quantization(op.input(1))
+    if table.blocks is not None:
+        _rows_by_blocks(op, table, table.blocks.size)
         return
-    indices, quantization = op.stored(0), op.tensors.quantization(op.input(1))
+    indices = op.stored(0)
     shape = (*dims(indices), *dims(op.stored(1))[1:])
     if op.output().type == op.input(1).type:
         (x,), finish = op.carried(1)
         finish(op.emit("Gather", [x, indices], shape, axis=0))
     elif quantization is None:
         op.result(op.emit("Gather", [op.stored(1), indices], shape, axis=0))
-    elif op.input(1).type in (TensorType.INT4, TensorType.INT2):  # ONNX Runtime has no Gather of them
+    elif table.type in FEW_BITS and len(table.shape) == 2 and _is_by_rows(quantization):
+        _rows_by_blocks(op, table, table.shape[1])
+    elif table.type in FEW_BITS:  # ONNX Runtime has no Gather of them
         op.result(op.emit("Gather", [op.real(1), indices], shape, axis=0))
     elif not quantization.per_channel:
         op.result(op.dequantize(1, op.emit("Gather", [op.stored(1), indices], shape, axis=0)))
-    elif quantization.axis == 0 and not quantization.zero_point.any():
+    elif _is_by_rows(quantization):
         rows = op.cast(op.emit("Gather", [op.stored(1), indices], shape, axis=0), ir.DataType.FLOAT)
         scales = op.emit("Gather", [op.tensors.parameters(op.input(1))[0], indices], dims(indices), axis=0)
         rank = len(dims(indices))
@@ -47,9 +51,14 @@ def embedding_lookup(op: Operation) -> None:
         raise Unsupported("a table with a scale for each column, of which the kernel knows nothing")
 
 
-def _lookup_by_blocks(op: Operation, table: Tensor) -> None:
+def _is_by_rows(quantization: Quantization) -> bool:
+    """Whether a row of a table has one scale, and its integers lie around 0."""
+    return (not quantization.per_channel or quantization.axis == 0) and not quantization.zero_point.any()
+
+
+def _rows_by_blocks(op: Operation, table: Tensor, size: int) -> None:
     """Rows of integers, times those of their blocks' scales. They are bytes: ONNX Runtime gathers nothing shorter."""
-    integers, scales = op.tensors.blockwise(table)
+    integers, scales = op.tensors.blockwise(table, size)
     indices, (_, columns), blocks = op.stored(0), table.shape, scales.shape[1]
     stored = ir.LazyTensor(lambda: ir.Tensor(integers.numpy().astype(np.int8)), ir.DataType.INT8, ir.Shape(table.shape))
     known = dims(indices)

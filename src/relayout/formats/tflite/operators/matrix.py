@@ -14,7 +14,7 @@ from relayout.formats.tflite.extents import divided, product
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators import hybrid
 from relayout.formats.tflite.operators.elementwise import two
-from relayout.formats.tflite.operators.weights import weights
+from relayout.formats.tflite.operators.weights import block_size, weights
 from relayout.formats.tflite.registry import Unsupported, operator
 
 
@@ -34,7 +34,7 @@ def fully_connected(op: Operation) -> None:
     options = op.options
     if options.weights_format != FullyConnectedOptionsWeightsFormat.DEFAULT:
         raise Unsupported("shuffled weights")
-    by_blocks = op.input(1).blocks is not None
+    by_blocks = block_size(op, 1, 0) > 0
     if not by_blocks:
         op.require_rank(1, 2)
     x, (units, columns) = op.stored(0), op.input(1).shape if by_blocks else dims(op.stored(1))

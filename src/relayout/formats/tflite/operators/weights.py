@@ -15,6 +15,8 @@ from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.registry import Unsupported
 from relayout.formats.tflite.tensors import literal
 
+LONG_BLOCKS = 256, 128
+"""Columns that a kernel of ONNX Runtime's takes at once."""
 _FLOATS = (TensorType.FLOAT32, TensorType.FLOAT16)
 _MISREAD = {
     (TensorType.UINT8, TensorType.INT8): "UINT8 data beside INT8 weights, which the kernel reads as unsigned",
@@ -34,8 +36,8 @@ def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None)
        MatMul.
     """
     tensor, other = op.input(i), op.input(data).stated
-    if tensor.blocks is not None:
-        return _by_blocks(op, tensor, tensor.blocks.size, perm)
+    if size := block_size(op, i, data):
+        return _by_blocks(op, tensor, size, perm)
     if (other, tensor.stated) in _MISREAD:
         raise Unsupported(_MISREAD[other, tensor.stated])
     if other == TensorType.FLOAT32 and tensor.type == TensorType.FLOAT16:
@@ -57,8 +59,26 @@ def _lower(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
     return op.emit("DequantizeLinear", [value, scale, zero_point], dims(value), ir.DataType.FLOAT, name=name)
 
 
+def block_size(op: Operation, i: int, data: int) -> int:
+    """How many columns of a matrix of weights share a scale, as `weights` writes them; 0: a row has one.
+
+    Few bits in long rows have blocks, too, whose scales are equal, for the same kernel: with 2048 columns it multiplies
+    one row of data in a tenth of the time of real numbers, and 128 rows in a third. In short rows it takes longer.
+    """
+    tensor = op.input(i)
+    if tensor.blocks is not None:
+        return tensor.blocks.size
+    meaning = op.tensors.quantization(tensor)
+    if meaning is None or tensor.data is None or tensor.type not in (TensorType.INT4, TensorType.INT2):
+        return 0
+    by_rows = not meaning.per_channel or meaning.axis == 0
+    if op.input(data).type != TensorType.FLOAT32 or len(tensor.shape) != 2 or not by_rows or meaning.zero_point.any():
+        return 0
+    return next((size for size in LONG_BLOCKS if tensor.shape[1] % size == 0), 0)
+
+
 def _by_blocks(op: Operation, tensor: Tensor, size: int, perm: Sequence[int] | None) -> ir.Value:
-    integers, scales = op.tensors.blockwise(tensor)
+    integers, scales = op.tensors.blockwise(tensor, size)
     name, perm = op.tensors.hint(tensor, "dequantized"), (0, 1) if perm is None else perm
     if op.tensors.dequantize:
         real = ir.LazyTensor(
