@@ -93,13 +93,12 @@ def test_weights_stay_as_short_as_they_are() -> None:
     )
 
 
-@pytest.mark.parametrize(("kind", "columns", "size"), [("INT4", 512, 256), ("INT4", 384, 128), ("INT2", 256, 256)])
+@pytest.mark.parametrize(("kind", "columns", "size"), [("INT2", 512, 256), ("INT2", 384, 128)])
 def test_long_rows_of_few_bits_have_blocks_too(kind: str, columns: int, size: int) -> None:
-    random, most = np.random.default_rng(0), {"INT2": 2, "INT4": 8}[kind]
-    integers = random.integers(-most + 1, most, (UNITS, columns)).astype(np.int8)
+    random, integers = np.random.default_rng(0), np.random.default_rng(1).integers(-1, 2, (UNITS, columns))
     scales = (random.random(UNITS) / 50).astype(np.float32)
     net = Net()
-    weights = net.tensor((UNITS, columns), data=packed(integers, kind), type_name=kind, q=Scale(scales))
+    weights = net.tensor((UNITS, columns), data=packed(integers.astype(np.int8), kind), type_name=kind, q=Scale(scales))
     table = options("FullyConnectedOptions")
     net.op("FULLY_CONNECTED", [net.input((3, columns)), weights, -1], [net.output((3, UNITS))], table, version=14)
     proto = relayout.convert(net.bytes()).proto
@@ -110,6 +109,24 @@ def test_long_rows_of_few_bits_have_blocks_too(kind: str, columns: int, size: in
     np.testing.assert_allclose(computed(proto.SerializeToString(), x), wanted, rtol=1e-5, atol=1e-5)
     rounded = np.ptp(x, axis=-1, keepdims=True) / 255 * np.abs(integers * scales[:, None]).sum(1)
     assert np.all(np.abs(computed(proto.SerializeToString(), x, optimized=True) - wanted) <= rounded)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_product_with_four_bits_is_the_interpreters(rows: int) -> None:
+    """Rows of data are rounded as there: to 255 steps."""
+    random, net = np.random.default_rng(0), Net()
+    integers, scales = (
+        random.integers(-7, 8, (UNITS, 96)).astype(np.int8),
+        (random.random(UNITS) / 50).astype(np.float32),
+    )
+    weights = net.tensor((UNITS, 96), data=packed(integers, "INT4"), type_name="INT4", q=Scale(scales))
+    table = options("FullyConnectedOptions")
+    net.op("FULLY_CONNECTED", [net.input((rows, 96)), weights, -1], [net.output((rows, UNITS))], table, version=14)
+    x = random.normal(size=(rows, 96)).astype(np.float32)
+    (wanted,) = run_interpreter(interpreter(net.bytes()), [x])
+    proto = relayout.convert(net.bytes()).proto
+    np.testing.assert_allclose(computed(proto.SerializeToString(), x), wanted, rtol=0, atol=1e-6)
+    assert np.abs(x @ (integers * scales[:, None]).T - wanted).max() > 1e-3
 
 
 def changed(**fields: int) -> Callable[[Any], None]:

@@ -1,7 +1,8 @@
-"""Products of real rows and int8 weights, computed with integers as LiteRT does: each row is quantized at run time.
+"""Products of real rows and weights of 8 or 4 bits, computed with integers as LiteRT does.
 
-A row is divided into 255 steps from its least to its greatest element, 0 among them. With q the row's integers, z the
-one that means 0, s its step, w the weights' integers and t their steps, `y = (q w - z sum(w)) s t`.
+Each row is quantized at run time: divided into 255 steps from its least to its greatest element, 0 among them. With q
+the row's integers, z the one that means 0, s its step, w the weights' integers and t their steps, `y = (q w - z sum(w))
+s t`.
 
 That is LiteRT's result but for the order of float additions, as long as the operands are LiteRT's. Convolutions of real
 numbers stay float (ONNX Runtime has no fast kernel that yields real numbers from integers), and rows behind one of
@@ -34,16 +35,17 @@ def is_hybrid(op: Operation, rows: Dim) -> bool:
     The model has no hybrid operators but products, or there is a single row, outside of loops.
     """
     alone = op.program.once(multiplies_alone)
-    return (alone or (rows == 1 and not op.program.nested)) and op.is_constant(1) and has_centred_weights(op)
+    known = op.input(1).blocks is None and op.is_constant(1)
+    return (alone or (rows == 1 and not op.program.nested)) and known and has_centred_weights(op, TensorType.INT4)
 
 
-def has_centred_weights(op: Operation) -> bool:
-    """Whether operand 0 and the result are real, and operand 1 constants of int8 around 0."""
+def has_centred_weights(op: Operation, *more: TensorType) -> bool:
+    """Whether operand 0 and the result are real, and operand 1 constants of int8, or of `more` types, around 0."""
     weights = op.input(1)
     quantization = op.tensors.quantization(weights)
     return (
         op.input(0).type == op.output().type == TensorType.FLOAT32
-        and weights.type == TensorType.INT8
+        and (weights.type == TensorType.INT8 or weights.type in more)
         and weights.data is not None
         and quantization is not None
         and not np.any(quantization.zero_point)
@@ -57,7 +59,7 @@ def product(op: Operation, x: ir.Value, columns: ir.Value | None = None) -> ir.V
     quantization = weights.quantization
     if quantization is None:
         raise ValueError(f"{weights.name} is not quantized")
-    kernel = op.transpose(op.stored(1), (1, 0)) if columns is None else columns
+    kernel = op.transpose(op.cast(op.stored(1), ir.DataType.INT8), (1, 0)) if columns is None else columns
     shape = (dims(x)[0], dims(kernel)[1])
     steps = op.builder.array(op.tensors.hint(weights, "scale"), quantization.scale)
     q, step, zero = quantized(op, x)
@@ -90,9 +92,10 @@ def quantized(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]
 
 def _sums(op: Operation, weights: Tensor) -> ir.Value:
     """What each unit's integers add up to: `n`."""
-    sums = ir.LazyTensor(
-        lambda: ir.Tensor(array(weights).reshape(weights.shape[0], -1).sum(axis=1, dtype=np.int64).astype(np.float32)),
-        ir.DataType.FLOAT,
-        ir.Shape([weights.shape[0]]),
-    )
+
+    def added_up() -> ir.TensorProtocol:
+        rows = array(weights).astype(np.int8).reshape(weights.shape[0], -1)
+        return ir.Tensor(rows.sum(axis=1, dtype=np.int64).astype(np.float32))
+
+    sums = ir.LazyTensor(added_up, ir.DataType.FLOAT, ir.Shape([weights.shape[0]]))
     return op.builder.initializer(op.tensors.hint(weights, "sums"), sums)

@@ -34,30 +34,32 @@ def fully_connected(op: Operation) -> None:
     options = op.options
     if options.weights_format != FullyConnectedOptionsWeightsFormat.DEFAULT:
         raise Unsupported("shuffled weights")
-    by_blocks = block_size(op, 1, 0) > 0
-    if not by_blocks:
+    if op.input(1).blocks is None:
         op.require_rank(1, 2)
-    x, (units, columns) = op.stored(0), op.input(1).shape if by_blocks else dims(op.stored(1))
+    x, (units, columns) = op.stored(0), op.input(1).shape if op.input(1).blocks else dims(op.stored(1))
     shape = dims(x)
     if not isinstance(columns, int) or columns == 0 or not isinstance(units, int):
         raise ReadError(f"{columns} columns", where=op.place)
     fixed = [d for d in shape if isinstance(d, int)]
     if len(fixed) == len(shape) and math.prod(fixed) % columns:
         raise ReadError(f"shape {list(shape)} does not make rows of {columns}", where=op.place)
+    rows = shape[0] if len(shape) == 2 and shape[1] == columns else _rows(shape, columns)
+    on_integers = hybrid.is_hybrid(op, rows)
+    by_blocks = not on_integers and block_size(op, 1, 0) > 0
     several = sum(not isinstance(d, int) for d in shape) > 1
     if options.keep_num_dims and shape[-1] == columns and (several or by_blocks):
         _product(op, units)
         return
-    rows = shape[0] if len(shape) == 2 and shape[1] == columns else _rows(shape, columns)
     if (rows, columns) != shape:
         x = op.reshape(x, (rows, columns))
-    y = hybrid.product(op, x) if hybrid.is_hybrid(op, rows) else None
     bias = op.bias(2, 0, 1)
-    if by_blocks:
+    if on_integers:
+        y = hybrid.product(op, x)
+    elif by_blocks:
         y = op.emit("MatMul", [op.dequantize(0, x), weights(op, 1, 0, (1, 0))], (rows, units))
-    if y is None:
+    else:
         y = op.emit("Gemm", [op.dequantize(0, x), weights(op, 1, 0), bias], (rows, units), transB=1)
-    elif bias is not None:
+    if bias is not None and (on_integers or by_blocks):
         y = two(op, "Add", y, bias)
     y = op.quantize(y, fused=options.fused_activation_function)
     final = op.out_dims((*shape[:-1], units) if options.keep_num_dims else (rows, units))

@@ -14,7 +14,7 @@ PIXELS = 0.1
 
 
 def multiplies_alone(program: Program) -> bool:
-    """Whether no operators but matrix products have real operands and weights of 8 bits."""
+    """Whether no operators but matrix products have real operands and weights of 8 or 4 bits."""
     return not any(
         _is_hybrid(operator, subgraph)
         for subgraph in program.model.subgraphs
@@ -24,9 +24,9 @@ def multiplies_alone(program: Program) -> bool:
 
 
 def _is_hybrid(operator: Operator, subgraph: Subgraph) -> bool:
-    """Whether an operator has real operands and weights of 8 bits."""
+    """Whether an operator has real operands and weights of 8 or 4 bits."""
     operands = [subgraph.tensors[i] for i in operator.inputs if i >= 0]
-    weights = any(t.type in BYTES_ONLY and t.data is not None for t in operands)
+    weights = any(t.type in (*BYTES_ONLY, TensorType.INT4) and t.data is not None for t in operands)
     return weights and any(t.type == TensorType.FLOAT32 and t.data is None for t in operands)
 
 
