@@ -176,7 +176,7 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
 def _registered(rule: Rule, layouts: Laid, rank: int) -> Written | None:
     """The node that was registered to run an operator in layouts of a rank, before a function does."""
     for variant in variants_of(rule):
-        if str(layouts) == str(_at_rank(Laid.parse(variant.layouts), rank, kernels=rule)):
+        if str(layouts) == str(at_rank(Laid.parse(variant.layouts), rank, kernels=rule)):
             others = dict.fromkeys(_told(rule) - variant.attributes.keys())
             return Written(variant.domain, variant.op_type, others | dict(variant.attributes))
     return None
@@ -187,7 +187,7 @@ def _told(rule: Rule) -> set[str]:
     return {name for variant in variants_of(rule) for name in variant.attributes}
 
 
-def _at_rank(layouts: Laid, rank: int, kernels: Rule) -> Laid:
+def at_rank(layouts: Laid, rank: int, kernels: Rule) -> Laid:
     """Layouts as `laid` calls them for operands of a rank; those of another rank stay as they are."""
     named = next((axes for axes in kernels.layouts.values() if axes != "NC"), "OI")
     try:

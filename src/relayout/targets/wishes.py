@@ -12,9 +12,10 @@ from relayout.errors import LayoutError, nearest
 from relayout.layout import Layout
 from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, laid, registry, rule_of
 from relayout.rules.layouts import STANDARD, fitted
+from relayout.rules.promised import in_bytes
+from relayout.rules.usual import IMAGES, KERNELS, parsed_as
 from relayout.targets.registry import target as find
 from relayout.targets.target import Target
-from relayout.targets.usual import IMAGES, KERNELS, parsed_as
 
 DEFAULT = "default"
 IMAGE = 4
@@ -133,7 +134,8 @@ class Wishes:
         price = None if self.target is None else self.target.price
         if price is None:
             return found
-        return replace(found, price=lambda placement: price(operator, signature, placement))
+        where = f"the price of target {self.target.name}: " if self.target else ""
+        return replace(found, price=lambda placement: in_bytes(where, price(operator, signature, placement)))
 
     def _varied(self, operator: Operator, signature: Signature) -> Signature:
         rule = rule_of(operator)
