@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
+from relayout.known import known_as, label
 from relayout.layout import Layout
 from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, laid, registry, rule_of
 from relayout.rules.layouts import STANDARD, fitted
@@ -171,7 +172,7 @@ class Wishes:
             wish = layouts_of(found)
             self.asked[label(node)] = wish
             return wish
-        for name in (node.name, node.outputs[0].name):
+        for name in (node.name, known_as(node.outputs[0])):
             if name and name in self.nodes:
                 return self.nodes[name]
         if operator.name in self.operators:
@@ -229,11 +230,6 @@ def _first(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> t
 def without(layout: Layout, axis: str) -> Layout:
     """A layout without the tile of one axis."""
     return Layout(tuple(factor for factor in layout.factors if factor.axis != axis or not factor.tile))
-
-
-def label(node: ir.Node) -> str:
-    """How wishes and reports call a node."""
-    return node.name or node.outputs[0].name or node.op_type
 
 
 def _grouped(reasons: Mapping[str, str], one: str, several: str) -> Iterator[str]:
