@@ -25,11 +25,12 @@ from relayout.infer.planfile import Checked
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
 from relayout.progress import say
-from relayout.reports import Axes, Naming, Report, constants, grown, inspection, operators, report
+from relayout.reports import Axes, Naming, Report, constants, grown, inspection, operators, report, unsaid
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
 from relayout.rewrite import apply, as_functions, as_kernels, as_transposes, in_blocks, inline_functions
 from relayout.rewrite import rename as rename_values
+from relayout.rewrite.apply import UNSAID
 from relayout.rules import is_known, outputs_of
 from relayout.targets import LayoutFor, Target, Wishes, note, refuse_others
 
@@ -479,7 +480,8 @@ def _relayout(
     result = apply(model, decided, None if wishes.target is None else wishes.target.blocks)
     if wishes.target is None:  # a target claims operators, not calls
         restore_calls(result)
-    found = replace(found, notes=(*found.notes, *as_transposes(result, wishes.target), *grown(held, constants(result))))
+    more = (*as_transposes(result, wishes.target), *grown(held, constants(result)), *unsaid(result.meta[UNSAID]))
+    found = replace(found, notes=(*found.notes, *more))
     seconds["rewrite"] = perf_counter() - began
     _say_interface(result, found)
     if annotate:

@@ -200,6 +200,14 @@ def grown(before: int, after: int) -> tuple[str, ...]:
     return (f"constants take {after:,} bytes, {before:,} before: some are stored in more than one order, or padded",)
 
 
+def unsaid(names: Sequence[str]) -> tuple[str, ...]:
+    """What to say of values of the source whose quantization annotation says nothing of the result."""
+    if not names:
+        return ()
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return (f"left out: the quantization annotation of {names[0]}{more}, which fits no value of the result",)
+
+
 def _dims(root: Root) -> Iterator[int | str]:
     for piece in root.dims:
         yield piece.extent.number if piece.extent.is_static else str(piece.extent)

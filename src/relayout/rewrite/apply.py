@@ -34,6 +34,10 @@ def apply(model: ir.Model, plan: Plan, blocks: Blocks | None = None) -> ir.Model
     return _Rewrite(model, plan, blocks).run()
 
 
+UNSAID = "relayout.unsaid"
+"""In the `meta` of a model that was rewritten: values whose quantization annotation says nothing of the result."""
+
+
 class Ended(NamedTuple):
     """An output of a graph, as the source has it."""
 
@@ -123,6 +127,7 @@ class _Rewrite:
         used.update(value for graph in self.graphs for value in graph.outputs)
         for graph in self.graphs:
             self._keep_initializers(graph, used)
+        self.model.meta[UNSAID] = self.storage.annotations.settle(self.graphs)
         # Before version 4 of the IR every initializer had to be an input, too: new ones would change the interface.
         self.model.ir_version = max(self.model.ir_version, 4)
 
@@ -148,8 +153,9 @@ class _Rewrite:
     def _keep_initializers(self, graph: ir.Graph, used: set[ir.Value | None]) -> None:
         wanted = self.storage.initializers[graph]
         kept = set(graph.inputs)
+        named = {value for value in graph.initializers.values() if value.name in self.storage.annotations.named}
         for name, value in list(graph.initializers.items()):
-            if value not in kept and (name not in wanted or value not in used):
+            if value not in kept and value not in named and (name not in wanted or value not in used):
                 del graph.initializers[name]
         for name, value in wanted.items():
             if name not in graph.initializers and value in used:

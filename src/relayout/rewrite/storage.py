@@ -19,6 +19,7 @@ from relayout.infer import Form, Order, Root, Sites, View, order_of
 from relayout.layout import Extent, product
 from relayout.layout.holds import Holds
 from relayout.layout.perm import between
+from relayout.rewrite.annotations import Annotations
 from relayout.rewrite.origins import origins
 from relayout.rewrite.tiled import BLOCKED, JOINED
 from relayout.targets import Blocks
@@ -82,6 +83,8 @@ class Storage:
             if node.graph is before.root.graph:
                 self.viewing.setdefault(before.root, []).append((node, before, after))
         self.sources = {root: origins(self.sites, root) for root in self.sites.originals}
+        self.annotations = Annotations(self.sites)
+        self.names.taken |= self.annotations.named
 
     def put(self, root: Root, form: Form, value: ir.Value) -> None:
         """Say that `value` holds `root` in `form`; the first form of a root is its producer's."""
@@ -341,6 +344,7 @@ class Storage:
         value.metadata_props.pop(Holds.KEY, None)
         if held:
             value.metadata_props[Holds.KEY] = Holds.dump(held)
+        self.annotations.carry(value, root)
 
 
 def tag(root: Root, form: Form) -> str:

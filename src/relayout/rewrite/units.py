@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.onnx.parts import ANNOTATION
 from relayout.known import stands_for
 from relayout.rewrite.constants import Constants
 from relayout.rewrite.regions import operator_of
@@ -120,6 +121,7 @@ class _Fusing:
             if node.op_type in QUANTIZING and self._ends_in_signed(value):
                 self._shift(node)
                 stands_for(value, value)
+                value.meta.pop(ANNOTATION, None)  # its zero point is that of the other type
                 value.dtype, value.name = ir.DataType.UINT8, self.names.unique(f"{value.name}/unsigned")
                 for use in value.uses():
                     self._shift(use.node)
