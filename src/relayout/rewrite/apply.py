@@ -237,7 +237,7 @@ class _Rewrite:
         written = self._written(site)
         if written is None:
             return
-        node.domain, node.op_type = written.domain, written.op_type
+        node.domain, node.op_type, node.overload = written.domain, written.op_type, ""
         self._set(node, written.attributes)
         if written.body is not None:
             add_function(self.model, node, site.signature.variants[self.labels[site].variant])
