@@ -328,7 +328,7 @@ class Storage:
 
     def name(self, root: Root, form: Form) -> str:
         """The name of the source's value that lies like this, where there is one; else the root's, with its order."""
-        sources = self.sources.get(root, [])
+        sources = self.sources[root].names if root in self.sources else []
         free = (name for name, source in sources if source == form and name not in self.names.taken)
         stem = sources[0][0] if sources else root.value.name
         return next(free, None) or f"{stem}__{tag(root, form)}"
@@ -336,10 +336,11 @@ class Storage:
     def describe(self, value: ir.Value, root: Root, form: Form) -> None:
         """Give a stored value its shape, and say in its metadata which of the source's values it holds, and how."""
         value.shape = ir.Shape(root.space.of(_dim, form, lambda: [_dim(extent) for extent in root.shape(form)]))
+        names, older = self.sources.get(root, ([], []))
+        told = [(name, source) for name, source in names if not (name == value.name and source == form)]
         held = [
             Holds(name, *root.space.of(_lies, (source, form), partial(_lies, root.extents, source, form)))
-            for name, source in self.sources.get(root, [])
-            if not (name == value.name and source == form)
+            for name, source in (*told, *older)
         ]
         value.metadata_props.pop(Holds.KEY, None)
         if held:

@@ -273,7 +273,7 @@ def _initial(value: ir.Value) -> Array | None:
     try:
         array = np.array(json.loads(notes[INITIAL]), value.dtype.numpy())
         held = Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []
-        for item in held:
+        for item in reversed(held):  # the oldest of a name: the values are those of the first source
             if array.ndim and item.name in (value.name, notes.get(TENSOR)):
                 return relay(array, item, stored)
         return np.broadcast_to(array, stored)
