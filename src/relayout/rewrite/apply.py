@@ -57,6 +57,8 @@ class _Rewrite:
         kept = {site.node.name for site in plan.sites.sites if site.node is not None}
         self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}), blocks)
         self.forms, self.labels = forms(plan)
+        ends = [site.ports[0] for site in plan.sites.sites if site.kind == "output"]
+        self.storage.ends.update({self.graph.outputs[port.slot]: self.forms[port] for port in ends})
         self.borders = {port: site for site in plan.sites.sites if site.kind == "border" for port in site.ports}
         self.results: dict[ir.Graph, list[tuple[int, ir.Value]]] = {}
         self.listed: dict[tuple[ir.Graph, ir.Value, Form], ir.Value] = {}

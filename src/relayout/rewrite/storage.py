@@ -64,6 +64,7 @@ class Storage:
         nodes: graph -> the result's nodes so far, in order. A conversion is appended to the graph of its value when
             it is first wanted: one that a subgraph wants of an outer value runs once, before the subgraph.
         initializers: graph -> the result's initializers.
+        ends: output of the source -> the form in which the result gives it: its name is its own.
     """
 
     sites: Sites
@@ -75,6 +76,7 @@ class Storage:
     first: dict[tuple[Root, Order], Form] = field(default_factory=dict)
     given: dict[Root, Form] = field(default_factory=dict)
     shapes: dict[tuple[int, ...], ir.Value] = field(default_factory=dict)
+    ends: dict[ir.Value, Form] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # The source's names, before its values are given others.
@@ -206,7 +208,8 @@ class Storage:
         """Use the source's own node for a conversion, where it has one and what that reads is there."""
         for node, before, after in self.viewing.get(root, ()):
             value = node.outputs[0]
-            if before.form != source or after.form != target or value.name in self.names.taken:
+            taken = value.name in self.names.taken and self.ends.get(value) != target
+            if before.form != source or after.form != target or taken:
                 continue
             others = [self.sites.views.get(other) for other in node.inputs[1:] if other is not None]
             if not all(view and (view.root.constant or view.root in self.given) for view in others):
