@@ -95,7 +95,7 @@ def promised(name: str, rule: Callable[[Operator], Fact]) -> Callable[[Operator]
     @functools.wraps(rule)
     def facts(operator: Operator) -> Fact:
         where = f"the rule of {name}: "
-        fact: Fact = _said(where, rule, operator)
+        fact: Fact = _said(where, rule, operator, IndexError, TypeError, ValueError)
         if isinstance(fact, Signature):
             return _signature(where, fact)
         if isinstance(fact, Permuted):
@@ -154,10 +154,11 @@ def _shown(operands: tuple[Letters | None, ...]) -> str:
     return ", ".join("nothing" if letters is None else " ".join(letters) or "no axes" for letters in operands)
 
 
-def _said(where: str, function: Callable[[Any], Any], given: Operator | Placement) -> Any:
+def _said(where: str, function: Callable[[Any], Any], given: Operator | Placement, *passed: type[Exception]) -> Any:
+    own: tuple[type[Exception], ...] = (RelayoutError, *passed)
     try:
         return function(given)
-    except (RelayoutError, IndexError, TypeError, ValueError):
+    except own:
         raise
     except Exception as error:  # whatever a user's function raises
         raise RelayoutError(f"{where}{type(error).__name__}: {error}") from error
