@@ -22,6 +22,7 @@ from relayout.formats.stored import open_stored
 from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
+from relayout.known import forget
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
 from relayout.progress import say
@@ -339,10 +340,11 @@ def _read(
     if isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source)):
         from relayout.formats import tflite
         from relayout.formats.onnx import SOURCES, identity
+        from relayout.formats.onnx.parts import UNANNOTATED
 
         with in_file("the given bytes" if isinstance(source, bytes) else str(source)):
             model = tflite.read(source, inputs=inputs, outputs=outputs, **options)
-        model.meta[TFLITE] = True
+        model.meta[TFLITE] = model.meta[UNANNOTATED] = True
         if not isinstance(source, bytes):
             model.meta[SOURCES] = frozenset({identity(source)})
         return model
@@ -483,6 +485,7 @@ def _relayout(
     more = (*as_transposes(result, wishes.target), *grown(held, constants(result)), *unsaid(result.meta[UNSAID]))
     found = replace(found, notes=(*found.notes, *more))
     seconds["rewrite"] = perf_counter() - began
+    forget(result.graph)
     _say_interface(result, found)
     if annotate:
         result.meta[SILENT] = False  # whoever looks at layouts looks at shapes

@@ -7,25 +7,25 @@ what is named stays in the graph, though no node reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
 from relayout.formats.onnx.parts import ANNOTATION as KEY
-from relayout.infer import Root, Sites
+from relayout.infer import Root
 
 
 class Annotations:
     """The annotations of a source, noted before it is rewritten.
 
     Args:
-        sites: the source graph.
+        originals: root -> the values of the source that are views of it.
     """
 
-    def __init__(self, sites: Sites) -> None:
+    def __init__(self, originals: Mapping[Root, Sequence[ir.Value]]) -> None:
         self._said: dict[Root, dict[str, dict[str, str]]] = {}
-        self._holding = {root: list(values) for root, values in sites.originals.items()}
-        for root, values in sites.originals.items():
+        self._holding = {root: list(values) for root, values in originals.items()}
+        for root, values in originals.items():
             said = {value.name or "": dict(value.meta[KEY]) for value in values if value.meta.get(KEY)}
             if said:
                 self._said[root] = said

@@ -9,9 +9,11 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.captures import nested
+from relayout.formats.onnx.parts import UNANNOTATED
 from relayout.infer import Form, Plan, Port, Site, placed, placement
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
+from relayout.rewrite.annotations import Annotations
 from relayout.rewrite.forms import forms
 from relayout.rewrite.functions import add_function, drop_unused_functions
 from relayout.rewrite.storage import Names, Storage
@@ -55,7 +57,8 @@ class _Rewrite:
         outputs = [value for value in self.graph.outputs if value is not None]
         interface = {value.name for value in (*self.graph.inputs, *outputs)}
         kept = {site.node.name for site in plan.sites.sites if site.node is not None}
-        self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}), blocks)
+        annotations = Annotations({} if model.meta.get(UNANNOTATED) else plan.sites.originals)
+        self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}), annotations, blocks)
         self.forms, self.labels = forms(plan)
         ends = [site.ports[0] for site in plan.sites.sites if site.kind == "output"]
         self.storage.ends.update({self.graph.outputs[port.slot]: self.forms[port] for port in ends})

@@ -60,6 +60,7 @@ class Storage:
     Args:
         sites: the source graph.
         names: taken names.
+        annotations: what the source says of its values beside their nodes.
         blocks: the operators that bring images into blocks of channels and back, where there are some.
         nodes: graph -> the result's nodes so far, in order. A conversion is appended to the graph of its value when
             it is first wanted: one that a subgraph wants of an outer value runs once, before the subgraph.
@@ -69,6 +70,7 @@ class Storage:
 
     sites: Sites
     names: Names
+    annotations: Annotations
     blocks: Blocks | None = None
     nodes: dict[ir.Graph, list[ir.Node]] = field(default_factory=dict)
     initializers: dict[ir.Graph, dict[str, ir.Value]] = field(default_factory=dict)
@@ -85,7 +87,6 @@ class Storage:
             if node.graph is before.root.graph:
                 self.viewing.setdefault(before.root, []).append((node, before, after))
         self.sources = {root: origins(self.sites, root) for root in self.sites.originals}
-        self.annotations = Annotations(self.sites)
         self.names.taken |= self.annotations.named
 
     def put(self, root: Root, form: Form, value: ir.Value) -> None:

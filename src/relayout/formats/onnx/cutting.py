@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from relayout.captures import reads
 from relayout.errors import NamesError, nearest
-from relayout.formats.onnx.parts import ANNOTATION
+from relayout.formats.onnx.parts import ANNOTATION, UNANNOTATED
 from relayout.layout.holds import TENSOR
 
 
@@ -41,7 +41,8 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
             raise NamesError(f"--inputs {name}: none of the outputs is computed from it, or only through other inputs")
     starts += [value for value in graph.inputs if value in read and value not in starts and not value.is_initializer()]
     part = ir.convenience.extract(graph, [_entry(graph, value) for value in starts], ends)
-    _keep_named(graph, part)
+    if not model.meta.get(UNANNOTATED):
+        _keep_named(graph, part)
     result = ir.Model(
         part,
         ir_version=model.ir_version,

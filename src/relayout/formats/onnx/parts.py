@@ -22,6 +22,8 @@ SILENT = "relayout.silent"
 
 ANNOTATION = "quant_parameter_tensor_names"
 """Under this key of a value's `meta` onnx-ir keeps the value's `quantization_annotation`."""
+UNANNOTATED = "relayout.unannotated"
+"""In the `meta` of a model whose main graph has none: nobody need look, which costs a value a `meta` of its own."""
 
 
 @dataclass(frozen=True)

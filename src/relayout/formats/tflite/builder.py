@@ -149,6 +149,6 @@ class Builder:
             node.metadata_props["relayout.source"] = source
         for made, (name, _, _) in zip(node.outputs, outputs, strict=True):
             if name in self.stand_for:
-                node.meta[STANDS_FOR] = made.meta[STANDS_FOR] = self.stand_for[name]
+                node.metadata_props[STANDS_FOR] = made.metadata_props[STANDS_FOR] = self.stand_for[name]
         self.nodes.append(node)
         return tuple(node.outputs)

@@ -237,9 +237,9 @@ class Tensors:
                 ]
             )
         value.name = self.names[tensor.index]
-        value.meta.pop(STANDS_FOR, None)
+        value.metadata_props.pop(STANDS_FOR, None)
         if tensor.beside >= 0:
-            value.meta[STANDS_FOR] = self.names[tensor.beside]
+            value.metadata_props[STANDS_FOR] = self.names[tensor.beside]
         self._values[tensor.index] = value
         self._bound.add(id(value))
 
