@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -51,11 +53,27 @@ def test_quiet_prints_nothing(relayout, tmp_path: Path) -> None:  # type: ignore
         ("diff", FLOAT, made, "--html", page),
         ("check", plan, FLOAT),
         ("verify", FLOAT, made),
-        ("reduce", made, "-o", tmp_path / "small.onnx", "--still", "transpose"),
+        ("reduce", made, tmp_path / "small.onnx", "--still", "transpose"),
     ):
         ran = relayout(*line, "--quiet")
         assert (ran.code, ran.out, ran.err) == (0, "", "")
     assert all(path.is_file() for path in (made, plan, page, tmp_path / "small.onnx"))
+
+
+def test_a_part_goes_where_other_verbs_write(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    made, small, optional = tmp_path / "a.onnx", tmp_path / "small.onnx", tmp_path / "optional.onnx"
+    relayout("convert", FLOAT, made, "-q")
+    still = ("--still", "transpose")
+    assert relayout("reduce", made, small, *still).out.endswith(f"none can be left out: {small}\n")
+    assert relayout("reduce", made, "-o", optional, *still).code == 0
+    assert optional.read_bytes() == small.read_bytes()
+    piped = subprocess.run(
+        [sys.executable, "-m", "relayout", "reduce", made, "-", *still], capture_output=True, check=True
+    )
+    assert piped.stdout == small.read_bytes()
+    assert piped.stderr.endswith(b"none can be left out\n")
+    assert relayout("reduce", made, made, *still, "--overwrite", "--external-data", "-q").code == 0
+    assert len(onnx.load(made).graph.node) == len(onnx.load(small).graph.node)
 
 
 def test_verification_that_fails_is_exit_code_1(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

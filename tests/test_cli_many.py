@@ -208,7 +208,12 @@ def test_a_model_is_not_replaced_by_its_own_result(relayout, several: Path, tmp_
     refused = [("convert", source, "--out-dir", tmp_path), ("optimize", source, "--out-dir", tmp_path / "out")]
     refused += [("convert", several / "b.tflite", source, "--out-dir", tmp_path / "out")]
     for target in (source, tmp_path / "hard.onnx", tmp_path / "link.onnx"):
-        refused += [("convert", source, target), ("optimize", source, target), ("reduce", source, "-o", target)]
+        refused += [
+            ("convert", source, target),
+            ("optimize", source, target),
+            ("reduce", source, target),
+            ("reduce", source, "-o", target),
+        ]
     other = tmp_path / "other.onnx"
     refused += [("convert", source, other, option, source) for option in ("--plan", "--html", "--model-explorer")]
     refused += [("explain", source, "--html", source)]

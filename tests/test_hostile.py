@@ -239,7 +239,7 @@ def test_a_pipe_is_waited_for_nowhere(relayout: Run, model: Path) -> None:
         ("info", pipe),
         ("explain", pipe),
         ("diff", model, pipe),
-        ("reduce", pipe, "-o", target),
+        ("reduce", pipe, target),
         ("check", pipe, model),
         ("verify", pipe, model),
         ("verify", model, pipe),

@@ -44,7 +44,7 @@ LINES = [
     "convert {} --out-dir d",
     "optimize {} o.onnx --verify",
     "diff {} {}",
-    "reduce {} -o o.onnx --still transpose",
+    "reduce {} o.onnx --still transpose",
     "verify {} {}",
 ]
 

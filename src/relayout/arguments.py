@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
@@ -73,7 +73,28 @@ def _is_size(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0
 
 
+def _is_name(value: Any) -> bool:
+    return _is_text(value) and bool(value.strip())
+
+
+def instance(kind: type, wanted: str) -> Kind:
+    """An object of a class."""
+    return Kind(wanted, lambda value: isinstance(value, kind))
+
+
+def several(wanted: str, fits: Callable[[Any], bool]) -> Kind:
+    """A tuple or list of what fits."""
+    return Kind(wanted, lambda value: isinstance(value, tuple | list) and all(map(fits, value)))
+
+
+def several_of(kind: type) -> Kind:
+    """A tuple or list of objects of a class."""
+    return several(f"a tuple of {kind.__name__}", lambda value: isinstance(value, kind))
+
+
 TEXT = Kind("a name", _is_text)
+WORDS = Kind("a text that is not empty", _is_name)
+TEXTS = several("a tuple of texts, such as ('x',)", _is_text)
 NAMES = Kind(
     "a list of names, such as ['x']",
     lambda value: isinstance(value, Sequence) and not _is_text(value) and all(map(_is_text, value)),
@@ -93,9 +114,21 @@ FUNCTION = Kind("a function", callable)
 
 
 def check(
-    given: Mapping[str, Any], kinds: Mapping[str, Kind], defaults: Mapping[str, Any] = MappingProxyType({})
+    given: Mapping[str, Any],
+    kinds: Mapping[str, Kind],
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    where: str = "",
+    error: type[RelayoutError] = RelayoutError,
 ) -> None:
     """Check what is given under the names that have a row; a default of None fits, where there is no other.
+
+    Args:
+        given: name -> value.
+        kinds: name -> what it takes.
+        defaults: name -> its default.
+        where: what a message begins with, such as `a row for Conv: `.
+        error: what is raised.
 
     Raises:
         RelayoutError: a value does not fit.
@@ -104,7 +137,17 @@ def check(
         default = defaults.get(name)
         value = given.get(name, default)
         if (value is not None or default is not None) and not kind.fits(value):
-            raise RelayoutError(f"{name}={_shown(value)}: it takes {kind.wanted}")
+            raise error(f"{where}{name}={_shown(value)}: it takes {kind.wanted}")
+
+
+def check_fields(made: Any, where: str, error: type[RelayoutError] = RelayoutError, **kinds: Kind) -> None:
+    """Check the fields of a dataclass that have a row; one whose default is None may be None.
+
+    Raises:
+        RelayoutError: a value does not fit.
+    """
+    defaults = {held.name: None if held.default is None else MISSING for held in fields(made)}
+    check({name: getattr(made, name) for name in kinds}, kinds, defaults, where=where, error=error)
 
 
 def checked(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -22,14 +22,16 @@ from relayout.formats.stored import open_stored
 from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
+from relayout.known import forget
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
 from relayout.progress import say
-from relayout.reports import Axes, Naming, Report, constants, grown, inspection, operators, report
+from relayout.reports import Axes, Naming, Report, constants, grown, inspection, operators, report, unsaid
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
 from relayout.rewrite import apply, as_functions, as_kernels, as_transposes, in_blocks, inline_functions
 from relayout.rewrite import rename as rename_values
+from relayout.rewrite.apply import UNSAID
 from relayout.rules import is_known, outputs_of
 from relayout.targets import LayoutFor, Target, Wishes, note, refuse_others
 
@@ -351,10 +353,11 @@ def _read(
     if isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source)):
         from relayout.formats import tflite
         from relayout.formats.onnx import SOURCES, identity
+        from relayout.formats.onnx.parts import UNANNOTATED
 
         with in_file("the given bytes" if isinstance(source, bytes) else str(source)):
             model = tflite.read(source, inputs=inputs, outputs=outputs, **options)
-        model.meta[TFLITE] = True
+        model.meta[TFLITE] = model.meta[UNANNOTATED] = True
         if not isinstance(source, bytes):
             model.meta[SOURCES] = frozenset({identity(source)})
         return model
@@ -500,8 +503,10 @@ def _relayout(
     result = apply(model, decided, None if wishes.target is None else wishes.target.blocks)
     if wishes.target is None:  # a target claims operators, not calls
         restore_calls(result)
-    found = replace(found, notes=(*found.notes, *as_transposes(result, wishes.target), *grown(held, constants(result))))
+    more = (*as_transposes(result, wishes.target), *grown(held, constants(result)), *unsaid(result.meta[UNSAID]))
+    found = replace(found, notes=(*found.notes, *more))
     seconds["rewrite"] = perf_counter() - began
+    forget(result.graph)
     _say_interface(result, found)
     if annotate:
         result.meta[SILENT] = False  # whoever looks at layouts looks at shapes

@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout import pipeline
-from relayout.arguments import SECONDS, checked, whole
+from relayout.arguments import SECONDS, Kind, checked, whole
 from relayout.captures import captured
 from relayout.errors import RelayoutError
 from relayout.formats.onnx import complete, cut, lift_constants
@@ -45,7 +45,13 @@ class Reduced:
     smallest: bool
 
 
-@checked(time_limit=SECONDS, seed=whole(0))
+STILL = Kind(
+    "'verify', 'transpose' or a function of the part",
+    lambda value: callable(value) or value in ("verify", "transpose"),
+)
+
+
+@checked(still=STILL, time_limit=SECONDS, seed=whole(0))
 def reduce(
     source: str | Path | onnx.ModelProto | ir.Model,
     *,

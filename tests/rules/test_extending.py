@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,8 +14,8 @@ from onnx import numpy_helper, parser
 
 import relayout
 from relayout import rules
-from relayout.errors import LayoutError
-from relayout.rules import Changes, Operator, Signature, axis_letters, registry, rule
+from relayout.errors import LayoutError, RelayoutError
+from relayout.rules import Changes, Operator, Permuted, Regrouped, Signature, Variant, axis_letters, registry, rule
 from relayout.targets.testing import claiming
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "vendor": 1]>\n'
@@ -234,6 +236,113 @@ def test_a_variant_is_never_replaced(scope: None, operator: str, given: dict[str
     rules.register_variant("Conv", layouts="NHWC OHWI", written="vendor:ConvNhwc")
     with pytest.raises(LayoutError, match=message):
         rules.register_variant(operator, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"layouts": "NHWC", "written": "ConvNhwc"}, "an operator of a backend has a domain, `vendor:ConvNhwc`"),
+        ({"layouts": "NHWC OWI"}, "NHWC and OWI name different spatial axes"),
+        ({"layouts": "NHWC HWC"}, "HWC is no layout of kernels"),
+        ({"layouts": "OHWI NHWC"}, "OHWI is no layout of images"),
+        ({"layouts": "NHCW"}, "NHCW is no usual layout of images"),
+        ({"layouts": "NHWC->"}, "'' is not a layout"),
+        ({"layouts": ("NHWC", "OHWI")}, "is no text: layouts are written 'NHWC'"),
+        ({"layouts": None}, "None is no text"),
+        ({"layouts": "NCHW OIHW"}, "so it runs itself; name other layouts"),
+        ({"operator": "MaxPool", "layouts": "NHWC OHWI"}, "it has no kernel that could lie in OHWI; leave that out"),
+        ({"operator": 3}, "3 names no operator"),
+        ({"written": ""}, "'' names no operator"),
+        ({"written": 3}, "3 names no operator"),
+        ({"written": "relayout.nhwc:Conv"}, "are those of relayout's functions"),
+        ({"attributes": ["a"]}, "attributes=['a']: it takes a dictionary such as {'data_layout': 'NHWC'}"),
+        ({"attributes": {"a": None}}, "attributes={'a': None}: it takes a dictionary"),
+        ({"attributes": {3: 1}}, "attributes={3: 1}: it takes a dictionary"),
+    ],
+)
+def test_a_variant_that_nothing_could_be_is_refused(scope: None, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(LayoutError, match=re.escape(message)):
+        rules.register_variant(**{"operator": "Conv", "layouts": "NHWC", "written": "v:C"} | given)
+    assert "relayout.nhwc:Conv" in operators(relayout.convert(conv(), to="NHWC").proto)
+
+
+@pytest.mark.parametrize("again", ["nhwc ohwi", "NWC OWI"])
+def test_a_variant_in_the_same_layouts_is_the_same_however_it_is_written(scope: None, again: str) -> None:
+    rules.register_variant("Conv", layouts="NHWC OHWI", written="vendor:ConvNhwc")
+    with pytest.raises(LayoutError, match="Conv has a variant in"):
+        rules.register_variant("Conv", layouts=again, written="vendor:Other")
+
+
+@pytest.mark.parametrize(
+    ("operators", "given", "message"),
+    [
+        ((3,), {}, "3 names no operator"),
+        ((["vendor:A"],), {}, "['vendor:A'] names no operator"),
+        (("vendor:A vendor:B",), {}, "names no operator"),
+        ((), {}, "a rule of no operator"),
+        (("relayout.nhwc:A",), {}, "are those of relayout's functions"),
+        (("vendor:A",), {"kind": 3}, "3 is no class of operators"),
+        (("vendor:A",), {"layouts": ["NC"]}, "layouts=['NC']: it takes a dictionary such as {0: 'NC', 1: 'OI'}"),
+        (("vendor:A",), {"layouts": {"x": "NC"}}, "layouts={'x': 'NC'}: it takes a dictionary"),
+        (("vendor:A",), {"layouts": {-1: "NC"}}, "layouts={-1: 'NC'}: it takes a dictionary"),
+        (("vendor:A",), {"layouts": {0: None}}, "None for input 0: an image is NC"),
+        (("vendor:A",), {"kind": "layout-agnostic", "layouts": {0: "NC"}}, "what has layouts is 'layout-sensitive'"),
+        (("vendor:A",), {"rule": None}, "rule=None: it takes a function"),
+        (("vendor:A",), {"rule": "any order"}, "rule='any order': it takes a function"),
+    ],
+)
+def test_a_rule_that_nothing_could_be_is_refused(
+    scope: None, operators: tuple[Any, ...], given: dict[str, Any], message: str
+) -> None:
+    before = dict(registry())
+    rule = given.pop("rule", lambda _: None)
+    with pytest.raises(LayoutError, match=re.escape(message)):
+        rules.register(*operators, **{"kind": "layout-sensitive"} | given)(rule)
+    assert registry() == before
+
+
+D = axis_letters(4)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (lambda _: {}, "it gives dict; a rule gives a Signature, Permuted, Regrouped, Nested or None"),
+        (lambda operator: operator.nothing, "AttributeError: 'Operator' object has no attribute 'nothing'"),
+        (lambda _: Signature(("nchw",), ("nchw",)), "inputs=('nchw',): it takes a tuple with the names of the axes"),
+        (lambda _: Signature((list(D),), (D,)), "it takes a tuple with the names"),
+        (lambda _: Signature((("c/2", "c%2", "h", "w"),), (D,)), "it takes a tuple with the names"),
+        (lambda _: Signature((D,), (D,), whole="d0"), "whole='d0': it takes a frozenset of names of axes"),
+        (lambda _: Signature((D,), (D,), tail="d3"), "tail='d3': it takes a tuple of names of axes"),
+        (lambda _: Signature((D,), (D,), grain=3), "grain=3: it takes a tuple of axes with whole numbers"),
+        (lambda _: Signature((D,), (D,), variants=("NHWC",)), "variants=('NHWC',): it takes a tuple of Variant"),
+        (
+            lambda _: Signature((D,), (D,), variants=(Variant((D[:3],), (D,)),)),
+            "a variant of d0 d1 d2, where the signature has d0 d1 d2 d3",
+        ),
+        (lambda _: Signature((D,), (D,), changes=lambda _: {}), "changes gives dict; it gives Changes"),
+        (lambda _: Signature((D,), (D,), changes=lambda p: p.nothing), "AttributeError: 'Placement' object has no"),
+        (lambda _: Signature((D,), (D,), changes=lambda _: [][0]), "IndexError: list index out of range"),
+        (lambda _: Signature((D,), (D,), price=lambda _: -1), "price gives -1; it gives bytes"),
+        (lambda _: Signature((D,), (D,), price=lambda _: int("x")), "ValueError: invalid literal"),
+        (lambda _: Permuted([0, 1, 2, 3]), "perm=[0, 1, 2, 3]: it takes a tuple of whole numbers"),
+        (lambda _: Regrouped(None), "shape=None: it takes a tuple of extents"),
+    ],
+)
+def test_what_is_no_fact_is_one_error_that_names_the_rule(scope: None, said: Any, message: str) -> None:
+    rules.register("vendor:Swish", kind="layout-agnostic")(said)
+    with pytest.raises(RelayoutError, match=re.escape("the rule of vendor:Swish: ")) as raised:
+        relayout.convert(model(AROUND))
+    assert message in str(raised.value)
+
+
+def test_a_node_that_lacks_what_its_operator_must_have_is_a_barrier(scope: None) -> None:
+    @rules.register("vendor:Swish", kind="layout-agnostic")
+    def _(operator: Operator) -> rules.Fact:
+        """Its second input has the axes of the first."""
+        return rules.aligned(operator, (0, operator.inputs[1] and 1))  # type: ignore[arg-type]
+
+    assert relayout.convert(model(AROUND)).report.barriers
 
 
 def test_a_variant_is_no_operator_with_a_rule(scope: None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,10 @@ import onnx
 import pytest
 
 import relayout
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, RelayoutError
 from relayout.rules import Laid, registry
-from relayout.targets import Kernel, Target, targets
+from relayout.targets import Condition, Kernel, Target, Unit, targets
+from relayout.targets.conditions import NO_INDICES
 from running import run
 from targets.blocked import run_anywhere
 from targets.row_cases import cases, prepared
@@ -104,9 +106,59 @@ def test_a_row_without_a_case_is_seen() -> None:
         ({"op_types": "Conv", "types": ("FLOAT32",)}, "a row for Conv: no element type 'FLOAT32'; did you mean 'FLOAT"),
         ({"op_types": "Conv", "types": "FLOAT"}, "'FLOAT' is no list"),
         ({"op_types": "Conv", "ranks": 4}, "4 is no list; write (4,)"),
+        ({"op_types": "Conv", "ranks": ("4",)}, "a row for Conv: ranks=('4',): it takes a tuple of ranks"),
+        ({"op_types": ("Conv", "MaxPool")}, "it takes names of operators in one text, such as 'Conv MaxPool'"),
+        ({"op_types": ""}, "op_types='': it takes names"),
+        ({"op_types": "Conv", "layouts": (("NHWC", "OHWI"),)}, "it takes a tuple of layouts, such as ('NHWC OHWI',)"),
+        ({"op_types": "Conv", "layouts": None}, "layouts=None: it takes a tuple"),
+        ({"op_types": "Conv", "layouts": ("NHWC OWI",)}, "NHWC and OWI name different spatial axes"),
+        ({"op_types": "Conv MaxPool", "layouts": ("NHWC OHWI",)}, "MaxPool: it has no kernel that could lie in OHWI"),
+        ({"op_types": "Add", "layouts": ("NHWC",)}, "it has no layouts of its own; leave them out"),
+        ({"op_types": "Conv", "types": (3,)}, "types=(3,): it takes a tuple of element types"),
+        ({"op_types": "Conv", "limits": NO_INDICES}, "it takes a tuple of Condition"),
+        ({"op_types": "Conv", "limits": ("constant",)}, "limits=('constant',): it takes a tuple of Condition"),
+        ({"op_types": "Conv", "when": lambda _: True}, "it takes a Condition"),
+        ({"op_types": "Conv", "domain": None}, "domain=None: it takes a name"),
+        ({"op_types": "Conv", "domain": "ai.onnx"}, "the domain of ONNX's own operators is ''; leave it out"),
+        ({"op_types": "Conv", "written": "v:C"}, "written='v:C': it takes a Written"),
     ],
 )
 def test_a_row_that_would_claim_nothing_is_refused(row: dict[str, Any], said: str) -> None:
     with pytest.raises(LayoutError, match=re.escape(said)):
         Kernel(**row)
     assert Kernel("Anything", domain="vendor").op_types == "Anything"
+
+
+ROW = Kernel("Conv", ("NHWC OHWI",))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Target("npu", "mine", ROW), "it takes a tuple of Kernel"),  # type: ignore[arg-type]
+        (lambda: Target("npu", "mine", ("Conv",)), "target 'npu': kernels=('Conv',): it takes a tuple of Kernel"),  # type: ignore[arg-type]
+        (lambda: Target("", "mine", (ROW,)), "name='': it takes a text that is not empty"),
+        (lambda: Target("npu", "mine", (ROW,), joins="no"), "joins='no': it takes True or False"),  # type: ignore[arg-type]
+        (lambda: Target("npu", "mine", (ROW,), price=3), "price=3: it takes a function"),  # type: ignore[arg-type]
+        (lambda: Target("npu", "mine", (ROW,), units=("Add",)), "it takes a tuple of Unit"),  # type: ignore[arg-type]
+        (lambda: Target("npu", "mine", (ROW,), least_run=-4), "least_run=-4: it takes a whole number from 0 on"),
+        (lambda: Target("npu", "mine", (ROW,), blocks=16), "blocks=16: it takes a Blocks"),  # type: ignore[arg-type]
+        (lambda: Condition("small", 3), "holds=3: it takes a function"),  # type: ignore[arg-type]
+        (lambda: Condition("", lambda _: True), "line='': it takes a text that is not empty"),
+        (lambda: Unit("Nope"), "ONNX has no operator 'Nope'"),
+        (lambda: Unit("Add", operands="0 zz"), "a unit of Add: 'zz' names no operand"),
+        (lambda: Unit("Add", types=("int8",)), "a unit of Add: no element type 'int8'; did you mean"),
+        (lambda: Unit("Add", channel=3), "channel=3: it takes a function"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_part_of_a_table_is_refused(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(LayoutError, match=re.escape(said)):
+        make()
+
+
+def test_a_price_is_in_bytes() -> None:
+    target = Target("npu", "mine", (ROW,), joins=True, price=lambda *_: 0.5)  # type: ignore[arg-type, return-value]
+    network = """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[1, 3, 8, 6] x, float[2, 3, 3, 3] w) => (float[1, 2, 6, 4] y) { y = Conv (x, w) }"""
+    with pytest.raises(RelayoutError, match=re.escape("the price of target npu: gives 0.5; it gives bytes")):
+        relayout.convert(onnx.parser.parse_model(network), target=target)

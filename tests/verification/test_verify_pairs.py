@@ -107,9 +107,14 @@ def test_where_shapes_say_nothing_what_lies_alike_is_the_same() -> None:
     cube = Holds("x", (4, 4, 4), (2, 0, 1), (4, 4, 4))
     (pair,), _, _ = match_interface([value("x", (4, 4, 4), held=(cube,))], [value("x", (4, 4, 4), held=(cube,))])
     assert (pair.left_held, pair.right_held) == (cube, cube)
-    again = replace(cube, perm=(1, 2, 0))
-    (pair,), _, _ = match_interface([value("x", (4, 4, 4), held=(cube,))], [value("x", (4, 4, 4), held=(again,))])
-    assert (pair.left_held, pair.right_held) == (None, again)  # the first is the source
+    again, older = replace(cube, perm=(1, 2, 0)), replace(cube, perm=(0, 2, 1))
+    twice = value("x", (4, 4, 4), held=(again, older))
+    (pair,), _, _ = match_interface([value("x", (4, 4, 4), held=(cube,))], [twice])
+    assert (pair.left_held, pair.right_held) == (cube, older)  # of the source that both were made of
+    (pair,), _, _ = match_interface([value("x", (4, 4, 4))], [twice])
+    assert (pair.left_held, pair.right_held) == (None, older)
+    (pair,), _, _ = match_interface([twice], [value("x", (4, 4, 4))])
+    assert (pair.left_held, pair.right_held) == (older, None)
 
 
 def test_a_result_of_a_result_is_not_compared_with_the_first_source() -> None:

@@ -166,7 +166,7 @@ def test_the_command_line_writes_both(
     assert run("reduce", tmp_path / "a.onnx", "-o", tmp_path / "small.onnx", "--json") == 0
     assert json.loads(capsys.readouterr().out)["smallest"] is True
     assert len(onnx.load(tmp_path / "small.onnx").graph.node) <= 4
-    assert run("reduce", tmp_path / "missing.onnx", "-o", tmp_path / "c.onnx") == 2
+    assert run("reduce", tmp_path / "missing.onnx", tmp_path / "c.onnx") == 2
     assert capsys.readouterr().err.startswith("relayout:")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import click
@@ -10,12 +11,13 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import bars
 from relayout.cli.group import Command
-from relayout.cli.running import refuse_own_source
+from relayout.cli.running import STDOUT, put_model, refuse_console, refuse_own_source
 
 
 @click.command(cls=Command)
 @click.argument("source", type=options.MODEL)
-@click.option("-o", "--output", "target", type=options.MODEL, required=True, help="Where to write the part.")
+@click.argument("target", type=options.MODEL, required=False)
+@click.option("-o", "--output", type=options.MODEL, help="TARGET, given as an option.")
 @options.one_of(
     "--still",
     ["verify", "transpose"],
@@ -24,15 +26,18 @@ from relayout.cli.running import refuse_own_source
 @click.option(
     "--time-limit", type=float, metavar="SECONDS", help="Stop after so long, and write the smallest part so far."
 )
+@options.external_data
 @options.overwrite
 @options.seed
 @options.as_json
 @options.quiet
 def reduce(
     source: Path,
-    target: Path,
+    target: Path | None,
+    output: Path | None,
     still: str,
     time_limit: float | None,
+    external_data: bool | None,
     overwrite: bool,
     seed: int,
     as_json: bool,
@@ -40,19 +45,25 @@ def reduce(
 ) -> None:
     """The smallest part of a model that still shows a fault.
 
-    SOURCE is an .onnx file; the part is for a bug report.
+    SOURCE is an .onnx file; TARGET, where the part for a bug report goes, too, or `-` for standard output.
     """
     from relayout import reduction
     from relayout.formats.onnx import check, write
 
-    refuse_own_source([target], [source], overwrite)
+    place = target or output
+    if place is None or (target and output):
+        raise click.UsageError("give SOURCE and one TARGET")
+    refuse_console(place, beside=external_data)
+    refuse_own_source([place], [source], overwrite)
     with bars(("reducing",), quiet or as_json):
         found = reduction.reduce(source, still=still, time_limit=time_limit, seed=seed)  # type: ignore[arg-type]
         check(found.model)
-        write(found.model, target, overwrite=overwrite)
+        put_model(place, partial(write, found.model), external_data=external_data, overwrite=overwrite)
+    aside = place == STDOUT
     if as_json:
         said = {"before": found.before, "after": found.after, "tries": found.tries, "smallest": found.smallest}
-        click.echo(json.dumps(said))
+        click.echo(json.dumps(said), err=aside)
     elif not quiet:
         ended = "none can be left out" if found.smallest else "the time limit stopped the search"
-        click.echo(f"{found.before} nodes reduced to {found.after} in {found.tries} tries; {ended}: {target}")
+        whither = "" if aside else f": {place}"
+        click.echo(f"{found.before} nodes reduced to {found.after} in {found.tries} tries; {ended}{whither}", err=aside)

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,10 +75,7 @@ class Job:
         rest = dict(given)
         names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer", "overwrite")
         own = {name: rest.pop(name) for name in names} | {"parts": rest.pop("parts", None)}
-        if target == STDOUT and (verify or own["external_data"]):
-            raise click.UsageError("a model on standard output has no file to verify or to keep weights beside")
-        if target == STDOUT and sys.stdout.isatty():
-            raise click.UsageError("a model is not text: send standard output to a file or a program")
+        refuse_console(target, beside=verify or own["external_data"])
         if not verify and (own["feeds"] or own["seed"]):
             raise click.UsageError("--input and --seed are for --verify: give that, too")
         converted = options.converted(rest)
@@ -106,6 +103,18 @@ class Job:
     def console_is_taken(self) -> bool:
         """Whether something else than the report goes to standard output."""
         return STDOUT in self.places.values()
+
+
+def refuse_console(target: Path, *, beside: bool | None) -> None:
+    """Refuse standard output for a model, where it is a terminal, or something must lie beside the model.
+
+    Raises:
+        click.UsageError: it is one, or something must.
+    """
+    if target == STDOUT and beside:
+        raise click.UsageError("a model on standard output has no file to verify or to keep weights beside")
+    if target == STDOUT and sys.stdout.isatty():
+        raise click.UsageError("a model is not text: send standard output to a file or a program")
 
 
 def refuse_one_place(places: Mapping[str, Path | None]) -> None:
@@ -176,14 +185,7 @@ def _made(job: Job) -> tuple[Report, VerifyReport | None]:
     if job.plan_file is not None:
         put_text(job.plan_file, json.dumps(result.plan, separators=(",", ":")))
     write_views(result, job.source.name, job.html, job.model_explorer)
-    if job.target == STDOUT:
-        with tempfile.TemporaryDirectory(prefix="relayout-") as directory:
-            path = Path(directory) / "model.onnx"
-            result.save(path, external_data=False)
-            with path.open("rb") as file:
-                shutil.copyfileobj(file, sys.stdout.buffer)
-    else:
-        result.save(job.target, external_data=job.external_data, overwrite=job.overwrite)
+    put_model(job.target, result.save, external_data=job.external_data, overwrite=job.overwrite)
     if job.parts is not None:
         result.save_parts(job.parts)
     return result.report, found
@@ -215,6 +217,25 @@ def write_views(result: Result, title: str, html: Path | None, model_explorer: P
         put_text(html, result.html(title))
     if model_explorer is not None:
         put_text(model_explorer, json.dumps(result.node_data(), indent=1))
+
+
+def put_model(place: Path, save: Callable[..., None], *, external_data: bool | None, overwrite: bool) -> None:
+    """Write a model, or send it to standard output.
+
+    Args:
+        place: where it goes.
+        save: writes it into a file: `save(path, external_data=…, overwrite=…)`.
+        external_data: weights in a file of their own; None where their size decides.
+        overwrite: whether it may replace its source.
+    """
+    if place != STDOUT:
+        save(place, external_data=external_data, overwrite=overwrite)
+        return
+    with tempfile.TemporaryDirectory(prefix="relayout-") as directory:
+        path = Path(directory) / "model.onnx"
+        save(path, external_data=False)
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
 
 
 def put_text(place: Path, text: str) -> None:

@@ -15,6 +15,7 @@ from relayout.infer.pieces import Piece, regroup
 from relayout.infer.pins import Pins
 from relayout.infer.sites import Numbering, Port, Root, Site, View, order_of
 from relayout.infer.splits import carry, refine, tile
+from relayout.known import label
 from relayout.layout import Dim, Extent, product, segments
 from relayout.rules import (
     FUNCTIONS,
@@ -310,7 +311,7 @@ class _Builder:
         """A node with subgraphs: the bodies' sites, then one site for the node and all ends of its bodies."""
         graphs = tuple(node.attributes[body.attribute].as_graph() for body in fact.bodies)
         ports: list[Port] = []
-        enter = Site(f"enter {node.op_type} {node.name or node.outputs[0].name}", None, Signature((), ()), [], "enter")
+        enter = Site(f"enter {node.op_type} {label(node)}", None, Signature((), ()), [], "enter")
         for number, (graph, body) in enumerate(zip(graphs, fact.bodies, strict=True)):
             self._add(replace(enter, bodies=(graph,)))
             outer, self.scope, runs, self.runs = self.scope, graph, self.runs, self.runs * fact.runs
@@ -322,7 +323,7 @@ class _Builder:
             ports += self._ends(read, body.outputs, False, number)
         outputs = [self._root(value, constant=False) for value in node.outputs]
         ports += self._ends(inputs, fact.signature.inputs, False) + self._ends(outputs, fact.signature.outputs, True)
-        name = f"{node.op_type} {node.name or node.outputs[0].name}"
+        name = f"{node.op_type} {label(node)}"
         # What is carried as one value is a site of its own: values that a node carries side by side do not depend on
         # each other's orders.
         for carried in _values(ports):
@@ -422,7 +423,7 @@ class _Builder:
                     pinned = letters is None
                     ports.append(Port(view, letters or axis_letters(len(view.dims)), output, slot, pinned))
         ports += [Port(view, axis_letters(len(view.dims)), False, -1, pinned=True) for view in implicit]
-        site = Site(f"{node.op_type} {node.name or node.outputs[0].name}", node, signature, ports, reason=reason)
+        site = Site(f"{node.op_type} {label(node)}", node, signature, ports, reason=reason)
         if self.symbolic:
             self._guess(site)
         self._carried(site)

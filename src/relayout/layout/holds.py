@@ -1,6 +1,9 @@
 """What a stored value holds: which value of the source, and how to get it back. Written into the model's metadata.
 
 stored = source.reshape(factors).transpose(perm).reshape(stored's shape)
+
+A result of a result tells of the values of both sources. Where both have one name for it, in two layouts, the last of
+that name is the older's.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ def node_data(report: Report, layouts: Mapping[str, str], keys: Mapping[str, str
         name: {"value": layout, "bgColor": colours[layout], "textColor": "#1b1f24"} for name, layout in layouts.items()
     }
     for left in report.remaining:
-        if left.tensor in results:
-            said = f"{results[left.tensor]['value']}; transposed {left.layout}, {left.bytes:,} bytes"
-            results[left.tensor] = {"value": said, "bgColor": MARK, "textColor": "#ffffff"}
+        for name in {left.tensor, keys.get(left.tensor, "")} & results.keys():  # in the source, and in the result
+            said = f"{results[name]['value']}; transposed {left.layout}, {left.bytes:,} bytes"
+            results[name] = {"value": said, "bgColor": MARK, "textColor": "#ffffff"}
     results |= {key: results[name] for key, name in keys.items() if name in results and key not in results}
     hidden = dict.fromkeys(("hideInAggregatedStatsTable", "hideInChildrenStatsTable"), True)  # sums of texts
     return {"results": results, "showExpandedSummaryOnGroupNode": True, **hidden}

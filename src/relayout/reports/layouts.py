@@ -9,6 +9,7 @@ from itertools import groupby
 import onnx_ir as ir
 
 from relayout.infer import Form, Order, Root, Sites, order_of
+from relayout.known import known_as
 from relayout.layout import perm
 from relayout.layout.holds import TENSOR, Holds
 from relayout.reports.axes import Axes
@@ -25,7 +26,7 @@ class Naming:
         sites: the source graph.
         axes: names of its axes.
 
-    `tensors` holds what inputs and outputs are called in the file, where that is another name than the graph's.
+    `tensors` holds what values are called in the file that was read, where that is another name than the graph's.
     """
 
     def __init__(self, sites: Sites, axes: Axes) -> None:
@@ -34,9 +35,9 @@ class Naming:
             value.name: (view.root, view.form) for value, view in sites.views.items() if value.name
         }
         self.tensors = {
-            value.metadata_props[TENSOR]: value.name
+            other: value.name
             for value in sites.views
-            if value.name and value.metadata_props.get(TENSOR)
+            if value.name and (other := value.metadata_props.get(TENSOR) or known_as(value)) != value.name
         }
         self._roots = {root: root.value.name or "" for root in sites.roots if not root.constant}
 

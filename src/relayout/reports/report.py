@@ -10,6 +10,7 @@ from typing import Any
 import onnx_ir as ir
 
 from relayout.infer import Form, Plan, Relaxed, Root, placed
+from relayout.known import known_as
 from relayout.layout.perm import between, is_identity
 from relayout.reports.axes import Axes
 from relayout.reports.chart import Chart, Drawing
@@ -29,7 +30,7 @@ class Transposed:
     """A Transpose that remains at run time.
 
     Args:
-        tensor: the value that is transposed.
+        tensor: the value that is transposed, by the name that the source has for it.
         shape: its shape before.
         layout: stored order before and after, in einops' notation.
         bytes: what it moves in one inference.
@@ -145,7 +146,7 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
     reasons = [sentence(each) for each in found]
     remaining = tuple(
         Transposed(
-            crossing.root.value.name or "",
+            known_as(crossing.root.value),
             tuple(_dims(crossing.root)),
             " -> ".join(axes.orders(crossing.root, crossing.given, crossing.order)),
             crossing.size,
@@ -206,6 +207,14 @@ def grown(before: int, after: int) -> tuple[str, ...]:
     if after - before < MOST_GROWN or 10 * after < 11 * before:
         return ()
     return (f"constants take {after:,} bytes, {before:,} before: some are stored in more than one order, or padded",)
+
+
+def unsaid(names: Sequence[str]) -> tuple[str, ...]:
+    """What to say of values of the source whose quantization annotation says nothing of the result."""
+    if not names:
+        return ()
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return (f"left out: the quantization annotation of {names[0]}{more}, which fits no value of the result",)
 
 
 def _dims(root: Root) -> Iterator[int | str]:

@@ -9,9 +9,11 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.captures import nested
+from relayout.formats.onnx.parts import UNANNOTATED
 from relayout.infer import Form, Plan, Port, Site, placed, placement
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
+from relayout.rewrite.annotations import Annotations
 from relayout.rewrite.forms import forms
 from relayout.rewrite.functions import add_function, drop_unused_functions
 from relayout.rewrite.storage import Names, Storage
@@ -34,6 +36,10 @@ def apply(model: ir.Model, plan: Plan, blocks: Blocks | None = None) -> ir.Model
     return _Rewrite(model, plan, blocks).run()
 
 
+UNSAID = "relayout.unsaid"
+"""In the `meta` of a model that was rewritten: values whose quantization annotation says nothing of the result."""
+
+
 class Ended(NamedTuple):
     """An output of a graph, as the source has it."""
 
@@ -51,8 +57,11 @@ class _Rewrite:
         outputs = [value for value in self.graph.outputs if value is not None]
         interface = {value.name for value in (*self.graph.inputs, *outputs)}
         kept = {site.node.name for site in plan.sites.sites if site.node is not None}
-        self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}), blocks)
+        annotations = Annotations({} if model.meta.get(UNANNOTATED) else plan.sites.originals)
+        self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}), annotations, blocks)
         self.forms, self.labels = forms(plan)
+        ends = [site.ports[0] for site in plan.sites.sites if site.kind == "output"]
+        self.storage.ends.update({self.graph.outputs[port.slot]: self.forms[port] for port in ends})
         self.borders = {port: site for site in plan.sites.sites if site.kind == "border" for port in site.ports}
         self.results: dict[ir.Graph, list[tuple[int, ir.Value]]] = {}
         self.listed: dict[tuple[ir.Graph, ir.Value, Form], ir.Value] = {}
@@ -123,6 +132,7 @@ class _Rewrite:
         used.update(value for graph in self.graphs for value in graph.outputs)
         for graph in self.graphs:
             self._keep_initializers(graph, used)
+        self.model.meta[UNSAID] = self.storage.annotations.settle(self.graphs)
         # Before version 4 of the IR every initializer had to be an input, too: new ones would change the interface.
         self.model.ir_version = max(self.model.ir_version, 4)
 
@@ -148,8 +158,9 @@ class _Rewrite:
     def _keep_initializers(self, graph: ir.Graph, used: set[ir.Value | None]) -> None:
         wanted = self.storage.initializers[graph]
         kept = set(graph.inputs)
+        named = {value for value in graph.initializers.values() if value.name in self.storage.annotations.named}
         for name, value in list(graph.initializers.items()):
-            if value not in kept and (name not in wanted or value not in used):
+            if value not in kept and value not in named and (name not in wanted or value not in used):
                 del graph.initializers[name]
         for name, value in wanted.items():
             if name not in graph.initializers and value in used:
@@ -231,7 +242,7 @@ class _Rewrite:
         written = self._written(site)
         if written is None:
             return
-        node.domain, node.op_type = written.domain, written.op_type
+        node.domain, node.op_type, node.overload = written.domain, written.op_type, ""
         self._set(node, written.attributes)
         if written.body is not None:
             add_function(self.model, node, site.signature.variants[self.labels[site].variant])

@@ -7,6 +7,7 @@ ONNX functions runs it; one that has the kernel matches its name.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 import numpy as np
 import onnx
@@ -15,6 +16,11 @@ import onnx_ir as ir
 from relayout.layout.perm import between
 from relayout.rules import FUNCTIONS, Letters, Variant
 from relayout.rules.signature import part_of
+
+OVERLOADS = 10
+"""Version of the IR from which functions of one name are told apart by an overload."""
+EXACT = "relayout.exact"
+"""In the `meta` of a function: a call of it gives as many outputs as it has, and could give no more."""
 
 
 def add_function(model: ir.Model, node: ir.Node, variant: Variant) -> None:
@@ -26,11 +32,54 @@ def add_function(model: ir.Model, node: ir.Node, variant: Variant) -> None:
         variant: one whose `written.body` is the standard's.
     """
     model.opset_imports.setdefault(node.domain, 1)
-    key = (node.domain, node.op_type, "")
-    known = model.functions.get(key)
-    if known is not None and len(known.inputs) >= len(node.inputs) and len(known.outputs) >= len(node.outputs):
-        return
-    model.functions[key] = _function(model, node, variant)
+    given, exact = len(node.outputs), _is_exact(model, node, variant)
+    for number in count():
+        node.overload = f"overload_{number}" if number else ""
+        known = model.functions.get(node.op_identifier())
+        if known is None or len(known.outputs) == given:
+            break
+        if not exact and (len(known.outputs) > given or not known.meta.get(EXACT, True)):
+            break
+    if node.overload:
+        model.ir_version = max(model.ir_version, OVERLOADS)
+    if known is None or len(known.inputs) < len(node.inputs) or len(known.outputs) < given:
+        model.functions[node.op_identifier()] = made = _function(model, node, variant)
+        made.meta[EXACT] = exact
+    elif exact:
+        known.meta[EXACT] = True
+
+
+def _is_exact(model: ir.Model, node: ir.Node, variant: Variant) -> bool:
+    """Whether the standard has a node like this with no more outputs than it gives: a BatchNormalization, which gives
+    one, or three in training. A function for such a node is for no other.
+    """
+    schema, operator = _schema(model, variant)
+    if len(node.outputs) == schema.max_output:
+        return False
+    names = [f"x{slot}" if value is not None else "" for slot, value in enumerate(node.inputs)]
+    types = {
+        name: onnx.helper.make_tensor_type_proto(value.dtype.value, None)
+        for name, value in zip(names, node.inputs, strict=True)
+        if value is not None and value.dtype is not None
+    }
+    proto = onnx.helper.make_node(operator, names, [f"y{slot}" for slot in range(schema.max_output)])
+    proto.attribute.extend(ir.to_proto(attribute) for attribute in node.attributes.values())
+    imports = [onnx.helper.make_opsetid("", model.opset_imports.get("", 1))]
+    try:
+        onnx.shape_inference.infer_node_outputs(schema, proto, types, opset_imports=imports)
+    except (onnx.shape_inference.InferenceError, RuntimeError):
+        return True
+    return False
+
+
+def _schema(model: ir.Model, variant: Variant) -> tuple[onnx.defs.OpSchema, str]:
+    """What the standard says of the operator in a function, and its name."""
+    assert variant.written is not None
+    assert variant.written.body is not None
+    operator = variant.written.body.written
+    assert operator is not None
+    version = model.opset_imports.get(operator.domain, 1)
+    return onnx.defs.get_schema(operator.op_type, version, operator.domain), operator.op_type
 
 
 def drop_unused_functions(model: ir.Model) -> None:
@@ -117,7 +166,7 @@ def _function(model: ir.Model, node: ir.Node, variant: Variant) -> ir.Function:
     assert standard is not None
     assert standard.written is not None
     operator = standard.written
-    schema = onnx.defs.get_schema(operator.op_type, model.opset_imports.get(operator.domain, 1), operator.domain)
+    schema, _ = _schema(model, variant)
     body = _Body()
     inputs = [ir.Value(name=_formal(schema.inputs, slot)) for slot in range(len(node.inputs))]
     read: list[ir.Value | None] = []
@@ -140,7 +189,7 @@ def _function(model: ir.Model, node: ir.Node, variant: Variant) -> ir.Function:
     imports = {domain: model.opset_imports.get(domain, 1) for domain in dict.fromkeys(("", operator.domain))}
     graph = ir.Graph(inputs, outputs, nodes=body.nodes, opset_imports=imports, name=operator.op_type)
     formal = [ir.Attr(name, ir.AttributeType.UNDEFINED, None) for name in sorted(types)]
-    return ir.Function(node.domain, node.op_type, graph=graph, attributes=formal)
+    return ir.Function(node.domain, node.op_type, node.overload, graph=graph, attributes=formal)
 
 
 def _formal(parameters: Sequence[onnx.defs.OpSchema.FormalParameter], slot: int) -> str:

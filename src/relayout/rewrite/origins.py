@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import onnx_ir as ir
 
 from relayout.errors import LayoutError
@@ -10,18 +12,30 @@ from relayout.layout.holds import Holds
 from relayout.layout.perm import inverse
 
 
-def origins(sites: Sites, root: Root) -> list[tuple[str, Form]]:
-    """(name, form that it names) of a root: first names from the metadata of an earlier conversion, then its own."""
+class Origins(NamedTuple):
+    """(name, form that it names) of a root.
+
+    Args:
+        names: first those from the metadata of an earlier conversion, then the source's own.
+        older: of an earlier conversion, where the source has another form under the same name.
+    """
+
+    names: list[tuple[str, Form]]
+    older: list[tuple[str, Form]]
+
+
+def origins(sites: Sites, root: Root) -> Origins:
+    """The names of a root. Of several that an earlier conversion tells of one name the last is the oldest."""
     earlier: dict[str, Form] = {}
     own: dict[str, Form] = {}
     for value in sites.originals.get(root, []):
         form = sites.views[value].form
-        for held in _held(value):
-            if (found := _form(root, form, held)) is not None:
-                earlier.setdefault(held.name, found)
+        told = {held.name: found for held in _held(value) if (found := _form(root, form, held)) is not None}
+        earlier = told | earlier
         if value.name:
             own[value.name] = form
-    return [*((name, form) for name, form in earlier.items() if name not in own), *own.items()]
+    names = [*((name, form) for name, form in earlier.items() if name not in own), *own.items()]
+    return Origins(names, [(name, form) for name, form in earlier.items() if own.get(name, form) != form])
 
 
 def _held(value: ir.Value) -> list[Holds]:

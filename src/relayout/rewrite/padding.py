@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.captures import captured
+from relayout.known import stands_for
 from relayout.rewrite.constants import Constants
 from relayout.rewrite.regions import operator_of
 from relayout.rules import Facts, Operator, Signature
@@ -149,6 +150,7 @@ class _Padding:
             assert isinstance(held, int)
             dims[CHANNELS] = held + count
             value.shape = ir.Shape(dims)
+            stands_for(value, value)
             value.name = self.constants.names.unique(f"{value.name}/padded")
         return len(more)
 

@@ -19,6 +19,7 @@ from relayout.infer import Form, Order, Root, Sites, View, order_of
 from relayout.layout import Extent, product
 from relayout.layout.holds import Holds
 from relayout.layout.perm import between
+from relayout.rewrite.annotations import Annotations
 from relayout.rewrite.origins import origins
 from relayout.rewrite.tiled import BLOCKED, JOINED
 from relayout.targets import Blocks
@@ -59,14 +60,17 @@ class Storage:
     Args:
         sites: the source graph.
         names: taken names.
+        annotations: what the source says of its values beside their nodes.
         blocks: the operators that bring images into blocks of channels and back, where there are some.
         nodes: graph -> the result's nodes so far, in order. A conversion is appended to the graph of its value when
             it is first wanted: one that a subgraph wants of an outer value runs once, before the subgraph.
         initializers: graph -> the result's initializers.
+        ends: output of the source -> the form in which the result gives it: its name is its own.
     """
 
     sites: Sites
     names: Names
+    annotations: Annotations
     blocks: Blocks | None = None
     nodes: dict[ir.Graph, list[ir.Node]] = field(default_factory=dict)
     initializers: dict[ir.Graph, dict[str, ir.Value]] = field(default_factory=dict)
@@ -74,6 +78,7 @@ class Storage:
     first: dict[tuple[Root, Order], Form] = field(default_factory=dict)
     given: dict[Root, Form] = field(default_factory=dict)
     shapes: dict[tuple[int, ...], ir.Value] = field(default_factory=dict)
+    ends: dict[ir.Value, Form] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # The source's names, before its values are given others.
@@ -82,6 +87,7 @@ class Storage:
             if node.graph is before.root.graph:
                 self.viewing.setdefault(before.root, []).append((node, before, after))
         self.sources = {root: origins(self.sites, root) for root in self.sites.originals}
+        self.names.taken |= self.annotations.named
 
     def put(self, root: Root, form: Form, value: ir.Value) -> None:
         """Say that `value` holds `root` in `form`; the first form of a root is its producer's."""
@@ -203,7 +209,8 @@ class Storage:
         """Use the source's own node for a conversion, where it has one and what that reads is there."""
         for node, before, after in self.viewing.get(root, ()):
             value = node.outputs[0]
-            if before.form != source or after.form != target or value.name in self.names.taken:
+            taken = value.name in self.names.taken and self.ends.get(value) != target
+            if before.form != source or after.form != target or taken:
                 continue
             others = [self.sites.views.get(other) for other in node.inputs[1:] if other is not None]
             if not all(view and (view.root.constant or view.root in self.given) for view in others):
@@ -325,7 +332,7 @@ class Storage:
 
     def name(self, root: Root, form: Form) -> str:
         """The name of the source's value that lies like this, where there is one; else the root's, with its order."""
-        sources = self.sources.get(root, [])
+        sources = self.sources[root].names if root in self.sources else []
         free = (name for name, source in sources if source == form and name not in self.names.taken)
         stem = sources[0][0] if sources else root.value.name
         return next(free, None) or f"{stem}__{tag(root, form)}"
@@ -333,14 +340,16 @@ class Storage:
     def describe(self, value: ir.Value, root: Root, form: Form) -> None:
         """Give a stored value its shape, and say in its metadata which of the source's values it holds, and how."""
         value.shape = ir.Shape(root.space.of(_dim, form, lambda: [_dim(extent) for extent in root.shape(form)]))
+        names, older = self.sources.get(root, ([], []))
+        told = [(name, source) for name, source in names if not (name == value.name and source == form)]
         held = [
             Holds(name, *root.space.of(_lies, (source, form), partial(_lies, root.extents, source, form)))
-            for name, source in self.sources.get(root, [])
-            if not (name == value.name and source == form)
+            for name, source in (*told, *older)
         ]
         value.metadata_props.pop(Holds.KEY, None)
         if held:
             value.metadata_props[Holds.KEY] = Holds.dump(held)
+        self.annotations.carry(value, root)
 
 
 def tag(root: Root, form: Form) -> str:

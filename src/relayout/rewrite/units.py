@@ -16,6 +16,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.onnx.parts import ANNOTATION
+from relayout.known import stands_for
 from relayout.rewrite.constants import Constants
 from relayout.rewrite.regions import operator_of
 from relayout.rules import Operator
@@ -118,6 +120,8 @@ class _Fusing:
             value = node.outputs[0]
             if node.op_type in QUANTIZING and self._ends_in_signed(value):
                 self._shift(node)
+                stands_for(value, value)
+                value.meta.pop(ANNOTATION, None)  # its zero point is that of the other type
                 value.dtype, value.name = ir.DataType.UINT8, self.names.unique(f"{value.name}/unsigned")
                 for use in value.uses():
                     self._shift(use.node)
@@ -163,6 +167,9 @@ class _Fusing:
             )
             for op_type, read, given in (("QuantizeLinear", value, stored), ("DequantizeLinear", stored, real))
         ]
+        made: tuple[ir.Value | ir.Node, ...] = (stored, real, *ends)
+        for each in made:
+            stands_for(each, value)
         assert node.graph is not None
         if after:
             node.graph.insert_after(node, ends)
@@ -395,7 +402,9 @@ class _Fusing:
         for axis in axes:
             dims.insert(axis, 1)
         shape = None if given.shape is None else ir.Shape(dims)
-        return ir.Value(name=self.names.unique(f"{given.name}/kept"), type=given.type, shape=shape)
+        kept = ir.Value(name=self.names.unique(f"{given.name}/kept"), type=given.type, shape=shape)
+        stands_for(kept, given)
+        return kept
 
     def _axes(self, value: ir.Value, axes: Sequence[int]) -> tuple[list[ir.Value | None], list[ir.Attr]]:
         """Inputs and attributes of a Squeeze."""

@@ -20,6 +20,8 @@ DOMAIN = "relayout."
 """Prefix of the domains of functions; what follows names the layouts."""
 SPATIAL = "DHW"
 STANDARD = Layout.parse("NCHW")
+SHAPES = 9
+"""Opset from which a Constant may hold integers, as the shapes in a function of a blocked layout."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Laid:
     kernel: Layout | None = None
     result: Layout | None = None
     written: Written | None = field(default=None, compare=False)
+
+    @property
+    def in_tiles(self) -> bool:
+        """Whether any of them is blocked."""
+        return not all(layout.is_plain for layout in (self.data, self.kernel, self.result) if layout is not None)
 
     @property
     def given(self) -> Layout:
@@ -168,6 +175,8 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
     written = layouts.written or _registered(rule, found, rank)
     if written is None and rule.domain:
         raise LayoutError(f"{rule.domain}:{rule.op_type} in {found} is no function of ONNX, and no variant of a user's")
+    if written is None and found.in_tiles and operator.version < SHAPES:
+        raise LayoutError(f"{found} needs constants that ONNX has from opset {SHAPES} on")
     if written is None:
         written = Written(found.domain, rule.op_type, dict.fromkeys(_told(rule)), body)
     return Variant(tuple(inputs), tuple(outputs), str(found), written)
@@ -176,7 +185,7 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
 def _registered(rule: Rule, layouts: Laid, rank: int) -> Written | None:
     """The node that was registered to run an operator in layouts of a rank, before a function does."""
     for variant in variants_of(rule):
-        if str(layouts) == str(_at_rank(Laid.parse(variant.layouts), rank, kernels=rule)):
+        if str(layouts) == str(at_rank(Laid.parse(variant.layouts), rank, kernels=rule)):
             others = dict.fromkeys(_told(rule) - variant.attributes.keys())
             return Written(variant.domain, variant.op_type, others | dict(variant.attributes))
     return None
@@ -187,7 +196,7 @@ def _told(rule: Rule) -> set[str]:
     return {name for variant in variants_of(rule) for name in variant.attributes}
 
 
-def _at_rank(layouts: Laid, rank: int, kernels: Rule) -> Laid:
+def at_rank(layouts: Laid, rank: int, kernels: Rule) -> Laid:
     """Layouts as `laid` calls them for operands of a rank; those of another rank stay as they are."""
     named = next((axes for axes in kernels.layouts.values() if axes != "NC"), "OI")
     try:

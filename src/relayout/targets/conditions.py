@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from relayout import arguments
+from relayout.errors import LayoutError
 from relayout.rules import Operator, draws, rule_of
 
 
@@ -25,6 +27,14 @@ class Condition:
 
     line: str
     holds: Callable[[Operator], bool]
+
+    def __post_init__(self) -> None:
+        """See that it can be asked.
+
+        Raises:
+            LayoutError: `line` is no text, or `holds` no function.
+        """
+        arguments.check_fields(self, "a condition: ", LayoutError, line=arguments.WORDS, holds=arguments.FUNCTION)
 
     def __str__(self) -> str:
         return self.line

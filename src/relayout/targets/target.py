@@ -5,21 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-import onnx
-import onnx_ir as ir
-
-from relayout.errors import LayoutError, nearest
+from relayout import arguments
+from relayout.errors import LayoutError
 from relayout.rules import Laid, Operator, Placement, Rule, Signature, Written, in_standard, is_laid, laid, rule_of
+from relayout.rules.registry import registry
+from relayout.rules.usual import fits, laid_as
 from relayout.targets.blocks import Blocks
+from relayout.targets.columns import check_operators, check_types
 from relayout.targets.conditions import Condition
 from relayout.targets.fusions import Fusion
 from relayout.targets.units import BYTES, Unit
-from relayout.targets.usual import IMAGES, KERNELS, parsed_as
 
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
 INT8 = BYTES
 STANDARD = Laid.parse("NCHW")
-_TYPES = tuple(ir.DataType.__members__)
+
+_KERNEL = {
+    "op_types": arguments.Kind("names of operators in one text, such as 'Conv MaxPool'", arguments.WORDS.fits),
+    "layouts": arguments.several("a tuple of layouts, such as ('NHWC OHWI',)", arguments.TEXT.fits),
+    "types": arguments.several("a tuple of element types, such as ('FLOAT',)", arguments.TEXT.fits),
+    "ranks": arguments.several("a tuple of ranks, such as (4,)", arguments.whole(0).fits),
+    "limits": arguments.several_of(Condition),
+    "when": arguments.instance(Condition, "a Condition"),
+    "domain": arguments.TEXT,
+    "written": arguments.instance(Written, "a Written, such as Written('vendor', 'Conv')"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,24 +61,23 @@ class Kernel:
         """See that the row can be meant: one with a typing error would claim nothing, and nobody would know.
 
         Raises:
-            LayoutError: a layout is none of images or kernels; there is no such operator, or element type.
+            LayoutError: a column holds something else; a layout is none of images or kernels, or of none that the
+                operator has; there is no such operator, or element type.
         """
+        where = f"a row for {self.op_types}: "
         for column in (self.layouts, self.types, self.ranks):
             if isinstance(column, str | int):
-                raise LayoutError(f"a row for {self.op_types}: {column!r} is no list; write ({column!r},)")
-        for text in self.layouts:
-            Laid.parse(text)
-            images, *kernel = text.split()
-            for word, outer, what in ((images, IMAGES, "images"), *((each, KERNELS, "kernels") for each in kernel)):
-                for each in word.split("->"):
-                    parsed_as(each, outer, what)
-        for name in self.types:
-            if name not in ir.DataType.__members__:
-                raise LayoutError(f"a row for {self.op_types}: no element type {name!r}{nearest(name, _TYPES)}")
-        for name in () if self.domain else self.op_types.split():
-            if not onnx.defs.has(name):
-                known = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
-                raise LayoutError(f"ONNX has no operator {name!r}{nearest(name, sorted(known))}")
+                raise LayoutError(f"{where}{column!r} is no list; write ({column!r},)")
+        arguments.check_fields(self, where, LayoutError, **_KERNEL)
+        check_types(self.types, where)
+        if self.domain == "ai.onnx":
+            raise LayoutError(f"{where}domain='ai.onnx': the domain of ONNX's own operators is ''; leave it out")
+        check_operators([] if self.domain else self.op_types.split())
+        for name in self.op_types.split():
+            rule = registry().get((self.domain, name))
+            for layouts in map(laid_as, self.layouts):
+                if rule is not None and (reason := fits(layouts, rule)):
+                    raise LayoutError(f"{where}{layouts} for {name}: {reason}")
 
     def concerns(self, operator: Operator, domain: str, name: str) -> bool:
         """Whether the row is about a node that runs an operator, in the standard's order."""
@@ -104,6 +113,19 @@ class Kernel:
         for text in self.layouts:
             found = Laid.parse(text)
             yield found if found == STANDARD else replace(found, written=self.written)
+
+
+_TARGET = {
+    "name": arguments.WORDS,
+    "line": arguments.TEXT,
+    "kernels": arguments.several_of(Kernel),
+    "price": arguments.FUNCTION,
+    "units": arguments.several_of(Unit),
+    "least_run": arguments.whole(0),
+    "blocks": arguments.instance(Blocks, "a Blocks"),
+    "fusions": arguments.several_of(Fusion),
+    **dict.fromkeys(("joins", "rest", "unsigned", "inline", "fast"), arguments.FLAG),
+}
 
 
 @dataclass(frozen=True)
@@ -143,6 +165,14 @@ class Target:
     blocks: Blocks | None = None
     fusions: tuple[Fusion, ...] = ()
     fast: bool = False
+
+    def __post_init__(self) -> None:
+        """See that every part of the table is what it is taken for.
+
+        Raises:
+            LayoutError: one is not.
+        """
+        arguments.check_fields(self, f"target {self.name!r}: ", LayoutError, **_TARGET)
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""

@@ -6,13 +6,17 @@ real arithmetic: what a row gives differs from the unit by less than one step of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout import arguments
+from relayout.errors import LayoutError
 from relayout.rules import Attribute, Operator
+from relayout.targets.columns import check_operators, check_types
 from relayout.targets.conditions import Condition, clip_bounds
 
 Reals = NDArray[np.float64]
@@ -25,12 +29,27 @@ STEP_SHARE = 0.25
 LARGEST_WEIGHT, LARGEST_BIAS = 127, 2**30
 
 
+_OPERAND = re.compile(r"y|\d+[=wbq.]?|\*[=.]?")
+
+
 def _same(_: Operator) -> Mapping[str, Attribute | None]:
     return {}
 
 
 def _none(_: Operator) -> tuple[int, ...]:
     return ()
+
+
+_UNIT = {
+    "op_types": arguments.WORDS,
+    "written": arguments.TEXT,
+    "operands": arguments.TEXT,
+    "limits": arguments.several_of(Condition),
+    "ranks": arguments.several("a tuple of ranks, such as (4,)", arguments.whole(0).fits),
+    "types": arguments.several("a tuple of element types, such as ('INT8',)", arguments.TEXT.fits),
+    "affine": arguments.FLAG,
+    **dict.fromkeys(("channel", "attributes", "squeezed"), arguments.FUNCTION),
+}
 
 
 @dataclass(frozen=True)
@@ -65,6 +84,20 @@ class Unit:
     attributes: Callable[[Operator], Mapping[str, Attribute | None]] = _same
     squeezed: Callable[[Operator], tuple[int, ...]] = _none
     affine: bool = False
+
+    def __post_init__(self) -> None:
+        """See that the row can be meant.
+
+        Raises:
+            LayoutError: a column holds something else, or there is no such element type or operand.
+        """
+        where = f"a unit of {self.op_types}: "
+        arguments.check_fields(self, where, LayoutError, **_UNIT)
+        check_types(self.types, where)
+        check_operators(self.op_types.split())
+        for token in self.operands.split():
+            if not _OPERAND.fullmatch(token):
+                raise LayoutError(f"{where}{token!r} names no operand: write '0', '0=', '1w', '2b', '*', 'y' …")
 
     def takes(self, operator: Operator, dtype: str) -> bool:
         """Whether the row is about a node of a unit that gives integers of a type (ONNX's name)."""

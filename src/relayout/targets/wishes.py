@@ -9,12 +9,14 @@ from typing import Any
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
+from relayout.known import known_as, label
 from relayout.layout import Layout
 from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, laid, registry, rule_of
 from relayout.rules.layouts import STANDARD, fitted
+from relayout.rules.promised import in_bytes
+from relayout.rules.usual import IMAGES, KERNELS, parsed_as
 from relayout.targets.registry import target as find
 from relayout.targets.target import Target
-from relayout.targets.usual import IMAGES, KERNELS, parsed_as
 
 DEFAULT = "default"
 IMAGE = 4
@@ -133,7 +135,8 @@ class Wishes:
         price = None if self.target is None else self.target.price
         if price is None:
             return found
-        return replace(found, price=lambda placement: price(operator, signature, placement))
+        where = f"the price of target {self.target.name}: " if self.target else ""
+        return replace(found, price=lambda placement: in_bytes(where, price(operator, signature, placement)))
 
     def _varied(self, operator: Operator, signature: Signature) -> Signature:
         rule = rule_of(operator)
@@ -169,7 +172,7 @@ class Wishes:
             wish = layouts_of(found)
             self.asked[label(node)] = wish
             return wish
-        for name in (node.name, node.outputs[0].name):
+        for name in (node.name, known_as(node.outputs[0])):
             if name and name in self.nodes:
                 return self.nodes[name]
         if operator.name in self.operators:
@@ -227,11 +230,6 @@ def _first(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> t
 def without(layout: Layout, axis: str) -> Layout:
     """A layout without the tile of one axis."""
     return Layout(tuple(factor for factor in layout.factors if factor.axis != axis or not factor.tile))
-
-
-def label(node: ir.Node) -> str:
-    """How wishes and reports call a node."""
-    return node.name or node.outputs[0].name or node.op_type
 
 
 def _grouped(reasons: Mapping[str, str], one: str, several: str) -> Iterator[str]:

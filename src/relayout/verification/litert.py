@@ -18,7 +18,7 @@ import numpy as np
 
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.verification.feeds import EXTENTS, IMAGE
-from relayout.verification.side import Array, Feeds, Runner, Source, Value, one_line
+from relayout.verification.side import Array, Feeds, Runner, Source, Value, is_spelt, one_line
 
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
@@ -55,7 +55,8 @@ class LiteRTSide:
     def _name(self, source: Source) -> None:
         self.label = "the given bytes" if isinstance(source, bytes) else str(source)
         self._extents: tuple[int, int] | None = None
-        self._source: Any = source if isinstance(source, bytes) else str(Path(str(source)))
+        path = Path(str(source))
+        self._source: Any = source if isinstance(source, bytes) else str(path) if is_spelt(path) else path.read_bytes()
         self.notes: list[str] = []
 
     @property

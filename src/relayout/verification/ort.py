@@ -21,7 +21,7 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import read, write
 from relayout.layout.holds import INITIAL, SIGNATURE, TENSOR, Holds, relay
 from relayout.targets import refuse_elsewhere
-from relayout.verification.side import Array, Feeds, Part, Source, Value, one_line
+from relayout.verification.side import Array, Feeds, Part, Source, Value, is_spelt, one_line
 
 CUT = "relayout.cut"
 """Metadata of a model that is a part of its source."""
@@ -180,7 +180,7 @@ class OrtSide:
         return value.name if value is not None and node is not None and node.op_type in SUMMING else None
 
     def _read(self, source: Source) -> tuple[Path, ir.Model]:
-        if isinstance(source, str | Path):
+        if isinstance(source, str | Path) and is_spelt(source):
             return Path(source), read(source)
         path = Path(self._directory.name) / "model.onnx"
         if isinstance(source, bytes):
@@ -273,7 +273,7 @@ def _initial(value: ir.Value) -> Array | None:
     try:
         array = np.array(json.loads(notes[INITIAL]), value.dtype.numpy())
         held = Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []
-        for item in held:
+        for item in reversed(held):  # the oldest of a name: the values are those of the first source
             if array.ndim and item.name in (value.name, notes.get(TENSOR)):
                 return relay(array, item, stored)
         return np.broadcast_to(array, stored)

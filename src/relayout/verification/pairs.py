@@ -149,7 +149,7 @@ def match_interiors(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pai
     for right in rights:
         for name in right.names:
             direct.setdefault(name, right)
-        for item in right.held:
+        for item in reversed(right.held):
             held.setdefault(item.name, (right, item))
     pairs = []
     for left in lefts:
@@ -194,18 +194,20 @@ def _share_name(left: Value, right: Value) -> bool:
 def _layouts(left: Value, right: Value) -> tuple[Holds | None, Holds | None]:
     """The layouts of an input or output on both sides: those under which both have the same shape.
 
-    What a model declares speaks of the model that it was made of, and the two may have a name in common. Of what shapes
-    allow, the first: both were made of a third, and lie alike; the right one was made of the left one; both of a third;
-    the left one of the right one; neither.
+    What a model declares speaks of the models that it was made of, and these may have a name in common: then of the
+    first of them. Of what shapes allow, the first: both were made of a third; one of them of the other, which was made
+    of none; the right one of the left one, or the left one of the right one; neither.
     """
     mine = {item.name: item for item in left.held}
     theirs = {item.name: item for item in right.held}
     common = [(mine[name], theirs[name]) for name in (*left.all_names, *theirs) if name in mine and name in theirs]
     found: list[tuple[Holds | None, Holds | None]] = [(one, other) for one, other in common if one == other]
-    found += [(None, theirs[name]) for name in (left.name, *left.aliases) if name in theirs]
     found += common
+    found += [(None, theirs[name]) for name in (left.name, *left.aliases) if name in theirs]
     found += [(item, None) for name, item in mine.items() if name in right.all_names]
     found += [(None, item) for name, item in theirs.items() if name in left.all_names]
+    found += [(None, item) for item in right.held if item.name in left.all_names]
+    found += [(item, None) for item in left.held if item.name in right.all_names]
     if not found and not _share_name(left, right):  # counterparts by place
         by_place = [next(iter(held.values())) if len(held) == 1 else None for held in (mine, theirs)]
         return by_place[0], by_place[1]

@@ -206,6 +206,15 @@ def opened(source: Source, signature: str | None = None) -> Iterator[Side]:
         yield side
 
 
+def is_spelt(path: str | Path) -> bool:
+    """Whether a path is text, as runtimes want it: one of other bytes is known here by signs that are no characters."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def one_line(error: BaseException, most: int = 300) -> str:
     """A runtime's message in one line, without the addresses of its source code and manuals."""
     text = str(error)[: 10 * most]  # a name in it may be of any length, over which patterns take the square of it

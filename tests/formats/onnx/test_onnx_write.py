@@ -89,7 +89,7 @@ def test_external_offsets_are_aligned(tmp_path: Path) -> None:
 
 
 def test_notes_on_initializers_are_kept(tmp_path: Path) -> None:
-    model = read(model_of(numpy_helper.from_array(np.ones(3, np.float32), "w")))
+    model = read(model_of(*(numpy_helper.from_array(np.ones(3, np.float32), name) for name in "ws")))
     value = model.graph.initializers["w"]
     value.metadata_props["b"] = "2"
     value.metadata_props["a"] = "1"

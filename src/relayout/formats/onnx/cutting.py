@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from relayout.captures import reads
 from relayout.errors import NamesError, nearest
+from relayout.formats.onnx.parts import ANNOTATION, UNANNOTATED
 from relayout.layout.holds import TENSOR
 
 
@@ -40,6 +41,8 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
             raise NamesError(f"--inputs {name}: none of the outputs is computed from it, or only through other inputs")
     starts += [value for value in graph.inputs if value in read and value not in starts and not value.is_initializer()]
     part = ir.convenience.extract(graph, [_entry(graph, value) for value in starts], ends)
+    if not model.meta.get(UNANNOTATED):
+        _keep_named(graph, part)
     result = ir.Model(
         part,
         ir_version=model.ir_version,
@@ -53,6 +56,16 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
     )
     result.meta.update(model.meta)
     return result
+
+
+def _keep_named(graph: ir.Graph, part: ir.Graph) -> None:
+    """The scales and zero points of the part's values, which no node need read."""
+    values = [*part.inputs, *(value for node in part for value in node.outputs)]
+    named = {name for value in values for name in value.meta.get(ANNOTATION, {}).values()}
+    for name, value in graph.initializers.items():
+        if name in named and name not in part.initializers:
+            kept = ir.Value(name=name, type=value.type, shape=value.shape, const_value=value.const_value)
+            part.register_initializer(kept)
 
 
 def _once(side: str, names: Sequence[str]) -> Sequence[str]:
@@ -114,6 +127,7 @@ def _entry(graph: ir.Graph, value: ir.Value) -> ir.Value:
     ]
     entry = ir.Value(name=value.name, type=value.type, shape=ir.Shape(dims), doc_string=value.doc_string)
     entry.metadata_props.update(value.metadata_props)
+    entry.meta.update({key: said for key, said in value.meta.items() if key == ANNOTATION})
     taken = {other.name for node in graph.all_nodes() for other in node.outputs}
     value.name = next(name for k in count() if (name := f"{entry.name}__unread{k or ''}") not in taken)
     value.replace_all_uses_with(entry, replace_graph_outputs=True)

@@ -20,8 +20,10 @@ from relayout.formats.stored import CHUNK, StoredArray, nbytes
 SILENT = "relayout.silent"
 """In the `meta` of a model whose source states no types and shapes of interior values: nor does what is written."""
 
-_ANNOTATION = "quant_parameter_tensor_names"
+ANNOTATION = "quant_parameter_tensor_names"
 """Under this key of a value's `meta` onnx-ir keeps the value's `quantization_annotation`."""
+UNANNOTATED = "relayout.unannotated"
+"""In the `meta` of a model whose main graph has none: nobody need look, which costs a value a `meta` of its own."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,22 @@ def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, 
         weights.append(Weight(value, value.const_value))
         if id(value) not in inputs:
             _keep_notes(proto.graph, value)
+    _drop_annotations(proto.graph, {weight.value.name for weight in weights})
     return proto, weights
+
+
+def _drop_annotations(graph: onnx.GraphProto, weights: set[str | None]) -> None:
+    """Leave out what a part of a graph says of values with tensors that are in another part."""
+    if not graph.quantization_annotation:
+        return
+    there = weights | {value.name for value in graph.input} | {name for node in graph.node for name in node.output}
+    kept = [
+        entry
+        for entry in graph.quantization_annotation
+        if there.issuperset({entry.tensor_name, *(each.value for each in entry.quant_parameter_tensor_names)})
+    ]
+    del graph.quantization_annotation[:]
+    graph.quantization_annotation.extend(kept)
 
 
 @contextmanager
@@ -193,7 +210,7 @@ def one_line(error: BaseException, most: int = 300) -> str:
 def _keep_notes(graph: onnx.GraphProto, value: ir.Value) -> None:
     if value.metadata_props or value.doc_string:
         graph.value_info.append(ir.to_proto(value))
-    if annotation := value.meta.get(_ANNOTATION):
+    if annotation := value.meta.get(ANNOTATION):
         entry = graph.quantization_annotation.add(tensor_name=value.name)
         for key in sorted(annotation):
             entry.quant_parameter_tensor_names.add(key=key, value=annotation[key])

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from relayout.errors import ReadError, in_file
 from relayout.formats.onnx.atomic import SOURCES, identity
 from relayout.formats.onnx.external import DataFiles
+from relayout.formats.onnx.parts import UNANNOTATED
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
 from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
@@ -104,6 +105,7 @@ class _Reading:
                             del tensor.external_data[index]
             unsorted = check_structure(proto)
             model = _deserialized(proto)
+            model.meta[UNANNOTATED] = not proto.graph.quantization_annotation
             for name, lifted in self.lifted.items():
                 model.graph.initializers[name].const_value = lifted
             _resolve_external(model, files)

@@ -65,6 +65,7 @@ def write(
         check_parts(proto, weights)
     plan = _Plan.of(proto, weights)
     if external_data or (external_data is None and plan.length > LIMIT):
+        _refuse_unspelt(target, data.name)
         plan = _Plan.of(proto, weights, data.name)
     if plan.length > LIMIT:
         raise WriteError(f"the model would be {plan.length} bytes, above protobuf's 2 GiB; allow external data")
@@ -89,6 +90,14 @@ def write(
         raise WriteError(f"cannot write '{target}': {error.strerror or error}") from error
     except Exception as error:  # a lazy tensor runs code of its own
         raise WriteError(f"cannot write '{target}': {one_line(error)}") from error
+
+
+def _refuse_unspelt(target: Path, name: str) -> None:
+    """Refuse a name of a data file that no model can say: it is text in there."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise WriteError(f"cannot write '{target}': its data file's name is no UTF-8; give the model another") from None
 
 
 def _write_pair(target: Path, data: Path, plan: _Plan, sources: Collection[Identity]) -> None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.formats.tflite.model import MAX_NAME
+from relayout.known import STANDS_FOR
 
 Dim = int | str | None
 """A dimension: its extent, the name of an extent known at run time, or None where nothing is known."""
@@ -73,6 +74,8 @@ class Builder:
         self.nodes: list[ir.Node] = []
         self.spare: set[int] = set()
         self.initializers: list[ir.Value] = []
+        self.stand_for: dict[str, str] = {}
+        """A name that is wanted for a value -> that of the tensor of the file that it stands for."""
         self._shared: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
 
     def value(self, name: str, dtype: ir.DataType, shape: Dims) -> ir.Value:
@@ -144,5 +147,8 @@ class Builder:
         )
         if source:
             node.metadata_props["relayout.source"] = source
+        for made, (name, _, _) in zip(node.outputs, outputs, strict=True):
+            if name in self.stand_for:
+                node.metadata_props[STANDS_FOR] = made.metadata_props[STANDS_FOR] = self.stand_for[name]
         self.nodes.append(node)
         return tuple(node.outputs)

@@ -96,6 +96,8 @@ class Tensor:
     shifted: bool = False
     """Whether it is int8 in the file, and here uint8 and 128 higher (see `unsigned`)."""
     blocks: Blocks | None = None
+    beside: int = -1
+    """The index of the tensor of the file beside which it was added, if it was (see `rewriting`)."""
 
     @property
     def content(self) -> npt.NDArray[np.uint8]:

@@ -20,5 +20,6 @@ class Rewriting:
     def add(self, tensor: Tensor, suffix: str) -> int:
         """One more tensor, called as this one and something more; its index."""
         index = len(self.tensors)
-        self.tensors.append(replace(tensor, index=index, name=f"{tensor.name}/{suffix}"))
+        beside = tensor.index if tensor.beside < 0 else tensor.beside
+        self.tensors.append(replace(tensor, index=index, name=f"{tensor.name}/{suffix}", beside=beside))
         return index

@@ -22,6 +22,7 @@ from relayout.formats.tflite.texts import texts
 from relayout.formats.tflite.unsigned import SHIFT
 from relayout.formats.tflite.variables import Handle
 from relayout.formats.tflite.window import Border
+from relayout.known import STANDS_FOR
 
 Quant = Literal["qdq", "float"]
 """What becomes of quantized tensors: integers in Quantize-Dequantize units, or real numbers."""
@@ -143,14 +144,23 @@ class Tensors:
         self.flow = Flow(subgraph)
 
     def name_all(self) -> None:
-        """Give every tensor a name: its own, made unique; an empty one becomes `tensor_<index>`."""
+        """Give every tensor a name: its own, made unique; an empty one becomes `tensor_<index>`.
+
+        One that was added beside another is called as that one is, and something more.
+        """
         for tensor in self.subgraph.tensors:
             if tensor.index not in self.names:
-                self.names[tensor.index] = self.builder.names.unique(tensor.name or f"tensor_{tensor.index}")
+                name = tensor.name or f"tensor_{tensor.index}"
+                if tensor.beside >= 0:
+                    name = f"{self.names[tensor.beside]}/{name.rpartition('/')[2]}"
+                self.names[tensor.index] = self.builder.names.unique(name)
 
     def hint(self, tensor: Tensor, suffix: str) -> str:
         """The name wanted for a value made from this tensor."""
-        return f"{self.names[tensor.index][:MAX_NAME]}/{suffix}"
+        wanted = f"{self.names[tensor.index][:MAX_NAME]}/{suffix}"
+        if tensor.beside >= 0:
+            self.builder.stand_for[wanted] = self.names[tensor.beside]
+        return wanted
 
     def dtype(self, tensor: Tensor) -> ir.DataType:
         """The element type of the tensor's value."""
@@ -233,6 +243,9 @@ class Tensors:
                 ]
             )
         value.name = self.names[tensor.index]
+        value.metadata_props.pop(STANDS_FOR, None)
+        if tensor.beside >= 0:
+            value.metadata_props[STANDS_FOR] = self.names[tensor.beside]
         self._values[tensor.index] = value
         self._bound.add(id(value))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from relayout.errors import LayoutError
 from relayout.layout import Layout
-from relayout.rules.layouts import SPATIAL
+from relayout.rules.layouts import SPATIAL, Laid
+from relayout.rules.registry import Rule
 
 USUAL = {
     "images": ("N*C", "NC*", "C*N", "*CN", "*NC"),
@@ -22,6 +23,34 @@ def parsed_as(text: str, outer: frozenset[str], what: str) -> Layout:
         raise LayoutError(f"{text} is no layout of {what}: it names {', '.join(sorted(outer))}, and some of D, H and W")
     _usual(layout, "".join(axis for axis in "DHW" if axis in spatial), what)
     return layout
+
+
+def laid_as(text: str) -> Laid:
+    """Read the layouts in which an operator runs: `NHWC`, `NHWC OHWI` or `NCHW->NCHW16c OIHW`.
+
+    Raises:
+        LayoutError: it is not so written, is none that images or kernels have, or the two are of different ranks.
+    """
+    if not isinstance(text, str):
+        raise LayoutError(f"{text!r} is no text: layouts are written 'NHWC', or 'NHWC OHWI' with that of the kernel")
+    layouts = Laid.parse(text)
+    images, *kernels = text.split()
+    data = parsed_as(images.partition("->")[0], IMAGES, "images")
+    others = [parsed_as(each, IMAGES, "images") for each in images.split("->")[1:]]
+    for other in (*others, *(parsed_as(each, KERNELS, "kernels") for each in kernels)):
+        if set(other.axes) & set(SPATIAL) != set(data.axes) & set(SPATIAL):
+            raise LayoutError(f"{text}: {data} and {other} name different spatial axes")
+    return layouts
+
+
+def fits(layouts: Laid, rule: Rule) -> str:
+    """Why an operator has no layouts such as these; empty if it may have them."""
+    if not rule.layouts:
+        return "it has no layouts of its own; leave them out"
+    kernel = next((named for named in rule.layouts.values() if named != "NC"), None)
+    if layouts.kernel is not None and kernel is None:
+        return f"it has no kernel that could lie in {layouts.kernel}; leave that out"
+    return ""
 
 
 def _usual(layout: Layout, spatial: str, what: str) -> None:

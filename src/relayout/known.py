@@ -1,0 +1,36 @@
+"""What a user knows values and nodes as: by the source's names, also where layouts are decided on something else.
+
+For a target, kernels and numbers are brought into its forms first. The values that are made then have names of their
+own, since they are others than the source's; reports speak of the value of the source that they stand for.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+STANDS_FOR = "relayout.stands_for"
+"""In the metadata of a value or a node, until reports are made: the name by which the source has it. (Of `meta`, each
+object that is asked has a store of its own from then on; metadata is there anyway.)"""
+
+
+def stands_for(made: ir.Value | ir.Node, value: ir.Value) -> None:
+    """Say which value of the source something is in the place of, before it gets another name."""
+    made.metadata_props[STANDS_FOR] = known_as(value)
+
+
+def known_as(value: ir.Value) -> str:
+    """The name by which a user knows a value."""
+    return value.metadata_props.get(STANDS_FOR) or value.name or ""
+
+
+def label(node: ir.Node) -> str:
+    """How reports call a node: by its name, by that of its first output, or by its operator."""
+    return node.metadata_props.get(STANDS_FOR) or node.name or known_as(node.outputs[0]) or node.op_type
+
+
+def forget(graph: ir.Graph) -> None:
+    """Take all of it out again: whoever reads the result knows its names."""
+    for node in graph.all_nodes():
+        node.metadata_props.pop(STANDS_FOR, None)
+        for value in node.outputs:
+            value.metadata_props.pop(STANDS_FOR, None)
