@@ -122,6 +122,7 @@ _TARGET = {
     "price": arguments.FUNCTION,
     "units": arguments.several_of(Unit),
     "least_run": arguments.whole(0),
+    "per_transpose": arguments.BYTES,
     "blocks": arguments.instance(Blocks, "a Blocks"),
     "fusions": arguments.several_of(Fusion),
     **dict.fromkeys(("joins", "rest", "unsigned", "inline", "fast"), arguments.FLAG),
