@@ -21,6 +21,7 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import read, write
 from relayout.layout.holds import INITIAL, SIGNATURE, TENSOR, Holds, relay
 from relayout.targets import refuse_elsewhere
+from relayout.verification.recalling import recall
 from relayout.verification.side import Array, Feeds, Part, Source, Value, one_line
 
 CUT = "relayout.cut"
@@ -126,11 +127,14 @@ class OrtSide:
         except Exception as error:  # a dozen types of onnxruntime's own, without a common base
             raise ReadError(f"ONNX Runtime cannot load the model: {one_line(error)}", where=self.label) from None
 
-    def forced(self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False) -> _Forced:
+    def forced(
+        self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
+    ) -> _Forced | None:
         """A session of a copy of the model in which given values are inputs, without what nobody needs.
 
         With a `nudge`, what is shown is rounded from numbers that are so many steps higher. With `terms`, the operators
-        that make it are given the magnitudes of their operands.
+        that make it are given the magnitudes of their operands. With `own`, the recurrent operators that make it are
+        given it, too, as what they made in the steps before; None if they cannot be.
         """
         model = self.model.clone()
         graph, entries = model.graph, {}
@@ -146,13 +150,18 @@ class OrtSide:
             _nudge(graph, nudge)
         if terms:
             _take_magnitudes(graph)
+        recalled = {name: recall(graph, name) for name in shown} if own else {}
+        if None in recalled.values():
+            return None
+        entries.update((name, entry) for name, entry in recalled.items() if entry is not None)
         RemoveUnusedNodesPass()(model)
         needed = {name: entry for name, entry in entries.items() if entry.uses()}
         graph.inputs.extend(needed.values())
         path = Path(self._directory.name) / "forced.onnx"
         write(model, path)
         return _Forced(
-            _Runner(self.label, self._session(path), self.initial), {name: f"{name}/given" for name in needed}
+            _Runner(self.label, self._session(path), self.initial),
+            {name: entry.name or "" for name, entry in needed.items()},
         )
 
     def before(self, name: str) -> set[str]:
