@@ -77,12 +77,16 @@ class LiteRTSide:
 
     @property
     def rounded(self) -> dict[str, tuple[int, ...]]:
-        """Operands of hybrid operators, and what they are reshaped from or put around; a row is the last axis."""
+        """Operands of hybrid operators, and what they are reshaped from or put around; a row is the last axis.
+
+        What a recurrent operator yields is its operand in the next step.
+        """
         names = {index: name for name, index in self.indices.items()}
         made = {int(t): o for o in self._operators for t in o["outputs"]}
         found: dict[str, dict[int, None]] = {}
         for operator in filter(self._is_hybrid, self._operators):
-            for index in map(int, operator["inputs"]):
+            again = operator["outputs"] if operator["op_name"].endswith(("LSTM", "RNN")) else ()
+            for index in map(int, (*operator["inputs"], *again)):
                 shape = self._details[index]["shape"] if index in self._details else ()
                 length = self._row(operator, shape)
                 while index in names and length and self._details[index]["dtype"] is np.float32:

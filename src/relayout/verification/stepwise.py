@@ -16,6 +16,9 @@ that counts, however deep the network is.
    differ in whether they take the even integer then. Where enough others are left, those tell.
 4. A hybrid operator of the source computes with its operand rounded to 8 bits. It is held against the second model on
    the operand as it is, or on what that rounding makes of it.
+5. Where a float stands for integers, it is fed what they mean, and its result, rounded as theirs, is what counts. One
+   float may stand for several tensors: an operator is given the one that the source's operator reads.
+6. A recurrent operator is also given what it yields, as its results of the steps before.
 """
 
 from __future__ import annotations
@@ -138,14 +141,16 @@ class Stepwise:
                 for pair in members:
                     key, operand = (pair.left.name, pair.right.name), before[pair.left.name, pair.right.name]
                     made = theirs if operand is None else {key[1]: operand.carried(values[operand.left.name])}
-                    step = self._closer(pair, exact, made, interior, fed)
+                    step = self._closer(pair, exact, made, interior, fed, values)
                     if step is not None and (key not in found or step.verdict.rank < found[key].verdict.rank):
                         found[key] = step
             if all(step.verdict.passes for step in found.values()):
                 break
         return found
 
-    def _closer(self, pair: Pair, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds) -> Step | None:
+    def _closer(
+        self, pair: Pair, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds, values: Feeds
+    ) -> Step | None:
         """The step of one value, looked at again where it does not pass."""
         if pair.right.name not in theirs:
             return None
@@ -155,7 +160,7 @@ class Stepwise:
             return step if real else self._beside_midway(pair, step, source, theirs, given, fed)
         if step is not None and step.verdict is Verdict.DIFFERS:
             step = self._beside_terms(pair, step, given, fed)
-            return step if step.verdict.passes else self._beside_own(pair, step, source, given, fed)
+            return step if step.verdict.passes else self._beside_own(pair, step, source, given, fed, values)
         return step
 
     def _beside_midway(
@@ -188,13 +193,15 @@ class Stepwise:
         tolerance = replace(self._tolerance, rtol=min(REORDERED, self._tolerance.rtol))
         return Step(judge(found, Kind.REAL, tolerance, None, pair.left.step), found)
 
-    def _beside_own(self, pair: Pair, step: Step, source: Feeds, given: Sequence[str], fed: Feeds) -> Step:
+    def _beside_own(
+        self, pair: Pair, step: Step, source: Feeds, given: Sequence[str], fed: Feeds, values: Feeds
+    ) -> Step:
         """The step of what a recurrent operator yields, each of its steps on the source's results of those before."""
         name, left = pair.right.name, source[pair.left.name]
         forced = self._right.forced([name], given, own=True)
         if forced is None:
             return step
-        theirs = forced.run({**fed, forced.given[name]: pair.carried(left)}, [name])
+        theirs = forced.run({**fed, forced.given[name]: pair.carried(values[pair.left.name])}, [name])
         return self._step(pair, left, theirs[name]) or step
 
     def _step(self, pair: Pair, left: Array, right: Array) -> Step | None:
