@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import convenience
-from onnx_ir.passes.common import RemoveUnusedNodesPass
+from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 
 from relayout.captures import reads
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import read, write
 from relayout.layout.holds import INITIAL, SIGNATURE, TENSOR, Holds, relay
+from relayout.rewrite import REGIONS
 from relayout.targets import refuse_elsewhere
 from relayout.verification.recalling import recall
 from relayout.verification.side import Array, Feeds, Part, Source, Value, one_line
@@ -55,6 +56,8 @@ class OrtSide:
         try:
             self._path, self.model = self._read(source)
             refuse_elsewhere(self.model)
+            # What is in the functions of a target's parts is compared and given as in one graph.
+            InlinePass(lambda function: function.domain.startswith(REGIONS))(self.model)
             self._quantized = any(
                 node.op_type in QUANTIZING or node.op_type.startswith("QLinear") for node in self.model.graph
             )
