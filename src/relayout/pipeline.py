@@ -419,8 +419,11 @@ def _fixed(dim: int | ir.SymbolicDim, dims: Mapping[str, int]) -> int | str | ir
 
 def _inlined(model: ir.Model) -> tuple[str, ...]:
     """Write functions of layouts as their bodies, in place; what to say of it in a report."""
+    from relayout.formats.onnx import complete
+
     before = _transposes(model)
     inline_functions(model)
+    complete(model)  # a body states no shapes of its own
     count = _transposes(model) - before
     return (f"Transposes in bodies of functions, for the runtime to cancel: {count}",) if count else ()
 

@@ -420,6 +420,55 @@ def test_a_value_of_unknown_rank_passes_between_no_parts(tmp_path: Path) -> None
     assert not (tmp_path / "parts").exists()
 
 
+TINYNET = Path(__file__).parents[2] / "models" / "tinynet_int8.tflite"
+
+
+def test_parts_of_an_inlined_model_are_written(tmp_path: Path) -> None:
+    """A function states no shapes; its body, written in place, has those that follow."""
+    result = relayout.convert(TINYNET, to="NHWC", target="qnn", inline=True)
+    result.save_parts(tmp_path / "parts")
+    assert len(list((tmp_path / "parts").glob("*.onnx"))) > 1
+    assert all(value.shape is not None for node in result.model.graph for value in node.outputs)
+
+
+def test_an_inlined_value_says_what_it_holds() -> None:
+    def held(*, inline: bool) -> dict[str | None, str]:
+        model = relayout.convert(TINYNET, to="NHWC", inline=inline).model
+        values = (value for node in model.graph for value in node.outputs)
+        return {v.name: v.metadata_props["relayout.holds"] for v in values if "relayout.holds" in v.metadata_props}
+
+    plain = held(inline=False)
+    assert len(plain) > 5
+    assert held(inline=True).items() >= plain.items()
+
+
+def test_a_model_whose_parts_are_refused_is_not_written(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    source = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 20, "vendor": 1]>'
+        "g (float[2,3] x) => (float[2,3] y) { a = vendor.Mystery(x) y = Relu(a) }"
+    )
+    onnx.save(source, tmp_path / "m.onnx")
+    ran = relayout(
+        "convert", tmp_path / "m.onnx", tmp_path / "o.onnx", "--target", "qnn", "--parts", tmp_path / "parts"
+    )
+    assert ran.code == 2
+    assert "not known of a" in ran.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx"]
+
+
+@pytest.mark.parametrize("quant", ["qdq", "float"])
+def test_what_is_in_functions_of_parts_is_verified_from_a_file(quant: str, tmp_path: Path) -> None:
+    result = relayout.convert(TINYNET, quant=quant, target="onnx", regions="functions")
+    result.save(tmp_path / "m.onnx")
+    written = onnx.load(tmp_path / "m.onnx")
+    (function,) = written.functions
+    assert any(entry.metadata_props for entry in function.value_info)
+    report = relayout.verify(TINYNET, tmp_path / "m.onnx")
+    assert report.ok
+    assert report.unmatched == 0
+    assert len(report.rows) == 14
+
+
 def test_parts_want_a_target_and_a_directory_of_their_own(tmp_path: Path) -> None:
     source, _ = branching()
     with pytest.raises(LayoutError, match="target"):

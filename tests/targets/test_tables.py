@@ -142,7 +142,10 @@ ROW = Kernel("Conv", ("NHWC OHWI",))
         (lambda: Target("npu", "mine", (ROW,), price=3), "price=3: it takes a function"),  # type: ignore[arg-type]
         (lambda: Target("npu", "mine", (ROW,), units=("Add",)), "it takes a tuple of Unit"),  # type: ignore[arg-type]
         (lambda: Target("npu", "mine", (ROW,), least_run=-4), "least_run=-4: it takes a whole number from 0 on"),
-        (lambda: Target("npu", "mine", (ROW,), per_transpose=-1), "per_transpose=-1: it takes a whole number from 0 to"),
+        (
+            lambda: Target("npu", "mine", (ROW,), per_transpose=-1),
+            "per_transpose=-1: it takes a whole number from 0 to",
+        ),
         (lambda: Target("npu", "mine", (ROW,), blocks=16), "blocks=16: it takes a Blocks"),  # type: ignore[arg-type]
         (lambda: Condition("small", 3), "holds=3: it takes a function"),  # type: ignore[arg-type]
         (lambda: Condition("", lambda _: True), "line='': it takes a text that is not empty"),

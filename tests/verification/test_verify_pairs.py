@@ -133,7 +133,13 @@ def test_a_converted_interface_is_converted_once_more(to: str) -> None:
 
 
 def test_interiors_match_by_name_type_and_shape() -> None:
-    lefts = [value("a"), value("b"), value("c"), value("x", (2, 4, 5, 3)), value("q", dtype="int8", scale=0.1)]
+    lefts = [
+        value("a"),
+        value("b"),
+        value("c"),
+        value("x", (2, 4, 5, 3)),
+        value("q", dtype="int8", scale=(0.1,), zero=(0,)),
+    ]
     rights = [
         value("a", dtype="float64"),
         value("b", (3, 2)),
@@ -178,7 +184,7 @@ def test_static_extents_are_told_to_the_source() -> None:
 
 
 def test_dequantized_models_are_fed_and_read_in_steps() -> None:
-    left, right = value("q", (4,), "uint8", scale=0.5, zero=10), value("q", (4,))
+    left, right = value("q", (4,), "uint8", scale=(0.5,), zero=(10,)), value("q", (4,))
     pair, steps = Pair(left, right), np.array([0, 10, 11, 255], "uint8")
     reals = pair.carried(steps)
     np.testing.assert_array_equal(reals, np.array([-5, 0, 0.5, 122.5], "float32"))

@@ -181,13 +181,13 @@ def _made(job: Job) -> tuple[Report, VerifyReport | None]:
     result = getattr(pipeline, job.verb)(job.source, **job.given)
     found = _verified_first(result, job) if job.verify else None
     say("writing")
-    # The plan first: where it cannot be written, no model is.
+    # Parts and plan first: where they cannot be written, no model is.
+    if job.parts is not None:
+        result.save_parts(job.parts)
     if job.plan_file is not None:
         put_text(job.plan_file, json.dumps(result.plan, separators=(",", ":")))
     write_views(result, job.source.name, job.html, job.model_explorer)
     put_model(job.target, result.save, external_data=job.external_data, overwrite=job.overwrite)
-    if job.parts is not None:
-        result.save_parts(job.parts)
     return result.report, found
 
 

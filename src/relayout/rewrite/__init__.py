@@ -3,10 +3,11 @@
 from relayout.rewrite.apply import apply
 from relayout.rewrite.functions import inline_functions
 from relayout.rewrite.kernels import as_kernels, as_transposes, in_blocks
-from relayout.rewrite.regions import Part, as_functions, part_model, parts
+from relayout.rewrite.regions import REGIONS, Part, as_functions, part_model, parts
 from relayout.rewrite.renaming import rename
 
 __all__ = [
+    "REGIONS",
     "Part",
     "apply",
     "as_functions",

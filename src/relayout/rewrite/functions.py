@@ -99,12 +99,16 @@ def inline_functions(model: ir.Model) -> None:
     """Replace calls of functions of layouts by their bodies, in place, for a runtime that has no functions."""
     from onnx_ir.passes.common import InlinePass  # with it comes OpenSSL, 4 MB, that other passes are made with
 
+    notes: dict[str | None, dict[str, str]] = {}
     for node in model.graph.all_nodes():
         function = model.functions.get(node.op_identifier())
         if function is not None and node.domain.startswith(FUNCTIONS):
             node.resize_outputs(max(len(node.outputs), len(function.outputs)))
+            notes |= {value.name: dict(value.metadata_props) for value in node.outputs}
     InlinePass(lambda function: function.domain.startswith(FUNCTIONS))(model)
     for node in model.graph.all_nodes():
+        for value in node.outputs:  # the pass leaves behind what a call's result says that it holds
+            value.metadata_props.update(notes.get(value.name, {}))
         # An input that a call leaves out is an empty one of the body. ONNX Runtime blocks no convolution whose bias is.
         while node.inputs and node.inputs[-1] is None:
             node.resize_inputs(len(node.inputs) - 1)

@@ -29,6 +29,12 @@ from relayout.layout import Dim
 from relayout.rules import FUNCTIONS, Operator, draws
 from relayout.targets import Target, pass_on
 
+REGIONS = "regions."
+"""What the domains of functions begin with that are parts of a graph."""
+
+STATING = 10
+"""The first IR version whose functions state types and shapes of their values, and what these hold."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -186,7 +192,7 @@ class _Claims:
 
 def domain_of(target: Target) -> str:
     """The domain of the functions that a target's parts are."""
-    return f"regions.{target.name}"
+    return f"{REGIONS}{target.name}"
 
 
 def part_model(model: ir.Model, part: Part) -> ir.Model:
@@ -223,6 +229,7 @@ def as_functions(model: ir.Model, target: Target) -> None:
     what a part of a body reads of the graphs around it.
     """
     names = _names(model, domain_of(target))
+    before = len(model.functions)
     ahead = [model.graph]
     while ahead:
         graph = ahead.pop(0)
@@ -231,6 +238,8 @@ def as_functions(model: ir.Model, target: Target) -> None:
             if part.claimed and any(node.domain != domain_of(target) for node in part.nodes):
                 given.update(_fold(model, graph, part, (domain_of(target), next(names)), given))
         ahead += [body for node in graph for body in bodies(node)]
+    if len(model.functions) > before:
+        model.ir_version = max(model.ir_version or STATING, STATING)
     model.graph.sort()
 
 

@@ -78,12 +78,16 @@ class LiteRTSide:
 
     @property
     def rounded(self) -> dict[str, tuple[int, ...]]:
-        """Operands of hybrid operators, and what they are reshaped from or put around; a row is the last axis."""
+        """Operands of hybrid operators, and what they are reshaped from or put around; a row is the last axis.
+
+        What a recurrent operator yields is its operand in the next step.
+        """
         names = {index: name for name, index in self.indices.items()}
         made = {int(t): o for o in self._operators for t in o["outputs"]}
         found: dict[str, dict[int, None]] = {}
         for operator in filter(self._is_hybrid, self._operators):
-            for index in map(int, operator["inputs"]):
+            again = operator["outputs"] if operator["op_name"].endswith(("LSTM", "RNN")) else ()
+            for index in map(int, (*operator["inputs"], *again)):
                 shape = self._details[index]["shape"] if index in self._details else ()
                 length = self._row(operator, shape)
                 while index in names and length and self._details[index]["dtype"] is np.float32:
@@ -103,7 +107,9 @@ class LiteRTSide:
             return int(self._details[int(operator["inputs"][1])]["shape"][-1])
         return int(shape[-1]) if len(shape) > 1 else 0
 
-    def forced(self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False) -> None:
+    def forced(
+        self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
+    ) -> None:
         """LiteRT computes all that it is not fed as an input."""
         return
 
@@ -202,14 +208,12 @@ class LiteRTSide:
 
     def _value(self, index: int, made: dict[int, tuple[int, dict[str, Any]]]) -> Value:
         details = self._details[index]
-        name = str(details["name"])
-        unique = self._counts[name] == 1 and name != ""
         order, operator = made.get(index, (-1, {"op_name": "", "index": -1}))
-        scale, zero = details["quantization"]
         static = tuple(map(int, details["shape"]))
         signature = tuple(map(int, details["shape_signature"])) or static
+        before = self._details[int(operator["inputs"][0])] if operator["op_name"] == "DEQUANTIZE" else None
         value = Value(
-            name=name if unique else f"{name}#{index}",
+            name=self._called(index),
             dtype=np.dtype(details["dtype"]),
             shape=tuple(None if extent < 0 else extent for extent in signature),
             aliases=self._aliases.get(index, ()),
@@ -217,15 +221,21 @@ class LiteRTSide:
             node=str(operator["index"]) if operator["op_name"] else "",
             order=order,
             quantized=is_quantized(details),
-            scale=float(scale),
-            zero=int(zero),
+            **parameters(details),
             bound=self._bound(index),
             fallback=static,
-            step=self._step(operator),
+            step=0.0 if before is None else max(parameters(before)["scale"], default=0.0),
+            limits=None if before is None else _limits(before),
+            operands=tuple(self._called(int(t)) for t in operator.get("inputs", ()) if int(t) in self._details),
             title=self._title(index),
         )
         self.indices[value.name] = index
         return value
+
+    def _called(self, index: int) -> str:
+        """A name that no other tensor has."""
+        name = str(self._details[index]["name"])
+        return name if self._counts[name] == 1 and name != "" else f"{name}#{index}"
 
     def _title(self, index: int) -> str:
         """The signature's name for a tensor, if no other tensor has it, nor as its own."""
@@ -241,11 +251,6 @@ class LiteRTSide:
                 shape = self._details[int(operator["inputs"][1 - place])]["shape"]
                 bounds.append(int(min(shape, default=1)))
         return min(bounds, default=None)
-
-    def _step(self, operator: dict[str, Any]) -> float:
-        if operator["op_name"] != "DEQUANTIZE":
-            return 0.0
-        return float(self._details[int(operator["inputs"][0])]["quantization"][0])
 
     def _levels(self, made: Iterable[int], interpreter: Any) -> int:
         """A hybrid operator rounds its operand to 8 bits at run time; 16-bit ones round by multipliers of 15 bits.
@@ -360,6 +365,22 @@ def quiet() -> Iterator[None]:
             lines = [line for line in heard if not line.startswith((b"INFO:", b"VERBOSE:", b"WARNING:"))]
             if lines:
                 os.write(2, b"".join(lines))
+
+
+def _limits(details: dict[str, Any]) -> tuple[float, float] | None:
+    """The least and the greatest real number that a tensor's integers stand for; None without one scale."""
+    dtype, (scale, zero) = np.dtype(details["dtype"]), details["quantization"]
+    if dtype.kind not in "iu" or not scale:
+        return None
+    info = np.iinfo(dtype)
+    return float(scale) * (info.min - int(zero)), float(scale) * (info.max - int(zero))
+
+
+def parameters(details: dict[str, Any]) -> dict[str, Any]:
+    """What a tensor's integers mean, as arguments of `Value`."""
+    found = details["quantization_parameters"]
+    scale, zero = (tuple(found[name].tolist()) for name in ("scales", "zero_points"))
+    return {"scale": scale, "zero": zero, "axis": int(found["quantized_dimension"])}
 
 
 def is_quantized(details: dict[str, Any]) -> bool:

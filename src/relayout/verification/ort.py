@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import convenience
-from onnx_ir.passes.common import RemoveUnusedNodesPass
+from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 
 from relayout.captures import reads
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import read, write
 from relayout.layout.holds import INITIAL, SIGNATURE, TENSOR, Holds, relay
+from relayout.rewrite import REGIONS
 from relayout.targets import refuse_elsewhere
+from relayout.verification.recalling import recall
 from relayout.verification.side import Array, Feeds, Part, Source, Value, is_spelt, one_line
 
 CUT = "relayout.cut"
@@ -54,6 +56,8 @@ class OrtSide:
         try:
             self._path, self.model = self._read(source)
             refuse_elsewhere(self.model)
+            # What is in the functions of a target's parts is compared and given as in one graph.
+            InlinePass(lambda function: function.domain.startswith(REGIONS))(self.model)
             self._quantized = any(
                 node.op_type in QUANTIZING or node.op_type.startswith("QLinear") for node in self.model.graph
             )
@@ -126,11 +130,14 @@ class OrtSide:
         except Exception as error:  # a dozen types of onnxruntime's own, without a common base
             raise ReadError(f"ONNX Runtime cannot load the model: {one_line(error)}", where=self.label) from None
 
-    def forced(self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False) -> _Forced:
+    def forced(
+        self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
+    ) -> _Forced | None:
         """A session of a copy of the model in which given values are inputs, without what nobody needs.
 
         With a `nudge`, what is shown is rounded from numbers that are so many steps higher. With `terms`, the operators
-        that make it are given the magnitudes of their operands.
+        that make it are given the magnitudes of their operands. With `own`, the recurrent operators that make it are
+        given it, too, as what they made in the steps before; None if they cannot be.
         """
         model = self.model.clone()
         graph, entries = model.graph, {}
@@ -146,13 +153,18 @@ class OrtSide:
             _nudge(graph, nudge)
         if terms:
             _take_magnitudes(graph)
+        recalled = {name: recall(graph, name) for name in shown} if own else {}
+        if None in recalled.values():
+            return None
+        entries.update((name, entry) for name, entry in recalled.items() if entry is not None)
         RemoveUnusedNodesPass()(model)
         needed = {name: entry for name, entry in entries.items() if entry.uses()}
         graph.inputs.extend(needed.values())
         path = Path(self._directory.name) / "forced.onnx"
         write(model, path)
         return _Forced(
-            _Runner(self.label, self._session(path), self.initial), {name: f"{name}/given" for name in needed}
+            _Runner(self.label, self._session(path), self.initial),
+            {name: entry.name or "" for name, entry in needed.items()},
         )
 
     def before(self, name: str) -> set[str]:

@@ -36,11 +36,17 @@ class Pair:
         """Whether a model says that the two are counterparts, rather than only their names."""
         return bool(self.left_held or self.right_held)
 
-    def same_way(self, left: Array, right: Array) -> tuple[Array, Array]:
+    def same_way(self, left: Array, right: Array, *, exact: bool = False) -> tuple[Array, Array]:
         """Both arrays in the layout and type of the source.
 
         1. A float that stands for a quantized integer, in a model that was dequantized, becomes that integer.
         2. A quantized uint8 that stands for an int8 is 128 higher, as its zero point is; both become int8.
+        3. Where the source dequantizes, a float that no integer there stands for becomes the nearest that one does.
+
+        Args:
+            left: the source's.
+            right: what is held against it.
+            exact: leave what 1. makes as it is before it is rounded: in the integer's steps, within its type's range.
 
         Raises:
             LayoutError: what a model declares does not fit the array.
@@ -54,8 +60,10 @@ class Pair:
             left, right = (array if array.dtype == np.int8 else _shifted(array) for array in (left, right))
         if left.dtype != right.dtype and self.left.scale and right.dtype.kind == "f":
             limits = np.iinfo(left.dtype)
-            steps = np.rint(right.astype(np.float64) / self.left.scale) + self.left.zero
-            right = np.clip(np.nan_to_num(steps, nan=limits.min), limits.min, limits.max).astype(left.dtype)
+            steps = np.clip(np.nan_to_num(self.left.in_steps(right), nan=limits.min), limits.min, limits.max)
+            right = steps if exact else np.rint(steps).astype(left.dtype)
+        elif left.dtype == right.dtype and self.left.limits:
+            right = np.clip(right, *(right.dtype.type(limit) for limit in self.left.limits))
         return left, right
 
     def carried(self, left: Array) -> Array:
@@ -65,13 +73,6 @@ class Pair:
             RelayoutError: the two inputs cannot hold the same.
         """
         array = _restored(left, self.left_held) if self.left_held else left
-        if self.right_held:
-            if not _fits(array.shape, _dims(self.right_held)):
-                raise RelayoutError(
-                    f"input '{self.name}' is {list(array.shape)} in the first model, and the second was made of one "
-                    f"where it is {_text(_dims(self.right_held))}: compare it with the model that it was made of"
-                )
-            array = _relaid(array, self.right_held, self.right.shape)
         if self.right.dtype is not None and self.left.quantized and _are_shifted(array.dtype, self.right.dtype):
             array = _shifted(array)
         if self.right.dtype is not None and array.dtype != self.right.dtype:
@@ -79,7 +80,14 @@ class Pair:
                 raise RelayoutError(
                     f"input '{self.name}' is {array.dtype} in the first model and {self.right.dtype} in the second"
                 )
-            array = ((array.astype(np.float64) - self.left.zero) * self.left.scale).astype(self.right.dtype)
+            array = self.left.real(array).astype(self.right.dtype)
+        if self.right_held:
+            if not _fits(array.shape, _dims(self.right_held)):
+                raise RelayoutError(
+                    f"input '{self.name}' is {list(array.shape)} in the first model, and the second was made of one "
+                    f"where it is {_text(_dims(self.right_held))}: compare it with the model that it was made of"
+                )
+            array = _relaid(array, self.right_held, self.right.shape)
         if not _fits(array.shape, self.right.shape):
             raise RelayoutError(
                 f"input '{self.name}' would be fed {list(array.shape)}, and the second model wants "
@@ -165,6 +173,28 @@ def match_interiors(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pai
                 pairs.append(pair)
                 break
     return pairs
+
+
+def holding(lefts: Sequence[Value], rights: Sequence[Value]) -> list[Pair]:
+    """Every value of the right model that holds one of the left, with that: a copy in another order of axes, too."""
+    holders: dict[str, list[tuple[Value, Holds | None]]] = {}
+    for right in rights:
+        for name, item in [(name, None) for name in right.names] + [(item.name, item) for item in right.held]:
+            holders.setdefault(name, []).append((right, item))
+    found: dict[tuple[str, str], Pair] = {}
+    for left in lefts:
+        for name, mine in [(n, None) for n in left.names] + [(item.name, item) for item in left.held]:
+            for right, item in holders.get(name, ()):
+                pair = Pair(left, right, mine, item)
+                if _plausible(pair):
+                    found.setdefault((left.name, right.name), pair)
+    return list(found.values())
+
+
+def stands_for_integers(pair: Pair) -> bool:
+    """Whether a float in the right model means what integers of the left one do."""
+    right = pair.right.dtype
+    return bool(pair.left.scale and pair.left.dtype != right and right is not None and right.kind == "f")
 
 
 def batches(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:

@@ -37,11 +37,14 @@ class Value:
         operator: the operator that makes it; empty for a graph input.
         node: which one.
         order: its place among the values in topological order.
-        scale: the step of a quantized integer, and `zero`, the integer that means 0.0; 0 where it is not quantized.
+        scale: the steps of quantized integers, one for all or one for each index of `axis`; empty where there are none.
+        zero: the integers that mean 0.0, as many.
         bound: for an integer input that counts into something: how many there are.
         symbols: names of the dynamic dimensions; dimensions of one name have one size.
         fallback: the extents that the model itself puts in the place of dynamic ones, if it does.
         step: for a float that was dequantized: the step of the integer before; else 0.
+        limits: for such a float: the least and the greatest number that the integer before can stand for.
+        operands: the names of the values that its operator reads.
         title: what people call it, where that is another name than its own, and no other value's.
     """
 
@@ -54,12 +57,15 @@ class Value:
     node: str = ""
     order: int = 0
     quantized: bool = False
-    scale: float = 0.0
-    zero: int = 0
+    scale: tuple[float, ...] = ()
+    zero: tuple[int, ...] = ()
+    axis: int = 0
     bound: int | None = None
     symbols: tuple[str, ...] = ()
     fallback: tuple[int, ...] | None = None
     step: float = 0.0
+    limits: tuple[float, float] | None = None
+    operands: tuple[str, ...] = ()
     title: str = ""
 
     @property
@@ -72,6 +78,22 @@ class Value:
     def source_names(self) -> tuple[str, ...]:
         """What it declares that it was called in its source; its own name where it declares nothing."""
         return (*self.aliases, *(item.name for item in self.held)) or (self.name,)
+
+    def real(self, integers: Array) -> Array:
+        """What quantized integers stand for, in double precision."""
+        scale, zero = self._parameters(integers.ndim)
+        real: Array = (integers.astype(np.float64) - zero) * scale
+        return real
+
+    def in_steps(self, real: Array) -> Array:
+        """The quantized integers that stand for real numbers, before they are rounded and clamped."""
+        scale, zero = self._parameters(real.ndim)
+        steps: Array = real.astype(np.float64) / scale + zero
+        return steps
+
+    def _parameters(self, rank: int) -> tuple[Array, Array]:
+        shape = [-1 if axis == self.axis and len(self.scale) > 1 else 1 for axis in range(rank)]
+        return np.array(self.scale).reshape(shape), np.array(self.zero).reshape(shape)
 
     @property
     def all_names(self) -> tuple[str, ...]:
@@ -164,7 +186,7 @@ class Side(Protocol):
         """
 
     def forced(
-        self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False
+        self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
     ) -> Forced | None:
         """The part of the model that makes some values of others; None if its runtime cannot be given any.
 
@@ -173,6 +195,8 @@ class Side(Protocol):
             given: interior values that are not computed but fed, wherever they are read.
             nudge: the steps by which real numbers are moved before what is shown is quantized.
             terms: whether the magnitudes are added up of what is added up for what is shown.
+            own: whether recurrent operators that make what is shown are given that as their earlier results; None if
+                there are none that can be.
         """
 
     def before(self, name: str) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import ReadError, RelayoutError
-from relayout.verification.litert import OPTIMIZED, LiteRTSide, is_quantized, quiet
+from relayout.verification.litert import OPTIMIZED, LiteRTSide, is_quantized, parameters, quiet
 from relayout.verification.side import Array, Feeds, Runner, Source, Value, one_line
 
 
@@ -61,15 +61,13 @@ class SignatureSide(LiteRTSide):
 def _value(details: dict[str, Any], names: Sequence[str]) -> Value:
     static = tuple(map(int, details["shape"]))
     stated = tuple(map(int, details["shape_signature"])) or static
-    scale, zero = details["quantization"]
     return Value(
         name=names[0],
         dtype=np.dtype(details["dtype"]),
         shape=tuple(None if extent < 0 else extent for extent in stated),
         aliases=(*names[1:], str(details["name"])),
         quantized=is_quantized(details),
-        scale=float(scale),
-        zero=int(zero),
+        **parameters(details),
         fallback=static,
     )
 

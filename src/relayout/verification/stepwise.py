@@ -16,6 +16,9 @@ that counts, however deep the network is.
    differ in whether they take the even integer then. Where enough others are left, those tell.
 4. A hybrid operator of the source computes with its operand rounded to 8 bits. It is held against the second model on
    the operand as it is, or on what that rounding makes of it.
+5. Where a float stands for integers, it is fed what they mean, and its result, rounded as theirs, is what counts. One
+   float may stand for several tensors: an operator is given the one that the source's operator reads.
+6. A recurrent operator is also given what it yields, as its results of the steps before.
 """
 
 from __future__ import annotations
@@ -38,8 +41,9 @@ from relayout.verification.compare import (
     magnitude,
     relative,
 )
+from relayout.verification.holders import Holders, choices
 from relayout.verification.hybrid import readings
-from relayout.verification.pairs import Pair, batches
+from relayout.verification.pairs import Pair, batches, holding
 from relayout.verification.side import Array, Feeds, Side
 
 ENOUGH = 16
@@ -55,6 +59,12 @@ REORDERED = 8 * float(np.finfo(np.float32).eps)
 MIDWAY = 1e-3
 """Steps from the middle between two integers, up to which a number may go to either."""
 
+TWICE = 0.25
+"""The same where the source rounds twice, to halves first, as kernels do that multiply by an integer and shift."""
+
+LOOKED_UP = 4
+"""Steps of 16 bits that a float may be off: kernels look functions up in tables, with straight lines between."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -64,11 +74,13 @@ class Step:
         verdict: whether the two agree.
         difference: how far they are apart.
         leans: whether they are apart in one direction, though by one step only.
+        copies: other values of the second model that should hold it, and do not.
     """
 
     verdict: Verdict
     difference: Difference
     leans: bool = False
+    copies: tuple[str, ...] = ()
 
 
 class Stepwise:
@@ -85,53 +97,71 @@ class Stepwise:
     def __init__(
         self, left: Side, right: Side, inputs: Sequence[Pair], pairs: Sequence[Pair], tolerance: Tolerance
     ) -> None:
-        self._left, self._right, self._inputs, self._tolerance = left, right, inputs, tolerance
-        self._pairs = list({pair.left.name: pair for pair in pairs}.values())
+        self._left, self._right, self._tolerance = left, right, tolerance
+        self._holders = Holders(pairs, [*right.interiors, *right.outputs])
+        self._inputs = {pair.right.name: [pair] for pair in inputs}
+        for pair in holding(left.interiors, [pair.right for pair in inputs]):
+            if pair.left.name != self._inputs[pair.right.name][0].left.name:
+                self._inputs[pair.right.name].append(pair)
         own = {value.name for value in left.inputs}
-        self._begun = [pair.left.name for pair in inputs if pair.left.name not in own]
-        self._source = left.runner([*self._begun, *(pair.left.name for pair in self._pairs)])
+        ends = (pair.left.name for held in self._inputs.values() for pair in held)
+        self._ends = [name for name in dict.fromkeys(ends) if name not in own]
+        self._source = left.runner([*self._ends, *self._holders.first])
 
     def judge(self, feeds: Feeds) -> dict[str, Step]:
         """The source's name of each value -> what the second model makes there of the source's values."""
-        names = [pair.left.name for pair in self._pairs]
-        shown: set[str] = set()
-        for part in batches(self._pairs):
+        shown: set[str] = set(feeds)
+        for part in batches([*chain(*self._inputs.values()), *self._holders.first.values()]):
             shown.update(self._source.run(feeds, [pair.left.name for pair in part]))
-        given: dict[str, Pair] = {}
-        for pair in self._pairs:
-            if pair.left.name in shown:
-                given.setdefault(pair.right.name, pair)
-        found: dict[str, Step] = {}
-        for part in batches([pair for pair in self._pairs if pair.left.name in shown]):
-            found.update(self._part(part, given, feeds))
-        return {name: found[name] for name in names if name in found}
+        given = {**self._inputs, **self._holders.held}
+        given = {name: kept for name, held in given.items() if (kept := [p for p in held if p.left.name in shown])}
+        found: dict[str, dict[str, Step]] = {}
+        for part in batches([pair for pair in self._holders.judged if pair.left.name in shown]):
+            for (left, right), step in self._part(part, given, feeds).items():
+                found.setdefault(left, {})[right] = step
+        first = {name: pair.right.name for name, pair in self._holders.first.items() if name in found}
+        return {name: _worst(found[name], right) for name, right in first.items() if right in found[name]}
 
-    def _part(self, part: Sequence[Pair], given: Mapping[str, Pair], feeds: Feeds) -> dict[str, Step]:
-        forced = self._right.forced(list(dict.fromkeys(pair.right.name for pair in part)), list(given))
+    def _part(self, part: Sequence[Pair], given: Mapping[str, list[Pair]], feeds: Feeds) -> dict[tuple[str, str], Step]:
+        """What is found of some pairs, each by the names of its values."""
+        interior = [name for name in given if name not in self._inputs]
+        forced = self._right.forced(list(dict.fromkeys(pair.right.name for pair in part)), interior)
         if forced is None:
             return {}
-        needed = {name: given[name] for name in forced.given}
-        wanted = list(dict.fromkeys([*self._begun, *(pair.left.name for pair in (*part, *needed.values()))]))
-        source = self._source.run(feeds, wanted)
-        found: dict[str, Step] = {}
-        exact = {**feeds, **source}
+        entries = {name: name for name in self._inputs} | dict(forced.given)
+        before = {(pair.left.name, pair.right.name): self._holders.source_of(pair) for pair in part}
+        needed = [*part, *chain(*(given[name] for name in entries)), *filter(None, before.values())]
+        exact = {**feeds, **self._source.run(feeds, list(dict.fromkeys(pair.left.name for pair in needed)))}
+        found: dict[tuple[str, str], Step] = {}
         for values in chain([exact], readings(exact, self._left.rounded)):
-            fed = {pair.right.name: pair.carried(values[pair.left.name]) for pair in self._inputs}
-            fed |= {forced.given[name]: pair.carried(values[pair.left.name]) for name, pair in needed.items()}
-            theirs = forced.run(fed, list(dict.fromkeys(pair.right.name for pair in part)))
-            for pair in part:
-                if pair.right.name in theirs:
-                    step = self._step(pair, source[pair.left.name], theirs[pair.right.name])
-                    if step is not None and step.leans:
-                        step = self._beside_midway(pair, step, source, theirs, list(given), fed)
-                    elif step is not None and step.verdict is Verdict.DIFFERS:
-                        step = self._beside_terms(pair, step, list(given), fed)
-                    name = pair.left.name
-                    if step is not None and (name not in found or step.verdict.rank < found[name].verdict.rank):
-                        found[name] = step
+            for choice, members in choices(part, [(name, given[name]) for name in entries]):
+                read = {entry: choice.get(name, given[name][0]) for name, entry in entries.items()}
+                fed = {entry: pair.carried(values[pair.left.name]) for entry, pair in read.items()}
+                theirs = forced.run(fed, list(dict.fromkeys(pair.right.name for pair in members)))
+                for pair in members:
+                    key, operand = (pair.left.name, pair.right.name), before[pair.left.name, pair.right.name]
+                    made = theirs if operand is None else {key[1]: operand.carried(values[operand.left.name])}
+                    step = self._closer(pair, exact, made, interior, fed, values)
+                    if step is not None and (key not in found or step.verdict.rank < found[key].verdict.rank):
+                        found[key] = step
             if all(step.verdict.passes for step in found.values()):
                 break
         return found
+
+    def _closer(
+        self, pair: Pair, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds, values: Feeds
+    ) -> Step | None:
+        """The step of one value, looked at again where it does not pass."""
+        if pair.right.name not in theirs:
+            return None
+        step = self._step(pair, source[pair.left.name], theirs[pair.right.name])
+        if step is not None and step.leans:
+            real = theirs[pair.right.name].dtype.kind == "f"
+            return step if real else self._beside_midway(pair, step, source, theirs, given, fed)
+        if step is not None and step.verdict is Verdict.DIFFERS:
+            step = self._beside_terms(pair, step, given, fed)
+            return step if step.verdict.passes else self._beside_own(pair, step, source, given, fed, values)
+        return step
 
     def _beside_midway(
         self, pair: Pair, step: Step, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds
@@ -163,8 +193,20 @@ class Stepwise:
         tolerance = replace(self._tolerance, rtol=min(REORDERED, self._tolerance.rtol))
         return Step(judge(found, Kind.REAL, tolerance, None, pair.left.step), found)
 
+    def _beside_own(
+        self, pair: Pair, step: Step, source: Feeds, given: Sequence[str], fed: Feeds, values: Feeds
+    ) -> Step:
+        """The step of what a recurrent operator yields, each of its steps on the source's results of those before."""
+        name, left = pair.right.name, source[pair.left.name]
+        forced = self._right.forced([name], given, own=True)
+        if forced is None:
+            return step
+        theirs = forced.run({**fed, forced.given[name]: pair.carried(values[pair.left.name])}, [name])
+        return self._step(pair, left, theirs[name]) or step
+
     def _step(self, pair: Pair, left: Array, right: Array) -> Step | None:
         try:
+            unrounded = pair.same_way(left, right, exact=True)[1]
             left, right = pair.same_way(left, right)
         except (LayoutError, RelayoutError):
             return None
@@ -172,9 +214,27 @@ class Stepwise:
             return None
         kind, found = kind_of(left, pair.left.quantized), difference(left, right)
         verdict = judge(found, kind, self._tolerance, None, pair.left.step)
+        if (
+            kind is Kind.STEPS
+            and left.dtype.itemsize == 2
+            and unrounded.dtype.kind == "f"
+            and found.max_abs <= LOOKED_UP
+        ):
+            verdict = min(verdict, Verdict.CLOSE, key=lambda one: one.rank)
         byte = kind is Kind.STEPS and left.dtype.itemsize == 1
-        leans = byte and verdict is Verdict.CLOSE and has_direction(left, right)
+        leans = byte and verdict is Verdict.CLOSE and has_direction(left, right, _clear(unrounded))
         return Step(Verdict.DIFFERS if leans else verdict, found, leans)
+
+
+def _worst(steps: Mapping[str, Step], first: str) -> Step:
+    """What is found of a value, all that hold it taken together."""
+    wrong = tuple(name for name, step in steps.items() if name != first and not step.verdict.passes)
+    return replace(max(steps.values(), key=lambda step: step.verdict.rank), copies=wrong)
+
+
+def _clear(steps: Array) -> Array | None:
+    """Which numbers, in steps, a kernel rounds to the nearest integer though it rounds to halves first; None: all."""
+    return np.abs(steps - np.floor(steps) - HALF_STEP) > TWICE if steps.dtype.kind == "f" else None
 
 
 def has_direction(left: Array, right: Array, counted: Array | None = None) -> bool:

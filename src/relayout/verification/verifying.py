@@ -14,7 +14,7 @@ from relayout.errors import LayoutError, RelayoutError
 from relayout.progress import say
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of
 from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed
-from relayout.verification.pairs import Pair, batches, match_ends, match_interface, match_interiors
+from relayout.verification.pairs import Pair, batches, match_ends, match_interface, match_interiors, stands_for_integers
 from relayout.verification.report import Fed, Row, VerifyReport
 from relayout.verification.side import Array, Feeds, Part, Side, Source, Value, opened
 from relayout.verification.spread import Spread
@@ -121,6 +121,7 @@ class Comparison:
         ends = (pair.left.name for pair in (*self.begun, *self.outputs) if pair.left.name not in outputs)
         self._ends = list(dict.fromkeys(ends))
         self._spread = Spread(self.left, [*self._ends, *(pair.left.name for pair in self.interiors)])
+        self.dequantized = any(map(stands_for_integers, (*self.outputs, *self.interiors)))
         self._plain = self.left.runner(), self.right.runner()
         self._seen = self.left.runner(self._ends) if self._ends else self._plain[0]
         self._stepwise: Stepwise | None = None
@@ -165,7 +166,8 @@ class Comparison:
             mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
             theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
             rows += self._compare(part, mine, theirs, feeds, output=False)
-        if self.interiors and any(row.output and row.verdict is Verdict.DIFFERS for row in rows):
+        differs = any(row.output and row.verdict is Verdict.DIFFERS for row in rows)
+        if self.interiors and (differs or self.dequantized):
             rows = self._by_operator(rows, feeds)
         for row in rows:
             self._add(row)
@@ -261,7 +263,8 @@ class Comparison:
         """The rows judged once more: each operator on the source's own values.
 
         An output agrees if its own operator does, and so does every value before it, in one way or the other; but for
-        those that lean, though by a step only.
+        those that lean, though by a step only. Of a float model of integers operators decide alone: what is saturated
+        in the source is not there, and what is close in the end need not be right.
         """
         if self._stepwise is None:
             pairs = [*self.interiors, *self.outputs]
@@ -272,16 +275,19 @@ class Comparison:
         except RelayoutError as error:  # what a runtime does not take as given is judged as a whole
             self.notes.append(f"not judged operator by operator: {error}")
             return rows
-        judged = []
+        judged, wrong = [], set()
         for row in rows:
             step = steps.get(row.source)
-            if step is not None and (step.leans or row.verdict is Verdict.DIFFERS):
-                verdict = Verdict.STEPWISE if step.verdict.passes else Verdict.DIFFERS
+            fails = step is not None and (step.leans or bool(step.copies) or not step.verdict.passes)
+            if step is not None and (row.verdict is Verdict.DIFFERS or step.leans or step.copies or self.dequantized):
+                verdict = Verdict.DIFFERS if fails else row.verdict if row.ok else Verdict.STEPWISE
                 row = replace(row, verdict=verdict, alone=step.difference)
+                wrong |= {row.other, *step.copies} if fails else set()
             judged.append(row)
-        wrong = {row.other for row in judged if not row.ok}
+        unsure = wrong | {row.other for row in judged if not row.ok}
         for place, row in enumerate(judged):
-            if row.output and row.verdict is Verdict.STEPWISE and wrong & self.right.before(row.other):
+            faults = unsure if row.verdict is Verdict.STEPWISE else wrong if self.dequantized else set()
+            if row.output and row.ok and faults & self.right.before(row.other):
                 judged[place] = replace(row, verdict=Verdict.DIFFERS)
         return judged
 

@@ -174,7 +174,6 @@ def quantized_lstm(
     net.op(name, operands, [net.output((*lead, out), "int8", q=result)], table, version=3)
     net.graph.operators[-1].intermediates = steps
     net.slack = 1  # rounding of one step goes on into the next
-    net.consistent = others is None
     return net
 
 

@@ -58,7 +58,6 @@ class Net:
         self.model.subgraphs = [self.graph]
         self.ranges: list[tuple[float, float]] = []
         self.slack = 0.0  # what the runtime's own rounding may add to a difference
-        self.consistent = True  # whether its integers mean what their scales say
         self.expected: Callable[..., Any] | None = None  # what is meant, where the interpreter has no kernel to ask
 
     def tensor(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -87,8 +88,9 @@ class Lstm:
         self.normalized = bool(which.norms) and op.has(which.norms[FORGET])
         self.projected = op.has(which.projection[0])
         self.peeping = op.has(which.peepholes[OUTPUT])
-        self.quantized = op.tensors.quantization(op.input(which.states[0])) is not None
-        if self.quantized and op.input(which.states[1]).type != TensorType.INT16:
+        self.state = op.input(which.states[0]).quantization
+        self.quantized = self.state is not None and not op.tensors.dequantize
+        if self.state is not None and op.input(which.states[1]).type != TensorType.INT16:
             raise Unsupported("a cell state of 8 bits, for which there is no sound kernel")
         kernels = [None if self.coupled and g == INPUT else weights(op, i, 0) for g, i in enumerate(which.kernels)]
         if auxiliary:
@@ -118,6 +120,7 @@ class Lstm:
         op, which = self.op, self.which
         diagonal = any(r is not None and len(dims(r)) != 2 for r in self.recurrent)
         special = self.quantized or self.normalized or self.projected or op.options.cell_clip > 0 or diagonal
+        special = special or self._yielded() != self.state
         batch = dims(x)[1]
         outputs = dims(op.stored(which.projection[0]))[0] if self.projected else self.units
         shapes: list[Dims] = [(batch, outputs), (batch, self.units)]
@@ -134,10 +137,12 @@ class Lstm:
 
     def result(self, y: ir.Value, perm: tuple[int, ...] | None = None) -> None:
         """Hand over the outputs. The integer kernel copies those of the state, whatever the result's parameters say."""
-        op, state = self.op, self.op.input(self.which.states[0])
-        quantization = op.tensors.quantization(state)
-        if quantization is None or quantization.equals(op.tensors.quantization(op.output(0))):
+        op, state, own = self.op, self.op.input(self.which.states[0]), self.op.output(0).quantization
+        if self.state is None or self.state.equals(own):
             op.result(y, perm=perm)
+            return
+        if not self.quantized:
+            op.result(op.reread(y, self.state, own), perm=perm)
             return
         scale, zero_point = op.tensors.parameters(state)
         copied = op.emit("QuantizeLinear", [y, scale, zero_point], dims(y), zero_point.dtype)
@@ -216,17 +221,17 @@ class Lstm:
         Without a projection the kernel rounds to the integers of its last intermediate result, and takes them for
         those of the state.
         """
-        op, state = self.op, self.op.tensors.quantization(self.op.input(self.which.states[0]))
-        if state is None:
+        op, given = self.op, self._yielded()
+        if given is None:
             return h
-        given = None if self.projected else self._intermediate(_HIDDEN)
-        given = state if given is None else given
-        h = grid(op, h, float(given.scale[0]), int(given.zero_point[0]), 8)
-        if given.equals(state):
-            return h
-        scale, offset = float(state.scale[0]), int(given.zero_point[0]) - int(state.zero_point[0])
-        h = two(op, "Mul", h, op.number(scale / float(given.scale[0]), h, "relabelled"))
-        return two(op, "Add", h, op.number(offset * scale, h, "offset"))
+        if self.quantized:
+            h = grid(op, h, float(given.scale[0]), int(given.zero_point[0]), 8)
+        return h if given == self.state else op.reread(h, given, self.state)
+
+    def _yielded(self) -> Quantization | None:
+        """What the integers mean that a step yields; the state's own parameters where they are the same."""
+        given = None if self.projected or self.state is None else self._intermediate(_HIDDEN)
+        return self.state if given is None or given.equals(self.state) else given
 
     def _gate(self, gate: int, x: ir.Value, h: ir.Value, c: ir.Value | None) -> ir.Value:
         op, kernel, recurrent, bias = self.op, self.kernels[gate], self.recurrent[gate], self.biases[gate]
@@ -253,23 +258,28 @@ class Lstm:
         return self.op.emit("ReduceMean", [x, self.op.ints([1])], (dims(x)[0], 1), keepdims=1)
 
     def _cell(self, c: ir.Value) -> ir.Value:
+        """The cell within its limits; those of its integers count where it is not rounded to them, too."""
         op, limit = self.op, self.op.options.cell_clip
-        quantization = op.tensors.quantization(op.input(self.which.states[1]))
-        if quantization is not None:
-            return grid(op, c, float(quantization.scale[0]), 0, 16, limit if limit > 0 else None)
-        return clip(op, c, -limit, limit) if limit > 0 else c
+        integers = op.input(self.which.states[1]).quantization
+        step = 0.0 if integers is None else float(integers.scale[0])
+        if self.quantized:
+            return grid(op, c, step, 0, 16, limit if limit > 0 else None)
+        low, high = -(2**15) * step or -math.inf, (2**15 - 1) * step or math.inf
+        if limit > 0:
+            low, high = max(low, -limit), min(high, limit)
+        return c if math.isinf(high) else clip(op, c, low, high)
 
     def _rounded(self, value: ir.Value, stage: int, bits: int) -> ir.Value:
         """An intermediate result, rounded as the file says where it is quantized."""
         quantization = self._intermediate(stage)
-        if quantization is None:
+        if quantization is None or not self.quantized:
             return value
         return grid(self.op, value, float(quantization.scale[0]), int(quantization.zero_point[0]), bits)
 
     def _intermediate(self, stage: int) -> Quantization | None:
         """How an intermediate result is quantized, if it is."""
         stages = self.op.operator.intermediates
-        if not self.quantized or stage >= len(stages) or stages[stage] < 0:
+        if self.state is None or stage >= len(stages) or stages[stage] < 0:
             return None
         return self.op.tensors.subgraph.tensors[stages[stage]].quantization
 
