@@ -259,6 +259,12 @@ class Tensors:
                 return wanted
         return f"{self.names[tensor.index][:MAX_NAME]}_{axis}"
 
+    def need_opset(self, tensor: Tensor) -> None:
+        """Refuse integers that no DequantizeLinear takes in the model's opset."""
+        least = max(_FIRST_OPSET.get(tensor.type, 0), _BLOCKS_OPSET if tensor.blocks is not None else 0)
+        if self.builder.opset < least and not self.dequantize:
+            raise Unsupported(f"quantized {tensor.type.name} needs opset {least}")
+
     def parameters(self, tensor: Tensor) -> tuple[ir.Value, ir.Value]:
         """The tensor's scale and zero point as initializers, shared by all of its Q and DQ nodes."""
         found = self._parameters.get(tensor.index)
@@ -266,8 +272,7 @@ class Tensors:
             quantization = tensor.quantization
             if quantization is None:
                 raise Unsupported(f"{tensor.type.name} without quantization parameters")
-            if self.builder.opset < _FIRST_OPSET.get(tensor.type, 0):
-                raise Unsupported(f"quantized {tensor.type.name} needs opset {_FIRST_OPSET[tensor.type]}")
+            self.need_opset(tensor)
             shape = (-1,) if quantization.per_channel else ()
             scale = ir.Tensor(quantization.scale.reshape(shape))
             zero_point = ir.Tensor(
@@ -286,6 +291,7 @@ class Tensors:
             raise Unsupported("a scale for each block of elements that are no constant matrix")
         if blocks is not None and blocks.unknown:
             raise Unsupported(blocks.unknown)
+        self.need_opset(tensor)
         shape = (tensor.shape[0], tensor.shape[1] // size)
         if blocks is not None:
             scales = array(self.subgraph.tensors[blocks.scales]).astype(np.float32)

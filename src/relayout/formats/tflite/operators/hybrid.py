@@ -59,6 +59,7 @@ def product(op: Operation, x: ir.Value, columns: ir.Value | None = None) -> ir.V
     quantization = weights.quantization
     if quantization is None:
         raise ValueError(f"{weights.name} is not quantized")
+    op.tensors.need_opset(weights)
     kernel = op.transpose(op.cast(op.stored(1), ir.DataType.INT8), (1, 0)) if columns is None else columns
     shape = (dims(x)[0], dims(kernel)[1])
     steps = op.builder.array(op.tensors.hint(weights, "scale"), quantization.scale)

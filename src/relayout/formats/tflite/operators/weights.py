@@ -60,7 +60,7 @@ def _lower(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
 
 
 def block_size(op: Operation, i: int, data: int) -> int:
-    """How many columns of a matrix of weights share a scale, as `weights` writes them; 0: a row has one.
+    """How many columns of a matrix of weights share a scale, as `weights` writes them; 0: all of a row.
 
     Few bits in long rows have blocks, too, whose scales are equal, for the same kernel: with 2048 columns it multiplies
     one row of data in a tenth of the time of real numbers, and 128 rows in a third. In short rows it takes longer.
