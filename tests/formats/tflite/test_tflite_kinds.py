@@ -11,6 +11,8 @@ from relayout.errors import UnsupportedError
 from relayout.formats.tflite import read
 
 LISTED = listed()
+FICKLE = 4
+"""Refused kinds that may run in one process and end another."""
 MANY = ("BITCAST", "CAST")
 """A hundred pairs of types each."""
 
@@ -45,4 +47,10 @@ def test_nothing_differs() -> None:
 
 @pytest.mark.slow
 def test_the_list_is_what_the_interpreter_says() -> None:
-    assert ask(list(cells())) == LISTED
+    """A kernel that takes elements for others reads beyond them, and at times ends the process: of what is refused a
+    few may run or not. What is converted must run, and agree.
+    """
+    asked = {(name, kind) for name, kinds in ask(list(cells())).items() for kind in kinds}
+    known = {(name, kind) for name, kinds in LISTED.items() for kind in kinds}
+    assert all(kind.startswith(REFUSED) for _, kind in asked ^ known), asked ^ known
+    assert len(asked ^ known) <= FICKLE, asked ^ known

@@ -22,8 +22,9 @@ def gathers() -> Iterator[Case]:
         yield Case("Gather", {"x": f(*X), "n": indices}, attributes={"axis": 1})
         yield Case("Gather", {"x": f(*X), "n": indices}, ("n",), {"axis": -2})
     yield Case("Gather", {"x": f(5, 6), "n": ints(3, 4, high=5)}, ("x",), opset=1)
-    yield Case("Gather", {"x": f(7), "n": ints(2, 3, 4, high=7)})
-    yield Case("Gather", {"x": f(7), "n": ints(2, 3, 4, high=7)}, ("x",), {"axis": -1})
+    table, places = np.arange(7, dtype=np.float32), np.arange(24, dtype=np.int64).reshape(2, 3, 4) % 7
+    yield Case("Gather", {"x": table, "n": places})
+    yield Case("Gather", {"x": table, "n": places}, ("x",), {"axis": -1})
     yield Case("Compress", {"x": f(*X), "q": b(4) | np.array([1, 0, 1, 0], bool)}, ("q",), {"axis": 2})
     yield Case("Compress", {"x": f(*X), "q": np.array([1, 0, 1], bool)}, attributes={"axis": -1}, opset=9)
     yield Case("OneHot", {"x": ints(2, 4, 6, high=5, dtype=np.int64), "d": n(6), "v": i(3, 7)}, ("d",))
