@@ -44,6 +44,8 @@ WRONG = (
     "[convert-coral/keras_lstm_mnist_ptq.tflite]",  # its optimizer loses a graph's output
     "[keep-coral/keras_lstm_mnist_ptq.tflite]",
     "test_deployed_models_agree[",
+    "test_functions_shared.py::test_operators_that_give_different_outputs",  # it knows no overloads of functions
+    "test_functions_shared.py::test_the_way_back_and_again",
 )
 """Tests that ONNX Runtime 1.23 fails and 1.31 passes."""
 
