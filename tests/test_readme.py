@@ -10,6 +10,8 @@ from pathlib import Path
 
 import documents
 import relayout
+from relayout.formats.tflite.enums import BUILTIN_OPERATORS
+from relayout.formats.tflite.registry import entries
 
 ROOT = Path(__file__).parents[1]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -27,6 +29,13 @@ def run(arguments: list[str], directory: Path) -> str:
     )
     assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def test_the_operators_that_are_read_are_counted() -> None:
+    custom = [name for name in entries() if name.startswith("CUSTOM ")]
+    known, read = len(BUILTIN_OPERATORS), len(entries()) - len(custom)
+    said = f"Of TensorFlow Lite's {known} builtin operators {read} are read, and {len(custom)} custom ones"
+    assert said in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_listed_commands_and_options_exist() -> None:

@@ -165,7 +165,7 @@ def convert(
     if regions == "functions" and wishes.target is None:
         raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
     reading: dict[str, Any] = {
-        "opset": opset,
+        "opset": None if opset is None else int(opset),
         "quant": quant,
         "signature": signature,
         "state": state,
@@ -186,8 +186,8 @@ def convert(
     options = {
         "io": io,
         "layouts": dict(layouts or {}),
-        "dims": dict(dims or {}),
-        "per_transpose": each,
+        "dims": {name: int(extent) for name, extent in (dims or {}).items()},
+        "per_transpose": int(each),
         "read": reading,
     }
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
@@ -422,8 +422,8 @@ def _inlined(model: ir.Model) -> tuple[str, ...]:
     from relayout.formats.onnx import complete
 
     before = _transposes(model)
-    inline_functions(model)
-    complete(model)  # a body states no shapes of its own
+    if inline_functions(model):
+        complete(model)  # a body states no shapes of its own
     count = _transposes(model) - before
     return (f"Transposes in bodies of functions, for the runtime to cancel: {count}",) if count else ()
 

@@ -61,11 +61,18 @@ def test_a_plan_keeps_it_for_the_check(relayout, tmp_path: Path) -> None:  # typ
     said = "1 Transpose, 2,048 bytes; lower bound 2,048: proved minimal with 5,000 bytes for each Transpose\n"
     assert (checked.code, checked.out) == (0, said)
     stated = json.loads(plan.read_text())
-    for other, proved in ((0, "exceed the weight"), (50_000, "")):
+    for other, error in ((0, "exceed the weight"), (50_000, "")):
         stated["options"]["per_transpose"] = other
         plan.write_text(json.dumps(stated))
-        with pytest.raises(RelayoutError, match=proved) if proved else nullcontext():
+        with pytest.raises(RelayoutError, match=error) if error else nullcontext():
             assert not check_plan(plan, source).ok
+
+
+def test_numpys_integers_are_numbers(tmp_path: Path) -> None:
+    result = relayout.convert(two_small_or_one_large(), per_transpose=np.int64(EQUAL + 1), io="keep")
+    (tmp_path / "plan.json").write_text(json.dumps(result.plan))
+    assert check_plan(tmp_path / "plan.json", two_small_or_one_large()).ok
+    assert json.loads(json.dumps(result.report.to_dict()))["per_transpose"] == EQUAL + 1
 
 
 def test_the_pass_of_onnx_ir_takes_it() -> None:

@@ -72,7 +72,7 @@ class Report:
         source_bytes: bytes they move in one inference; a dynamic dimension counts as 1.
         transposes: Transposes in the result that move data.
         bytes: bytes they move.
-        lower_bound: bytes below which no choice of orders can go.
+        lower_bound: bytes below which no choice of orders can go; where prices count, what they leave of the proof.
         proved: the independent checker agreed that `bytes` equals the lower bound.
         remaining: each remaining Transpose with its reason.
         interface: inputs and outputs with their layouts.

@@ -95,8 +95,14 @@ def drop_unused_functions(model: ir.Model) -> None:
         del model.opset_imports[domain]
 
 
-def inline_functions(model: ir.Model) -> None:
-    """Replace calls of functions of layouts by their bodies, in place, for a runtime that has no functions."""
+def inline_functions(model: ir.Model) -> bool:
+    """Replace calls of functions of layouts by their bodies, in place, for a runtime that has no functions.
+
+    Returns:
+        Whether there were any.
+    """
+    if not any(function.domain.startswith(FUNCTIONS) for function in model.functions.values()):
+        return False
     from onnx_ir.passes.common import InlinePass  # with it comes OpenSSL, 4 MB, that other passes are made with
 
     notes: dict[str | None, dict[str, str]] = {}
@@ -108,11 +114,13 @@ def inline_functions(model: ir.Model) -> None:
     InlinePass(lambda function: function.domain.startswith(FUNCTIONS))(model)
     for node in model.graph.all_nodes():
         for value in node.outputs:  # the pass leaves behind what a call's result says that it holds
-            value.metadata_props.update(notes.get(value.name, {}))
+            if value.name in notes:
+                value.metadata_props.update(notes[value.name])
         # An input that a call leaves out is an empty one of the body. ONNX Runtime blocks no convolution whose bias is.
         while node.inputs and node.inputs[-1] is None:
             node.resize_inputs(len(node.inputs) - 1)
     drop_unused_functions(model)
+    return True
 
 
 class _Body:

@@ -9,41 +9,21 @@ import numpy as np
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
+from tflite_cases_matrix import BLOCK, in_blocks, product_in_blocks, weights_in_blocks
 from tflite_running import check_model, interpreter, run_interpreter
-from tflite_writing import Net, Scale, options
+from tflite_writing import Net, Scale, options, packed
 
 import relayout
 from relayout.formats.tflite import read
 
-UNITS, COLUMNS, SIZE = 6, 64, 32
+UNITS, COLUMNS = 6, 2 * BLOCK
 
 
-def matrix(kind: str) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
-    """Integers, and a scale for each 32 of a row; those of one row are far apart."""
-    random, most = np.random.default_rng(0), {"INT2": 2, "INT4": 8, "INT8": 128}[kind]
-    scales = 2.0 ** -random.integers(4, 10, (UNITS, COLUMNS // SIZE)) / most
-    return random.integers(-most + 1, most, (UNITS, COLUMNS)).astype(np.int8), scales.astype(np.float16)
-
-
-def packed(integers: NDArray[np.int8], kind: str) -> NDArray[np.uint8]:
-    bits = int(kind.removeprefix("INT"))
-    masked = integers.reshape(-1).astype(np.int64) & (1 << bits) - 1
-    return sum(masked[i :: 8 // bits] << bits * i for i in range(8 // bits)).astype(np.uint8)  # type: ignore[union-attr]
-
-
-def product(
-    kind: str = "INT4", shape: tuple[int, ...] = (3, COLUMNS), change: Callable[[Any], None] | None = None
-) -> Net:
-    """Rows times such a matrix, and a bias."""
-    net = Net()
-    integers, scales = matrix(kind)
-    held = net.const(scales, "float16")
-    weights = net.tensor((UNITS, COLUMNS), data=packed(integers, kind), type_name=kind, blocks=(held, SIZE))
-    if change is not None:
-        change(net.graph.tensors[weights].quantization)
-    table = options("FullyConnectedOptions", keepNumDims=True)
-    operands = [net.input(shape), weights, net.const(np.arange(UNITS) / 8)]
-    return net.op("FULLY_CONNECTED", operands, [net.output((*shape[:-1], UNITS))], table, version=13)
+def meant(kind: str) -> NDArray[np.float32]:
+    """The real numbers of weights by blocks."""
+    integers, scales = in_blocks(kind)
+    real: NDArray[np.float32] = integers * np.repeat(scales.astype(np.float32), BLOCK, 1)
+    return real
 
 
 def computed(content: bytes, x: NDArray[np.float32], *, optimized: bool = False) -> Any:
@@ -59,11 +39,10 @@ def computed(content: bytes, x: NDArray[np.float32], *, optimized: bool = False)
 @pytest.mark.parametrize("shape", [(3, COLUMNS), (2, 5, COLUMNS)])
 @pytest.mark.parametrize("kind", ["INT2", "INT4", "INT8"])
 def test_a_product_is_that_of_the_real_numbers(kind: str, shape: tuple[int, ...], quant: Any) -> None:
-    integers, scales = matrix(kind)
-    real = integers * np.repeat(scales.astype(np.float32), SIZE, 1)
+    real = meant(kind)
     x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
     wanted = x @ real.T + np.arange(UNITS, dtype=np.float32) / 8
-    content = product(kind, shape).bytes()
+    content = product_in_blocks(kind, shape).bytes()
     rounded = np.ptp(x, axis=-1, keepdims=True) / 255 * np.abs(real).sum(1)
     for made in (
         check_model(read(content, quant=quant)),
@@ -75,30 +54,29 @@ def test_a_product_is_that_of_the_real_numbers(kind: str, shape: tuple[int, ...]
 
 def test_the_interpreter_means_the_same() -> None:
     """It rounds each row of the data to 8 bits."""
-    integers, scales = matrix("INT4")
-    real = integers * np.repeat(scales.astype(np.float32), SIZE, 1)
+    real = meant("INT4")
     x = np.random.default_rng(1).normal(size=(3, COLUMNS)).astype(np.float32)
-    (got,) = run_interpreter(interpreter(product().bytes()), [x])
+    (got,) = run_interpreter(interpreter(product_in_blocks().bytes()), [x])
     half_steps = np.ptp(x, axis=1, keepdims=True) / 255 * np.abs(real).sum(1)
     assert np.all(np.abs(got - (x @ real.T + np.arange(UNITS) / 8)) <= half_steps)
 
 
 def test_weights_stay_as_short_as_they_are() -> None:
-    proto = relayout.convert(product().bytes()).proto
+    proto = relayout.convert(product_in_blocks().bytes()).proto
     assert [node.op_type for node in proto.graph.node] == ["DequantizeLinear", "MatMul", "Add"]
     (attribute,) = (a.i for a in proto.graph.node[0].attribute if a.name == "block_size")
-    assert attribute == SIZE
+    assert attribute == BLOCK
     assert (
         min(len(tensor.raw_data) for tensor in proto.graph.initializer if list(tensor.dims) == [COLUMNS, UNITS]) == 192
     )
 
 
-@pytest.mark.parametrize(("kind", "columns", "size"), [("INT2", 512, 256), ("INT2", 384, 128)])
-def test_long_rows_of_few_bits_have_blocks_too(kind: str, columns: int, size: int) -> None:
+@pytest.mark.parametrize(("columns", "size"), [(512, 256), (384, 128)])
+def test_long_rows_of_two_bits_have_blocks_too(columns: int, size: int) -> None:
     random, integers = np.random.default_rng(0), np.random.default_rng(1).integers(-1, 2, (UNITS, columns))
     scales = (random.random(UNITS) / 50).astype(np.float32)
     net = Net()
-    weights = net.tensor((UNITS, columns), data=packed(integers.astype(np.int8), kind), type_name=kind, q=Scale(scales))
+    weights = net.tensor((UNITS, columns), data=packed(integers, 2), type_name="INT2", q=Scale(scales))
     table = options("FullyConnectedOptions")
     net.op("FULLY_CONNECTED", [net.input((3, columns)), weights, -1], [net.output((3, UNITS))], table, version=14)
     proto = relayout.convert(net.bytes()).proto
@@ -119,7 +97,7 @@ def test_a_product_with_four_bits_is_the_interpreters(rows: int) -> None:
         random.integers(-7, 8, (UNITS, 96)).astype(np.int8),
         (random.random(UNITS) / 50).astype(np.float32),
     )
-    weights = net.tensor((UNITS, 96), data=packed(integers, "INT4"), type_name="INT4", q=Scale(scales))
+    weights = net.tensor((UNITS, 96), data=packed(integers, 4), type_name="INT4", q=Scale(scales))
     table = options("FullyConnectedOptions")
     net.op("FULLY_CONNECTED", [net.input((rows, 96)), weights, -1], [net.output((rows, UNITS))], table, version=14)
     x = random.normal(size=(rows, 96)).astype(np.float32)
@@ -142,7 +120,7 @@ def changed(**fields: int) -> Callable[[Any], None]:
     [
         (changed(scales=99), "there is no tensor 99"),
         (changed(scales=-1), "there is no tensor -1"),
-        (changed(scales=1), "the scales are no constant floats of shape [6, 2]"),
+        (changed(scales=0), "the scales are no constant floats of shape [6, 2]"),
         (changed(blockSize=0), "blocks of 0 do not make up 64 elements"),
         (changed(blockSize=33), "blocks of 33 do not make up 64 elements"),
         (changed(blockSize=16), "the scales are no constant floats of shape [6, 4]"),
@@ -150,16 +128,25 @@ def changed(**fields: int) -> Callable[[Any], None]:
     ],
 )
 def test_what_does_not_fit_is_refused(change: Callable[[Any], None], said: str) -> None:
+    net = product_in_blocks()
+    change(net.graph.tensors[net.graph.operators[0].inputs[1]].quantization)
     with pytest.raises(relayout.RelayoutError) as error:
-        relayout.convert(product(change=change).bytes())
+        relayout.convert(net.bytes())
     assert said in str(error.value)
+
+
+def test_weights_of_another_rank_are_refused() -> None:
+    net, (integers, scales) = Net(), in_blocks("INT4")
+    weights = weights_in_blocks(net, "INT4", integers[:, None], scales[:, None])
+    table = options("FullyConnectedOptions")
+    net.op("FULLY_CONNECTED", [net.input((3, COLUMNS)), weights, -1], [net.output((3, UNITS))], table, version=13)
+    with pytest.raises(relayout.ReadError, match="operand 1 of FULLY_CONNECTED has rank 3, not 2"):
+        relayout.convert(net.bytes())
 
 
 def test_another_operator_refuses_them() -> None:
     net = Net()
-    integers, scales = matrix("INT4")
-    held = net.const(scales, "float16")
-    weights = net.tensor((UNITS, COLUMNS), data=packed(integers, "INT4"), type_name="INT4", blocks=(held, SIZE))
+    weights = weights_in_blocks(net, "INT4", *in_blocks("INT4"))
     net.op("DEQUANTIZE", [weights], [net.output((UNITS, COLUMNS))], version=9)
     with pytest.raises(relayout.UnsupportedError, match="a scale for each block of elements"):
         relayout.convert(net.op("EXP", [net.input((2, 3))], [net.output((2, 3))]).bytes())

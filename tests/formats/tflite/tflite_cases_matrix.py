@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from tflite_cases import I8, OUT8, U8, cases, rng
-from tflite_writing import Net, Scale, options
+from tflite_writing import Net, Scale, options, packed
 
 
 def dense(
@@ -57,9 +57,7 @@ def two_bits() -> Iterator[Net]:
     """Four weights in a byte, the lowest bits first; their number is none of four's multiples."""
 
     def weights(net: Net, q: Scale, columns: int = 5) -> int:
-        values = np.append(rng().integers(-2, 2, 3 * columns), np.zeros(-3 * columns % 4, np.int64))
-        packed = sum((values[i::4] & 3) << 2 * i for i in range(4)).astype(np.uint8)
-        return net.tensor((3, columns), data=packed, type_name="INT2", q=q)
+        return net.tensor((3, columns), data=packed(rng().integers(-2, 2, 3 * columns), 2), type_name="INT2", q=q)
 
     each = Scale([0.05, 0.1, 0.07])
     net = Net()
@@ -85,8 +83,6 @@ def four_bits() -> Iterator[Net]:
         net, random = Net(), rng()
         units, columns = 3, 5
         weights = random.integers(-7, 8, (units, columns))
-        halves = np.append(weights.reshape(-1), 0) & 15
-        packed = (halves[::2] | halves[1::2] << 4).astype(np.uint8)
         scales = [0.1, 0.2, 0.3]
         if kind == "float32":
             x, y, offset = net.input((2, columns)), net.output((2, units)), net.const(random.normal(size=units))
@@ -94,33 +90,45 @@ def four_bits() -> Iterator[Net]:
         else:
             x, y = net.input((2, columns), kind, q=I8), net.output((2, units), kind, q=OUT8)
             offset = net.const(random.integers(-9, 9, units), "int32", q=Scale([I8.scale * s for s in scales]))
-        stored = net.tensor((units, columns), data=packed, type_name="INT4", q=Scale(scales))
+        stored = net.tensor((units, columns), data=packed(weights, 4), type_name="INT4", q=Scale(scales))
         yield net.op("FULLY_CONNECTED", [x, stored, offset], [y], options("FullyConnectedOptions"), version=10)
+
+
+BLOCK = 32
+
+
+def in_blocks(kind: str, units: int = 6, columns: int = 2 * BLOCK) -> tuple[Any, Any]:
+    """Integers of `INT4` and the like, and a scale for each 32 of a row in half precision; those of a row lie apart."""
+    random, most = rng(), 1 << int(kind.removeprefix("INT")) - 1
+    scales = 2.0 ** -random.integers(4, 10, (units, columns // BLOCK)) / most
+    return random.integers(-most + 1, most, (units, columns)), scales.astype(np.float16)
+
+
+def weights_in_blocks(net: Net, kind: str, integers: Any, scales: Any) -> int:
+    data, held = packed(integers, int(kind.removeprefix("INT"))), net.const(scales, "float16")
+    return net.tensor(integers.shape, data=data, type_name=kind, blocks=(held, BLOCK))
+
+
+def product_in_blocks(kind: str = "INT4", shape: tuple[int, ...] = (3, 2 * BLOCK), keep: bool = True) -> Net:
+    """Rows times weights with a scale for each block, as LiteRT's quantizer writes them, and a bias."""
+    net, (integers, scales) = Net(), in_blocks(kind)
+    units, columns = integers.shape
+    net.slack = float(np.abs(integers * np.repeat(scales, BLOCK, 1)).sum(1).max()) * 4 / 255  # rows are rounded
+    operands = [net.input(shape), weights_in_blocks(net, kind, integers, scales), net.const(np.arange(units) / 8)]
+    result = net.output((*shape[:-1], units) if keep else (int(np.prod(shape)) // columns, units))
+    table = options("FullyConnectedOptions", keepNumDims=keep)
+    return net.op("FULLY_CONNECTED", operands, [result], table, version=13)
 
 
 @cases("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
 def by_blocks() -> Iterator[Net]:
-    """A scale for every 32 columns of a row, as LiteRT's quantizer writes them: half precision, integers around 0."""
-
-    def weights(net: Net, units: int, kind: str, columns: int = 64) -> tuple[int, float]:
-        most, each = (8, 2) if kind == "INT4" else (128, 1)
-        integers, scales = rng().integers(-most + 1, most, (units, columns)), rng().random((units, columns // 32)) / 50
-        packed = sum((integers.reshape(-1)[i::each] & 2 * most - 1) << 4 * i for i in range(each)).astype(np.uint8)
-        held = net.const(scales, "float16")
-        slack = np.abs(integers * np.repeat(scales, 32, 1)).sum(1).max() * 4 / 255  # rows are rounded to 8 bits
-        stored = net.tensor((units, columns), data=packed, type_name=kind, blocks=(held, 32))
-        return stored, float(slack)
-
-    for shape, keep in (((3, 64), False), ((2, 3, 64), True), ((2, 3, 64), False)):
-        net = Net()
-        stored, net.slack = weights(net, 5, "INT4")
-        operands = [net.input(shape), stored, net.const(rng().normal(size=5))]
-        result = net.output((*shape[:-1], 5) if keep else (int(np.prod(shape)) // 64, 5))
-        table = options("FullyConnectedOptions", keepNumDims=keep, fusedActivationFunction=1)
-        yield net.op("FULLY_CONNECTED", operands, [result], table, version=13)
+    """A scale for every 32 columns of a row."""
+    yield product_in_blocks(keep=False)
+    yield product_in_blocks(shape=(2, 3, 2 * BLOCK))
+    yield product_in_blocks(shape=(2, 3, 2 * BLOCK), keep=False)
     net = Net()
-    table_of_rows, _ = weights(net, 7, "INT4")
-    yield net.op("EMBEDDING_LOOKUP", [net.input((4,), "int32", 0, 6), table_of_rows], [net.output((4, 64))], version=5)
+    table = weights_in_blocks(net, "INT4", *in_blocks("INT4"))
+    yield net.op("EMBEDDING_LOOKUP", [net.input((4,), "int32", 0, 5), table], [net.output((4, 2 * BLOCK))], version=5)
 
 
 @cases("FULLY_CONNECTED", "DENSIFY")

@@ -45,6 +45,14 @@ def options(kind: str, **fields: Any) -> Any:
     return table
 
 
+def packed(integers: Any, bits: int) -> Any:
+    """Integers of few bits, the first in a byte's lowest; the last byte is filled up with zeros."""
+    each = 8 // bits
+    flat = np.asarray(integers, np.int64).reshape(-1) & (1 << bits) - 1
+    flat = np.append(flat, np.zeros(-flat.size % each, np.int64))
+    return sum(flat[i::each] << bits * i for i in range(each)).astype(np.uint8)
+
+
 class Net:
     """A model of one subgraph."""
 

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite import activation
-from relayout.formats.tflite.builder import dims
+from relayout.formats.tflite.builder import Dims, dims
 from relayout.formats.tflite.emission import Emission
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import MAX_RANK, Operator, Quantization, Tensor
@@ -45,11 +45,15 @@ class Operation(Emission):
 
     def require_rank(self, i: int, *ranks: int) -> int:
         """The rank of operand i, refused unless it is one of these."""
-        rank = len(dims(self.stored(i)))
+        rank = len(self.extents(i))
         if rank not in ranks:
             wanted = " or ".join(map(str, ranks))
             raise ReadError(f"operand {i} of {self.operator.name} has rank {rank}, not {wanted}", where=self.place)
         return rank
+
+    def extents(self, i: int) -> Dims:
+        """The shape of operand i. Weights by blocks are no value by themselves."""
+        return self.input(i).shape if self.input(i).blocks is not None else dims(self.stored(i))
 
     def is_constant(self, i: int) -> bool:
         """Whether operand i lies in the file."""

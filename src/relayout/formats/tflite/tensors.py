@@ -47,14 +47,14 @@ DTYPES = {
 }
 """The element types that ONNX Runtime can store, and what it stores them as: numbers of 2 bits as those of 4."""
 
-_FEW_BITS = (TensorType.INT4, TensorType.UINT4, TensorType.INT2)
-QUANTIZED_TYPES = (TensorType.INT8, TensorType.UINT8, TensorType.INT16, *_FEW_BITS)
+FEW_BITS = (TensorType.INT4, TensorType.UINT4, TensorType.INT2)
+QUANTIZED_TYPES = (TensorType.INT8, TensorType.UINT8, TensorType.INT16, *FEW_BITS)
 """Element types whose scale, if there is one, is part of their meaning. Wider integers with a scale are biases."""
 
 _AXES = {4: {1: "height", 2: "width", 3: "channels"}, 5: {1: "depth", 2: "height", 3: "width", 4: "channels"}}
 """Rank of an input -> what its axes are called where their extents are open."""
 
-_FIRST_OPSET = dict.fromkeys((TensorType.INT16, *_FEW_BITS), 21)
+_FIRST_OPSET = dict.fromkeys((TensorType.INT16, *FEW_BITS), 21)
 """From which opset on QuantizeLinear and DequantizeLinear take a type."""
 
 _BLOCKS_OPSET = 21
@@ -77,7 +77,7 @@ def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
         *(
             _FIRST_OPSET.get(tensor.type, 0)
             for tensor in tensors
-            if (quant == "qdq" if tensor.quantization is not None else tensor.type in _FEW_BITS)
+            if (quant == "qdq" if tensor.quantization is not None else tensor.type in FEW_BITS)
         ),
         *(_BLOCKS_OPSET for tensor in tensors if tensor.blocks is not None),
         0,

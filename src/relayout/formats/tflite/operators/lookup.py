@@ -7,17 +7,16 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, Dims, dims
-from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.model import Quantization, Tensor
+from relayout.formats.tflite.model import Tensor
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.gathering import chosen
 from relayout.formats.tflite.operators.slicing import extents_of, unsqueeze
 from relayout.formats.tflite.registry import Unsupported, operator
+from relayout.formats.tflite.tensors import FEW_BITS, array
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
-FEW_BITS = (TensorType.INT4, TensorType.INT2)
 SUM, MEAN, SQRTN = 0, 1, 2
 """How EMBEDDING_LOOKUP_SPARSE combines rows."""
 
@@ -30,46 +29,42 @@ def embedding_lookup(op: Operation) -> None:
         _rows_by_blocks(op, table, table.blocks.size)
         return
     indices = op.stored(0)
-    shape = (*dims(indices), *dims(op.stored(1))[1:])
-    if op.output().type == op.input(1).type:
+    shape = (*dims(indices), *op.extents(1)[1:])
+    few = table.type in FEW_BITS and table.data is not None
+    if op.output().type == table.type:
         (x,), finish = op.carried(1)
         finish(op.emit("Gather", [x, indices], shape, axis=0))
     elif quantization is None:
         op.result(op.emit("Gather", [op.stored(1), indices], shape, axis=0))
-    elif table.type in FEW_BITS and len(table.shape) == 2 and _is_by_rows(quantization):
-        _rows_by_blocks(op, table, table.shape[1])
-    elif table.type in FEW_BITS:  # ONNX Runtime has no Gather of them
-        op.result(op.emit("Gather", [op.real(1), indices], shape, axis=0))
-    elif not quantization.per_channel:
+    elif not quantization.per_channel and not few:
         op.result(op.dequantize(1, op.emit("Gather", [op.stored(1), indices], shape, axis=0)))
-    elif _is_by_rows(quantization):
-        rows = op.cast(op.emit("Gather", [op.stored(1), indices], shape, axis=0), ir.DataType.FLOAT)
-        scales = op.emit("Gather", [op.tensors.parameters(op.input(1))[0], indices], dims(indices), axis=0)
-        rank = len(dims(indices))
-        op.result(two(op, "Mul", rows, unsqueeze(op, scales, range(rank, len(shape)))))
+    elif (not quantization.per_channel or quantization.axis == 0) and not quantization.zero_point.any():
+        stored = _bytes(op, table) if few else op.stored(1)
+        rows = op.cast(op.emit("Gather", [stored, indices], shape, axis=0), ir.DataType.FLOAT)
+        scale = op.tensors.parameters(table)[0]
+        if quantization.per_channel:
+            scale = op.emit("Gather", [scale, indices], dims(indices), axis=0)
+            scale = unsqueeze(op, scale, range(len(dims(indices)), len(shape)))
+        op.result(two(op, "Mul", rows, scale))
+    elif few:
+        op.result(op.emit("Gather", [op.real(1), indices], shape, axis=0))
     else:
         raise Unsupported("a table with a scale for each column, of which the kernel knows nothing")
 
 
-def _is_by_rows(quantization: Quantization) -> bool:
-    """Whether a row of a table has one scale, and its integers lie around 0."""
-    return (not quantization.per_channel or quantization.axis == 0) and not quantization.zero_point.any()
+def _bytes(op: Operation, table: Tensor) -> ir.Value:
+    """The integers of a table of few bits as bytes: ONNX Runtime gathers nothing shorter."""
+    stored = ir.LazyTensor(lambda: ir.Tensor(array(table).astype(np.int8)), ir.DataType.INT8, ir.Shape(table.shape))
+    return op.builder.initializer(op.tensors.hint(table, "bytes"), stored)
 
 
 def _rows_by_blocks(op: Operation, table: Tensor, size: int) -> None:
-    """Rows of integers, times those of their blocks' scales. They are bytes: ONNX Runtime gathers nothing shorter."""
-    integers, scales = op.tensors.blockwise(table, size)
-    indices, (_, columns), blocks = op.stored(0), table.shape, scales.shape[1]
-    stored = ir.LazyTensor(lambda: ir.Tensor(integers.numpy().astype(np.int8)), ir.DataType.INT8, ir.Shape(table.shape))
-    known = dims(indices)
-    rows, factors = (
-        op.emit("Gather", [op.builder.initializer(op.tensors.hint(table, name), content), indices], shape, axis=0)
-        for name, content, shape in (
-            ("bytes", stored, (*known, columns)),
-            ("scale", ir.Tensor(scales), (*known, blocks)),
-        )
-    )
-    parted = op.reshape(op.cast(rows, ir.DataType.FLOAT), (*known, blocks, columns // blocks))
+    """Rows of integers, times those of their blocks' scales."""
+    _, scales = op.tensors.blockwise(table, size)
+    known, (_, columns), blocks = dims(op.stored(0)), table.shape, scales.shape[1]
+    tables = ((_bytes(op, table), columns), (op.builder.array(op.tensors.hint(table, "scale"), scales), blocks))
+    rows, factors = (op.emit("Gather", [held, op.stored(0)], (*known, last), axis=0) for held, last in tables)
+    parted = op.reshape(op.cast(rows, ir.DataType.FLOAT), (*known, blocks, size))
     op.result(op.reshape(two(op, "Mul", parted, op.reshape(factors, (*known, blocks, 1))), (*known, columns)))
 
 

@@ -34,9 +34,8 @@ def fully_connected(op: Operation) -> None:
     options = op.options
     if options.weights_format != FullyConnectedOptionsWeightsFormat.DEFAULT:
         raise Unsupported("shuffled weights")
-    if op.input(1).blocks is None:
-        op.require_rank(1, 2)
-    x, (units, columns) = op.stored(0), op.input(1).shape if op.input(1).blocks else dims(op.stored(1))
+    op.require_rank(1, 2)
+    x, (units, columns) = op.stored(0), op.extents(1)
     shape = dims(x)
     if not isinstance(columns, int) or columns == 0 or not isinstance(units, int):
         raise ReadError(f"{columns} columns", where=op.place)

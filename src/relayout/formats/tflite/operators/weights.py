@@ -13,7 +13,7 @@ from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Tensor
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.registry import Unsupported
-from relayout.formats.tflite.tensors import literal
+from relayout.formats.tflite.tensors import FEW_BITS, literal
 
 LONG_BLOCKS = 256, 128
 """Columns that a kernel of ONNX Runtime's takes at once."""
@@ -69,7 +69,7 @@ def block_size(op: Operation, i: int, data: int) -> int:
     if tensor.blocks is not None:
         return tensor.blocks.size
     meaning = op.tensors.quantization(tensor)
-    if meaning is None or tensor.data is None or tensor.type not in (TensorType.INT4, TensorType.INT2):
+    if meaning is None or tensor.data is None or tensor.type not in FEW_BITS:
         return 0
     by_rows = not meaning.per_channel or meaning.axis == 0
     if op.input(data).type != TensorType.FLOAT32 or len(tensor.shape) != 2 or not by_rows or meaning.zero_point.any():
