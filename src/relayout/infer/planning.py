@@ -220,7 +220,8 @@ def _weights(
     `stretching` how many operators may stretch an operand in short ones.
     """
     most = sum(min(len(ports) - 1, len(orders) - 1) for _, ports, orders in parts)
-    closeness = sum(1 for choice in labels if len(choice) > 1) + most * (1 + parting) + INNERMOST * stretching
+    labelled = sum(1 + (choice[0].variant >= 0) for choice in labels if len(choice) > 1)
+    closeness = labelled + most * (1 + parting) + INNERMOST * stretching
     per_transpose = closeness + 1
     return Weights(per_byte=(most + 1) * per_transpose, per_transpose=per_transpose)
 
@@ -339,15 +340,18 @@ def _dense(index: int, port: Port, stored: Stored, dense: dict[int, int]) -> Num
 def _costs(
     site: Site, choice: Sequence[Label], stored: Stored, stretched: Sequence[bool], weights: Weights
 ) -> tuple[int, ...]:
-    """What each label costs by itself: its price in bytes, and a little if it is not the source's order, or stretches
-    an operand in short runs.
+    """What each label costs by itself: its price in bytes, and a little if it is not the source's order, is not the
+    source's variant (a matrix keeps its transposition where its columns move), or stretches an operand in short runs.
     """
     price = site.signature.price
     prices = [0] * len(choice) if price is None else [price(placement(site, label)) for label in choice]
     if len(choice) == 1:
         return (prices[0] * weights.per_byte,)
     source = source_numbers(site)
-    costs = [cost * weights.per_byte + (found != source) for cost, found in zip(prices, stored, strict=True)]
+    costs = [
+        cost * weights.per_byte + (found != source) + (label.variant > 0)
+        for cost, found, label in zip(prices, stored, choice, strict=True)
+    ]
     return tuple(
         [cost + INNERMOST * short for cost, short in zip(costs, stretched, strict=True)] if stretched else costs
     )

@@ -235,6 +235,18 @@ def tokens() -> Net:
     return net.op("FULLY_CONNECTED", [x, kernel(net, 4, 6), kernel(net, 4)], [y], table, version=2)
 
 
+def tokens_int16() -> Net:
+    """A dense layer of 16-bit numbers, batch and length both open."""
+    net, random = Net(), rng()
+    x = net.input((1, 1, 64), "int16", -32000, 32000, signature=(-1, -1, 64), q=Scale(3e-5))
+    y = net.output((1, 1, 4), "int16", signature=(-1, -1, 4), q=Scale(1e-3))
+    scales = [0.02, 0.01, 0.03, 0.015]
+    weights = net.const(random.integers(-127, 128, (4, 64)), "int8", q=Scale(scales))
+    bias = net.const(random.integers(-9000, 9000, 4), "int64", q=Scale([3e-5 * scale for scale in scales]))
+    table = options("FullyConnectedOptions", keepNumDims=True)
+    return net.op("FULLY_CONNECTED", [x, weights, bias], [y], table, version=7)
+
+
 def from_the_end() -> Net:
     net = Net()
     x = net.input((1, 1, 5), signature=(1, -1, 5))
@@ -291,6 +303,7 @@ MODELS: dict[str, tuple[Callable[[], Net], list[tuple[int, ...]]]] = {
     "replaced": (replaced, [(3, 5), (4, 5)]),
     "diagonal": (diagonal, [(2, 3), (2, 6)]),
     "tokens": (tokens, [(2, 5, 6), (3, 4, 6)]),
+    "tokens int16": (tokens_int16, [(2, 5, 64), (3, 4, 64)]),
     "from the end": (from_the_end, [(1, 4, 5), (1, 9, 5)]),
     "filled": (filled, [(2, 3), (7, 3)]),
 }
