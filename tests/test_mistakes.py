@@ -79,7 +79,7 @@ COMMANDS = [
     ("convert notes.txt o.onnx", "not an ONNX model but text at notes.txt; give an .onnx or a .tflite file"),
     ("convert page.onnx o.onnx", "but an HTML page at page.onnx; the download went wrong"),
     ("convert lfs.tflite o.onnx", "but a pointer of Git LFS at lfs.tflite; run `git lfs pull`"),
-    ("convert m.pt o.onnx", "but a ZIP archive (.pt and .keras files are such) at m.pt; export it to ONNX"),
+    ("convert m.pt o.onnx", "but a ZIP archive without a .tflite (.pt and .keras files are such) at m.pt; export"),
     ("convert m.h5 o.onnx", "but an HDF5 file (.h5 files of Keras are such) at m.h5; export it"),
     ("convert graph.pb o.onnx", "but a graph of TensorFlow at graph.pb; export it"),
     ("convert m.safetensors o.onnx", "but a file of safetensors, which has weights and no graph at m.safetensors"),

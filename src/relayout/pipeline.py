@@ -352,6 +352,7 @@ def _read(
 ) -> ir.Model:
     if isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source)):
         from relayout.formats import tflite
+        from relayout.formats.bundle import outermost
         from relayout.formats.onnx import SOURCES, identity
         from relayout.formats.onnx.parts import UNANNOTATED
 
@@ -359,7 +360,7 @@ def _read(
             model = tflite.read(source, inputs=inputs, outputs=outputs, **options)
         model.meta[TFLITE] = model.meta[UNANNOTATED] = True
         if not isinstance(source, bytes):
-            model.meta[SOURCES] = frozenset({identity(source)})
+            model.meta[SOURCES] = frozenset({identity(outermost(Path(source)))})
         return model
     _refuse_options_of_tflite(options)
     from relayout.formats.onnx import complete, cut, spell_out

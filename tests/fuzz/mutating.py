@@ -16,7 +16,7 @@ import onnx
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from relayout.formats.tflite.flatbuffer import _SCALARS
+from relayout.formats.flatbuffer import _SCALARS
 from relayout.formats.tflite.schema import SCHEMA
 
 Damage = Callable[[random.Random], bytes]

@@ -60,7 +60,8 @@ class Group(click.Group):
         """As click does; a file alone is shown, and a typing error is answered with the nearest verb's name."""
         first = args[0]
         named_like_a_model = first.endswith((".tflite", ".onnx"))
-        if first not in self.commands and (named_like_a_model or Path(first).exists()):
+        leads_to_a_file = any(place.is_file() for place in (Path(first), *Path(first).parents))
+        if first not in self.commands and (named_like_a_model or leads_to_a_file or Path(first).exists()):
             if set(args[1:]) - OF_INFO:
                 raise click.UsageError(
                     f"a file alone is shown, with --json at most; `relayout convert {first} OUT.onnx` converts it",

@@ -48,7 +48,7 @@ class Row:
 def jobs_of(
     verb: str, paths: Sequence[Path], out_dir: Path | None, jobs: int, verify: bool, given: dict[str, Any]
 ) -> list[Job]:
-    """One job for `SOURCE TARGET`, or one for each source with a directory, `jobs` of them at a time.
+    """One job for `SOURCE TARGET`, or with a directory one for each source, or model in it, `jobs` of them at a time.
 
     Raises:
         click.UsageError: the paths do not fit, or two results would have one name.
@@ -66,11 +66,15 @@ def jobs_of(
     for option, name in options.FOR_ONE.items():
         if given.get(name):
             raise click.UsageError(f"{option} is for one model")
+    from relayout.formats.bundle import models_of, name_of
+
     named: dict[str, Path] = {}
+    paths = [model for path in paths for model in models_of(path)]
     for path in paths:
-        other = named.setdefault(f"{path.stem}.onnx", path)
+        name = f"{name_of(path)}.onnx"
+        other = named.setdefault(name, path)
         if other is not path:
-            raise click.UsageError(f"{other} and {path} would both become {path.stem}.onnx; give them one at a time")
+            raise click.UsageError(f"{other} and {path} would both become {name}; give them one at a time")
     out_dir.mkdir(parents=True, exist_ok=True)
     for name, path in named.items():  # nor the source of another
         refuse_own_source([out_dir / name], [other for other in paths if other is not path], ever=False)
@@ -133,6 +137,8 @@ def _performed(jobs: Sequence[Job], workers: int, silent: bool) -> Iterator[Row]
 def _show(rows: Sequence[Row]) -> None:
     from rich.text import Text
 
+    from relayout.formats.bundle import outermost
+
     verify = any(row.verified is not None for row in rows)
     headings = ["model", "Transposes", "bytes an inference", "result", *(["verified"] if verify else [])]
     cells: list[list[str | Text]] = []
@@ -140,7 +146,8 @@ def _show(rows: Sequence[Row]) -> None:
         moved = ["", ""] if row.error else [f"{a:,} → {b:,}" for a, b in (row.transposes, row.bytes)]
         said = shown(row.error, "red") if row.error else "; ".join([row.verdict, *row.notes])
         agreed = {None: Text(), True: Text("agrees"), False: Text("differs", style="bold red")}[row.verified]
-        cells.append([Path(row.source).name, *moved, said, *([agreed] if verify else [])])
+        source = Path(row.source)
+        cells.append([str(source.relative_to(outermost(source).parent)), *moved, said, *([agreed] if verify else [])])
     refused = sum(row.code == REFUSED for row in rows)
     failed = sum(row.code == FAILED for row in rows)
     out = console()

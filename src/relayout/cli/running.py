@@ -72,6 +72,8 @@ class Job:
         Raises:
             click.UsageError: options that exclude each other.
         """
+        from relayout.formats.bundle import outermost
+
         rest = dict(given)
         names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer", "overwrite")
         own = {name: rest.pop(name) for name in names} | {"parts": rest.pop("parts", None)}
@@ -85,7 +87,7 @@ class Job:
         refuse_one_place(job.places)
         refuse_own_source([own["plan_file"], own["html"], own["model_explorer"]], [source], ever=False)
         refuse_own_source([target], [source], own["overwrite"])
-        if verify and target.exists() and target.samefile(source):
+        if verify and target.exists() and target.samefile(outermost(source)):
             raise click.UsageError("--verify needs the source: it cannot be replaced by the result")
         return job
 
@@ -138,10 +140,11 @@ def refuse_own_source(
     Raises:
         WriteError: a place is one of the sources, under whatever name, and `overwrite` is not given.
     """
+    from relayout.formats.bundle import outermost
     from relayout.formats.onnx import identity, refuse_sources
 
     if not overwrite:
-        found = {known for known in map(identity, sources) if known is not None}
+        found = {known for known in map(identity, map(outermost, sources)) if known is not None}
         for place in places:
             if place is not None:
                 refuse_sources(place, found, ever=ever)

@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from relayout.errors import ReadError
-from relayout.formats.stored import open_stored
-
-HEAD = 64
-"""Bytes of a file that are looked at."""
-
-TFL3 = b"TFL3"
-"""Bytes 4 to 8 of every `.tflite`."""
+from relayout.formats.bundle import HEAD, TFL3, open_model
 
 EXPORT = "export it to ONNX (PyTorch: torch.onnx.export) or TensorFlow Lite (tf.lite.TFLiteConverter) first"
 DOWNLOAD = "the download went wrong: fetch the file itself"
@@ -30,7 +24,8 @@ class Foreign(NamedTuple):
 FOREIGN = (
     Foreign(r"version https://git-lfs", "a pointer of Git LFS", "run `git lfs pull`"),
     Foreign(r"(?i)\s*<(!doctype|html)", "an HTML page", DOWNLOAD),
-    Foreign(r"PK\x03\x04", "a ZIP archive (.pt and .keras files are such)", EXPORT),
+    Foreign(r"PK\x03\x04", "a ZIP archive without a .tflite (.pt and .keras files are such)", EXPORT),
+    Foreign(r"LITERTLM", "a LiteRT-LM container without a .tflite", "give one that has a model"),
     Foreign(r"\x89HDF", "an HDF5 file (.h5 files of Keras are such)", EXPORT),
     Foreign(r"\x80[\x02-\x05]", "a Python pickle (older .pt files are such)", EXPORT),
     Foreign(r"\x08\x01\x12", "a SavedModel of TensorFlow", EXPORT),
@@ -63,12 +58,13 @@ def not_a(wanted: str, head: bytes, detail: str, where: str = "") -> ReadError:
 
 
 def is_tflite(path: str | Path) -> bool:
-    """Whether a file is a `.tflite`.
+    """Whether a file is a `.tflite`, or a path leads to one in a bundle.
 
     Raises:
-        ReadError: there is no such file, it is empty, or its name says that it is a `.tflite` and it is none.
+        ReadError: there is no such file, it is empty, its name says that it is a `.tflite` and it is none, or it is a
+            bundle of several.
     """
-    file = open_stored(Path(path))
+    file = open_model(Path(path))
     head = file.read(0, min(HEAD, file.size))
     if head[4:8] == TFL3:
         return True

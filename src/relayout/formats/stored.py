@@ -64,13 +64,23 @@ class StoredFile:
 
     The open descriptor stands for the file that was checked: renaming another file over its name, as writing a model
     over its own source does, changes nothing for those who still read.
+
+    Args:
+        descriptor: the open file, closed with this object.
+        name: its path, for messages.
+        start: where in it what this object stands for begins.
+        size: how long that is; None: to the file's end.
     """
 
-    def __init__(self, descriptor: int, name: str) -> None:
-        self.descriptor, self.name = descriptor, name
-        self.size = os.fstat(descriptor).st_size
+    def __init__(self, descriptor: int, name: str, start: int = 0, size: int | None = None) -> None:
+        self.descriptor, self.name, self.start = descriptor, name, start
+        self.size = os.fstat(descriptor).st_size - start if size is None else size
         self._seek = threading.Lock()
         weakref.finalize(self, os.close, descriptor)
+
+    def part(self, begin: int, end: int, name: str) -> StoredFile:
+        """A file inside of this one, from one byte to another."""
+        return StoredFile(os.dup(self.descriptor), name, self.start + begin, end - begin)
 
     def read(self, offset: int, length: int) -> bytes:
         """`length` bytes at `offset`; ReadError if the file has become shorter."""
@@ -88,9 +98,9 @@ class StoredFile:
 
     def _some(self, offset: int, length: int) -> bytes:
         if hasattr(os, "pread"):
-            return os.pread(self.descriptor, length, offset)
+            return os.pread(self.descriptor, length, self.start + offset)
         with self._seek:  # Windows
-            os.lseek(self.descriptor, offset, os.SEEK_SET)
+            os.lseek(self.descriptor, self.start + offset, os.SEEK_SET)
             return os.read(self.descriptor, length)
 
     def _whole(self, data: bytes, offset: int, length: int) -> bytes:

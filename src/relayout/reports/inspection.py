@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
+from relayout.formats.bundle import open_model
 from relayout.formats.onnx.transposes import perms
 from relayout.formats.tflite.loading import load, opened
 from relayout.formats.tflite.metadata import metadata
@@ -119,7 +120,7 @@ def tflite(path: Path) -> Inspection:
     return Inspection(
         file=str(path),
         format="TensorFlow Lite",
-        size=path.stat().st_size,
+        size=open_model(path).size,
         versions={"schema": 3, "subgraphs": len(model.subgraphs)},
         about=_about(model, path),
         signatures=tuple(signature.key for signature in model.signatures),

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
+from relayout.formats.bundle import TFL3, open_model
+from relayout.formats.stored import open_stored
 from relayout.verification.feeds import EXTENTS, IMAGE
 from relayout.verification.side import Array, Feeds, Runner, Source, Value, is_spelt, one_line
 
@@ -55,8 +57,7 @@ class LiteRTSide:
     def _name(self, source: Source) -> None:
         self.label = "the given bytes" if isinstance(source, bytes) else str(source)
         self._extents: tuple[int, int] | None = None
-        path = Path(str(source))
-        self._source: Any = source if isinstance(source, bytes) else str(path) if is_spelt(path) else path.read_bytes()
+        self._source: Any = source if isinstance(source, bytes) else _given(Path(str(source)))
         self.notes: list[str] = []
 
     @property
@@ -331,6 +332,14 @@ class _Reference:
         if self._kernels not in self._runners:
             self._runners[self._kernels] = _Runner(self._side, self._kernels, self._preserve)
         return self._runners[self._kernels].run(feeds, names)
+
+
+def _given(path: Path) -> str | bytes:
+    """How the interpreter gets a model: by its path, or as bytes where it lies in a bundle, or its path is no text."""
+    file = open_model(path)
+    if is_spelt(path) and path.is_file() and open_stored(path).read(0, 8)[4:] == TFL3:
+        return str(path)
+    return file.read(0, file.size)
 
 
 def _resize(interpreter: Any, extents: tuple[int, int]) -> None:

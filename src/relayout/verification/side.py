@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.formats.recognition import TFL3, is_tflite
+from relayout.formats.bundle import TFL3
+from relayout.formats.recognition import is_tflite
 from relayout.layout.holds import Holds
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from tflite_writing import Net
 import relayout
 from conftest import SHARED
 from relayout.errors import ReadError
+from relayout.formats.archive import MOST_BYTES, files
 from relayout.formats.tflite import NOTES, read
-from relayout.formats.tflite.archive import MOST_BYTES, files
 
 LABELS = "cat\nHündin\n馬\n"
 

@@ -11,13 +11,14 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from relayout.errors import ReadError, in_file
+from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import SOURCES, identity
 from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.parts import UNANNOTATED
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
 from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
-from relayout.formats.recognition import HEAD, not_a
+from relayout.formats.recognition import not_a
 from relayout.formats.stored import Window, nbytes, open_stored, stored_tensor
 
 LIFTED = 1 << 12

@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
+from relayout.formats.flatbuffer import Table, empty_table
 from relayout.formats.tflite.builder import Builder, Dim, Dims, dims
-from relayout.formats.tflite.flatbuffer import Table, empty_table
 from relayout.formats.tflite.kernels import IN_PLACE_OF
 from relayout.formats.tflite.model import MAX_NAME, Operator, Tensor
 from relayout.formats.tflite.registry import Entry, Unsupported, entries

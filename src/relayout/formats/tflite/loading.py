@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from relayout.errors import ReadError
-from relayout.formats.recognition import TFL3
-from relayout.formats.stored import Window, open_stored
+from relayout.formats.bundle import TFL3, open_model
+from relayout.formats.flatbuffer import Raw, Source, Table, raw, read_root
+from relayout.formats.stored import Window
 from relayout.formats.tflite.enums import BUILTIN_OPERATORS, TensorType
-from relayout.formats.tflite.flatbuffer import Raw, Source, Table, raw, read_root
 from relayout.formats.tflite.model import (
     BITS,
     MAX_NAME,
@@ -64,7 +64,7 @@ def opened(source: Path | bytes | memoryview | Window) -> Source:
         return source
     if not isinstance(source, Path):
         return memoryview(source)
-    file = open_stored(source)
+    file = open_model(source)
     if file.size > MOST_READ:
         return Window(file)
     data = np.empty(file.size, np.uint8)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import ReadError
+from relayout.formats.archive import files
+from relayout.formats.flatbuffer import Raw, Row, Source, Table, read_root
 from relayout.formats.stored import StoredArray
-from relayout.formats.tflite.archive import files
-from relayout.formats.tflite.flatbuffer import Raw, Row, Source, Table, read_root
 from relayout.formats.tflite.metadata_schema import ENUMS, IDENTIFIER, SCHEMA
 from relayout.formats.tflite.model import Model
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from relayout.formats.tflite.flatbuffer import Schema
-from relayout.formats.tflite.schema import rows
+from relayout.formats.flatbuffer import Schema, rows
 
 IDENTIFIER = b"M001"
 

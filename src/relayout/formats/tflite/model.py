@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from relayout.formats.flatbuffer import Raw, Table
 from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.flatbuffer import Raw, Table
 
 MAX_RANK = 32
 """As many dimensions as numpy of any supported version takes."""

@@ -7,7 +7,7 @@ compares these rows with two published bindings, field by field.
 
 from __future__ import annotations
 
-from relayout.formats.tflite.flatbuffer import Row, Schema
+from relayout.formats.flatbuffer import Schema, rows
 
 _MODEL = {
     "Model": (
@@ -252,18 +252,6 @@ StablehloGatherOptions StablehloTransposeOptions DilateOptions StablehloRngBitGe
 ReduceWindowOptions StableHLOCompositeOptions StablehloShiftLeftOptions StablehloCaseOptions
 """
 """Options of the operators that came after the first union was full."""
-
-
-def rows(text: str) -> tuple[Row, ...]:
-    """The rows of a table from the words that describe it."""
-    found = []
-    for slot, word in enumerate(text.split()):
-        if word == "_":
-            continue
-        name, _, kind = word.partition(":")
-        kind, _, default = kind.partition("=")
-        found.append(Row(slot, name, kind, default == "True" if kind == "bool" else int(default or 0)))
-    return tuple(found)
 
 
 SCHEMA = Schema(

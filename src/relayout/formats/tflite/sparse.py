@@ -17,7 +17,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.enums import DimensionType, TensorType
 
 if TYPE_CHECKING:
-    from relayout.formats.tflite.flatbuffer import Table
+    from relayout.formats.flatbuffer import Table
     from relayout.formats.tflite.model import Tensor
 
 MAX_EXPANSION = 256

@@ -20,10 +20,10 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
+from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.builder import Dims, dims
 from relayout.formats.tflite.emission import options_of
 from relayout.formats.tflite.enums import TensorType
-from relayout.formats.tflite.flatbuffer import Table
 from relayout.formats.tflite.flow import Flow
 from relayout.formats.tflite.model import MAX_RANK, Operator, Subgraph, Tensor
 from relayout.formats.tflite.operation import Operation

@@ -73,6 +73,18 @@ class Row:
     default: bool | int | float = 0
 
 
+def rows(text: str) -> tuple[Row, ...]:
+    """The rows of a table from the words that describe it."""
+    found = []
+    for slot, word in enumerate(text.split()):
+        if word == "_":
+            continue
+        name, _, kind = word.partition(":")
+        kind, _, default = kind.partition("=")
+        found.append(Row(slot, name, kind, default == "True" if kind == "bool" else int(default or 0)))
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Schema:
     """The facts a reader needs: the rows of each table, the members of each union, the integer under each enum."""
@@ -112,14 +124,14 @@ def empty_table(schema: Schema, kind: str) -> Table:
     return Table(kind, 0, schema.absent(kind))
 
 
-def read_root(data: Source, schema: Schema, kind: str, identifier: bytes, base: int = 0) -> Table:
+def read_root(data: Source, schema: Schema, kind: str, identifier: bytes = b"", base: int = 0) -> Table:
     """Decode the root table of a file, or of a flatbuffer inside one.
 
     Args:
         data: the whole file.
         schema: the rows.
         kind: the root table's name.
-        identifier: the four bytes at position 4 by which a file shows what it is.
+        identifier: the four bytes at position 4 by which a file shows what it is; b"": it has none.
         base: where in the file `data` begins, for messages.
     """
     return _Reader(data, schema, base).root(kind, identifier)
@@ -149,7 +161,7 @@ class _Reader:
         if self.size < 8:
             raise ReadError(f"the file has {self.size} bytes, too few for a model", where=f"byte {self.base}")
         found = bytes(self.data[4:8])
-        if found != identifier:
+        if identifier and found != identifier:
             raise ReadError(
                 f"the file is no {identifier.decode()} flatbuffer (its identifier is {found!r})",
                 where=f"byte {self.base + 4}",

@@ -1,0 +1,179 @@
+"""ZIP archives, alone or behind a model: read with every length bounded before anything is unpacked.
+
+Source: PKWARE's APPNOTE, with its 64-bit records.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from relayout.errors import ReadError
+from relayout.formats.flatbuffer import Source
+from relayout.formats.stored import PIECE
+
+MOST_FILES = 256
+MOST_BYTES = 1 << 24
+"""Of all files together, unpacked: labels and vocabularies are far below."""
+
+_TAIL = 22 + 0xFFFF
+"""The archive's last record lies in the last bytes of the file: itself, and a comment of at most 64 KB."""
+_END = struct.Struct("<4s4H2IH")
+_END_64, _LOCATOR = struct.Struct("<4sQ2H2I4Q"), struct.Struct("<4sIQI")
+_ENTRY = struct.Struct("<4s6H3I5H2I")
+_LOCAL = struct.Struct("<4s5H3I2H")
+_STORED, _DEFLATED = 0, 8
+_ENCRYPTED = 1
+_IN_64 = 0xFFFFFFFF
+"""What a field of 32 bits says where the number is in one of 64."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file in an archive's directory.
+
+    Args:
+        name: its path.
+        stored: whether its bytes lie in the archive as they are.
+        crc: the checksum of its content.
+        packed: its bytes in the archive.
+        size: its bytes.
+        offset: where in the archive's file it begins.
+        place: where its entry lies, for messages.
+    """
+
+    name: str
+    stored: bool
+    crc: int
+    packed: int
+    size: int
+    offset: int
+    place: str
+
+
+def files(data: Source) -> dict[str, bytes]:
+    """Name -> content of the files in the archive that a model's file ends with; none if there is no archive.
+
+    Raises:
+        ReadError: the archive is damaged, larger than the bounds, encrypted, or packed in a way that is not deflate.
+    """
+    found = list(entries(data, MOST_FILES))
+    if sum(entry.size for entry in found) > MOST_BYTES:
+        raise ReadError(f"the archive's files are above {MOST_BYTES} bytes", where=found[0].place)
+    contents: dict[str, bytes] = {}
+    for entry in found:
+        if entry.name in contents:
+            raise ReadError(f"two files are called {entry.name[:80]!r}", where=entry.place)
+        contents[entry.name] = content(data, entry)
+    return contents
+
+
+def entries(data: Source, most: int) -> Iterator[Entry]:
+    """The files in the archive that a file ends with; none if there is no archive.
+
+    Raises:
+        ReadError: the archive is damaged, holds more than `most` files, is encrypted, or packed in an unknown way.
+    """
+    start = max(0, len(data) - _TAIL)
+    found = bytes(data[start:]).rfind(b"PK\x05\x06")
+    if found < 0 or start + found + _END.size > len(data):
+        return
+    end = start + found
+    _, disk, first, here, count, size, offset, _ = _END.unpack(data[end : end + _END.size])
+    where, record = f"byte {end}", end - _LOCATOR.size - _END_64.size
+    if record >= 0 and data[record : record + 4] == b"PK\x06\x06" and data[end - _LOCATOR.size :][:4] == b"PK\x06\x07":
+        end = record
+        *_, disk, first, here, count, size, offset = _END_64.unpack(data[end : end + _END_64.size])
+    if disk or first or here != count:
+        raise ReadError("the archive is in several parts", where=where)
+    if count > most:
+        raise ReadError(f"the archive has {count} files, more than {most}", where=where)
+    # Offsets count from where the archive begins, which is the file's beginning or the archive's own.
+    begin = end - (offset + size)
+    if begin < 0:
+        raise ReadError("the archive's directory lies outside of the file", where=where)
+    place = begin + offset
+    for _ in range(count):
+        if place + _ENTRY.size > end:
+            raise ReadError("the archive's directory is cut short", where=f"byte {place}")
+        magic, _, _, flags, method, _, _, crc, packed, unpacked, name, extra, comment, _, _, _, at = _ENTRY.unpack(
+            data[place : place + _ENTRY.size]
+        )
+        text = place + _ENTRY.size
+        if magic != b"PK\x01\x02" or text + name + extra + comment > end:
+            raise ReadError("the archive's directory is damaged", where=f"byte {place}")
+        if flags & _ENCRYPTED or method not in (_STORED, _DEFLATED):
+            raise ReadError("a file of the archive is encrypted or packed in an unknown way", where=f"byte {place}")
+        called = bytes(data[text : text + name]).decode("utf-8", "replace")
+        if _IN_64 in (packed, unpacked, at):
+            more = bytes(data[text + name : text + name + extra])
+            unpacked, packed, at = _in_64_bits(more, [unpacked, packed, at], f"byte {place}")
+        if not called.endswith("/"):
+            yield Entry(called, method == _STORED, crc, packed, unpacked, begin + at, f"byte {place}")
+        place = text + name + extra + comment
+
+
+def _in_64_bits(extra: bytes, numbers: Sequence[int], where: str) -> tuple[int, ...]:
+    """An entry's numbers, those that 32 bits do not hold from its extra field, in which they come in this order."""
+    place = 0
+    while place + 4 <= len(extra):
+        kind, length = struct.unpack_from("<2H", extra, place)
+        if kind == 1:
+            field = extra[place + 4 : place + 4 + length // 8 * 8]
+            wide = [number for (number,) in struct.iter_unpack("<Q", field)]
+            if len(wide) >= numbers.count(_IN_64):
+                return tuple([wide.pop(0) if number == _IN_64 else number for number in numbers])
+        place += 4 + length
+    raise ReadError("the archive's directory is damaged", where=where)
+
+
+def extent(data: Source, entry: Entry) -> tuple[int, int]:
+    """Where the bytes of an archive's file begin and end, packed as they are.
+
+    Raises:
+        ReadError: they lie outside of the archive.
+    """
+    start = entry.offset
+    if start + _LOCAL.size > len(data):
+        raise ReadError("a file of the archive lies outside of it", where=entry.place)
+    local = _LOCAL.unpack(data[start : start + _LOCAL.size])
+    begin = start + _LOCAL.size + local[9] + local[10]
+    if local[0] != b"PK\x03\x04" or begin + entry.packed > len(data):
+        raise ReadError("a file of the archive is damaged or cut short", where=f"byte {start}")
+    return begin, begin + entry.packed
+
+
+def head(data: Source, entry: Entry, length: int) -> bytes:
+    """The first bytes of an archive's file, at most `length`.
+
+    Raises:
+        ReadError: they lie outside of the archive, or cannot be unpacked.
+    """
+    begin, end = extent(data, entry)
+    if entry.stored:
+        return bytes(data[begin : min(end, begin + length)])
+    return _unpacked(bytes(data[begin : min(end, begin + PIECE)]), length, begin)
+
+
+def content(data: Source, entry: Entry) -> bytes:
+    """The bytes of an archive's file.
+
+    Raises:
+        ReadError: they lie outside of the archive, cannot be unpacked, or are not what its checksum says.
+    """
+    begin, end = extent(data, entry)
+    packed = bytes(data[begin:end])
+    # One byte more than is declared shows a file that goes on, without unpacking all of it.
+    whole = packed if entry.stored else _unpacked(packed, entry.size + 1, begin)
+    if len(whole) != entry.size or zlib.crc32(whole) != entry.crc:
+        raise ReadError(f"the content of {entry.name[:80]!r} is not what its checksum says", where=f"byte {begin}")
+    return whole
+
+
+def _unpacked(packed: bytes, most: int, begin: int) -> bytes:
+    try:
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most)
+    except zlib.error as error:
+        raise ReadError(f"a file of the archive cannot be unpacked ({error})", where=f"byte {begin}") from None

@@ -1,0 +1,158 @@
+"""Models inside of a file: MediaPipe's tasks, which are ZIP archives, and LiteRT-LM's containers.
+
+A path leads on into them: `gesture_recognizer.task/hand_landmarker.task/hand_detector.tflite`. What is a model, and
+what a bundle in a bundle, is told by its first bytes, not by its name.
+
+Source: the LITERTLM header of LiteRT-LM (`litertlm_header_schema.fbs`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from relayout.errors import ReadError, nearest, printable
+from relayout.formats import archive
+from relayout.formats.flatbuffer import Schema, read_root, rows
+from relayout.formats.stored import StoredFile, Window, open_stored
+
+HEAD = 64
+"""Bytes by which a file is known."""
+
+TFL3 = b"TFL3"
+"""Bytes 4 to 8 of every `.tflite`."""
+
+_ZIP, _LITERTLM = b"PK\x03\x04", b"LITERTLM"
+_MOST_FILES, _MOST_DEPTH = 10_000, 3
+_MOST_UNPACKED = 1 << 31
+"""Bytes of a model that is packed: those that are read in place may be longer."""
+
+_HEADER, _END_AT, _MOST_HEADER = 32, 24, 1 << 24
+"""Of a LITERTLM: where its tables begin, where it says where they end, and how long they may be."""
+_TFLITE_MODEL, _STRING = 3, 9
+
+_SCHEMA = Schema(
+    tables={
+        name: rows(text)
+        for name, text in {
+            "LiteRTLMMetaData": "_ sections:Sections",
+            "Sections": "objects:[Section]",
+            "Section": "items:[Item] begin:uint64 end:uint64 data_type:uint8",
+            "Item": "key:string value_type:uint8 value:Value",
+            "Text": "value:string",
+            "Number": "",
+        }.items()
+    },
+    unions={"Value": ("NONE", *["Number"] * (_STRING - 1), "Text", *["Number"] * 3)},
+    enums={},
+)
+
+
+class _Part(NamedTuple):
+    """A file in a bundle: its name there, its first bytes, and how to open it."""
+
+    name: str
+    head: bytes
+    opened: Callable[[], StoredFile]
+
+
+def outermost(path: Path) -> Path:
+    """The file that a path leads to, or into; the path itself where there is none."""
+    return next((place for place in path.parents if place.is_file()), path)
+
+
+def open_model(path: Path) -> StoredFile:
+    """Open a file, or the model in a bundle that a path leads to; a bundle of one model stands for that one.
+
+    Raises:
+        ReadError: there is no such file, it is empty or damaged; a bundle holds several, or not the one that is named.
+    """
+    outer = outermost(path)
+    file = open_stored(outer)
+    try:
+        found = dict(_models(file, str(outer)))
+    except ReadError as error:
+        raise error.within(str(outer)) from None
+    if path != outer:
+        name = path.relative_to(outer).as_posix()
+        if name not in found:
+            raise ReadError(printable(f"there is no model {name!r} in {outer}{nearest(name, found)}"))
+        return found[name]()
+    if len(found) > 1:
+        first = printable(str(outer / next(iter(found))))
+        held = printable(", ".join(found))
+        raise ReadError(f"{path} holds {len(found)} models: {held}", hint=f"name one of them: {first}")
+    return next(iter(found.values()))() if found else file
+
+
+def models_of(path: Path) -> tuple[Path, ...]:
+    """The paths of all models in a bundle; the path itself, where it is none or cannot be read."""
+    try:
+        found = [path / name for name, _ in _models(open_stored(path), str(path))]
+    except ReadError:
+        found = []
+    return tuple(found) or (path,)
+
+
+def name_of(path: Path) -> str:
+    """What the result of a model is called, without an ending: of one in a bundle, after the bundle, too."""
+    outer = outermost(path)
+    inside = path.relative_to(outer).parts if path != outer else ()
+    return "_".join([outer.stem, *(Path(part).stem for part in inside)])
+
+
+def _models(file: StoredFile, path: str, depth: int = 0) -> Iterator[tuple[str, Callable[[], StoredFile]]]:
+    """The models in a bundle: their paths in it, and how to open them."""
+    for part in _parts(file, path):
+        if part.head[4:8] == TFL3:
+            yield part.name, part.opened
+        elif depth < _MOST_DEPTH and part.head.startswith((_ZIP, _LITERTLM)):
+            inner = _models(part.opened(), f"{path}/{part.name}", depth + 1)
+            yield from ((f"{part.name}/{name}", opened) for name, opened in inner)
+
+
+def _parts(file: StoredFile, path: str) -> Iterator[_Part]:
+    begins = file.read(0, min(HEAD, file.size))
+    if begins.startswith(_ZIP):
+        data = Window(file)
+        for entry in archive.entries(data, _MOST_FILES):
+            opened = partial(_of_archive, file, data, entry, f"{path}/{entry.name}")
+            yield _Part(entry.name, archive.head(data, entry, HEAD), opened)
+    elif begins.startswith(_LITERTLM):
+        yield from _sections(file, path)
+
+
+def _of_archive(file: StoredFile, data: Window, entry: archive.Entry, path: str) -> StoredFile:
+    if entry.stored:
+        return file.part(*archive.extent(data, entry), path)
+    if entry.size > _MOST_UNPACKED:
+        raise ReadError(f"{path} is packed and has more than {_MOST_UNPACKED} bytes", hint="unpack it first")
+    with tempfile.TemporaryFile() as unpacked:
+        unpacked.write(archive.content(data, entry))
+        unpacked.flush()
+        return StoredFile(os.dup(unpacked.fileno()), path)
+
+
+def _sections(file: StoredFile, path: str) -> Iterator[_Part]:
+    """The models in a LITERTLM, called by what they are for: `prefill_decode.tflite`."""
+    end = int.from_bytes(file.read(_END_AT, 8), "little") if file.size >= _HEADER else 0
+    if not _HEADER < end <= min(file.size, _HEADER + _MOST_HEADER):
+        raise ReadError("the header is cut short", where=f"byte {_END_AT}")
+    header = read_root(memoryview(file.read(_HEADER, end - _HEADER)), _SCHEMA, "LiteRTLMMetaData", base=_HEADER)
+    taken: dict[str, int] = {}
+    for section in header.sections.objects if header.sections else ():
+        if section.data_type != _TFLITE_MODEL:
+            continue
+        if not end <= section.begin <= section.end <= file.size:
+            raise ReadError("a section lies outside of the file", where=f"byte {_HEADER + section.byte}")
+        said = (i.value.value for i in section.items if i.key == "model_type" and i.value and i.value.kind == "Text")
+        stem = re.sub(r"\W+", "_", next(said, "").lower().removeprefix("tf_lite_")) or "model"
+        taken[stem] = taken.get(stem, 0) + 1
+        name = f"{stem}.tflite" if taken[stem] == 1 else f"{stem}_{taken[stem]}.tflite"
+        head = file.read(section.begin, min(HEAD, section.end - section.begin))
+        yield _Part(name, head, partial(file.part, section.begin, section.end, f"{path}/{name}"))
