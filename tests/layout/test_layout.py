@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayout.errors import LayoutError
-from relayout.layout import Extent, Layout, describe, perm_of, product, segments
+from relayout.layout import Extent, Layout, Learned, describe, perm_of, product, quotient, segments
 from relayout.layout import perm as perms
 from relayout.layout.holds import Holds, relay, restore
 
@@ -194,3 +194,69 @@ def test_a_product_of_symbols_is_an_extent_and_any_other_name_a_symbol(dim: str,
     assert Extent.of(dim) == extent
     if extent.symbols != (dim,):
         assert Extent.of(str(extent)) == extent
+
+
+@pytest.mark.parametrize(
+    ("text", "symbols", "written"),
+    [
+        ("(s53//4)", ("(s53//4)",), "(s53//4)"),
+        ("((s53//4))", ("(s53//4)",), "(s53//4)"),
+        ("s77*((s0//4))*((s53//4))", ("(s0//4)", "(s53//4)", "s77"), "(s0//4)*(s53//4)*s77"),
+        ("4*(h//4)", ("(h//4)",), "4*(h//4)"),
+        ("((h*w)//2)", ("((h*w)//2)",), "((h*w)//2)"),
+        ("((s0 - 1)//2)", ("((s0 - 1)//2)",), "((s0 - 1)//2)"),
+        ("2*(h + 1)", ("2*(h + 1)",), "2*(h + 1)"),
+        ("a*(b", ("a*(b",), "a*(b"),
+        ("(a)*(b)", ("(a)*(b)",), "(a)*(b)"),
+    ],
+)
+def test_quotients_are_symbols(text: str, symbols: tuple[str, ...], written: str) -> None:
+    extent = Extent.of(text)
+    assert (extent.symbols, str(extent)) == (symbols, written)
+    assert Extent.of(str(extent)) == extent
+
+
+SIZES = {"h": st.integers(1, 30), "w": st.integers(1, 30)}
+
+
+@given(st.fixed_dictionaries(SIZES), st.integers(1, 12), st.integers(1, 12), st.integers(1, 12))
+def test_a_floor_is_what_integers_give(sizes: dict[str, int], times: int, first: int, second: int) -> None:
+    for whole in (Extent(times, ("h",)), Extent(times, ("h", "w")), Extent(times)):
+        once = whole.floor(Extent(first))
+        if whole.symbols or times % first == 0:
+            assert once is not None
+            assert once.value(sizes) == whole.value(sizes) // first
+            twice = once.floor(Extent(second))
+            if twice is not None:
+                assert twice.value(sizes) == whole.value(sizes) // first // second
+                assert Extent.of(str(twice)) == twice or twice.is_static
+                assert twice == whole.floor(Extent(first * second))
+    assert Extent(1, ("h", "w")).floor(Extent(first, ("w",))) == Extent(1, ("h",)).floor(Extent(first))
+    assert Extent(1, ("h",)).floor(Extent(1, ("w",))) is None
+    assert quotient("h") is None
+
+
+@given(st.fixed_dictionaries(SIZES), st.integers(1, 6), st.integers(1, 6), st.booleans())
+def test_what_a_reshape_tells_is_so_wherever_it_runs(sizes: dict[str, int], a: int, b: int, back: bool) -> None:
+    """Where both sides have as many elements, what is said to divide an extent does; where not, nothing is asked."""
+    whole = [Extent.of("h"), Extent.of("w"), Extent(5)]
+    parts = [Extent.of(f"(h//{a})"), Extent(a), Extent.of(f"(w//{b})"), Extent(b), Extent(5)]
+    learned = Learned().of(*((parts, whole) if back else (whole, parts)))
+    assert learned.divisors == {name: by for name, by in (("h", a), ("w", b)) if by > 1}
+    if product(whole).value(sizes) == product(parts).value(sizes):
+        assert all(sizes[name] % by == 0 for name, by in learned.divisors.items())
+
+
+def test_what_a_reshape_does_not_tell() -> None:
+    for source, target in (
+        (["h"], ["(h//4)", 2]),
+        (["h", "w"], ["(h//4)", "w"]),
+        (["h", "(w//2)"], ["(h//4)", 4, "w"]),
+        (["h", "w"], ["((h*w)//4)", 4]),
+        (["h", "v"], ["(w//4)", 4, "v"]),
+    ):
+        assert Learned().of(map(Extent.of, source), map(Extent.of, target)) == Learned()
+    known = Learned({"h": 4}).of(map(Extent.of, ["h", 6]), map(Extent.of, ["(h//6)", 36]))
+    assert known == Learned({"h": 12})
+    assert Learned().of([Extent.of("unk__3"), Extent(2)], [Extent.of("x"), Extent(2)]) == Learned(same={"unk__3": "x"})
+    assert Learned().of([Extent.of("n"), Extent(2)], [Extent.of("x"), Extent(4)]) == Learned()

@@ -16,7 +16,7 @@ from relayout.infer.pins import Pins
 from relayout.infer.sites import Numbering, Port, Root, Site, View, order_of
 from relayout.infer.splits import carry, refine, tile
 from relayout.known import label
-from relayout.layout import Dim, Extent, product, segments
+from relayout.layout import ONE, Dim, Extent, Learned, product, quotient, segments
 from relayout.rules import (
     FUNCTIONS,
     Changes,
@@ -36,6 +36,9 @@ from relayout.rules import (
 
 Choose = Callable[[Operator, Signature], Signature]
 
+ROUNDS = 4
+"""How often a graph is gone through again because a Reshape told something of dynamic extents."""
+
 
 @dataclass(eq=False)
 class Sites:
@@ -49,6 +52,7 @@ class Sites:
         moves: the source's own Transposes that move data: (name of the value, root).
         originals: root -> the values that are views of it.
         viewing: the source's nodes that are views: (node, what it reads, what it gives).
+        named: an extent as the product that it is -> the name that the source has for it.
         likely: dynamic dimension that nobody named -> the extent that an operand beside it has there: a price only.
         chosen: a target has given some node other variants: the source itself is none of the choices.
         contested: Reshapes split an axis in ways that do not agree: the first is free, and the others are barriers.
@@ -62,6 +66,7 @@ class Sites:
     moves: list[tuple[str, Root]] = field(default_factory=list)
     originals: dict[Root, list[ir.Value]] = field(default_factory=dict)
     viewing: list[tuple[ir.Node, View, View]] = field(default_factory=list)
+    named: dict[Extent, str] = field(default_factory=dict)
     likely: dict[str, int] = field(default_factory=dict)
     chosen: bool = False
     contested: bool = False
@@ -88,11 +93,19 @@ def build(
     Raises:
         LayoutError: a pinned tensor does not exist, is constant, or does not fit its layout.
     """
-    builder = _Builder(model, keep_interface, dict(layouts or {}), choose)
-    builder.run()
-    if builder.sites.contested:
-        builder = _Builder(model, keep_interface, dict(layouts or {}), choose, _depths(builder.met))
+
+    def built(known: Learned, depths: Mapping[ir.Value, int] | None = None) -> _Builder:
+        builder = _Builder(model, keep_interface, dict(layouts or {}), choose, known, depths)
         builder.run()
+        return builder
+
+    builder = built(Learned())
+    for _ in range(ROUNDS):
+        if builder.learned == builder.known:
+            break
+        builder = built(builder.learned)
+    if builder.sites.contested:
+        builder = built(builder.known, _depths(builder.met))
     builder.sites.per_transpose = per_transpose
     return builder.sites
 
@@ -104,8 +117,14 @@ class _Builder:
     for a graph and for what becomes of it, in which Reshapes stand elsewhere, such a graph is gone through by depth: by
     how many operators besides views lie on the longest way to a node.
 
+    A dynamic extent that some Reshape divides by a number is that many times its quotient, everywhere.
+
     Args:
+        known: what is known of dynamic extents.
         depths: value -> its depth, where nodes are taken in that order.
+
+    Attributes:
+        learned: the same, with what was found.
     """
 
     def __init__(
@@ -114,10 +133,12 @@ class _Builder:
         keep_interface: bool,
         layouts: dict[str, tuple[str, str]],
         choose: Choose | None,
+        known: Learned,
         depths: Mapping[ir.Value, int] | None = None,
     ) -> None:
         self.choose = choose
         self.by_depth = depths
+        self.known = self.learned = known
         self.met: list[Met] = []
         self.facts = Facts()
         self.graph = model.graph
@@ -132,18 +153,20 @@ class _Builder:
         self.unknown = 0
         self.static: dict[ir.Value, tuple[int, ...]] = {}
         self.unnamed: dict[tuple[ir.Value, int], str] = {}
-        self.aliases: dict[str, Dim] = {}
+        self.aliases: dict[str, Dim] = dict(known.same)
+        self.declared: set[str] = set()
 
     def run(self) -> None:
         for value in self.graph.inputs:
             self._interface(value, self._root(value, constant=False), output=True)
+        self.declared = {str(dim) for value in self.graph.inputs for dim in self._shape(value) or ()}
         self._inside(self.graph)
         for slot, value in enumerate(self.graph.outputs):
             self._interface(value, self._view(value), output=False, slot=slot)
         while any(refine(*grained) for grained in self.grained):
             pass  # a run that is split by one may be split by another
-        declared = {str(dim) for value in self.graph.inputs for dim in self._shape(value) or ()}
-        self.sites.likely = {name: extent for name, extent in self.sites.likely.items() if name not in declared}
+        likely = self.sites.likely.items()
+        self.sites.likely = {name: extent for name, extent in likely if name not in self.declared}
         numbering = Numbering()
         for root in self.sites.roots:
             numbering.root(root)
@@ -186,8 +209,29 @@ class _Builder:
                 continue
             self.symbolic = True
             name = str(dim.value) if dim.value is not None else self.unnamed.setdefault((value, axis), self._symbol())
-            dims.append(self.aliases.get(name, name))
+            known = self.aliases.get(name, name)
+            dims.append(self._in_quotients(known) if self.known.divisors and isinstance(known, str) else known)
         return tuple(dims)
+
+    def _in_quotients(self, dim: str) -> Dim:
+        """A dynamic extent, with the quotients of the divided ones in it."""
+        whole = Extent.of(dim)
+        found = Extent(whole.number)
+        for symbol in whole.symbols:
+            inner = quotient(symbol)
+            extent, by = inner if inner else (Extent(1, (symbol,)), 1)
+            parts = [self._quotient(name) for name in extent.symbols]
+            divided = (Extent(extent.number) * product(parts)).floor(Extent(by))
+            found = found * (divided or Extent(1, (symbol,)))
+        if found == whole:
+            return dim
+        self.sites.named.setdefault(found, dim)
+        return str(found)
+
+    def _quotient(self, name: str) -> Extent:
+        """A divided extent as a number times its quotient; any other as it is."""
+        by = Extent(self.known.divisors.get(name, 1))
+        return by * (Extent(1, (name,)).floor(by) or ONE)
 
     def _symbol(self) -> str:
         """A name for a dimension that has none."""
@@ -359,6 +403,7 @@ class _Builder:
         shape = self._solved(view.extents, fact.shape)
         parts = segments(view.extents, shape)
         if parts is None or any(part.is_barrier for part in parts):
+            self._learn(view.extents, shape)
             return None
         dims: list[tuple[Piece, ...]] = [()] * len(fact.shape)
         for part in parts:
@@ -370,6 +415,11 @@ class _Builder:
             for axis, dim in zip(part.target, dealt, strict=True):
                 dims[axis] = tuple(dim)
         return View(view.root, tuple(dims))
+
+    def _learn(self, source: Sequence[Extent], target: Sequence[Extent]) -> None:
+        """Note what a Reshape tells of extents, where it is run every time: in the main graph."""
+        if self.scope is self.graph and self.symbolic:
+            self.learned = self.learned.of(source, target)
 
     def _solved(self, source: Sequence[Extent], target: Sequence[Dim]) -> list[Extent]:
         """The target's extents, with the one that shape inference could not name found from the number of elements."""
@@ -383,13 +433,15 @@ class _Builder:
         found = product(source).divide(rest) if rest.number else None
         if found is None:
             return extents
+        if not self.declared.isdisjoint(extents[axis].symbols):
+            self._learn(source, extents)
         unnamed, extents[axis] = extents[axis], found
         if unnamed.number > 1 or len(unnamed.symbols) > 1:
             return extents  # a product: found is more than its symbol stands for
         if found.is_static:
             self.aliases[unnamed.symbols[0]] = found.number
-        elif found.number == 1 and len(found.symbols) == 1:
-            self.aliases[unnamed.symbols[0]] = found.symbols[0]
+        elif Extent.of(str(found)) == found:
+            self.aliases[unnamed.symbols[0]] = str(found)
         return extents
 
     def _barrier_signature(self, fact: Permuted | Regrouped, view: View) -> Signature | None:

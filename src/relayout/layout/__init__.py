@@ -1,7 +1,8 @@
 """Factors, orders, layouts and their names; regrouping; re-laying arrays. Knows no ONNX."""
 
-from relayout.layout.extents import ONE, Dim, Extent, product
+from relayout.layout.extents import ONE, Dim, Extent, Learned, product, quotient
 from relayout.layout.layout import Factor, Layout, describe, perm_of
 from relayout.layout.regroup import Segment, segments
 
-__all__ = ["ONE", "Dim", "Extent", "Factor", "Layout", "Segment", "describe", "perm_of", "product", "segments"]
+__all__ = ["ONE", "Dim", "Extent", "Factor", "Layout", "Learned", "Segment"]
+__all__ += ["describe", "perm_of", "product", "quotient", "segments"]

@@ -1,20 +1,24 @@
 """Extents of axes: an integer times symbols, so that a dynamic dimension divides like a number.
 
-`batch × 7 × 7` is `Extent(49, ("batch",))`. Only products and exact quotients are needed: they are what a Reshape does.
+`batch × 7 × 7` is `Extent(49, ("batch",))`. Products and exact quotients are what a Reshape does; a quotient that may
+have a rest is a symbol of its own, `(height//4)`, as exporters write it.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 Dim = int | str
 
 LONGEST = 1 << 10
 """Characters of a product of symbols; a longer name is one symbol, whatever is in it."""
+
+_QUOTIENT = re.compile(r"\((.+)//([1-9][0-9]*)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,30 @@ class Extent:
             return None
         return Extent(self.number // other.number, tuple(sorted(left.elements())))
 
+    def floor(self, other: Extent) -> Extent | None:
+        """The quotient `self / other` without its rest; None where that has no name, as symbols divide what is left."""
+        exact = self.divide(other)
+        if exact is not None:
+            return exact
+        common = Counter(self.symbols) & Counter(other.symbols)
+        if other.number == 0 or sum(common.values()) < len(other.symbols):
+            return None
+        shared = math.gcd(self.number, other.number)
+        left = Extent(self.number // shared, tuple(sorted((Counter(self.symbols) - common).elements())))
+        divisor = other.number // shared
+        if left.is_static:
+            return Extent(left.number // divisor)
+        if left.number == 1 and len(left.symbols) == 1 and (inner := quotient(left.symbols[0])):
+            return inner[0].floor(Extent(inner[1] * divisor))
+        text = str(left)
+        return Extent(1, (f"({text}//{divisor})" if text.isidentifier() else f"(({text})//{divisor})",))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The symbols, those within quotients in their place."""
+        parts = [(symbol, quotient(symbol)) for symbol in self.symbols]
+        return frozenset(name for symbol, whole in parts for name in (whole[0].symbols if whole else (symbol,)))
+
     @property
     def is_one(self) -> bool:
         """Whether this is 1: an axis that moves for free."""
@@ -56,7 +84,11 @@ class Extent:
         """The number, with symbols replaced by `symbols[name]` or `default`."""
         result = self.number
         for symbol in self.symbols:
-            result *= symbols.get(symbol, default)
+            whole = None if symbol in symbols else quotient(symbol)
+            if whole and not symbols.keys().isdisjoint(whole[0].symbols):
+                result *= whole[0].value(symbols, default) // whole[1]
+            else:
+                result *= symbols.get(symbol, default)
         return result
 
     def fixed(self, symbols: Mapping[str, int]) -> Extent:
@@ -74,11 +106,56 @@ def _extent(dim: Dim) -> Extent:
     """One object for each dimension: equal extents are mostly the same."""
     if not isinstance(dim, str):
         return Extent(dim)
-    parts = dim.split("*") if len(dim) <= LONGEST else [dim]
-    if len(parts) == 1 or not all(part.isidentifier() or part.isdecimal() for part in parts):
+    factors = _factors(dim) if "*" in dim or dim.startswith("(") else []
+    if not factors:
         return Extent(1, (dim,))
-    number = math.prod(int(part) for part in parts if part.isdecimal())
-    return Extent(number, tuple(sorted(part for part in parts if not part.isdecimal())))
+    number = math.prod(int(factor) for factor in factors if factor.isdecimal())
+    return Extent(number, tuple(sorted(factor for factor in factors if not factor.isdecimal())))
+
+
+def _factors(text: str) -> list[str]:
+    """What a product multiplies: numbers, names and quotients; nothing if it is not one of these alone."""
+    if len(text) > LONGEST:
+        return []
+    factors, depth, start = list[str](), 0, 0
+    for place, character in enumerate(f"{text}*"):
+        depth += (character == "(") - (character == ")")
+        if character == "*" and depth == 0:
+            factors.append(_bare(text[start:place]))
+            start = place + 1
+    known = all(factor.isidentifier() or factor.isdecimal() or quotient(factor) for factor in factors)
+    return factors if known and depth == 0 else []
+
+
+def _bare(factor: str) -> str:
+    """A factor without parentheses around parentheses."""
+    while factor.startswith("((") and factor.endswith("))") and _closes_last(factor[1:-1]):
+        factor = factor[1:-1]
+    return factor
+
+
+def _closes_last(text: str) -> bool:
+    """Whether the first parenthesis is closed by the last character."""
+    depth = 0
+    for place, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return place == len(text) - 1
+    return False
+
+
+@lru_cache(4096)
+def quotient(symbol: str) -> tuple[Extent, int] | None:
+    """What a symbol like `(height//4)` divides, and by what; None for any other."""
+    found = _QUOTIENT.fullmatch(symbol) if _closes_last(symbol) else None
+    if found is None:
+        return None
+    inner = found[1]
+    whole = inner[1:-1] if inner.startswith("(") and _closes_last(inner) and not _QUOTIENT.fullmatch(inner) else inner
+    factors = _factors(whole)
+    if not factors or any(quotient(factor) for factor in factors):
+        return None
+    return Extent.of(whole), int(found[2])
 
 
 ONE = Extent(1)
@@ -90,3 +167,43 @@ def product(extents: Iterable[Extent]) -> Extent:
     for extent in extents:
         result = result * extent
     return result
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What Reshapes that are run every time tell of dynamic extents.
+
+    Args:
+        divisors: symbol -> what divides it.
+        same: symbol -> another that is equal.
+    """
+
+    divisors: Mapping[str, int] = field(default_factory=dict)
+    same: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, source: Iterable[Extent], target: Iterable[Extent]) -> Learned:
+        """The same with what a Reshape from `source` to `target` adds: both have as many elements.
+
+        Where floors multiply to what the whole does, none has a rest:
+
+            [h, w, c] -> [(h//4), 4, (w//4), 4, c]: 4 divides h and w
+        """
+        left, right = product(source), product(target)
+        common = Counter(left.symbols) & Counter(right.symbols)
+        sides = [Extent(e.number, tuple((Counter(e.symbols) - common).elements())) for e in (left, right)]
+        whole, floored = sorted(sides, key=lambda side: any(map(quotient, side.symbols)))
+        if any(map(quotient, whole.symbols)):
+            return self
+        if len(whole.symbols) == 1 and len(floored.symbols) == 1 and not any(map(quotient, floored.symbols)):
+            kept, other = sorted((*whole.symbols, *floored.symbols), key=lambda name: (name.startswith("unk__"), name))
+            return replace(self, same={**self.same, other: kept}) if whole.number == floored.number else self
+        parts = [quotient(symbol) or (Extent(1, (symbol,)), 1) for symbol in floored.symbols]
+        by = math.prod(divisor for _, divisor in parts)
+        if Extent(floored.number) * product(part for part, _ in parts) != whole * Extent(by):
+            return self
+        divisors = dict(self.divisors)
+        for part, divisor in parts:
+            if len(part.symbols) == 1 and divisor > 1:
+                (name,) = part.symbols
+                divisors[name] = math.lcm(divisors.get(name, 1), divisor // math.gcd(part.number, divisor))
+        return replace(self, divisors=divisors)

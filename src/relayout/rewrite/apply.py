@@ -139,18 +139,25 @@ class _Rewrite:
     def _let_go(self) -> None:
         """Nodes of the source that are not in the result read nothing any longer."""
         kept = {node for nodes in self.storage.nodes.values() for node in nodes}
+        self.let_go: set[ir.Value | None] = set()
         for node, _, _ in self.plan.sites.viewing:
             if node not in kept:
-                for slot in range(len(node.inputs)):
-                    node.replace_input_with(slot, None)
+                self._reads_nothing(node)
+
+    def _reads_nothing(self, node: ir.Node) -> None:
+        self.let_go.update(node.inputs)
+        for slot in range(len(node.inputs)):
+            node.replace_input_with(slot, None)
 
     def _alive(self, nodes: list[ir.Node]) -> list[ir.Node]:
-        """The nodes without those that computed what has become a constant in another order."""
+        """The nodes without those that computed what has become a constant in another order, or the shape of a Reshape
+        that is gone.
+        """
         alive = []
         for node in reversed(nodes):
-            if node in self.known and not any(value.uses() or value in self.given for value in node.outputs):
-                for slot in range(len(node.inputs)):
-                    node.replace_input_with(slot, None)
+            unread = node in self.known or not self.let_go.isdisjoint(node.outputs)
+            if unread and not any(value.uses() or value in self.given for value in node.outputs):
+                self._reads_nothing(node)
             else:
                 alive.append(node)
         return alive[::-1]

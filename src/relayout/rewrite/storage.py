@@ -6,7 +6,7 @@ one order moves no byte.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -280,26 +280,36 @@ class Storage:
         """An extent at run time: symbols that stored values have as dimensions, multiplied."""
         factors = [self.constant(f"{stem}/extent", np.array([extent.number], np.int64))] if extent.number != 1 else []
         for symbol in extent.symbols:
-            value, axis = self._having(root, Extent(1, (symbol,)))
+            value, axis, times = self._having(root, Extent(1, (symbol,)))
             shape = self._helper(root, f"{stem}/shape", "Shape", [value])
             wanted = self.constant(f"{stem}/axes", np.array([axis], np.int64))
-            factors.append(self._helper(root, f"{stem}/taken", "Gather", [shape, wanted]))
+            taken = self._helper(root, f"{stem}/taken", "Gather", [shape, wanted])
+            if times > 1:
+                divisor = self.constant(f"{stem}/times", np.array([times], np.int64))
+                taken = self._helper(root, f"{stem}/quotient", "Div", [taken, divisor])
+            factors.append(taken)
         if len(factors) == 1:
             return factors[0]
         joined = self._helper(root, f"{stem}/factors", "Concat", factors, [ir.AttrInt64("axis", 0)])
         return self._helper(root, f"{stem}/product", "ReduceProd", [joined])
 
-    def _having(self, root: Root, extent: Extent) -> tuple[ir.Value, int]:
-        """A value that is there where `root` is, and its dimension of that extent.
+    def _having(self, root: Root, extent: Extent) -> tuple[ir.Value, int, int]:
+        """A value that is there where `root` is, its dimension of that extent, and how many times it has that.
 
         Raises:
             LayoutError: there is none.
         """
+        several: tuple[ir.Value, int, int] | None = None
         for (other, form), value in self.stored.items():
             if not other.constant and other.graph in (root.graph, self.sites.graph):
                 for axis, found in enumerate(other.shape(form)):
-                    if found == extent:
-                        return value, axis
+                    times = found.divide(extent)
+                    if times is not None and times.is_one:
+                        return value, axis, 1
+                    if times is not None and times.is_static and several is None:
+                        several = value, axis, times.number
+        if several is not None:
+            return several
         raise LayoutError(
             f"the extent {extent} of '{root.value.name}' is in no dimension of its own; fix it with --dim"
         )
@@ -339,7 +349,8 @@ class Storage:
 
     def describe(self, value: ir.Value, root: Root, form: Form) -> None:
         """Give a stored value its shape, and say in its metadata which of the source's values it holds, and how."""
-        value.shape = ir.Shape(root.space.of(_dim, form, lambda: [_dim(extent) for extent in root.shape(form)]))
+        named = self.sites.named
+        value.shape = ir.Shape(root.space.of(_dim, form, lambda: [_dim(extent, named) for extent in root.shape(form)]))
         names, older = self.sources.get(root, ([], []))
         told = [(name, source) for name, source in names if not (name == value.name and source == form)]
         held = [
@@ -365,12 +376,15 @@ def _tag(root: Root, form: Form) -> str:
     return "as_" + "x".join(str(extent) for extent in root.shape(form))
 
 
-def _dim(extent: Extent) -> int | str | None:
+def _dim(extent: Extent, named: Mapping[Extent, str]) -> int | str | None:
     if extent.is_static:
         return extent.number
-    if extent.number == 1 and len(extent.symbols) == 1 and not extent.symbols[0].startswith("?"):
-        return extent.symbols[0]
-    return None
+    if extent in named:
+        return named[extent]
+    if any(symbol.startswith("?") for symbol in extent.symbols):
+        return None
+    text = str(extent)
+    return text if Extent.of(text) == extent else None
 
 
 def _distinct(form: Form) -> tuple[object, ...]:

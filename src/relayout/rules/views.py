@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from relayout.rules.operator import Operator, axis_letters
+from collections.abc import Sequence
+
+from relayout.layout import Dim
+from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Permuted, Placement, Regrouped, Signature
 
@@ -24,12 +27,43 @@ def identity(operator: Operator) -> Fact:
     return None if rank is None else Permuted(tuple(range(rank)))
 
 
-@rule("Reshape", "Flatten", "Squeeze", "Unsqueeze", kind="regrouping")
+@rule("Reshape", "Flatten", kind="regrouping")
 def reshape(operator: Operator) -> Fact:
     """A regrouping of factors: free where the two shapes have a common refinement, a barrier where not."""
     if operator.inputs[0] is None or operator.outputs[0] is None:
         return None
     return Regrouped(operator.outputs[0])
+
+
+@rule("Squeeze", kind="regrouping")
+def squeeze(operator: Operator) -> Fact:
+    """Axes of one element leave; the others keep their extents, whatever the result calls them."""
+    dims, gone = operator.inputs[0], _listed(operator)
+    if dims is None or gone is None:
+        return reshape(operator)
+    return _stated(operator, [dim for axis, dim in enumerate(dims) if axis not in normalized(gone, len(dims))])
+
+
+@rule("Unsqueeze", kind="regrouping")
+def unsqueeze(operator: Operator) -> Fact:
+    """Axes of one element come; the others keep their extents, whatever the result calls them."""
+    dims, come = operator.inputs[0], _listed(operator)
+    if dims is None or come is None:
+        return reshape(operator)
+    rank, rest = len(dims) + len(come), iter(dims)
+    return _stated(operator, [1 if axis in normalized(come, rank) else next(rest, 1) for axis in range(rank)])
+
+
+def _listed(operator: Operator) -> Sequence[int] | None:
+    """The axes that an operator names, as an attribute or as a constant operand; None where it names none."""
+    return operator.integers(1) if operator.has(1) else operator.ints("axes")
+
+
+def _stated(operator: Operator, shape: Sequence[Dim]) -> Fact:
+    """A view of that shape, if it is one that the result may have."""
+    stated = operator.outputs[0]
+    fits = stated is not None and len(stated) == len(shape)
+    return Regrouped(tuple(shape)) if fits else reshape(operator)
 
 
 @rule("Shape", kind="axis attributes")

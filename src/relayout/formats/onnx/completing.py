@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 
@@ -12,13 +13,16 @@ from onnx import numpy_helper
 from relayout.captures import bodies
 from relayout.errors import ReadError
 from relayout.formats.onnx.checking import without_weights
-from relayout.formats.onnx.evaluating import Array, Evaluation, Item
+from relayout.formats.onnx.evaluating import WINDOWS, Array, Evaluation, Item
 from relayout.formats.onnx.inferring import infer_shapes
 from relayout.formats.onnx.parts import SILENT
+from relayout.layout import Extent
 from relayout.layout.holds import STATED
 
 ROUNDS = 8
 """Each round knows the shapes that the values of the last one give."""
+MADE_UP = re.compile(r"unk__[0-9]+")
+"""What ONNX's shape inference calls an extent that it does not know."""
 INFERRED = 200_000
 """Nodes whose shapes are inferred in all rounds together, where `ROUNDS` are not enough: a network whose layers reckon
 their pads from what the layer before gives takes a round or two for each.
@@ -194,7 +198,43 @@ def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]
     result.CopyFrom(inferred.graph)
     named = {value.name for value in result.value_info}
     result.value_info.extend(value for name, value in whole.items() if name not in named)
+    _name_by_others(result, inferred, known, symbols)
     return result, known
+
+
+def _name_by_others(
+    graph: onnx.GraphProto, inferred: onnx.ModelProto, known: Mapping[str, Array], symbols: Container[str]
+) -> None:
+    """Say extents that shape inference had to make names for in other names: `height`, `height*width`."""
+    dims = [dim for value in graph.value_info for dim in value.type.tensor_type.shape.dim if dim.dim_param]
+    if not any(_is_made_up(dim.dim_param, symbols) for dim in dims):
+        return
+    evaluation = Evaluation(inferred, known)
+    for node in inferred.graph.node:
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        for _ in evaluation.run(node):
+            pass
+        items = evaluation.reshaped(node) if node.op_type == "Reshape" else []
+        items = evaluation.slid(node) if node.op_type in WINDOWS else items
+        for dim, item in zip(evaluation.dims(node.output[0]) or (), items, strict=False):
+            if isinstance(dim, Extent) and len(dim.symbols) == dim.number == 1 and item not in (None, dim):
+                (name,) = dim.symbols
+                if _is_made_up(name, symbols):
+                    evaluation.named[name] = item
+    for dim in dims:
+        item = evaluation.named.get(dim.dim_param)
+        if item is not None:
+            dim.Clear()
+            if isinstance(item, int):
+                dim.dim_value = item
+            else:
+                dim.dim_param = str(item)
+
+
+def _is_made_up(name: str, symbols: Container[str]) -> bool:
+    """Whether shape inference made a name up, now or when the file was written."""
+    return name not in symbols or MADE_UP.fullmatch(name) is not None
 
 
 def _evaluated(
@@ -236,7 +276,7 @@ def _named(value: onnx.ValueInfoProto, shape: Sequence[Item], symbols: Container
         dim.Clear()
         if isinstance(item, int):
             dim.dim_value = item
-        elif item is not None and all(symbol in symbols for symbol in item.symbols):
+        elif item is not None and all(symbol in symbols for symbol in item.names):
             dim.dim_param = str(item)
         new |= dim.WhichOneof("value") is not None and dim.dim_param != before
     return better if new and len(dims) == len(shape) else None
@@ -285,15 +325,20 @@ class _Types:
         if value.type is None:  # each value its own: a type can be changed
             plain = type(made) is ir.TensorType
             value.type = ir.TensorType(made.dtype, denotation=made.denotation) if plain and made else deepcopy(made)
-        value.shape = _better(value.shape, None if shape is None else shape.copy())
+        value.shape = _better(value.shape, None if shape is None else shape.copy(), kept=value.is_graph_output())
 
 
-def _better(stated: ir.Shape | None, inferred: ir.Shape | None) -> ir.Shape | None:
-    """The stated shape, with the extents that it leaves open taken from the inferred one."""
+def _better(stated: ir.Shape | None, inferred: ir.Shape | None, *, kept: bool = True) -> ir.Shape | None:
+    """The stated shape, with the extents that it leaves open taken from the inferred one, and, where it need not be
+    `kept`, those that an inference before has made names for.
+    """
     if stated is None or inferred is None or len(stated) != len(inferred):
         return stated if stated is not None else inferred
-    return ir.Shape([b if isinstance(b, int) or _is_open(a) else a for a, b in zip(stated, inferred, strict=True)])
+    pairs = zip(stated, inferred, strict=True)
+    return ir.Shape([b if isinstance(b, int) or _is_open(a, kept=kept) else a for a, b in pairs])
 
 
-def _is_open(dim: int | ir.SymbolicDim) -> bool:
-    return not isinstance(dim, int) and dim.value is None
+def _is_open(dim: int | ir.SymbolicDim, *, kept: bool = True) -> bool:
+    if isinstance(dim, int):
+        return False
+    return dim.value is None or (not kept and MADE_UP.fullmatch(dim.value) is not None)

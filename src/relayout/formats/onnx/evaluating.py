@@ -34,6 +34,8 @@ FROM_EXTENTS = SHAPE_ARITHMETIC | frozenset(_NAMES.split())
 """Operators that are evaluated where extents, and not constants alone, are what they start from."""
 STARTS = frozenset(("ConstantOfShape", "Range", "Shape", "Size"))
 """Where values begin that follow from extents: masks, positions. Weights are not folded here."""
+WINDOWS = frozenset(("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool"))
+"""Operators that slide a window over the last axes of their first operand."""
 PRODUCTS = frozenset(("Div", "Mul"))
 """Arithmetic that is done with symbols, too."""
 MOST_ELEMENTS = 64
@@ -51,6 +53,9 @@ class Evaluation:
     Args:
         model: the graph, with inferred shapes.
         known: values that are known already.
+
+    Attributes:
+        named: dimension -> what is known of its extent besides its name.
     """
 
     def __init__(self, model: onnx.ModelProto, known: Mapping[str, Array]) -> None:
@@ -60,6 +65,7 @@ class Evaluation:
         self.values = dict(known)
         self.extents = {name for name, array in known.items() if array.size > MOST_ELEMENTS}
         self.weights: dict[str, onnx.TensorProto] = {}
+        self.named: dict[str, Item] = {}
         inputs = {value.name for value in graph.input}
         for tensor in graph.initializer:
             if tensor.name in inputs or tensor.name in self.values:
@@ -107,8 +113,25 @@ class Evaluation:
             found.append(known if item == 0 and copies else item)
         others = [Extent.of(item) for item in found if item is not None and item != -1]
         if found.count(-1) == 1 and given is not None and len(others) == len(found) - 1:
-            found[found.index(-1)] = _item(given.divide(product(others)))
+            found[found.index(-1)] = _item(given.floor(product(others)))
         return [None if item == -1 else item for item in found]
+
+    def slid(self, node: onnx.NodeProto) -> list[Item]:
+        """The extents that a sliding window keeps: it moves by one, and pads make up for its reach."""
+        given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        weights = self.dims(node.input[1]) if len(node.input) > 1 else None
+        kernel = given.get("kernel_shape") or (weights or [])[2:]
+        dims, count = self.dims(node.input[0]), len(kernel)
+        if dims is None or not count or len(dims) != count + 2:
+            return []
+        strides, dilations = (given.get(name, [1] * count) for name in ("strides", "dilations"))
+        pads, same = given.get("pads", [0] * 2 * count), given.get("auto_pad", b"NOTSET").startswith(b"SAME")
+        found: list[Item] = [None, None]
+        for axis, extent in enumerate(dims[2:]):
+            size = kernel[axis]
+            filled = isinstance(size, int) and pads[axis] + pads[axis + count] == dilations[axis] * (size - 1)
+            found.append(extent if strides[axis] == 1 and (same or filled) else None)
+        return found
 
     def dims(self, name: str) -> list[Item] | None:
         """The extents of a value; None: not even its rank is known."""
@@ -116,9 +139,13 @@ class Evaluation:
         if tensor is None or not tensor.HasField("shape"):
             return None
         return [
-            dim.dim_value if dim.HasField("dim_value") else Extent.of(dim.dim_param) if dim.dim_param else None
+            dim.dim_value if dim.HasField("dim_value") else self.extent(dim.dim_param) if dim.dim_param else None
             for dim in tensor.shape.dim
         ]
+
+    def extent(self, name: str) -> Item:
+        """The extent of a dimension of that name."""
+        return self.named[name] if name in self.named else Extent.of(name)
 
     def _results(self, node: onnx.NodeProto, names: Sequence[str], follows: bool) -> list[Array]:
         if node.op_type in ("Shape", "Size"):
@@ -188,7 +215,7 @@ def _shape(node: onnx.NodeProto, dims: Sequence[Item] | None) -> list[Array]:
 
 
 def _reckoned(node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
-    """Products and exact quotients of extents."""
+    """Products and quotients of extents."""
     left, right = np.broadcast_arrays(*(given[name] for name in node.input))
     pairs = zip(left.ravel().tolist(), right.ravel().tolist(), strict=True)
     found = [_combined(node.op_type, one, other) for one, other in pairs]
@@ -201,7 +228,7 @@ def _combined(operator: str, one: Item, other: Item) -> Item:
     a, b = Extent.of(one), Extent.of(other)
     if a.number <= 0 or b.number <= 0:
         return None
-    return _item(a * b if operator == "Mul" else a.divide(b))
+    return _item(a * b if operator == "Mul" else a.floor(b))
 
 
 def _item(extent: Extent | None) -> Item:

@@ -1,0 +1,192 @@
+"""Dynamic extents that Reshapes divide: windows, heads and blocks of images whose height and width are open."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import relayout
+from relayout.formats.onnx import complete, read
+from relayout.infer import build
+from running import moved_bytes, run
+from text_form import floats, model
+
+FOUR, EIGHT, TWO = (np.array([n], np.int64) for n in (4, 8, 2))
+EXTENTS = """
+    n = Shape<start=0, end=1>(x)
+    high = Shape<start=2, end=3>(x)
+    wide = Shape<start=3, end=4>(x)
+    rows = Div(high, four)
+    columns = Div(wide, four)
+"""
+
+
+def windows(inner: str, rank: int = 3) -> onnx.ModelProto:
+    """A convolution, windows of 4 by 4 of what it gives with channels last, an operator on them, and all of it back."""
+    return model(
+        f"""g (float[b,8,h,w] x) => (float[b,8,h,w] y) {{
+            {EXTENTS}
+            c = Conv<kernel_shape=[1,1]>(x, k)
+            t = Transpose<perm=[0,2,3,1]>(c)
+            parts = Concat<axis=0>(n, rows, four, columns, four, eight)
+            v = Reshape(t, parts)
+            p = Transpose<perm=[0,1,3,2,4,5]>(v)
+            tokens = Reshape(p, apart)
+            {inner}
+            back = Concat<axis=0>(n, rows, columns, four, four, eight)
+            u = Reshape(r, back)
+            q = Transpose<perm=[0,1,3,2,4,5]>(u)
+            whole = Concat<axis=0>(n, high, wide, eight)
+            z = Reshape(q, whole)
+            y = Transpose<perm=[0,3,1,2]>(z)
+        }}""",
+        four=FOUR,
+        eight=EIGHT,
+        k=floats(8, 8, 1, 1),
+        scale=floats(8, seed=2),
+        apart=np.array([-1, 16, 8], np.int64),
+    )
+
+
+def check(source: onnx.ModelProto, sizes: list[tuple[int, ...]], most: int) -> onnx.ModelProto:
+    """The result has at most so many Transposes, and at each size the source's values with no more bytes moved."""
+    result = relayout.optimize(source)
+    assert result.report.proved
+    assert result.report.transposes <= most
+    onnx.checker.check_model(result.proto, full_check=True)
+    for size in sizes:
+        feed = {"x": floats(*size, seed=5)}
+        for got, want in zip(run(result.proto, feed), run(source, feed), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        assert moved_bytes(result.proto, feed) <= moved_bytes(source, feed)
+    return result.proto
+
+
+SIZES = [(2, 8, 8, 12), (1, 8, 4, 4), (3, 8, 16, 8)]
+
+
+def test_windows_of_an_open_image_vanish() -> None:
+    assert [n.op_type for n in check(windows("r = Relu(tokens)"), SIZES, 0).graph.node] == ["Conv", "Relu"]
+
+
+def test_windows_that_are_normalized_move_twice() -> None:
+    """The extents that Reshapes need are reckoned from those that values have: a quotient is a Div."""
+    check(windows("r = LayerNormalization<axis=-1>(tokens, scale)"), SIZES, 2)
+    check(
+        windows("t2 = Transpose<perm=[0,2,1]>(tokens) s = Softmax<axis=-1>(t2) r = Transpose<perm=[0,2,1]>(s)"),
+        SIZES,
+        4,
+    )
+
+
+def test_extents_in_the_source_keep_their_names() -> None:
+    result = relayout.optimize(windows("r = Relu(tokens)"))
+    shapes = {
+        v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim]
+        for v in result.proto.graph.value_info
+    }
+    assert ["b", 8, "h", "w"] in shapes.values()
+    (out,) = result.proto.graph.output
+    assert [d.dim_param or d.dim_value for d in out.type.tensor_type.shape.dim] == ["b", 8, "h", "w"]
+
+
+def test_two_divisors_have_a_common_one() -> None:
+    source = model(
+        """g (float[b,h,6] x) => (float[b,h,6] y) {
+            n = Shape<start=0, end=1>(x)
+            high = Shape<start=1, end=2>(x)
+            quarter = Div(high, four)
+            sixth = Div(high, six)
+            by_four = Concat<axis=0>(n, quarter, four, six)
+            by_six = Concat<axis=0>(n, sixth, six, six)
+            t = Transpose<perm=[0,2,1]>(x)
+            r = Relu(t)
+            u = Transpose<perm=[0,2,1]>(r)
+            a = Reshape(u, by_four)
+            b = Transpose<perm=[0,2,1,3]>(a)
+            c = Sigmoid(b)
+            d = Transpose<perm=[0,2,1,3]>(c)
+            whole = Concat<axis=0>(n, high, six)
+            e = Reshape(d, whole)
+            f = Reshape(e, by_six)
+            i = Transpose<perm=[0,3,2,1]>(f)
+            j = Tanh(i)
+            k = Transpose<perm=[0,3,2,1]>(j)
+            y = Reshape(k, whole)
+        }""",
+        four=FOUR,
+        six=np.array([6], np.int64),
+    )
+    check(source, [(2, 12, 6), (1, 24, 6)], 0)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_what_is_left_over_is_a_quotient(exact: bool) -> None:
+    """Blocks as PyTorch splits them, by a shape with -1: the source runs only where nothing is left over."""
+    whole = "whole = Concat<axis=0>(n, high, wide, eight)" if exact else ""
+    source = model(
+        f"""g (float[b,8,h,w] x) => (float[b,h,w,8] y) {{
+            {EXTENTS}
+            parts = Concat<axis=0>(n, eight, minus, two, wide)
+            v = Reshape(x, parts)
+            p = Transpose<perm=[0,2,3,4,1]>(v)
+            r = Relu(p)
+            {whole or "whole = Concat<axis=0>(n, minus, wide, eight)"}
+            y = Reshape(r, whole)
+        }}""",
+        four=FOUR,
+        eight=EIGHT,
+        two=TWO,
+        minus=np.array([-1], np.int64),
+    )
+    check(source, [(2, 8, 4, 3), (1, 8, 6, 5)], 1)
+
+
+def test_squeezed_axes_keep_the_extents_of_the_others() -> None:
+    source = model(
+        """g (float[b,8,1,w] x) => (float[p,q,r] y) {
+            t = Transpose<perm=[0,3,2,1]>(x)
+            a = Relu(t)
+            s = Squeeze(a, axes)
+            e = Unsqueeze(s, axes)
+            u = Transpose<perm=[0,3,2,1]>(e)
+            y = Squeeze(u, axes)
+        }""",
+        axes=np.array([2], np.int64),
+    )
+    assert [n.op_type for n in check(source, [(2, 8, 1, 5)], 0).graph.node] == ["Relu", "Squeeze"]
+
+
+BRANCH = """
+g (float[b,h,6] x, bool flag) => (float[b,h,6] y) {
+    t = Transpose<perm=[0,2,1]>(x)
+    r = Relu(t)
+    u = Transpose<perm=[0,2,1]>(r)
+    y = If (flag) <
+        then_branch = g1 () => (float[b,h,6] one) {
+            n = Shape<start=0, end=1>(u)
+            high = Shape<start=1, end=2>(u)
+            half = Div(high, two)
+            parts = Concat<axis=0>(n, half, two, six)
+            a = Reshape(u, parts)
+            c = Transpose<perm=[0,2,1,3]>(a)
+            d = Sigmoid(c)
+            e = Transpose<perm=[0,2,1,3]>(d)
+            whole = Concat<axis=0>(n, high, six)
+            one = Reshape(e, whole)
+        },
+        else_branch = g2 () => (float[b,h,6] other) { other = Neg(u) }
+    >
+}"""
+
+
+def test_a_branch_that_is_not_taken_tells_nothing() -> None:
+    source = model(BRANCH, two=TWO, six=np.array([6], np.int64))
+    graph = read(source)
+    complete(graph)
+    assert not build(graph).named
+    result = relayout.optimize(source)
+    for size, flag in (((2, 5, 6), False), ((2, 4, 6), True)):
+        feed = {"x": floats(*size), "flag": np.array(flag)}
+        np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-5)
