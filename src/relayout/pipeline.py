@@ -398,7 +398,7 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
         if value.shape is None:
             continue
         named = [Extent.of(dim.value) for dim in value.shape if isinstance(dim, ir.SymbolicDim) and dim.value]
-        symbols = {symbol for extent in named for symbol in extent.symbols}
+        symbols = {symbol for extent in named for symbol in extent.names}
         known |= symbols
         if not symbols.isdisjoint(dims):
             value.shape = ir.Shape([_fixed(dim, dims) for dim in value.shape])

@@ -190,3 +190,11 @@ def test_a_branch_that_is_not_taken_tells_nothing() -> None:
     for size, flag in (((2, 5, 6), False), ((2, 4, 6), True)):
         feed = {"x": floats(*size), "flag": np.array(flag)}
         np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-5)
+
+
+def test_fixed_extents_are_fixed_in_quotients() -> None:
+    source = windows("r = LayerNormalization<axis=-1>(tokens, scale)")
+    result = relayout.optimize(source, dims={"h": 8, "w": 12})
+    assert (result.report.transposes, result.report.bytes) == (2, 2 * 8 * 8 * 12 * 4)
+    feed = {"x": floats(2, 8, 8, 12)}
+    np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-5, atol=1e-5)

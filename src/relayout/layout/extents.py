@@ -93,8 +93,16 @@ class Extent:
 
     def fixed(self, symbols: Mapping[str, int]) -> Extent:
         """The extent with those symbols replaced that `symbols` has."""
-        number = math.prod(symbols.get(symbol, 1) for symbol in self.symbols)
-        return Extent(self.number * number, tuple([symbol for symbol in self.symbols if symbol not in symbols]))
+        result = Extent(self.number)
+        for symbol in self.symbols:
+            whole = quotient(symbol)
+            if symbol in symbols:
+                result = result * Extent(symbols[symbol])
+            elif whole is None or symbols.keys().isdisjoint(whole[0].symbols):
+                result = result * Extent(1, (symbol,))
+            else:
+                result = result * (whole[0].fixed(symbols).floor(Extent(whole[1])) or Extent(1, (symbol,)))
+        return result
 
     def __str__(self) -> str:
         parts = ([] if self.number == 1 and self.symbols else [str(self.number)]) + list(self.symbols)

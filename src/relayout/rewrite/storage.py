@@ -381,7 +381,7 @@ def _dim(extent: Extent, named: Mapping[Extent, str]) -> int | str | None:
         return extent.number
     if extent in named:
         return named[extent]
-    if any(symbol.startswith("?") for symbol in extent.symbols):
+    if any(name.startswith("?") for name in extent.names):
         return None
     text = str(extent)
     return text if Extent.of(text) == extent else None
