@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import relayout
 from relayout.formats.onnx import complete, read
@@ -183,6 +184,8 @@ g (float[b,h,6] x, bool flag) => (float[b,h,6] y) {
 
 def test_a_branch_that_is_not_taken_tells_nothing() -> None:
     source = model(BRANCH, two=TWO, six=np.array([6], np.int64))
+    branch = source.graph.node[-1].attribute[0].g
+    branch.value_info.append(helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, ["b", "(h//2)", 2, 6]))
     graph = read(source)
     complete(graph)
     assert not build(graph).named

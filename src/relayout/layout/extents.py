@@ -200,8 +200,6 @@ class Learned:
         common = Counter(left.symbols) & Counter(right.symbols)
         sides = [Extent(e.number, tuple((Counter(e.symbols) - common).elements())) for e in (left, right)]
         whole, floored = sorted(sides, key=lambda side: any(map(quotient, side.symbols)))
-        if any(map(quotient, whole.symbols)):
-            return self
         if len(whole.symbols) == 1 and len(floored.symbols) == 1 and not any(map(quotient, floored.symbols)):
             kept, other = sorted((*whole.symbols, *floored.symbols), key=lambda name: (name.startswith("unk__"), name))
             return replace(self, same={**self.same, other: kept}) if whole.number == floored.number else self
