@@ -360,6 +360,32 @@ def test_what_the_shapes_of_a_loops_state_share_is_known_behind_it() -> None:
     assert shape(found["a"]) == [2, None, 3]
 
 
+@pytest.mark.parametrize(
+    ("begins", "goes_on", "slices"),
+    [("yes", "Identity(k)", 5), ("", "Identity(k)", 5), ("no", "Identity(k)", None), ("yes", "Not(k)", None)],
+)
+def test_a_loop_stacks_as_many_slices_as_it_runs(begins: str, goes_on: str, slices: int | None) -> None:
+    """As jax2onnx writes `lax.scan`: the count is a constant, and nothing ends it early."""
+    found = completed(
+        model(
+            f"""
+        g (float[2,3] x) => (float[2,3] last, float[n,2,3] y) {{
+            [loop] last, a = Loop (trips, {begins or '""'}, x) <
+                body = b (int64 i, bool k, float[2,3] s) => (bool k2, float[2,3] t, float[2,3] u) {{
+                    k2 = {goes_on}
+                    t = Relu(s)
+                    u = Neg(s)
+                }}
+            >
+            y = Relu(a)
+        }}""",
+            trips=np.array(5),
+            **({begins: np.array(begins == "yes")} if begins else {}),
+        )
+    )
+    assert shape(found["a"]) == [slices, 2, 3]
+
+
 def test_a_transpose_says_what_it_reads_by_what_it_gives() -> None:
     proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21, "vendor": 1]>
         g (float[2,3,4] x) => (float16[n,5,6] y, float16[5,6,3] z) {

@@ -125,7 +125,10 @@ def _is_inferred(node: ir.Node, opsets: Mapping[str, int]) -> bool:
 
 
 def _carried(node: ir.Node) -> bool:
-    """What a Loop gives of its states is what it was given or what its body gives: what their shapes share is known."""
+    """What a Loop gives of its states is what it was given or what its body gives: what their shapes share is known.
+
+    What it stacks has as many slices as it runs.
+    """
     attribute, found = node.attributes.get("body"), False
     if attribute is None or attribute.type != ir.AttributeType.GRAPH:
         return False
@@ -136,7 +139,34 @@ def _carried(node: ir.Node) -> bool:
             if len(state.shape) == len(given.shape):
                 value.shape = ir.Shape([a if isinstance(a, int) and a == b else None for a, b in pairs])
                 found = True
+    runs, states = _runs(node, body), max(0, len(node.inputs) - 2)
+    for each, value in zip(body.outputs[1 + states :], node.outputs[states:], strict=False):
+        if runs is not None and each.shape is not None and not (value.shape and isinstance(value.shape[0], int)):
+            value.shape = _better(
+                ir.Shape([runs, *(dim if isinstance(dim, int) else None for dim in each.shape)]), value.shape
+            )
+            found = True
     return found
+
+
+def _runs(node: ir.Node, body: ir.Graph) -> int | None:
+    """How often a Loop runs, where its count is known and its body goes on in every run: how `scan` is exported."""
+    count, begins = (*node.inputs[:2], None, None)[:2]
+    goes_on: ir.Value | None = body.outputs[0] if body.outputs else None
+    while goes_on is not None and (maker := goes_on.producer()) is not None and maker.op_type == "Identity":
+        goes_on = maker.inputs[0]
+    if goes_on is None or len(body.inputs) < 2:
+        return None
+    asked = (goes_on,) if goes_on is not body.inputs[1] else ()
+    if not all(each is None or _is_true(each) for each in (begins, *asked)):
+        return None
+    known = None if count is None else ir.convenience.get_const_tensor(count)
+    return None if known is None or known.size != 1 else max(0, int(known.numpy().reshape(())))
+
+
+def _is_true(value: ir.Value) -> bool:
+    known = ir.convenience.get_const_tensor(value)
+    return known is not None and known.size == 1 and bool(known.numpy().all())
 
 
 def lift_constants(model: ir.Model) -> None:
