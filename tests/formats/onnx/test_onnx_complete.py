@@ -496,3 +496,28 @@ def test_rounds_are_bounded_where_shapes_of_many_nodes_are_inferred(monkeypatch:
     proto = padded()
     assert shape(completed(proto)["y"])[1] is None
     assert len(calls) <= completing.ROUNDS
+
+
+@pytest.mark.parametrize("extent", ["Shape<start=1, end=2>(table)", "Identity(nine)"])
+def test_an_extent_that_is_a_root_is_known(extent: str) -> None:
+    """A table of positions is made square again by `n ** 0.5`."""
+    found = completed(
+        model(
+            f"""
+        g (float[1,8,5] y) => (float[1,8,5] z) {{
+            a = {extent}
+            b = Cast<to=1>(a)
+            c = Pow(b, half)
+            d = Cast<to=7>(c)
+            s = Concat<axis=0>(one, d, d, rest)
+            t = Reshape(table, s)
+            z = Add(y, y)
+        }}""",
+            nine=np.array([9]),
+            table=np.zeros((1, 9, 5), np.float32),
+            half=np.array(0.5, np.float32),
+            one=np.array([1]),
+            rest=np.array([5]),
+        )
+    )
+    assert shape(found["t"]) == [1, 3, 3, 5]
