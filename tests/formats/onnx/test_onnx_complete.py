@@ -360,6 +360,31 @@ def test_what_the_shapes_of_a_loops_state_share_is_known_behind_it() -> None:
     assert shape(found["a"]) == [2, None, 3]
 
 
+def test_a_state_that_a_body_gives_back_has_one_shape() -> None:
+    """ONNX assumes nothing of states. Weights and a hidden value keep their shapes in each run; a list grows."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (float[3,3] w, float[2,3] x, float[1,3] y, int64 trips, bool go) => (float[2,3] last, float[n,3] all) {
+            v, last, all = Loop (trips, go, w, x, y) <
+                body = b (int64 i, bool k, float[] v, float[] h, float[] list)
+                => (bool k2, float[] v2, float[] h2, float[] list2) {
+                    k2 = Identity(k)
+                    v2 = Identity(v)
+                    m = MatMul(h, v)
+                    h2 = Tanh(m)
+                    list2 = Concat<axis=0>(list, h2)
+                }
+            >
+        }""")
+    result = read(proto)
+    complete(result, outputs_of)
+    (loop,) = result.graph
+    body = loop.attributes["body"].as_graph()
+    found = {value.name: shape(value) for node in body for value in node.outputs if value.shape is not None}
+    assert (found["v2"], found["m"], found["h2"]) == ([3, 3], [2, 3], [2, 3])
+    assert [shape(value) for value in body.inputs[2:4]] == [[3, 3], [2, 3]]
+    assert found.get("list2") in (None, [None, 3])
+
+
 @pytest.mark.parametrize(
     ("begins", "goes_on", "slices"),
     [("yes", "Identity(k)", 5), ("", "Identity(k)", 5), ("no", "Identity(k)", None), ("yes", "Not(k)", None)],
