@@ -119,3 +119,21 @@ def test_a_resize_of_channels_last_runs_where_convolutions_do(resized: str) -> N
     assert result.report.transposes == 0 < result.report.source_transposes
     kept = build("float[2,8,9,3] x", f"t = Tanh(x) y = {resized}", constants)
     assert relayout.optimize(kept).proto.SerializeToString() == kept.SerializeToString()
+
+
+@pytest.mark.parametrize("resized", ['Resize<mode="linear">(t, , , s)', 'Resize<mode="nearest">(t, , c)'])
+@pytest.mark.parametrize(("to", "kept"), [("NHWC", 0), ("NCHW", 2)])
+def test_the_layout_of_a_resize_of_channels_last_is_that_of_its_image(resized: str, to: str, kept: int) -> None:
+    """The axes that are not resized are `n` and `c`, wherever they stand."""
+    constants: dict[str, Any] = {"s": [2, 16, 27, 3], "c": np.array([1, 2, 3, 1], np.float32)}
+    source = build("float[2,8,9,3] x", f"t = Tanh(x) y = {resized}", constants)
+    feed = feed_of(source, {})
+    result = relayout.convert(source, to=to)
+    onnx.checker.check_model(result.proto, full_check=True)
+    np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-4, atol=1e-5)
+    assert result.report.transposes == kept
+    again = relayout.optimize(result.proto)
+    np.testing.assert_allclose(run(again.proto, feed)[0], run(source, feed)[0], rtol=1e-4, atol=1e-5)
+    back = relayout.convert(result.proto, to="NCHW")
+    assert back.report.transposes == 2
+    np.testing.assert_allclose(run(back.proto, feed)[0], run(source, feed)[0], rtol=1e-4, atol=1e-5)

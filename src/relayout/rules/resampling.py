@@ -60,8 +60,8 @@ def resize(operator: Operator) -> Fact:
     if alike and priced and all(shape == (parts[slot] * rank,) for slot, shape in given.items()):
         last = Signature(operator.operands({0: usual}), (usual,)).positional()
         others = (turning(operator, last, usual[2:]) or last).variants
-        turned = (replace(each, name="turned", follows=True) for each in others if each.outputs != found.outputs)
-        found = replace(found, variants=(*found.variants, *turned))
+        own = () if usual == letters else (replace(found.variants[0], name="as it is"),)
+        found = replace(found, variants=(*own, *(replace(each, follows=bool(own) or each.follows) for each in others)))
     return replace(found, changes=changes)
 
 
