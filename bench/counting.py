@@ -55,15 +55,41 @@ def session_of(model: onnx.ModelProto | str, *, optimized: bool | None = None) -
 
 
 def count_transposes(model: onnx.ModelProto, fed: dict[str, Array]) -> tuple[int, int]:
-    """How many Transposes move data in one run, and how many bytes they give. The model gets further outputs."""
+    """How many Transposes move data in one run, and how many bytes they give. The model gets further outputs.
+
+    One in the body of a Loop or Scan is one, and its bytes count in each trip.
+    """
+    within = list(stacked(model.graph))
     nodes = run_time_transposes(model.graph)
     known = {output.name for output in model.graph.output}
     for node in nodes:
         if node.output[0] not in known:
             model.graph.output.append(onnx.ValueInfoProto(name=node.output[0]))
-    given = session_of(model).run([node.output[0] for node in nodes], fed) if nodes else []
-    moving = [np.asarray(array).nbytes for node, array in zip(nodes, given, strict=True) if moves(node, array)]
+    names = [node.output[0] for node in nodes] + [name for _, name in within]
+    given = [np.asarray(array) for array in session_of(model).run(names, fed)] if names else []
+    moving = [array.nbytes for node, array in zip(nodes, given, strict=False) if moves(node, array)]
+    trips = zip(within, given[len(nodes) :], strict=True)
+    moving += [array.nbytes for (node, _), array in trips if len(array) and moves(node, array[0])]
     return len(moving), sum(moving)
+
+
+def stacked(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, str]]:
+    """The Transposes of bodies of loops, each with an output of the graph, made here, that stacks what it gives."""
+    constants = {tensor.name for tensor in graph.initializer}
+    for number, node in enumerate(graph.node):
+        for attribute in node.attribute if node.op_type in ("Loop", "Scan") else ():
+            body = attribute.g
+            fixed = [tensor.name for tensor in body.initializer]
+            body.initializer.extend(onnx.TensorProto(name=name) for name in constants)  # seen as such, from outside
+            inner = run_time_transposes(body) if attribute.HasField("g") else []
+            del body.initializer[len(fixed) :]
+            for place, each in enumerate(inner):
+                name = f"stacked_{number}_{place}"
+                body.node.append(onnx.helper.make_node("Identity", [each.output[0]], [f"{name}_slice"]))
+                body.output.append(onnx.ValueInfoProto(name=f"{name}_slice"))
+                node.output.append(name)
+                graph.output.append(onnx.ValueInfoProto(name=name))
+                yield each, name
 
 
 def first_line(error: Exception) -> str:

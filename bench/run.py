@@ -8,6 +8,7 @@ Peers live in environments of their own, each found by a Python:
     relayout = "venv/bin/python"         # relayout[verify]; by default the Python that runs this
     tensorflow = "tf/bin/python"         # tensorflow-cpu, tf_keras, tf2onnx, tflite2onnx
     litert = "litert/bin/python"         # litert-torch, torch, transformers
+    jax = "jax/bin/python"               # jax2onnx, flax, equinox, onnxruntime
     torch = "torch/bin/python"           # torch, transformers, onnxslim, onnxsim, onnxscript, onnxruntime
     openvino = "openvino/bin/python"     # openvino, onnx, onnxruntime
     tvm = "tvm/bin/python"               # apache-tvm, onnx
@@ -52,6 +53,7 @@ PEERS = {
     "relayout": ("relayout", "onnx", "onnx-ir", "onnxruntime", "ai-edge-litert", "numpy", "highspy"),
     "tensorflow": ("tensorflow-cpu", "tf2onnx", "tflite2onnx"),
     "litert": ("litert-torch", "ai-edge-quantizer", "torch"),
+    "jax": ("jax2onnx", "jax", "flax", "equinox"),
     "torch": ("torch", "onnxslim", "onnxsim", "onnxscript"),
     "openvino": ("openvino",),
     "tvm": ("apache-tvm",),
@@ -110,6 +112,7 @@ MADE: dict[str, tuple[Command, ...]] = {
         ("tensorflow", "make_onnx.py", ("keras", "{set}")),
         ("torch", "make_onnx.py", ("lively", "{set}")),
         ("torch", "make_onnx.py", ("quantized", "{set}")),
+        ("jax", "make_jax.py", ("{set}",)),
     ),
 }
 QUICK = {"tflite": ["tinynet_float.tflite", "tinynet_int8.tflite"], "latency": ["tinynet_int8.tflite"]}

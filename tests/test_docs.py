@@ -17,6 +17,7 @@ NOT_RUN = {
     "README.md": 1,  # the list of the command line: tests/test_readme.py
     "CONTRIBUTING.md": 2,  # quoted from the source: tests/test_readme.py
     "docs/cli.md": 1,  # completion is evaluated by a shell
+    "docs/how-to/jax.md": 1,  # nor is JAX
     "docs/how-to/pytorch.md": 1,  # torch is not among what the tests install
     "docs/targets.md": 1,  # an entry point: tests/targets/test_page.py
 }

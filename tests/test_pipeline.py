@@ -153,3 +153,34 @@ def test_the_report_says_how_much_constants_grew() -> None:
     assert held == 2 * 500 * 64 * 4
     assert [note for note in result.report.notes if "256,000 bytes, 128,000 before" in note]
     assert not relayout.optimize(tied(20)).report.notes
+
+
+def test_shapes_that_operators_do_not_give_are_left_out(tmp_path: Path) -> None:
+    """jax2onnx moves Transposes and leaves the shapes of what lies between: ONNX Runtime may refuse such a file."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    g (float[2,5,4,3] x) => (float[2,5,4,3] y) {
+        a = Transpose<perm=[0,3,1,2]>(x)
+        b = Relu(a)
+        c = Add(b, a)
+        y = Transpose<perm=[0,2,3,1]>(c)
+    }""")
+    proto.graph.value_info.append(onnx.helper.make_tensor_value_info("b", 1, [2, 5, 4, 3]))
+    source, target = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(proto, source)
+    with pytest.raises(Exception, match="ncompatible dimensions"):
+        onnx.checker.check_model(proto, full_check=True)
+    result = relayout.optimize(source)
+    result.save(target)
+    onnx.checker.check_model(onnx.load(target), full_check=True)
+    assert (result.report.transposes, result.report.source_transposes) == (0, 2)
+    assert any(
+        text.startswith("left out: the type and shape that the source states of b:") for text in result.report.notes
+    )
+    assert relayout.verify(source, target).ok
+    # Where nothing is to be won, what is written is not the source as it was.
+    kept = model()
+    del kept.graph.value_info[:]
+    kept.graph.value_info.append(onnx.helper.make_tensor_value_info("b", 1, [2, 5, 3, 4]))
+    again = relayout.optimize(kept)
+    assert not again.report.transposes
+    onnx.checker.check_model(again.proto, full_check=True)

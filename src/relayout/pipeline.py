@@ -26,7 +26,7 @@ from relayout.known import forget
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
 from relayout.progress import say
-from relayout.reports import Axes, Naming, Report, constants, grown, inspection, operators, report, unsaid
+from relayout.reports import Axes, Naming, Report, constants, grown, inspection, operators, report, unsaid, unstated
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
 from relayout.rewrite import apply, as_functions, as_kernels, as_transposes, in_blocks, inline_functions
@@ -192,10 +192,9 @@ def convert(
     }
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
     asked = io == "convert" or layouts or dims or wishes or inputs or outputs or rename or annotate
-    if asked or not own_format or (isinstance(source, str | Path) and model.meta.get("relayout.external_data")):
-        original = None
-    else:
-        original = Path(source) if isinstance(source, str | Path) else source
+    path = Path(source) if isinstance(source, str | Path) else None
+    unlike = model.meta.get("relayout.contradicted") or (path and model.meta.get("relayout.external_data"))
+    original = None if asked or unlike or not own_format else path or source
     result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original, annotate)
     inlined = _inlined(result.model) if inline or (wishes.target is not None and wishes.target.inline) else ()
     blocked = in_blocks(result.model, wishes.target)
@@ -363,12 +362,15 @@ def _read(
             model.meta[SOURCES] = frozenset({identity(outermost(Path(source)))})
         return model
     _refuse_options_of_tflite(options)
-    from relayout.formats.onnx import complete, cut, spell_out
+    from relayout.formats.onnx import CONTRADICTED, complete, cut, spell_out
     from relayout.formats.onnx import read as read_onnx
 
     model = read_onnx(source)
-    if told := note(model):
-        model.meta["relayout.notes"] = (*model.meta.get("relayout.notes", ()), told)
+    contradicted = model.meta.get(CONTRADICTED)
+    told = [unstated(contradicted)] if contradicted else []
+    if known := note(model):
+        told.append(known)
+    model.meta["relayout.notes"] = (*model.meta.get("relayout.notes", ()), *told)
     if inputs or outputs:
         complete(model, outputs_of)
         model = cut(model, inputs, outputs)

@@ -743,3 +743,33 @@ def test_an_expand_whose_result_is_not_known_is_as_wide_as_it_says() -> None:
     for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
         assert got.shape == want.shape
         np.testing.assert_array_equal(got, want)
+
+
+def test_what_follows_from_constants_alone_costs_nothing() -> None:
+    """A table of positions that the graph computes: a runtime does so once, and what is moved in a run counts."""
+    source = model(
+        """
+        g (float[2,5,7] x) => (float[2,8,5] y) {
+            a = Transpose<perm=[0,2,1]>(x)
+            b = Concat<axis=1>(first, a)
+            p = Exp(table)
+            t = Transpose<perm=[0,2,1]>(p)
+            y = Add(b, t)
+        }""",
+        first=floats(2, 1, 5),
+        table=floats(1, 5, 8),
+    )
+    report = relayout.optimize(source).report
+    assert (report.source_bytes, report.bytes, report.lower_bound) == (280, 280, 280)
+    assert same(source)
+    # A draw is another one in each run.
+    drawn = model(
+        """
+        g (float[2,8,5] x) => (float[2,8,5] y) {
+            p = RandomNormalLike<dtype=1>(table)
+            t = Transpose<perm=[0,2,1]>(p)
+            y = Add(x, t)
+        }""",
+        table=floats(1, 5, 8),
+    )
+    assert relayout.optimize(drawn).report.source_bytes == 160

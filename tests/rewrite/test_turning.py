@@ -98,3 +98,42 @@ def test_a_swap_stands_where_it_is_cheapest() -> None:
     np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-4, atol=1e-5)
     assert result.report.source_bytes == 2 * 3 * 8 * 9 * 4
     assert result.report.bytes == 2 * 4 * 6 * 6 * 4
+
+
+@pytest.mark.parametrize(
+    "resized",
+    [
+        'Resize<mode="linear">(t, , , s)',
+        'Resize<mode="nearest">(t, , c)',
+        'Resize<mode="linear", coordinate_transformation_mode="align_corners">(t, , c)',
+    ],
+)
+def test_a_resize_of_channels_last_runs_where_convolutions_do(resized: str) -> None:
+    """`jax.image.resize` comes so. Where nothing gains by it, it stays as it is."""
+    constants: dict[str, Any] = {"s": [2, 16, 27, 3], "c": np.array([1, 2, 3, 1], np.float32)}
+    source = build("float[2,3,8,9] x", f"t = T0231(x) a = {resized} r = Tanh(a) y = T0312(r)", constants)
+    feed = feed_of(source, {})
+    result = relayout.optimize(source)
+    np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-4, atol=1e-5)
+    assert result.report.proved
+    assert result.report.transposes == 0 < result.report.source_transposes
+    kept = build("float[2,8,9,3] x", f"t = Tanh(x) y = {resized}", constants)
+    assert relayout.optimize(kept).proto.SerializeToString() == kept.SerializeToString()
+
+
+@pytest.mark.parametrize("resized", ['Resize<mode="linear">(t, , , s)', 'Resize<mode="nearest">(t, , c)'])
+@pytest.mark.parametrize(("to", "kept"), [("NHWC", 0), ("NCHW", 2)])
+def test_the_layout_of_a_resize_of_channels_last_is_that_of_its_image(resized: str, to: str, kept: int) -> None:
+    """The axes that are not resized are `n` and `c`, wherever they stand."""
+    constants: dict[str, Any] = {"s": [2, 16, 27, 3], "c": np.array([1, 2, 3, 1], np.float32)}
+    source = build("float[2,8,9,3] x", f"t = Tanh(x) y = {resized}", constants)
+    feed = feed_of(source, {})
+    result = relayout.convert(source, to=to)
+    onnx.checker.check_model(result.proto, full_check=True)
+    np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-4, atol=1e-5)
+    assert result.report.transposes == kept
+    again = relayout.optimize(result.proto)
+    np.testing.assert_allclose(run(again.proto, feed)[0], run(source, feed)[0], rtol=1e-4, atol=1e-5)
+    back = relayout.convert(result.proto, to="NCHW")
+    assert back.report.transposes == 2
+    np.testing.assert_allclose(run(back.proto, feed)[0], run(source, feed)[0], rtol=1e-4, atol=1e-5)

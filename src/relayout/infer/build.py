@@ -31,6 +31,7 @@ from relayout.rules import (
     Signature,
     Variant,
     axis_letters,
+    draws,
     is_known,
 )
 
@@ -238,7 +239,9 @@ class _Builder:
         self.unknown += 1
         return f"?{self.unknown}"
 
-    def _root(self, value: ir.Value, *, constant: bool, alike: Sequence[View | None] = ()) -> View:
+    def _root(
+        self, value: ir.Value, *, constant: bool, alike: Sequence[View | None] = (), runs: int | None = None
+    ) -> View:
         """A new root; a value of unknown rank becomes one opaque axis, which only barriers touch.
 
         Args:
@@ -246,6 +249,7 @@ class _Builder:
             constant: whether it is known when the model is converted.
             alike: operands that have the same axes: with the extents of one of them it has its very pieces, so that
                 what splits one splits both.
+            runs: how often it is computed in an inference (default: as often as the graph runs).
         """
         shape = self._shape(value)
         if shape is None:
@@ -259,7 +263,7 @@ class _Builder:
         else:
             pieces = tuple([Piece(extent) for extent in extents])
             dims = tuple([(piece,) for piece in pieces])
-        root = Root(len(self.sites.roots), value, pieces, constant, self.scope, self.runs)
+        root = Root(len(self.sites.roots), value, pieces, constant, self.scope, self.runs if runs is None else runs)
         self.sites.roots.append(root)
         view = View(root, dims, itself=True)
         self._name(value, view)
@@ -336,8 +340,9 @@ class _Builder:
                 self._pin_inside(node.outputs[0])
                 return
             fact = self._barrier_signature(fact, inputs[0])
+        runs = 0 if isinstance(fact, Signature) and not implicit and _is_fixed(node, inputs) else None
         outputs = [
-            self._root(value, constant=value.const_value is not None, alike=_alike(fact, inputs, slot))
+            self._root(value, constant=value.const_value is not None, alike=_alike(fact, inputs, slot), runs=runs)
             for slot, value in enumerate(node.outputs)
         ]
         reason = "" if isinstance(fact, Signature) else _why_barrier(operator)
@@ -515,6 +520,14 @@ def _why_barrier(operator: Operator) -> str:
     if is_known(operator.node) and any(value is not None and shape is None for value, shape in given):
         return f"the rank of what {operator.name} reads is not known"
     return f"what {operator.name} does with axes is not known here"
+
+
+def _is_fixed(node: ir.Node, inputs: Sequence[View | None]) -> bool:
+    """Whether a node computes the same in every inference: a runtime computes it once, when it loads the model."""
+    if draws(node):
+        return False
+    given = [view.root for view in inputs if view is not None]
+    return bool(given) and all(root.constant or not root.runs for root in given)
 
 
 def _alike(fact: Fact, inputs: Sequence[View | None], slot: int) -> list[View | None]:

@@ -104,7 +104,8 @@ class Root:
         dims: its dimensions as pieces.
         constant: whether it is known when the model is converted.
         graph: the graph that it belongs to.
-        runs: how often that graph runs, where it is a loop's body.
+        runs: how often it is computed in an inference: as often as that graph runs, where it is a loop's body; 0 where
+            it follows from constants alone.
         space: its factors in order, once all splits are known; until then it has none.
         where: factor -> index.
     """

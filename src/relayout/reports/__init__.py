@@ -2,6 +2,28 @@
 
 from relayout.reports.axes import Axes
 from relayout.reports.layouts import Naming
-from relayout.reports.report import Interface, Report, Transposed, constants, grown, operators, report, unsaid
+from relayout.reports.report import (
+    Interface,
+    Report,
+    Transposed,
+    constants,
+    grown,
+    operators,
+    report,
+    unsaid,
+    unstated,
+)
 
-__all__ = ["Axes", "Interface", "Naming", "Report", "Transposed", "constants", "grown", "operators", "report", "unsaid"]
+__all__ = [
+    "Axes",
+    "Interface",
+    "Naming",
+    "Report",
+    "Transposed",
+    "constants",
+    "grown",
+    "operators",
+    "report",
+    "unsaid",
+    "unstated",
+]

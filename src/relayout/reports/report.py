@@ -217,6 +217,12 @@ def unsaid(names: Sequence[str]) -> tuple[str, ...]:
     return (f"left out: the quantization annotation of {names[0]}{more}, which fits no value of the result",)
 
 
+def unstated(names: Sequence[str]) -> str:
+    """What to say of interior values of which the source states what their operators do not give."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"left out: the type and shape that the source states of {names[0]}{more}: the operators give others"
+
+
 def _dims(root: Root) -> Iterator[int | str]:
     for piece in root.dims:
         yield piece.extent.number if piece.extent.is_static else str(piece.extent)

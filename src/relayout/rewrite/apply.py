@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +18,11 @@ from relayout.rewrite.forms import forms
 from relayout.rewrite.functions import add_function, drop_unused_functions
 from relayout.rewrite.storage import Names, Storage
 from relayout.rewrite.tiled import state_joined
-from relayout.rules import Attribute, Changes, Placement, Written
+from relayout.rules import Attribute, Changes, Letters, Placement, Variant, Written
 from relayout.targets import Blocks
+
+Dims = tuple[tuple[str, Extent], ...]
+"""The letter and extent of each dimension of an operand."""
 
 
 def apply(model: ir.Model, plan: Plan, blocks: Blocks | None = None) -> ir.Model:
@@ -217,8 +220,10 @@ class _Rewrite:
             elif not port.output:
                 self._read(site, port)
         changes, written = Changes(), self._written(site)
-        called = written is not None and written.body is not None  # the body has the operator in its own order
-        if not called and any(self.forms[port] != port.view.form for port in site.carried or site.ports):
+        if written is not None and written.body is not None:
+            if written.body.inputs != site.signature.inputs:
+                changes = site.signature.changes(_in_body(written.body, self._placement(site)))
+        elif any(self.forms[port] != port.view.form for port in site.carried or site.ports):
             changes = site.signature.changes(self._placement(site))
         self._change(site.graph, node, changes)
         self._write_as(site, node)
@@ -352,6 +357,21 @@ class _Rewrite:
         name = self.storage.names.unique(f"{output.name}/Gather")
         attributes = [ir.AttrInt64("axis", axis)]
         self.storage.nodes[graph].append(ir.Node("", "Gather", [value, items], attributes, outputs=[output], name=name))
+
+
+def _in_body(standard: Variant, held: Placement) -> Placement:
+    """Where the axes lie for the operator in a function's body, which is in the standard's order."""
+
+    def operands(given: Sequence[Letters | None], dims: Sequence[Dims | None]) -> tuple[Dims | None, ...]:
+        found: list[Dims | None] = []
+        for letters, parts in zip(given, dims, strict=True):
+            extents = dict.fromkeys(letters or (), Extent(1))
+            for letter, extent in parts or ():
+                extents[letter] = extents[letter] * extent  # an axis in tiles lies in two dimensions
+            found.append(None if letters is None else tuple(extents.items()))
+        return tuple(found)
+
+    return Placement(operands(standard.inputs, held.inputs), operands(standard.outputs, held.outputs))
 
 
 def _is_known(site: Site) -> bool:

@@ -149,7 +149,8 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
     Raises:
         LayoutError: a layout does not fit: other axes, or a tile that does not divide its axis; or nothing runs it.
     """
-    inputs, outputs = list(signature.inputs), list(signature.outputs)
+    plain = signature.standard
+    inputs, outputs = list(plain.inputs), list(plain.outputs)
     kernel: Layout | None = None
     rank = 0
     for slot, named, letters, shape in images(rule, operator, signature):
@@ -161,14 +162,14 @@ def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) ->
                 kernel = kernel if kernel != standard(named, len(letters)) else None
         elif slot >= 0:
             # What is added to the result lies as the result does.
-            lies = layouts.given if slot and letters == signature.outputs[0] else layouts.data
+            lies = layouts.given if slot and letters == plain.outputs[0] else layouts.data
             inputs[slot] = tokens(letters, named, fitted(lies, len(letters)), extents)
             rank = len(letters)
         else:
             outputs[~slot] = tokens(letters, named, fitted(layouts.given, len(letters)), extents)
             rank = len(letters)
     own = Written(rule.domain, rule.op_type, dict.fromkeys(_told(rule)))
-    body = Variant(signature.inputs, signature.outputs, written=own)
+    body = Variant(plain.inputs, plain.outputs, written=own)
     if (tuple(inputs), tuple(outputs)) == (body.inputs, body.outputs):
         return body
     found = Laid(fitted(layouts.data, rank), kernel, None if layouts.result is None else fitted(layouts.result, rank))
@@ -208,15 +209,24 @@ def at_rank(layouts: Laid, rank: int, kernels: Rule) -> Laid:
 
 
 def images(rule: Rule, operator: Operator, signature: Signature) -> Iterator[tuple[int, str, Letters, Shape]]:
-    """The operands that layouts name: (slot, or its complement for an output; standard names, letters, shape)."""
+    """The operands that layouts name: (slot, or its complement for an output; standard names, letters, shape).
+
+    Letters and shape are in the standard's order.
+    """
+    plain = signature.standard
     for slot, named in sorted(rule.layouts.items()):
-        letters, shape = signature.inputs[slot] if slot < len(signature.inputs) else None, operator.shape(slot)
+        letters, shape = plain.inputs[slot] if slot < len(plain.inputs) else None, operator.shape(slot)
         if letters is not None and shape is not None:
-            yield slot, named, letters, shape
-    for slot, letters in enumerate(signature.outputs):
+            yield slot, named, letters, _ordered(shape, signature.inputs[slot], letters)
+    for slot, letters in enumerate(plain.outputs):
         shape = operator.outputs[slot]
         if letters is not None and shape is not None and len(letters) > 2:
-            yield ~slot, "NC", letters, shape
+            yield ~slot, "NC", letters, _ordered(shape, signature.outputs[slot], letters)
+
+
+def _ordered(shape: Shape, held: Letters | None, letters: Letters) -> Shape:
+    """A shape whose dimensions are `held`, with these letters in their order."""
+    return shape if held is None or held == letters else tuple(shape[held.index(letter)] for letter in letters)
 
 
 def _whole(layout: Layout, named: str, extents: Sequence[Extent]) -> Layout:

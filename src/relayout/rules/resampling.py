@@ -24,7 +24,7 @@ SHIFTING = (CROPPING, "tf_half_pixel_for_nn")
 def resize(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *t]`: positions fixed but for s; the axes that are resized are dimensions in order."""
     # Any order would do by the standard, with sizes, scales, roi and `axes` following; runtimes resize the last axes of
-    # an n c *s tensor only, so the standard's positions are kept.
+    # an n c *s tensor only, so the source's positions are kept, or the resized axes lie last.
     rank = operator.rank()
     if rank is None:
         return None
@@ -47,6 +47,9 @@ def resize(operator: Operator) -> Fact:
         items = {slot: tuple(axis + part * rank for part in range(parts[slot]) for axis in order) for slot in whole}
         return Changes(gathered={slot: (0, held) for slot, held in items.items()})
 
+    # Of an image whose channels are last (JAX's) the resized axes may lie last, too.
+    copied = tuple(letter for letter in letters if letter not in resized)
+    usual = (*copied, *(letter for letter in letters if letter in resized)) if len(copied) == 2 else letters
     found = Signature(operator.operands({0: letters}), (letters,), resized, frozenset(letters)).positional()
     told = operator.name == "Upsample" and operator.version < SCALES_SINCE
     # What a Transpose costs behind it is not known where the extents there are not: it stays where it is.
@@ -55,7 +58,10 @@ def resize(operator: Operator) -> Fact:
     # tenth of it.
     alike = operator.string("mode", "nearest") != "cubic" and not axes and not told
     if alike and priced and all(shape == (parts[slot] * rank,) for slot, shape in given.items()):
-        found = turning(operator, found, letters[2:]) or found
+        last = Signature(operator.operands({0: usual}), (usual,)).positional()
+        others = (turning(operator, last, usual[2:]) or last).variants
+        own = () if usual == letters else (replace(found.variants[0], name="as it is"),)
+        found = replace(found, variants=(*own, *(replace(each, follows=bool(own) or each.follows) for each in others)))
     return replace(found, changes=changes)
 
 

@@ -242,6 +242,12 @@ class Signature:
         """Axes that an input may lack: it then gets a size-1 axis in place."""
         return frozenset(self.outputs[0] or ()) - frozenset(self.tail) if self.broadcast else frozenset()
 
+    @property
+    def standard(self) -> Variant:
+        """The operator in the standard's order, which layouts are said of; the source may have another (a Resize)."""
+        named = (variant for variant in self.variants if variant.name == "standard")
+        return next(named, Variant(self.inputs, self.outputs))
+
     def positional(self) -> Signature:
         """The signature of an operator that exists in the standard's order only."""
         return replace(self, variants=(Variant(self.inputs, self.outputs),))

@@ -145,7 +145,8 @@ class Wishes:
         wish = self._wish(operator)
         ways = self._ways(operator, wish)
         if not ways:
-            return signature
+            # What a target does not have stays in the source's positions: it has no price in others.
+            return signature if self.target is None else _where_it_stands(signature)
         known = in_standard(operator)
         if known is None:
             return signature
@@ -197,6 +198,13 @@ class Wishes:
             ways = ", ".join(map(str, has))
             self.declined[label(operator.node)] = f"{self.target.name} runs {operator.name} in {ways}"
         return found or has
+
+
+def _where_it_stands(signature: Signature) -> Signature:
+    """An operator whose positions are not the standard's (a Resize of channels last), in its own alone."""
+    named = signature.standard
+    apart = (named.inputs, named.outputs) != (signature.inputs, signature.outputs)
+    return replace(signature, variants=signature.variants[:1]) if apart else signature
 
 
 def _same(way: Laid, data: Layout, kernel: Layout | None) -> bool:

@@ -18,7 +18,7 @@ from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 
 from relayout.captures import reads
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
-from relayout.formats.onnx import read, write
+from relayout.formats.onnx import CONTRADICTED, read, write
 from relayout.layout.holds import INITIAL, SIGNATURE, TENSOR, Holds, relay
 from relayout.rewrite import REGIONS
 from relayout.targets import refuse_elsewhere
@@ -193,7 +193,9 @@ class OrtSide:
 
     def _read(self, source: Source) -> tuple[Path, ir.Model]:
         if isinstance(source, str | Path) and is_spelt(source):
-            return Path(source), read(source)
+            model = read(source)
+            if not model.meta.get(CONTRADICTED):  # what a file states wrongly keeps the runtime from loading it
+                return Path(source), model
         path = Path(self._directory.name) / "model.onnx"
         if isinstance(source, bytes):
             path.write_bytes(source)

@@ -360,6 +360,57 @@ def test_what_the_shapes_of_a_loops_state_share_is_known_behind_it() -> None:
     assert shape(found["a"]) == [2, None, 3]
 
 
+def test_a_state_that_a_body_gives_back_has_one_shape() -> None:
+    """ONNX assumes nothing of states. Weights and a hidden value keep their shapes in each run; a list grows."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (float[3,3] w, float[2,3] x, float[1,3] y, int64 trips, bool go) => (float[2,3] last, float[n,3] all) {
+            v, last, all = Loop (trips, go, w, x, y) <
+                body = b (int64 i, bool k, float[] v, float[] h, float[] list)
+                => (bool k2, float[] v2, float[] h2, float[] list2) {
+                    k2 = Identity(k)
+                    v2 = Identity(v)
+                    m = MatMul(h, v)
+                    h2 = Tanh(m)
+                    list2 = Concat<axis=0>(list, h2)
+                }
+            >
+        }""")
+    result = read(proto)
+    complete(result, outputs_of)
+    (loop,) = result.graph
+    body = loop.attributes["body"].as_graph()
+    found = {value.name: shape(value) for node in body for value in node.outputs if value.shape is not None}
+    assert (found["v2"], found["m"], found["h2"]) == ([3, 3], [2, 3], [2, 3])
+    assert [shape(value) for value in body.inputs[2:4]] == [[3, 3], [2, 3]]
+    assert found.get("list2") in (None, [None, 3])
+
+
+@pytest.mark.parametrize(
+    ("begins", "goes_on", "slices"),
+    [("yes", "Identity(k)", 5), ("", "Identity(k)", 5), ("no", "Identity(k)", None), ("yes", "Not(k)", None)],
+)
+def test_a_loop_stacks_as_many_slices_as_it_runs(begins: str, goes_on: str, slices: int | None) -> None:
+    """As jax2onnx writes `lax.scan`: the count is a constant, and nothing ends it early."""
+    found = completed(
+        model(
+            f"""
+        g (float[2,3] x) => (float[2,3] last, float[n,2,3] y) {{
+            [loop] last, a = Loop (trips, {begins or '""'}, x) <
+                body = b (int64 i, bool k, float[2,3] s) => (bool k2, float[2,3] t, float[2,3] u) {{
+                    k2 = {goes_on}
+                    t = Relu(s)
+                    u = Neg(s)
+                }}
+            >
+            y = Relu(a)
+        }}""",
+            trips=np.array(5),
+            **({begins: np.array(begins == "yes")} if begins else {}),
+        )
+    )
+    assert shape(found["a"]) == [slices, 2, 3]
+
+
 def test_a_transpose_says_what_it_reads_by_what_it_gives() -> None:
     proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21, "vendor": 1]>
         g (float[2,3,4] x) => (float16[n,5,6] y, float16[5,6,3] z) {
@@ -470,3 +521,28 @@ def test_rounds_are_bounded_where_shapes_of_many_nodes_are_inferred(monkeypatch:
     proto = padded()
     assert shape(completed(proto)["y"])[1] is None
     assert len(calls) <= completing.ROUNDS
+
+
+@pytest.mark.parametrize("extent", ["Shape<start=1, end=2>(table)", "Identity(nine)"])
+def test_an_extent_that_is_a_root_is_known(extent: str) -> None:
+    """A table of positions is made square again by `n ** 0.5`."""
+    found = completed(
+        model(
+            f"""
+        g (float[1,8,5] y) => (float[1,8,5] z) {{
+            a = {extent}
+            b = Cast<to=1>(a)
+            c = Pow(b, half)
+            d = Cast<to=7>(c)
+            s = Concat<axis=0>(one, d, d, rest)
+            t = Reshape(table, s)
+            z = Add(y, y)
+        }}""",
+            nine=np.array([9]),
+            table=np.zeros((1, 9, 5), np.float32),
+            half=np.array(0.5, np.float32),
+            one=np.array([1]),
+            rest=np.array([5]),
+        )
+    )
+    assert shape(found["t"]) == [1, 3, 3, 5]

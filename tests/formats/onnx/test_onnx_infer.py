@@ -116,9 +116,11 @@ def test_lengths_that_are_stated_are_not_inferred(
     assert len(calls) == inferences
 
 
-def test_a_length_that_is_a_lie_is_refused_before_it_is_believed(tmp_path: Path) -> None:
+def test_a_length_that_is_a_lie_is_not_believed(tmp_path: Path) -> None:
     """Data propagation would make 10**9 symbols."""
     proto = vectors(10**9, "a = Add(v, v) z = Neg(a)")
     proto.graph.value_info.append(helper.make_tensor_value_info("a", 7, [5]))
-    with within(4 * GIBIBYTE), pytest.raises(relayout.RelayoutError):
-        relayout.convert(proto, io="convert").save(tmp_path / "m.onnx")
+    with within(4 * GIBIBYTE):
+        result = relayout.convert(proto, io="convert")
+        result.save(tmp_path / "m.onnx")
+    assert "left out: the type and shape that the source states of a: the operators give others" in result.report.notes

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from relayout.errors import ReadError
-from relayout.formats.onnx import read, to_proto
+from relayout.formats.onnx import CONTRADICTED, read, to_proto
 from relayout.formats.onnx.wire import fields, varint
 from relayout.formats.stored import StoredArray
 
@@ -603,3 +603,37 @@ def test_what_says_nothing_is_refused() -> None:
     model.graph.node[1].op_type = ""
     with pytest.raises(ReadError, match="a node has no operator"):
         read(model)
+
+
+def stating(body: str, types: str, **shapes: list[int]) -> ir.Model:
+    proto = text(body, types)
+    proto.graph.value_info.extend(helper.make_tensor_value_info(name, 1, shape) for name, shape in shapes.items())
+    return read(proto)
+
+
+def stated(model: ir.Model) -> dict[str, list[int]]:
+    values = (value for node in model.graph for value in node.outputs if not value.is_graph_output())
+    return {value.name or "": [int(dim) for dim in value.shape] for value in values if value.shape is not None}
+
+
+def test_what_operators_contradict_is_not_read() -> None:
+    """As exporters write it that move a Transpose and leave the shapes behind."""
+    chain = "{ t = Transpose<perm = [1, 0]>(x)  a = Relu(t)  b = Neg(a)  y = Abs(b) }"
+    types = "(float[2,3] x) => (float[3,2] y)"
+    told = stating(chain, types, t=[3, 2], a=[2, 3], b=[2, 3])
+    assert stated(told) == {"t": [3, 2]}
+    assert told.meta[CONTRADICTED] == ["a", "b"]
+    assert stated(stating(chain, types, t=[3, 2], a=[3, 2])) == {"t": [3, 2], "a": [3, 2]}
+
+
+def test_what_no_inference_contradicts_is_read_as_it_is() -> None:
+    unknown = stating(
+        "{ a = f.Op(x)  b = Relu(a)  y = Neg(b) }", "(float[2,3] x) => (float[7,7] y)", a=[7, 7], b=[2, 3]
+    )
+    assert stated(unknown) == {"a": [7, 7]}
+    assert unknown.meta[CONTRADICTED] == ["b"]
+    # Where the operators contradict each other, nobody knows who is right.
+    wrong = stating("{ a = Add(x, z)  y = Neg(a) }", "(float[2,3] x, float[2,5] z) => (float[2,3] y)", a=[9, 9])
+    assert stated(wrong) == {"a": [9, 9]}
+    output = stating("{ a = Relu(x)  y = Neg(a) }", "(float[2,3] x) => (float[3,2] y)", a=[3, 2])
+    assert stated(output) == {"a": [3, 2]}

@@ -70,6 +70,7 @@ def sampling() -> Iterator[Case]:
     image = f(*IMAGE)
     linear = {"mode": "linear"}
     yield Case("Resize", {"x": image, "r": None, "c": None, "s": i(2, 6, 13, 5)}, ("s",), linear)
+    yield Case("Resize", {"x": f(2, 9, 8, 6), "r": None, "c": None, "s": i(2, 13, 5, 6)}, ("s",), linear)
     scales = np.array([2, 3], np.float32)
     yield Case("Resize", {"x": image, "r": None, "c": scales}, ("c",), {"mode": "nearest", "axes": [2, 3]})
     full = np.array([1, 1, 1.5, 2], np.float32)

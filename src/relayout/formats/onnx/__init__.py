@@ -5,7 +5,7 @@ from relayout.formats.onnx.calls import CALLS
 from relayout.formats.onnx.checking import check
 from relayout.formats.onnx.completing import complete, lift_constants
 from relayout.formats.onnx.cutting import cut
-from relayout.formats.onnx.parts import SILENT, to_proto
+from relayout.formats.onnx.parts import CONTRADICTED, SILENT, to_proto
 from relayout.formats.onnx.reading import EXTERNAL_DATA, read
 from relayout.formats.onnx.restoring import restore_calls
 from relayout.formats.onnx.spelling import spell_out
@@ -13,6 +13,7 @@ from relayout.formats.onnx.writing import copy, write
 
 __all__ = [
     "CALLS",
+    "CONTRADICTED",
     "EXTERNAL_DATA",
     "SILENT",
     "SOURCES",

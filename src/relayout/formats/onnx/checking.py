@@ -52,6 +52,46 @@ def without_weights(model: ir.Model) -> onnx.ModelProto:
     return _light(*split(model, inferred=True))
 
 
+def drop_contradicted(proto: onnx.ModelProto) -> list[str]:
+    """Leave out what a model states of interior values of its main graph, and their operators do not give, in place.
+
+    What a value is follows from the operators; some exporters move Transposes and leave the shapes behind. What an
+    operator gives that ONNX does not know stays stated, and so does everything where the rest is not valid, either.
+
+    Returns:
+        The values whose types or shapes are no longer stated.
+    """
+    # ONNX raises nothing where any operator is unknown to it.
+    if not proto.graph.value_info or (all(_is_known(proto, node) for node in _kinds(proto)) and _consistent(proto)):
+        return []
+    bare, claims = _without_claims(proto)
+    for value, stated in zip(bare.graph.output, proto.graph.output, strict=True):
+        value.CopyFrom(stated)
+    inferred = _consistent(bare)
+    if inferred is None:
+        return []
+    found = {value.name: value.type.tensor_type for value in inferred.graph.value_info}
+    stated = [value.name for value in proto.graph.value_info]
+    wrong = [name for name in stated if name in claims and name in found and not _agree(claims[name], found[name])]
+    kept = [value for value in proto.graph.value_info if value.name not in set(wrong)]
+    del proto.graph.value_info[:]
+    proto.graph.value_info.extend(kept)
+    return wrong
+
+
+def _kinds(proto: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
+    """A node of every operator."""
+    return {(node.domain, node.op_type): node for node in proto.graph.node}.values()
+
+
+def _consistent(proto: onnx.ModelProto) -> onnx.ModelProto | None:
+    """The model with inferred shapes; None where an operator contradicts what is stated or what it is given."""
+    try:
+        return onnx.shape_inference.infer_shapes(proto, strict_mode=True)
+    except Exception:  # onnx raises three types of its own, ValueError and RuntimeError
+        return None
+
+
 def _light(given: onnx.ModelProto, weights: Iterable[Weight]) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     proto.CopyFrom(given)

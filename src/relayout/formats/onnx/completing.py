@@ -60,7 +60,7 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
         return
     for _ in range(ROUNDS):
         try:
-            inferred, known = _inferred(without_weights(model))
+            inferred, known = _with_states(model)
         except Exception:  # onnx raises types of its own; what is wrong is said when the result is checked
             return
         _complete(model.graph, inferred)
@@ -70,6 +70,62 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
                 value.shape = ir.Shape(known[value.name].shape)
         if not _asked(model, outputs_of):
             return
+
+
+def _with_states(model: ir.Model) -> tuple[onnx.GraphProto, dict[str, Array]]:
+    """What `_inferred` finds, where a state of a Loop has the shape in each run that it is given at first.
+
+    ONNX assumes nothing of a state, whose shape may change. If a body that is given that shape gives it back, it does
+    not: by induction, for all states of which it is assumed together.
+    """
+    assumed = {state: (node, slot, before) for node in model.graph for slot, state, before in _assumed(node)}
+    while assumed:
+        try:
+            inferred, known = _inferred(without_weights(model))
+        except Exception:  # an assumption may be what contradicts the graph
+            wrong = set(assumed)
+        else:
+            bodies_of = {node.output[0]: node for node in inferred.node if node.op_type == "Loop"}
+            wrong = {
+                state
+                for state, (node, slot, _) in assumed.items()
+                if not _gives_back(bodies_of.get(node.outputs[0].name or ""), slot, list(state.shape or ()))
+            }
+            if not wrong:
+                return inferred, known
+        for state in wrong:
+            _, _, state.shape = assumed.pop(state)
+    return _inferred(without_weights(model))
+
+
+def _assumed(node: ir.Node) -> Iterator[tuple[int, ir.Value, ir.Shape | None]]:
+    """The states of a Loop that leave extents open, now of the shape that they begin with; and the shape before."""
+    attribute = node.attributes.get("body")
+    if node.op_type != "Loop" or node.domain or not node.outputs or attribute is None:
+        return
+    for slot, (state, given) in enumerate(zip(attribute.as_graph().inputs[2:], node.inputs[2:], strict=False)):
+        if given is None or given.shape is None or not _is_known(given):
+            continue
+        before = state.shape
+        fits = before is None or (
+            len(before) == len(given.shape)
+            and all(_is_open(dim) or dim == own for dim, own in zip(before, given.shape, strict=True))
+        )
+        if fits and (before is None or any(_is_open(dim) for dim in before)):
+            state.shape = given.shape.copy()
+            yield slot, state, before
+
+
+def _gives_back(node: onnx.NodeProto | None, slot: int, shape: Sequence[int | ir.SymbolicDim]) -> bool:
+    """Whether the body of a Loop gives a state in a shape."""
+    bodies_of = [attribute.g for attribute in node.attribute if attribute.name == "body"] if node is not None else []
+    if not bodies_of or len(bodies_of[0].output) <= slot + 1:
+        return False
+    tensor = bodies_of[0].output[slot + 1].type.tensor_type
+    return (
+        tensor.HasField("shape")
+        and [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim] == shape
+    )
 
 
 def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
@@ -129,7 +185,10 @@ def _is_inferred(node: ir.Node, opsets: Mapping[str, int]) -> bool:
 
 
 def _carried(node: ir.Node) -> bool:
-    """What a Loop gives of its states is what it was given or what its body gives: what their shapes share is known."""
+    """What a Loop gives of its states is what it was given or what its body gives: what their shapes share is known.
+
+    What it stacks has as many slices as it runs.
+    """
     attribute, found = node.attributes.get("body"), False
     if attribute is None or attribute.type != ir.AttributeType.GRAPH:
         return False
@@ -140,7 +199,34 @@ def _carried(node: ir.Node) -> bool:
             if len(state.shape) == len(given.shape):
                 value.shape = ir.Shape([a if isinstance(a, int) and a == b else None for a, b in pairs])
                 found = True
+    runs, states = _runs(node, body), max(0, len(node.inputs) - 2)
+    for each, value in zip(body.outputs[1 + states :], node.outputs[states:], strict=False):
+        if runs is not None and each.shape is not None and not (value.shape and isinstance(value.shape[0], int)):
+            value.shape = _better(
+                ir.Shape([runs, *(dim if isinstance(dim, int) else None for dim in each.shape)]), value.shape
+            )
+            found = True
     return found
+
+
+def _runs(node: ir.Node, body: ir.Graph) -> int | None:
+    """How often a Loop runs, where its count is known and its body goes on in every run: how `scan` is exported."""
+    count, begins = (*node.inputs[:2], None, None)[:2]
+    goes_on: ir.Value | None = body.outputs[0] if body.outputs else None
+    while goes_on is not None and (maker := goes_on.producer()) is not None and maker.op_type == "Identity":
+        goes_on = maker.inputs[0]
+    if goes_on is None or len(body.inputs) < 2:
+        return None
+    asked = (goes_on,) if goes_on is not body.inputs[1] else ()
+    if not all(each is None or _is_true(each) for each in (begins, *asked)):
+        return None
+    known = None if count is None else ir.convenience.get_const_tensor(count)
+    return None if known is None or known.size != 1 else max(0, int(known.numpy().reshape(())))
+
+
+def _is_true(value: ir.Value) -> bool:
+    known = ir.convenience.get_const_tensor(value)
+    return known is not None and known.size == 1 and bool(known.numpy().all())
 
 
 def lift_constants(model: ir.Model) -> None:

@@ -21,14 +21,14 @@ _MOVING = "Cast Concat Flatten Gather Identity Reshape Slice Squeeze Transpose U
 MOVING = frozenset(_MOVING.split())
 """Operators whose results hold elements of their first operand (Concat: of all), by no more than where they stand."""
 _NAMES = """
-    Add And Ceil ConstantOfShape Div Equal Expand Floor Greater Less Max Min Mod Mul Neg Not Or Range ReduceMax
+    Add And Ceil ConstantOfShape Div Equal Expand Floor Greater Less Max Min Mod Mul Neg Not Or Pow Range ReduceMax
     ReduceMin ReduceProd ReduceSum ScatterND Split Sub Where
 """
 SHAPE_ARITHMETIC = MOVING | frozenset(_NAMES.split())
 """Operators that exporters compute shapes and axes with; others are not evaluated from constants alone."""
 _NAMES = """
     Abs ArgMax ArgMin Clip Cos CumSum Exp EyeLike GatherElements GatherND GreaterOrEqual IsNaN LessOrEqual Log OneHot
-    Pad Pow Reciprocal ReduceMean Round ScatterElements Sign Sin Sqrt Tile Trilu Xor
+    Pad Reciprocal ReduceMean Round ScatterElements Sign Sin Sqrt Tile Trilu Xor
 """
 FROM_EXTENTS = SHAPE_ARITHMETIC | frozenset(_NAMES.split())
 """Operators that are evaluated where extents, and not constants alone, are what they start from."""
@@ -66,6 +66,7 @@ class Evaluation:
         self.extents = {name for name, array in known.items() if array.size > MOST_ELEMENTS}
         self.weights: dict[str, onnx.TensorProto] = {}
         self.named: dict[str, Item] = {}
+        self.constants: dict[str, list[Item]] = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
         inputs = {value.name for value in graph.input}
         for tensor in graph.initializer:
             if tensor.name in inputs or tensor.name in self.values:
@@ -135,6 +136,8 @@ class Evaluation:
 
     def dims(self, name: str) -> list[Item] | None:
         """The extents of a value; None: not even its rank is known."""
+        if name in self.constants:
+            return self.constants[name]
         tensor = self.shapes.get(name)
         if tensor is None or not tensor.HasField("shape"):
             return None

@@ -20,6 +20,9 @@ from relayout.formats.stored import CHUNK, StoredArray, nbytes
 SILENT = "relayout.silent"
 """In the `meta` of a model whose source states no types and shapes of interior values: nor does what is written."""
 
+CONTRADICTED = "relayout.contradicted"
+"""In the `meta` of a model: the values of which its file states types or shapes that their operators do not give."""
+
 ANNOTATION = "quant_parameter_tensor_names"
 """Under this key of a value's `meta` onnx-ir keeps the value's `quantization_annotation`."""
 UNANNOTATED = "relayout.unannotated"

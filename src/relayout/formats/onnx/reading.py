@@ -13,8 +13,9 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from relayout.errors import ReadError, in_file
 from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import SOURCES, identity
+from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
-from relayout.formats.onnx.parts import UNANNOTATED
+from relayout.formats.onnx.parts import CONTRADICTED, UNANNOTATED
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
 from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
@@ -35,7 +36,8 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
     1. From a path, weights (in the file or external) stay on disk until they are used.
     2. External data is read only from regular files inside the model's directory.
     3. From a proto, large weights are read from that proto when they are used; it is not changed.
-    4. An `ir.Model` is cloned; its tensors are shared, its graph is not. What has one as its `model` stands for it: a
+    4. Types and shapes of interior values that their operators contradict are left out (`drop_contradicted`).
+    5. An `ir.Model` is cloned; its tensors are shared, its graph is not. What has one as its `model` stands for it: a
        result, or what `torch.onnx.export(…, dynamo=True)` returns.
 
     Raises:
@@ -105,8 +107,10 @@ class _Reading:
                         if tensor.external_data[index].key not in EXTERNAL_KEYS:
                             del tensor.external_data[index]
             unsorted = check_structure(proto)
+            contradicted = drop_contradicted(proto)
             model = _deserialized(proto)
             model.meta[UNANNOTATED] = not proto.graph.quantization_annotation
+            model.meta[CONTRADICTED] = contradicted
             for name, lifted in self.lifted.items():
                 model.graph.initializers[name].const_value = lifted
             _resolve_external(model, files)
