@@ -26,8 +26,10 @@ COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 PASSING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "PAD")
 """Operators that keep all elements in their order, and add none but 0: as an operand is rounded, so is theirs."""
 
-REFERENCE, OPTIMIZED = "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
-"""LiteRT's names for its kernels besides XNNPACK's."""
+DEFAULT, REFERENCE, OPTIMIZED = "AUTO", "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
+"""LiteRT's names for its kernels: XNNPACK's where it takes an operator, and those besides."""
+
+WITHOUT_DELEGATE = "LiteRT's default delegate, XNNPACK, does not take the source: it ran without"
 
 
 class LiteRTSide:
@@ -124,7 +126,7 @@ class LiteRTSide:
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
         preserve = bool(interiors)
-        return _Reference(self, preserve) if reference else _Runner(self, "AUTO", preserve)
+        return _Reference(self, preserve) if reference else _Runner(self, DEFAULT, preserve)
 
     def lives(self, feeds: Feeds, kernels: str, preserve: bool) -> bool:
         """Whether the model runs with these kernels: tried in a process of its own, which some kernels abort."""
@@ -151,7 +153,24 @@ class LiteRTSide:
         return ended.returncode == 0
 
     def interpreter(self, kernels: str, preserve: bool = False) -> Any:
-        """The model, ready to be fed, with the kernels of this name; `preserve` keeps every tensor."""
+        """The model, ready to be fed, with the kernels of this name; `preserve` keeps every tensor.
+
+        Where the default delegate does not take the model, the default is LiteRT without it.
+        """
+        try:
+            return self._made(kernels, preserve)
+        except ReadError as error:
+            if kernels != DEFAULT:
+                raise
+            try:
+                made = self._made(OPTIMIZED, preserve)
+            except ReadError:
+                raise error from None
+            if WITHOUT_DELEGATE not in self.notes:
+                self.notes.append(WITHOUT_DELEGATE)
+            return made
+
+    def _made(self, kernels: str, preserve: bool) -> Any:
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError as error:
@@ -181,7 +200,7 @@ class LiteRTSide:
         for extents in (None, *EXTENTS):
             self._extents = extents
             try:
-                self.interpreter("AUTO")
+                self.interpreter(DEFAULT)
                 return self.interpreter(OPTIMIZED)
             except ReadError as error:
                 errors.append(error)

@@ -230,6 +230,9 @@ def norms() -> Iterator[Net]:
         yield unary("SOFTMAX", table=options("SoftmaxOptions", beta=beta))
     for dtype, q, out in (("int8", I8, Scale(1 / 256, -128)), ("uint8", U8, Scale(1 / 256, 0))):
         yield unary8("SOFTMAX", q, out, dtype, options("SoftmaxOptions", beta=1.0))
+        net = Net()  # 256 steps, of which a byte holds 255
+        x, y = net.input((2, 3, 1), dtype, q=q), net.output((2, 3, 1), dtype, q=out)
+        yield net.op("SOFTMAX", [x], [y], options("SoftmaxOptions", beta=1.0), version=2)
     yield unary("LOG_SOFTMAX")
     yield unary("L2_NORMALIZATION", table=options("L2NormOptions"))
     yield unary("L2_NORMALIZATION", low=-1e-8, high=1e-8, table=options("L2NormOptions"))
