@@ -64,6 +64,16 @@ def test_what_the_default_delegate_does_not_take_runs_without() -> None:
         LiteRTSide(Net().op("CUSTOM Other", [], []).bytes())
 
 
+def test_a_model_that_ends_litert_is_one_error() -> None:
+    """Calibration gives a constant of zeros a scale of 0, of which LiteRT makes no multiplier, and aborts."""
+    net = Net()
+    zeros = net.const(np.zeros(4), "int16", q=Scale(0.0))
+    x, y = net.input((2, 4), "int16", q=Scale(0.01)), net.output((2, 4), "int16", q=Scale(0.01))
+    net.op("SUB", [zeros, x], [y], options("SubOptions", potScaleInt16=False))
+    with pytest.raises(RelayoutError, match="LiteRT aborts"):
+        verify(net.bytes(), convert(net.bytes()).proto)
+
+
 def test_tensor_names_are_read_from_metadata() -> None:
     net = Net()
     x, m, y = net.input((2, 3), name="x"), net.tensor((2, 3), name="m"), net.output((2, 3), name="y")

@@ -57,6 +57,7 @@ class LiteRTSide:
     def _name(self, source: Source) -> None:
         self.label = "the given bytes" if isinstance(source, bytes) else str(source)
         self._extents: tuple[int, int] | None = None
+        self._tried = {REFERENCE}  # `lives` tries those, with feeds
         path = Path(str(source))
         self._source: Any = source if isinstance(source, bytes) else str(path) if is_spelt(path) else path.read_bytes()
         self.notes: list[str] = []
@@ -130,15 +131,23 @@ class LiteRTSide:
 
     def lives(self, feeds: Feeds, kernels: str, preserve: bool) -> bool:
         """Whether the model runs with these kernels: tried in a process of its own, which some kernels abort."""
+        status = self._attempt(kernels, preserve, feeds)
+        if status < 0:
+            self.notes.append("LiteRT's reference kernels abort on the source: its spread is the optimized ones'")
+        return status == 0
+
+    def _attempt(self, kernels: str, preserve: bool, feeds: Feeds | None = None) -> int:
+        """The exit status of a process that prepares the model, and runs it if there are feeds; 1 without a Python."""
         if not sys.executable or getattr(sys, "frozen", False):
-            return False
+            return 1
         with tempfile.TemporaryDirectory(prefix="relayout-verify-") as directory:
             model, fed = Path(directory, "model.tflite"), Path(directory, "feeds")
             if isinstance(self._source, bytes):
                 model.write_bytes(self._source)
             else:
                 model = Path(self._source)
-            fed.write_bytes(pickle.dumps({self.indices[name]: array for name, array in feeds.items()}))
+            if feeds is not None:
+                fed.write_bytes(pickle.dumps({self.indices[name]: array for name, array in feeds.items()}))
             start = "import runpy, sys; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
             script = Path(__file__).with_name("attempt.py")
             ended = subprocess.run(
@@ -148,9 +157,7 @@ class LiteRTSide:
                 capture_output=True,
                 check=False,
             )
-        if ended.returncode < 0:
-            self.notes.append("LiteRT's reference kernels abort on the source: its spread is the optimized ones'")
-        return ended.returncode == 0
+        return ended.returncode
 
     def interpreter(self, kernels: str, preserve: bool = False) -> Any:
         """The model, ready to be fed, with the kernels of this name; `preserve` keeps every tensor.
@@ -183,12 +190,22 @@ class LiteRTSide:
         with quiet():
             try:
                 interpreter = Interpreter(**source, num_threads=1)
+                self._try(interpreter, kernels)
                 if self._extents:
                     _resize(interpreter, self._extents)
                 interpreter.allocate_tensors()
             except (ValueError, RuntimeError) as error:
                 raise ReadError(f"LiteRT cannot run the model: {one_line(error)}", where=self.label) from None
         return interpreter
+
+    def _try(self, interpreter: Any, kernels: str) -> None:
+        """Prepare a model of quantized 16-bit integers in a process of its own first: some kernels abort it."""
+        if kernels in self._tried:
+            return
+        self._tried.add(kernels)
+        short = any(d["dtype"] is np.int16 and is_quantized(d) for d in interpreter.get_tensor_details())
+        if short and self._attempt(kernels, False) < 0:
+            raise RelayoutError(f"LiteRT aborts on '{self.label}': there is nothing to verify against")
 
     def _sized(self) -> Any:
         """The model with its own extents for open axes, or the first of `EXTENTS` with which kernels can be prepared.
