@@ -15,6 +15,7 @@ the median of the blocks' ratios.
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import sys
 import time
@@ -34,6 +35,8 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: E402
 
 Array = NDArray[Any]
 BLOCKS, BLOCK_SECONDS = 9, 0.02
+AXIS = re.compile(r"\([^()]*\)|\S+")
+"""In a layout: an axis by its name, or one of several factors in parentheses."""
 
 
 def image_like(detail: dict[str, Any], rng: np.random.Generator) -> Array:
@@ -98,7 +101,7 @@ def fits(shape: Sequence[int | str | None], array: Array) -> bool:
 def declared(session: onnxruntime.InferenceSession) -> dict[str, list[int]]:
     """Input or output -> the perm that brings the source's axes into its order, where the model's metadata has one."""
     said = json.loads(session.get_modelmeta().custom_metadata_map.get("relayout.interface", "{}"))
-    sides = {name: [side.split() for side in layout.split(" -> ")] for name, layout in said.items()}
+    sides = {name: [AXIS.findall(side) for side in layout.split(" -> ")] for name, layout in said.items()}
     return {name: _order(*both) for name, both in sides.items()}
 
 

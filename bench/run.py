@@ -9,6 +9,7 @@ Peers live in environments of their own, each found by a Python:
     tensorflow = "tf/bin/python"         # tensorflow-cpu, tf_keras, tf2onnx, tflite2onnx
     litert = "litert/bin/python"         # litert-torch, torch, transformers
     jax = "jax/bin/python"               # jax2onnx, flax, equinox, onnxruntime
+    onnx2tf = "onnx2tf/bin/python"       # onnx2tf[tensorflow]; its sources are exported by `torch`
     torch = "torch/bin/python"           # torch, transformers, onnxslim, onnxsim, onnxscript, onnxruntime
     openvino = "openvino/bin/python"     # openvino, onnx, onnxruntime
     tvm = "tvm/bin/python"               # apache-tvm, onnx
@@ -54,6 +55,7 @@ PEERS = {
     "tensorflow": ("tensorflow-cpu", "tf2onnx", "tflite2onnx"),
     "litert": ("litert-torch", "ai-edge-quantizer", "torch"),
     "jax": ("jax2onnx", "jax", "flax", "equinox"),
+    "onnx2tf": ("onnx2tf", "tensorflow", "onnxsim"),
     "torch": ("torch", "onnxslim", "onnxsim", "onnxscript"),
     "openvino": ("openvino",),
     "tvm": ("apache-tvm",),
@@ -104,6 +106,8 @@ MADE: dict[str, tuple[Command, ...]] = {
         ("tensorflow", "make_keras.py", ("{set}",)),
         ("tensorflow", "make_resnet50.py", ("{set}/resnet50.tflite",)),
         ("litert", "make_litert_torch.py", ("{set}/litert_torch",)),
+        ("torch", "make_onnx.py", ("torch", "{set}/exports")),
+        ("onnx2tf", "make_onnx2tf.py", ("{set}/exports", "{set}/onnx2tf")),
     ),
     "latency": (("tensorflow", "latency_models.py", ("{set}",)),),
     "onnx": (

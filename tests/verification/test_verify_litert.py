@@ -50,6 +50,30 @@ def test_a_name_that_two_signatures_give_to_different_tensors_names_neither() ->
     assert [row.name for row in report.rows] == ["b", "c"]
 
 
+def test_what_the_default_delegate_does_not_take_runs_without() -> None:
+    """A pool that moves integers from one scale to another: LiteRT's kernel takes it, and XNNPACK ends the run."""
+    net = Net()
+    x = net.input((1, 4, 6, 3), "int8", q=Scale(0.05))
+    y = net.output((1, 2, 3, 3), "int8", q=Scale(0.04, 3))
+    table = options("Pool2DOptions", padding=1, strideW=2, strideH=2, filterWidth=2, filterHeight=2)
+    content = net.op("MAX_POOL_2D", [x], [y], table, version=2).bytes()
+    report = verify(content, convert(content).proto)
+    assert report.ok
+    assert [note for note in report.notes if "XNNPACK" in note]
+    with pytest.raises(ReadError, match="LiteRT cannot run the model"):
+        LiteRTSide(Net().op("CUSTOM Other", [], []).bytes())
+
+
+def test_a_model_that_ends_litert_is_one_error() -> None:
+    """Calibration gives a constant of zeros a scale of 0, of which LiteRT makes no multiplier, and aborts."""
+    net = Net()
+    zeros = net.const(np.zeros(4), "int16", q=Scale(0.0))
+    x, y = net.input((2, 4), "int16", q=Scale(0.01)), net.output((2, 4), "int16", q=Scale(0.01))
+    net.op("SUB", [zeros, x], [y], options("SubOptions", potScaleInt16=False))
+    with pytest.raises(RelayoutError, match="LiteRT aborts"):
+        verify(net.bytes(), convert(net.bytes()).proto)
+
+
 def test_tensor_names_are_read_from_metadata() -> None:
     net = Net()
     x, m, y = net.input((2, 3), name="x"), net.tensor((2, 3), name="m"), net.output((2, 3), name="y")

@@ -1,11 +1,12 @@
 """Run a .tflite once in LiteRT, to see whether the process lives: `python attempt.py MODEL FEEDS KERNELS PRESERVE`.
 
 It is run as a file of its own, so that it starts fast; nothing imports it. FEEDS is a pickle of the index of each input
-and its array. The exit status is 0 if the model ran.
+and its array; where there is no such file, the model is only prepared. The exit status is 0 if it was, or ran.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from typing import Any
@@ -15,8 +16,10 @@ def main(model: str, feeds: str, kernels: str, preserve: str) -> None:
     """Resize, feed, invoke."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    with open(feeds, "rb") as file:
-        arrays: dict[int, Any] = pickle.load(file)
+    arrays: dict[int, Any] | None = None
+    if os.path.exists(feeds):
+        with open(feeds, "rb") as file:
+            arrays = pickle.load(file)
     interpreter = Interpreter(
         model_path=model,
         experimental_op_resolver_type=getattr(OpResolverType, kernels),
@@ -24,10 +27,12 @@ def main(model: str, feeds: str, kernels: str, preserve: str) -> None:
         num_threads=1,
     )
     known = {int(details["index"]): tuple(details["shape"]) for details in interpreter.get_input_details()}
-    for index, array in arrays.items():
+    for index, array in (arrays or {}).items():
         if known[index] != array.shape:
             interpreter.resize_tensor_input(index, array.shape)
     interpreter.allocate_tensors()
+    if arrays is None:
+        return
     for index, array in arrays.items():
         interpreter.set_tensor(index, array)
     interpreter.invoke()

@@ -28,8 +28,10 @@ COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 PASSING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "PAD")
 """Operators that keep all elements in their order, and add none but 0: as an operand is rounded, so is theirs."""
 
-REFERENCE, OPTIMIZED = "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
-"""LiteRT's names for its kernels besides XNNPACK's."""
+DEFAULT, REFERENCE, OPTIMIZED = "AUTO", "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
+"""LiteRT's names for its kernels: XNNPACK's where it takes an operator, and those besides."""
+
+WITHOUT_DELEGATE = "LiteRT's default delegate, XNNPACK, does not take the source: it ran without"
 
 
 class LiteRTSide:
@@ -57,6 +59,7 @@ class LiteRTSide:
     def _name(self, source: Source) -> None:
         self.label = "the given bytes" if isinstance(source, bytes) else str(source)
         self._extents: tuple[int, int] | None = None
+        self._tried = {REFERENCE}  # `lives` tries those, with feeds
         self._source: Any = source if isinstance(source, bytes) else _given(Path(str(source)))
         self.notes: list[str] = []
 
@@ -125,19 +128,27 @@ class LiteRTSide:
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
         preserve = bool(interiors)
-        return _Reference(self, preserve) if reference else _Runner(self, "AUTO", preserve)
+        return _Reference(self, preserve) if reference else _Runner(self, DEFAULT, preserve)
 
     def lives(self, feeds: Feeds, kernels: str, preserve: bool) -> bool:
         """Whether the model runs with these kernels: tried in a process of its own, which some kernels abort."""
+        status = self._attempt(kernels, preserve, feeds)
+        if status < 0:
+            self.notes.append("LiteRT's reference kernels abort on the source: its spread is the optimized ones'")
+        return status == 0
+
+    def _attempt(self, kernels: str, preserve: bool, feeds: Feeds | None = None) -> int:
+        """The exit status of a process that prepares the model, and runs it if there are feeds; 1 without a Python."""
         if not sys.executable or getattr(sys, "frozen", False):
-            return False
+            return 1
         with tempfile.TemporaryDirectory(prefix="relayout-verify-") as directory:
             model, fed = Path(directory, "model.tflite"), Path(directory, "feeds")
             if isinstance(self._source, bytes):
                 model.write_bytes(self._source)
             else:
                 model = Path(self._source)
-            fed.write_bytes(pickle.dumps({self.indices[name]: array for name, array in feeds.items()}))
+            if feeds is not None:
+                fed.write_bytes(pickle.dumps({self.indices[name]: array for name, array in feeds.items()}))
             start = "import runpy, sys; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
             script = Path(__file__).with_name("attempt.py")
             ended = subprocess.run(
@@ -147,12 +158,27 @@ class LiteRTSide:
                 capture_output=True,
                 check=False,
             )
-        if ended.returncode < 0:
-            self.notes.append("LiteRT's reference kernels abort on the source: its spread is the optimized ones'")
-        return ended.returncode == 0
+        return ended.returncode
 
     def interpreter(self, kernels: str, preserve: bool = False) -> Any:
-        """The model, ready to be fed, with the kernels of this name; `preserve` keeps every tensor."""
+        """The model, ready to be fed, with the kernels of this name; `preserve` keeps every tensor.
+
+        Where the default delegate does not take the model, the default is LiteRT without it.
+        """
+        try:
+            return self._made(kernels, preserve)
+        except ReadError as error:
+            if kernels != DEFAULT:
+                raise
+            try:
+                made = self._made(OPTIMIZED, preserve)
+            except ReadError:
+                raise error from None
+            if WITHOUT_DELEGATE not in self.notes:
+                self.notes.append(WITHOUT_DELEGATE)
+            return made
+
+    def _made(self, kernels: str, preserve: bool) -> Any:
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError as error:
@@ -165,12 +191,22 @@ class LiteRTSide:
         with quiet():
             try:
                 interpreter = Interpreter(**source, num_threads=1)
+                self._try(interpreter, kernels)
                 if self._extents:
                     _resize(interpreter, self._extents)
                 interpreter.allocate_tensors()
             except (ValueError, RuntimeError) as error:
                 raise ReadError(f"LiteRT cannot run the model: {one_line(error)}", where=self.label) from None
         return interpreter
+
+    def _try(self, interpreter: Any, kernels: str) -> None:
+        """Prepare a model of quantized 16-bit integers in a process of its own first: some kernels abort it."""
+        if kernels in self._tried:
+            return
+        self._tried.add(kernels)
+        short = any(d["dtype"] is np.int16 and is_quantized(d) for d in interpreter.get_tensor_details())
+        if short and self._attempt(kernels, False) < 0:
+            raise RelayoutError(f"LiteRT aborts on '{self.label}': there is nothing to verify against")
 
     def _sized(self) -> Any:
         """The model with its own extents for open axes, or the first of `EXTENTS` with which kernels can be prepared.
@@ -182,7 +218,7 @@ class LiteRTSide:
         for extents in (None, *EXTENTS):
             self._extents = extents
             try:
-                self.interpreter("AUTO")
+                self.interpreter(DEFAULT)
                 return self.interpreter(OPTIMIZED)
             except ReadError as error:
                 errors.append(error)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import ReadError, RelayoutError
-from relayout.verification.litert import OPTIMIZED, LiteRTSide, is_quantized, parameters, quiet
+from relayout.verification.litert import DEFAULT, OPTIMIZED, LiteRTSide, is_quantized, parameters, quiet
 from relayout.verification.side import Array, Feeds, Runner, Source, Value, one_line
 
 
@@ -40,7 +40,7 @@ class SignatureSide(LiteRTSide):
 
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; there are no `interiors`. The reference kernels are not tried, which may end the process."""
-        return _Called(self, OPTIMIZED if reference else "AUTO")
+        return _Called(self, OPTIMIZED if reference else DEFAULT)
 
     def called(self, interpreter: Any) -> Any:
         """The interpreter's function for the signature."""

@@ -167,3 +167,106 @@ def test_names_of_expressions() -> None:
     assert product(["w", 2, "h"]) == "2*(h*w)"
     assert divided(product(["w", 2, "h"]), 2) == "h*w"
     assert times("h" * 100, 2) is None
+
+
+def stale() -> Net:
+    """Shapes by arithmetic on constants of all types, as onnx2tf writes them; what depends on one states extents of 1.
+
+    The target of a Reshape is (1, s, s, -1) for s = sqrt(9), but for a first extent of 0 that of the operand; a mask
+    has that of a vector where it equals another, ones elsewhere; paddings are turned around.
+    """
+    net = Net()
+    x = net.input((2, 9, 4))
+    root, side = net.tensor((1,)), net.tensor((1,), "int32")
+    net.op("SQRT", [net.const([9.0])], [root])
+    net.op("CAST", [root], [side], options("CastOptions"))
+    target, shape = net.tensor((4,), "int32"), net.tensor((3,), "int32")
+    net.op(
+        "CONCATENATION",
+        [net.const([0], "int32"), side, side, net.const([-1], "int32")],
+        [target],
+        options("ConcatenationOptions"),
+    )
+    net.op("SHAPE", [x], [shape], options("ShapeOptions", outType=2))
+    is_zero, first, chosen = net.tensor((1,), "bool"), net.tensor((1,), "int32"), net.tensor((1,), "int32")
+    net.op("SLICE", [target, net.const([0], "int32"), net.const([1], "int32")], [first])
+    net.op("EQUAL", [first, net.const([0], "int32")], [is_zero])
+    mine, rest, whole = net.tensor((1,), "int32"), net.tensor((3,), "int32"), net.tensor((4,), "int32")
+    net.op("SLICE", [shape, net.const([0], "int32"), net.const([1], "int32")], [mine])
+    net.op("SELECT", [is_zero, mine, first], [chosen])
+    net.op("SLICE", [target, net.const([1], "int32"), net.const([3], "int32")], [rest])
+    net.op("CONCATENATION", [chosen, rest], [whole], options("ConcatenationOptions"))
+    image_ = net.tensor((1, 1, 1, 1))
+    net.op("RESHAPE", [x, whole], [image_], options("ReshapeOptions"))
+    pairs, turned = net.tensor((2, 4), "int32"), net.tensor((4, 2), "int32")
+    zeros = net.tensor((2, 2), "int32")
+    net.op("FILL", [net.const([2, 2], "int32"), net.const(0, "int32")], [zeros])
+    net.op(
+        "CONCATENATION", [net.const([[0, 1], [0, 2]], "int32"), zeros], [pairs], options("ConcatenationOptions", axis=1)
+    )
+    net.op("TRANSPOSE", [pairs, net.const([1, 0], "int32")], [turned])
+    padded = net.tensor((1, 1, 1, 1))
+    net.op("PAD", [image_, turned], [padded])
+    rng = np.random.default_rng(3)
+    weights, bias = net.const(rng.normal(size=(5, 3, 3, 4))), net.const(np.zeros(5))
+    conv = options("Conv2DOptions", strideW=1, strideH=1, padding=0)
+    return net.op("CONV_2D", [padded, weights, bias], [net.output((1, 1, 1, 5))], conv)
+
+
+def test_what_follows_from_constants_is_a_constant() -> None:
+    content = stale().bytes()
+    model = read(content)
+    (y,) = model.graph.outputs
+    assert y.shape == [2, 6, 3, 5]
+    assert {n.op_type for n in model.graph} <= {"Reshape", "Pad", "Transpose", "Conv"}
+    check(compare(content), False)
+
+
+ROWS = {
+    "ABS": "float32",
+    "ADD": "int32 float32",
+    "CEIL": "float32",
+    "DIV": "int32 float32",
+    "EQUAL": "int32",
+    "FLOOR": "float32",
+    "FLOOR_DIV": "float32",
+    "GREATER": "float32",
+    "GREATER_EQUAL": "int32",
+    "LESS": "int32",
+    "LESS_EQUAL": "float32",
+    "MAXIMUM": "int32 float32",
+    "MINIMUM": "int64",
+    "MUL": "int32 int64 float32",
+    "NEG": "int64",
+    "NOT_EQUAL": "float32",
+    "ROUND": "float32",
+    "SIGN": "float32",
+    "SQRT": "float32",
+    "SUB": "int64 float32",
+}
+"""Operators whose numbers are known in advance, and types of theirs."""
+ONE_OPERAND = ("ABS", "CEIL", "FLOOR", "NEG", "ROUND", "SIGN", "SQRT")
+YIELDING_TRUTH = ("EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL")
+
+
+@pytest.mark.parametrize(("name", "dtype"), [(name, kind) for name, kinds in ROWS.items() for kind in kinds.split()])
+def test_numbers_known_in_advance_are_the_interpreters(name: str, dtype: str) -> None:
+    """Added to an input, for an interpreter wants one; odd quotients, halves and numbers that round are among them."""
+    left = np.array([7.0, 0.5, 2.5, 1.1, 100000.1, 3.0, 16777217.0, 0.3], dtype)
+    right = np.array([2.0, 0.5, 1.5, 3.3, 7.0, 3.0, 3.0, 0.1], dtype)
+    if np.dtype(dtype).kind == "f" and name != "SQRT":
+        left[::2] *= -1
+    right[right == 0] = 1
+    net = Net()
+    kind = "bool" if name in YIELDING_TRUTH else dtype
+    operands = [net.const(left, dtype)] if name in ONE_OPERAND else [net.const(left, dtype), net.const(right, dtype)]
+    made, number = net.tensor((8,), kind), net.tensor((8,), dtype)
+    table = {"ADD": "AddOptions", "DIV": "DivOptions", "MUL": "MulOptions", "SUB": "SubOptions"}.get(name)
+    net.op(name, operands, [made], options(table) if table else None)
+    if kind == "bool":
+        net.op("CAST", [made], [number], options("CastOptions"))
+    x, y = net.input((8,), dtype, 0, 0), net.output((8,), dtype)
+    content = net.op("ADD", [x, number if kind == "bool" else made], [y], options("AddOptions")).bytes()
+    assert [n.op_type for n in read(content).graph] == ["Add"]
+    for result in compare(content, net.ranges):
+        assert result.error <= result.spread, result  # two sets of kernels have two square roots

@@ -156,6 +156,20 @@ def test_each_error_says_where(field: str, value: Any, where: str) -> None:
         read(edited(_set(field, value)))
 
 
+@pytest.mark.parametrize("name", ["ADD", "CONCATENATION", "MAXIMUM", "SELECT_V2"])
+def test_extents_that_do_not_fit_are_refused_where_they_meet(name: str) -> None:
+    """As LiteRT does; it was an invalid graph, and its error spoke of ONNX."""
+    net = Net()
+    operands = [net.input((2, 3, 4)), net.input((2, 5, 4))]
+    if name == "SELECT_V2":
+        operands.insert(0, net.input((1,), "bool"))
+    table = {"ADD": "AddOptions", "CONCATENATION": "ConcatenationOptions"}.get(name)
+    fields = {"axis": 2} if name == "CONCATENATION" else {}
+    net.op(name, operands, [net.output((2, 3, 4))], options(table, **fields) if table else None)
+    with pytest.raises(ReadError, match=r"operators\[0\]"):
+        read(net.bytes())
+
+
 def test_name_that_is_not_text() -> None:
     with pytest.raises(ReadError, match="UTF-8"):
         read(edited(_set("tensors.0.name", b"\xff\xfe")))

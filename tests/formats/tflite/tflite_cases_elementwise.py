@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -224,12 +225,34 @@ def quantization() -> Iterator[Net]:
     yield net.op("ADD", [net.input(SHAPE), full], [net.output(SHAPE)], options("AddOptions"))
 
 
+FLEX = {
+    "Atan": np.arctan,
+    "Cosh": np.cosh,
+    "Erf": np.vectorize(math.erf),
+    "Sinh": np.sinh,
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Tan": np.tan,
+}
+"""Operators of TensorFlow's that LiteRT runs by a delegate of TensorFlow's, and what they compute."""
+
+
+@cases(*(f"CUSTOM Flex{name}" for name in FLEX))
+def flex() -> Iterator[Net]:
+    for name, function in FLEX.items():
+        net = unary(f"CUSTOM Flex{name}", -1.3, 1.3)
+        net.expected = lambda x, function=function: (function(x).astype(np.float32),)
+        yield net
+
+
 @cases("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", "LOCAL_RESPONSE_NORMALIZATION")
 def norms() -> Iterator[Net]:
     for beta in (1.0, 2.5):
         yield unary("SOFTMAX", table=options("SoftmaxOptions", beta=beta))
     for dtype, q, out in (("int8", I8, Scale(1 / 256, -128)), ("uint8", U8, Scale(1 / 256, 0))):
         yield unary8("SOFTMAX", q, out, dtype, options("SoftmaxOptions", beta=1.0))
+        net = Net()  # 256 steps, of which a byte holds 255
+        x, y = net.input((2, 3, 1), dtype, q=q), net.output((2, 3, 1), dtype, q=out)
+        yield net.op("SOFTMAX", [x], [y], options("SoftmaxOptions", beta=1.0), version=2)
     yield unary("LOG_SOFTMAX")
     yield unary("L2_NORMALIZATION", table=options("L2NormOptions"))
     yield unary("L2_NORMALIZATION", low=-1e-8, high=1e-8, table=options("L2NormOptions"))

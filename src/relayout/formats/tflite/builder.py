@@ -27,7 +27,11 @@ def dims(value: ir.Value) -> Dims:
 
 
 def broadcast(*shapes: Dims) -> Dims:
-    """The shape of an elementwise operator's output, aligned from the right."""
+    """The shape of an elementwise operator's output, aligned from the right.
+
+    Raises:
+        ValueError: two extents differ, and neither is 1.
+    """
     rank = max(len(shape) for shape in shapes)
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     return tuple(_broadcast_dim(column) for column in zip(*padded, strict=True))
@@ -36,6 +40,8 @@ def broadcast(*shapes: Dims) -> Dims:
 def _broadcast_dim(column: tuple[Dim, ...]) -> Dim:
     larger = [dim for dim in column if dim != 1]
     fixed = [dim for dim in larger if isinstance(dim, int)]
+    if len(set(fixed)) > 1:
+        raise ValueError(f"extents of {min(fixed)} and {max(fixed)} meet")
     if fixed or not larger:
         return fixed[0] if fixed else 1
     # Two different names, or an unknown beside a name, may stand for 1 and n.

@@ -1,6 +1,7 @@
 """Read a TFLite model as an ONNX model, literally: same operators, same order of axes, same names, same weights.
 
-Nothing is folded, pushed or cancelled here. Where ONNX wants channels first, the operator stands between two
+Nothing is pushed or cancelled here, and nothing folded but tensors of few elements that follow from constants and
+extents: shapes. Where ONNX wants channels first, the operator stands between two
 Transposes; whoever decides layouts later finds all of them and removes what can be removed.
 """
 

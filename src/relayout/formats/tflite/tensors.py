@@ -12,6 +12,7 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.stored import tensor_of
 from relayout.formats.tflite.builder import Builder, Dims
+from relayout.formats.tflite.contents import constant
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.flow import Flow
 from relayout.formats.tflite.model import MAX_NAME, Model, Quantization, Subgraph, Tensor
@@ -232,6 +233,9 @@ class Tensors:
         """Make a value the tensor's own: from here on it carries its name."""
         if tensor.index in self._values:
             raise ReadError(f"tensor {tensor.index} is computed twice or also given", where=tensor.place)
+        elements = constant(value, self.is_bound)
+        if elements is not None:
+            value = self.builder.array(self.hint(tensor, "known"), elements)
         shape = value.shape
         declared = self.claimed(tensor)
         if shape is not None and any(not isinstance(d, int) and d.value is None for d in shape):
@@ -243,6 +247,8 @@ class Tensors:
                 ]
             )
         value.name = self.names[tensor.index]
+        if value.const_value is not None:
+            value.const_value.name = value.name
         value.metadata_props.pop(STANDS_FOR, None)
         if tensor.beside >= 0:
             value.metadata_props[STANDS_FOR] = self.names[tensor.beside]

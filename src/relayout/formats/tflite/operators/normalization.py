@@ -16,7 +16,7 @@ from relayout.formats.tflite.window import TO_FIRST, TO_LAST
 
 @operator("SOFTMAX", options="SoftmaxOptions")
 def softmax(op: Operation) -> None:
-    """Softmax of beta times x, always over the last axis; of 16 bits by tables."""
+    """Softmax of beta times x, always over the last axis; of 16 bits by tables; of one integer 1."""
     beta = op.options.beta
     quantization = op.tensors.quantization(op.input(0))
     if op.input(0).type == TensorType.INT16 and quantization is not None:
@@ -25,6 +25,10 @@ def softmax(op: Operation) -> None:
     x = op.real(0)
     if beta != 1:
         x = two(op, "Mul", x, op.number(beta, x, "beta"))
+    if quantization is not None and dims(x)[-1] == 1:
+        # All ones. ONNX Runtime's kernel on integers does not saturate then: 256 steps are 0.
+        op.result(one(op, "Exp", two(op, "Sub", x, x)))
+        return
     op.result(one(op, "Softmax", x, axis=-1))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dim, Dims, dims
@@ -159,15 +160,13 @@ def topk(op: Operation) -> None:
 
 @operator("RANK")
 def rank(op: Operation) -> None:
-    """Size of Shape."""
-    x = op.stored(0)
-    shape = op.emit("Shape", [x], (len(dims(x)),), ir.DataType.INT64)
-    op.result_stored(op.emit("Size", [shape], ()))
+    """A constant."""
+    op.result_stored(op.builder.array(op.hint("rank"), np.asarray(len(dims(op.stored(0))), np.int32)))
 
 
 @operator("SHAPE", options="ShapeOptions")
 def shape(op: Operation) -> None:
-    """Shape."""
+    """Shape; a constant where all extents are known."""
     x = op.stored(0)
     op.result_stored(op.emit("Shape", [x], (len(dims(x)),), ir.DataType.INT64))
 

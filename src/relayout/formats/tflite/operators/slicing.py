@@ -225,8 +225,12 @@ def joined(op: Operation, parts: Sequence[ir.Value], axis: int) -> ir.Value:
     """A Concat."""
     extents = [dims(part)[axis] for part in parts]
     shape: list[Dim] = list(dims(parts[0]))
-    for other in parts[1:]:  # what one part leaves open another may state
-        shape = [o if isinstance(o, int) or d is None else d for d, o in zip(shape, dims(other), strict=True)]
+    for other in parts[1:]:
+        pairs = list(zip(shape, dims(other), strict=True))
+        if any(isinstance(d, int) and isinstance(o, int) and d != o and i != axis for i, (d, o) in enumerate(pairs)):
+            raise ReadError(f"{shape} and {list(dims(other))} do not meet at axis {axis}", where=op.place)
+        # What one part leaves open another may state.
+        shape = [o if isinstance(o, int) or d is None else d for d, o in pairs]
     shape[axis] = total(extents)
     return op.emit("Concat", parts, tuple(shape), axis=axis)
 
