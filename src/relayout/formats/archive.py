@@ -83,7 +83,8 @@ def entries(data: Source, most: int) -> Iterator[Entry]:
     end = start + found
     _, disk, first, here, count, size, offset, _ = _END.unpack(data[end : end + _END.size])
     where, record = f"byte {end}", end - _LOCATOR.size - _END_64.size
-    if record >= 0 and data[record : record + 4] == b"PK\x06\x06" and data[end - _LOCATOR.size :][:4] == b"PK\x06\x07":
+    located = end - _LOCATOR.size
+    if record >= 0 and data[record : record + 4] == b"PK\x06\x06" and data[located : located + 4] == b"PK\x06\x07":
         end = record
         *_, disk, first, here, count, size, offset = _END_64.unpack(data[end : end + _END_64.size])
     if disk or first or here != count:

@@ -443,10 +443,12 @@ class _Builder:
         unnamed, extents[axis] = extents[axis], found
         if unnamed.number > 1 or len(unnamed.symbols) > 1:
             return extents  # a product: found is more than its symbol stands for
+        (name,) = unnamed.symbols
+        single = found.number == len(found.symbols) == 1
         if found.is_static:
-            self.aliases[unnamed.symbols[0]] = found.number
-        elif Extent.of(str(found)) == found:
-            self.aliases[unnamed.symbols[0]] = str(found)
+            self.aliases[name] = found.number
+        elif Extent.of(str(found)) == found and (single or name not in self.declared):
+            self.aliases[name] = str(found)
         return extents
 
     def _barrier_signature(self, fact: Permuted | Regrouped, view: View) -> Signature | None:
