@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import relayout
 from relayout.formats.onnx import complete, read
@@ -201,3 +201,79 @@ def test_fixed_extents_are_fixed_in_quotients() -> None:
     assert (result.report.transposes, result.report.bytes) == (2, 2 * 8 * 8 * 12 * 4)
     feed = {"x": floats(2, 8, 8, 12)}
     np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-5, atol=1e-5)
+
+
+class Drawn:
+    """A random graph on `x[b,h,w,8]` in some order: axes are split and merged, moved, and run through operators."""
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.nodes, self.constants = np.random.default_rng(seed), list[onnx.NodeProto](), set[int]()
+        named = [("b", 1), ("h", 12), ("w", 12), (8, 8)]
+        drawn = [named[place] for place in self.random.permutation(4)]
+        self.dims = [dim for dim, _ in drawn]
+        # Of each axis where its extent is computed, and what divides it.
+        self.axes = [
+            (self.emit("Shape", "x", start=axis, end=axis + 1), known) for axis, (_, known) in enumerate(drawn)
+        ]
+        self.value = "x"
+        for _ in range(self.random.integers(4, 11)):
+            (self.split, self.merge, self.move, self.move, self.run)[self.random.integers(5)]()
+        self.emit("Identity", self.value)
+
+    def emit(self, op_type: str, *inputs: str, **attributes: object) -> str:
+        output = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op_type, inputs, [output], **attributes))
+        return output
+
+    def number(self, value: int) -> str:
+        self.constants.add(value)
+        return f"c{value}"
+
+    def split(self) -> None:
+        fitting = [(axis, by) for axis, (_, known) in enumerate(self.axes) for by in (2, 3, 4) if known % by == 0]
+        if fitting and len(self.axes) < 6:
+            axis, by = fitting[self.random.integers(len(fitting))]
+            extent, known = self.axes[axis]
+            parts = [(self.emit("Div", extent, self.number(by)), known // by), (self.number(by), by)]
+            self.axes[axis : axis + 1] = parts[:: self.random.choice([1, -1])]
+            self.reshape()
+
+    def merge(self) -> None:
+        if len(self.axes) > 2:
+            axis = self.random.integers(len(self.axes) - 1)
+            (one, known), (other, by) = self.axes[axis : axis + 2]
+            self.axes[axis : axis + 2] = [(self.emit("Mul", one, other), known * by)]
+            self.reshape()
+
+    def reshape(self) -> None:
+        shape = [extent for extent, _ in self.axes]
+        if self.random.random() < 0.4:
+            shape[self.random.integers(len(shape))] = self.number(-1)
+        self.value = self.emit("Reshape", self.value, self.emit("Concat", *shape, axis=0))
+
+    def move(self) -> None:
+        perm = self.random.permutation(len(self.axes)).tolist()
+        self.axes = [self.axes[axis] for axis in perm]
+        self.value = self.emit("Transpose", self.value, perm=perm)
+
+    def run(self) -> None:
+        op_type = str(self.random.choice(["Relu", "Sigmoid", "Tanh", "Softmax"]))
+        axis = {"axis": int(self.random.integers(len(self.axes)))} if op_type == "Softmax" else {}
+        self.value = self.emit(op_type, self.value, **axis)
+
+    @property
+    def proto(self) -> onnx.ModelProto:
+        x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, self.dims)
+        dims = [f"o{axis}" for axis in range(len(self.axes))]
+        y = helper.make_tensor_value_info(self.nodes[-1].output[0], onnx.TensorProto.FLOAT, dims)
+        held = [numpy_helper.from_array(np.array([value], np.int64), f"c{value}") for value in sorted(self.constants)]
+        graph = helper.make_graph(self.nodes, "drawn", [x], [y], held)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_regroupings_of_dynamic_extents(seed: int) -> None:
+    drawn = Drawn(seed)
+    sizes = ({"b": 2, "h": 12, "w": 24}, {"b": 1, "h": 24, "w": 12})
+    most = sum(node.op_type == "Transpose" for node in drawn.nodes)
+    check(drawn.proto, [tuple(size.get(str(dim), 8) for dim in drawn.dims) for size in sizes], most)
