@@ -6,7 +6,9 @@ import os
 import signal
 import sys
 from io import TextIOWrapper
+from threading import Timer
 from types import FrameType
+from weakref import finalize
 
 import click
 
@@ -25,6 +27,9 @@ from relayout.cli.starting import short_process
 from relayout.cli.targets import targets_command
 from relayout.cli.verify import verify_command
 from relayout.errors import RelayoutError, printable, shortened
+
+SOON = 0.01
+"""Seconds."""
 
 EXAMPLES = f"""
 \b
@@ -57,14 +62,17 @@ for verb in (convert, optimize, explain, diff, info, verify_command, check, redu
 
 def main() -> None:
     """The entry point: one clear line and exit code 2 for anything that a user can cause."""
-    # To be told to end is answered as Ctrl-C is: what was begun is cleaned up.
-    before = signal.signal(signal.SIGTERM, _terminated)
+    # To be told to end is answered as Ctrl-C is, where that is not ignored: what was begun is cleaned up.
+    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    numbers = (signal.SIGTERM, signal.SIGINT) if interruptible else (signal.SIGTERM,)
+    before = {number: signal.signal(number, _told_to_end) for number in numbers}
     try:
         _settle_streams()
         with short_process():
             _run()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _settle_streams() -> None:
@@ -83,7 +91,15 @@ def _of_usage(error: click.ClickException) -> str:
     return f"relayout: {said} (see {context.command_path} --help)" if context else f"relayout: {said}"
 
 
-def _terminated(number: int, _: FrameType | None) -> None:
+def _told_to_end(number: int, frame: FrameType | None) -> None:
+    """End; where a file is being closed as nobody holds it any longer, soon, as what is raised there is lost."""
+    while frame is not None:
+        if frame.f_code is finalize.__call__.__code__:
+            Timer(SOON, signal.raise_signal, [number]).start()
+            return
+        frame = frame.f_back
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     sys.exit(128 + number)
 
 
