@@ -121,8 +121,9 @@ def convert(
     """Convert a model to ONNX, or its operators to other layouts, with the fewest transposed bytes.
 
     Args:
-        source: a path to a `.tflite` or `.onnx` file, the bytes of a `.tflite`, or an ONNX model in memory, which is
-            not changed: protobuf, onnx-ir's, or what `torch.onnx.export(…, dynamo=True)` returns.
+        source: a path to a `.tflite` or `.onnx` file, or into a bundle of models; the bytes of a `.tflite`, or an ONNX
+            model in memory, which is not changed: protobuf, onnx-ir's, or what `torch.onnx.export(…, dynamo=True)`
+            returns.
         io: `keep` leaves names, types, shapes and stored orders of inputs and outputs; `convert` stores each in the
             order that costs nothing, and says so in the report and in the model's metadata.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
@@ -190,10 +191,12 @@ def convert(
         "per_transpose": int(each),
         "read": reading,
     }
+    from relayout.formats.onnx import CONTRADICTED, EXTERNAL_DATA
+
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
     asked = io == "convert" or layouts or dims or wishes or inputs or outputs or rename or annotate
     path = Path(source) if isinstance(source, str | Path) else None
-    unlike = model.meta.get("relayout.contradicted") or (path and model.meta.get("relayout.external_data"))
+    unlike = model.meta.get(CONTRADICTED) or (path and model.meta.get(EXTERNAL_DATA))
     original = None if asked or unlike or not own_format else path or source
     result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original, annotate)
     inlined = _inlined(result.model) if inline or (wishes.target is not None and wishes.target.inline) else ()

@@ -141,6 +141,8 @@ def test_what_is_not_named_or_not_there(tmp_path: Path) -> None:
         convert(zipped(tmp_path / "m.pt", {"data.pkl": b"\x80\x02"}))
     with pytest.raises(ReadError, match=r"a LiteRT-LM container without a \.tflite"):
         convert(container(tmp_path / "none.litertlm", [("", TOKENIZER, b"x")]))
+    with pytest.raises(ReadError, match="cannot be opened"):
+        convert(tmp_path / ("long" * 999) / "m.tflite")
     with pytest.raises(ReadError, match="no model 'x'"):
         convert(MODELS / "tinynet_int8.tflite" / "x")
 

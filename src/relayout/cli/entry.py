@@ -29,7 +29,7 @@ from relayout.cli.verify import verify_command
 from relayout.errors import RelayoutError, printable, shortened
 
 SOON = 0.01
-"""Seconds."""
+"""Seconds until a signal that came at a bad moment comes again."""
 
 EXAMPLES = f"""
 \b

@@ -60,8 +60,7 @@ class Group(click.Group):
         """As click does; a file alone is shown, and a typing error is answered with the nearest verb's name."""
         first = args[0]
         named_like_a_model = first.endswith((".tflite", ".onnx"))
-        leads_to_a_file = any(place.is_file() for place in (Path(first), *Path(first).parents))
-        if first not in self.commands and (named_like_a_model or leads_to_a_file or Path(first).exists()):
+        if first not in self.commands and (named_like_a_model or _is_there(first)):
             if set(args[1:]) - OF_INFO:
                 raise click.UsageError(
                     f"a file alone is shown, with --json at most; `relayout convert {first} OUT.onnx` converts it",
@@ -80,3 +79,10 @@ class Group(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Verbs, and files, since one of them alone is shown."""
         return [*super().shell_complete(ctx, incomplete), CompletionItem(incomplete, type="file")]
+
+
+def _is_there(path: str) -> bool:
+    """Whether a path leads to something, or into a file."""
+    from relayout.formats.bundle import outermost
+
+    return os.path.exists(outermost(Path(path)))

@@ -63,7 +63,7 @@ class _Part(NamedTuple):
 
 def outermost(path: Path) -> Path:
     """The file that a path leads to, or into; the path itself where there is none."""
-    return next((place for place in path.parents if place.is_file()), path)
+    return next((place for place in path.parents if os.path.isfile(place)), path)
 
 
 def open_model(path: Path) -> StoredFile:

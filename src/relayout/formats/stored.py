@@ -38,8 +38,8 @@ def open_stored(path: Path) -> StoredFile:
         ReadError: it is none, or cannot be opened.
     """
     origin = os.fspath(path)
-    if path.is_dir():
-        if (path / "saved_model.pb").is_file():
+    if os.path.isdir(path):  # of a path that cannot be asked about it says no, where `Path` raises
+        if os.path.isfile(path / "saved_model.pb"):
             raise ReadError(f"{origin} is TensorFlow's SavedModel", hint="tf.lite.TFLiteConverter makes it a .tflite")
         raise ReadError(f"{origin} is a directory", hint="give a file")
     try:

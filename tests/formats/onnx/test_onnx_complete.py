@@ -546,3 +546,24 @@ def test_an_extent_that_is_a_root_is_known(extent: str) -> None:
         )
     )
     assert shape(found["t"]) == [1, 3, 3, 5]
+
+
+def test_extents_behind_windows_are_those_before_them_in_bodies_too() -> None:
+    """A convolution that keeps height and width, one that does not, and a branch that reads what the first gives."""
+    proto = model(
+        """g (float[b,2,h,w] x, bool flag) => (float[b,p,q,r] y, float[b,k,l,m] z) {
+            c = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, kernel)
+            z = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,1]>(x, kernel)
+            y = If (flag) <
+                then_branch = g1 () => (one) { r = Relu(c) one = Add(r, c) },
+                else_branch = g2 () => (other) { other = Neg(c) }
+            >
+        }""",
+        kernel=np.ones((2, 2, 3, 3), np.float32),
+    )
+    found = read(proto)
+    complete(found, outputs_of)
+    shapes = {value.name: list(map(str, value.shape or ())) for n in found.graph.all_nodes() for value in n.outputs}
+    for name in ("c", "r", "one", "other"):
+        assert shapes[name] == ["b", "2", "h", "w"], name
+    assert shapes["z"] == ["b", "2", "l", "m"]  # an output's own names stay

@@ -292,7 +292,7 @@ def _name_by_others(
     graph: onnx.GraphProto, inferred: onnx.ModelProto, known: Mapping[str, Array], symbols: Container[str]
 ) -> None:
     """Say extents that shape inference had to make names for in other names: `height`, `height*width`."""
-    dims = [dim for value in graph.value_info for dim in value.type.tensor_type.shape.dim if dim.dim_param]
+    dims = list(_open_dims(graph, graph.value_info))
     if not any(_is_made_up(dim.dim_param, symbols) for dim in dims):
         return
     evaluation = Evaluation(inferred, known)
@@ -316,6 +316,19 @@ def _name_by_others(
                 dim.dim_value = item
             else:
                 dim.dim_param = str(item)
+
+
+def _open_dims(
+    graph: onnx.GraphProto, values: Iterable[onnx.ValueInfoProto]
+) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    """The dynamic dimensions of some values of a graph, and of all in its nodes' bodies, which share their names."""
+    for value in values:
+        yield from (dim for dim in value.type.tensor_type.shape.dim if dim.dim_param)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                body = attribute.g
+                yield from _open_dims(body, (*body.input, *body.value_info, *body.output))
 
 
 def _is_made_up(name: str, symbols: Container[str]) -> bool:
