@@ -159,6 +159,39 @@ def test_squeezed_axes_keep_the_extents_of_the_others() -> None:
     assert [n.op_type for n in check(source, [(2, 8, 1, 5)], 0).graph.node] == ["Relu", "Squeeze"]
 
 
+def test_squeezed_axes_do_so_where_the_file_calls_them_otherwise() -> None:
+    source = model(
+        """g (float[b,8,1,w] x) => (float[b,8,1,w] y) <float[o,w,8] s, float[p,q,1,8] e> {
+            a = Transpose<perm=[0,3,2,1]>(x)
+            s = Squeeze(a, axes)
+            e = Unsqueeze(s, axes)
+            r = Relu(e)
+            y = Transpose<perm=[0,3,2,1]>(r)
+        }""",
+        axes=np.array([2], np.int64),
+    )
+    check(source, [(2, 8, 1, 5)], 0)
+
+
+def test_an_extent_of_the_interface_keeps_its_name_where_it_is_a_product() -> None:
+    source = model(
+        """g (float[b,h,w,4] x, float[b,n,4] k) => (float[b,n,4] y)
+        <float[b,n,4] r, float[b,n,4] a, float[b,4,n] t, float[b,4,n] v> {
+            r = Reshape(x, rows)
+            a = Add(r, k)
+            t = Transpose<perm=[0,2,1]>(a)
+            v = Relu(t)
+            u = Transpose<perm=[0,2,1]>(v)
+            y = Sigmoid(u)
+        }""",
+        rows=np.array([0, -1, 4], np.int64),
+    )
+    result = relayout.optimize(source).proto
+    assert [node.op_type for node in result.graph.node] == ["Reshape", "Add", "Relu", "Sigmoid"]
+    for value in result.graph.value_info:
+        assert [dim.dim_param for dim in value.type.tensor_type.shape.dim][1] == "n", value.name
+
+
 BRANCH = """
 g (float[b,h,6] x, bool flag) => (float[b,h,6] y) {
     t = Transpose<perm=[0,2,1]>(x)

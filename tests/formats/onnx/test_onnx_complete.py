@@ -554,6 +554,10 @@ def test_extents_behind_windows_are_those_before_them_in_bodies_too() -> None:
         """g (float[b,2,h,w] x, bool flag) => (float[b,p,q,r] y, float[b,k,l,m] z) {
             c = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, kernel)
             z = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,1]>(x, kernel)
+            strided = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,1]>(c, kernel)
+            halved = Neg(strided)
+            valid = Conv<kernel_shape=[3,3], pads=[0,0,1,1]>(c, kernel)
+            same = MaxPool<kernel_shape=[2,2], auto_pad="SAME_UPPER">(valid)
             y = If (flag) <
                 then_branch = g1 () => (one) { r = Relu(c) one = Add(r, c) },
                 else_branch = g2 () => (other) { other = Neg(c) }
@@ -567,3 +571,8 @@ def test_extents_behind_windows_are_those_before_them_in_bodies_too() -> None:
     for name in ("c", "r", "one", "other"):
         assert shapes[name] == ["b", "2", "h", "w"], name
     assert shapes["z"] == ["b", "2", "l", "m"]  # an output's own names stay
+    assert shapes["halved"][2] != "h"
+    assert shapes["halved"][3] == "w"
+    assert shapes["valid"][2] != "h"
+    assert shapes["valid"][3] != "w"
+    assert shapes["same"] == shapes["valid"]
