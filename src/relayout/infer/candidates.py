@@ -20,7 +20,7 @@ from relayout.rules.signature import Part, Variant, part_of
 CAP = 16384
 """The most labels a site may have; what is dropped is said in the report."""
 
-MOST, EACH = 30_000, 32
+MOST, EACH = 120_000, 64
 """The most labels of a graph: so many, or so many for each of its sites. Orders of windows, heads and pieces of an axis
 multiply where blocks are rolled and merged; those that are found first lie nearest to what some site demands."""
 
@@ -319,13 +319,32 @@ def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[i
     signature = site.signature
     if not (signature.block or signature.head or signature.tail):
         return tuple(order)
-    groups: dict[object, list[int]] = {}
-    for factor in reversed(order) if late else order:
-        letter = site.factors[factor][0]
-        groups.setdefault(letter if letter in signature.block else factor, []).append(factor)
-    gathered = [factor for group in groups.values() for factor in group]
-    if late:
-        gathered.reverse()
-    first = [factor for letter in signature.head for factor in gathered if site.factors[factor][0] == letter]
-    last = [factor for letter in signature.tail for factor in gathered if site.factors[factor][0] == letter]
-    return (*first, *(factor for factor in gathered if factor not in first and factor not in last), *last)
+    groups = site.pattern.of(_groups, None, lambda: _groups(site))
+    ends = site.pattern.of(_ends, None, lambda: _ends(site))
+    gathered = list(order)
+    if groups:
+        seen: dict[int, list[int]] = {}
+        for factor in reversed(order) if late else order:
+            seen.setdefault(groups.get(factor, factor), []).append(factor)
+        gathered = list(chain.from_iterable(seen.values()))
+        if late:
+            gathered.reverse()
+    if not ends:
+        return tuple(gathered)
+    # A stable sort: what is neither head nor tail keeps its place.
+    return tuple(sorted(gathered, key=lambda factor: ends.get(factor, 0)))
+
+
+def _groups(site: Site) -> dict[int, int]:
+    """Factor of an axis that lies in one block -> the first factor of that axis."""
+    first: dict[str, int] = {}
+    letters = [letter for letter, _ in site.factors]
+    return {f: first.setdefault(letter, f) for f, letter in enumerate(letters) if letter in site.signature.block}
+
+
+def _ends(site: Site) -> dict[int, int]:
+    """Factor of an axis at the head or the tail -> its place: below 0 at the head, above at the tail."""
+    head, tail = site.signature.head, site.signature.tail
+    place = {letter: 1 + index for index, letter in enumerate(tail)}
+    place |= {letter: index - len(head) for index, letter in enumerate(head)}
+    return {f: place[letter] for f, (letter, _) in enumerate(site.factors) if letter in place}
