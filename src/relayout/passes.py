@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
-from relayout.arguments import BYTES, checked
+from relayout.arguments import BYTES, FLAG, checked
 from relayout.pipeline import relayout_in_place
 
 
@@ -20,14 +20,15 @@ class OptimizeLayouts(InPlacePass):
 
     Args:
         per_transpose: bytes that each Transpose costs besides those that it moves.
+        exchange: let a MatMul run with its operands exchanged, where that saves bytes.
     """
 
-    @checked(per_transpose=BYTES)
-    def __init__(self, *, per_transpose: int = 0) -> None:
+    @checked(per_transpose=BYTES, exchange=FLAG)
+    def __init__(self, *, per_transpose: int = 0, exchange: bool = False) -> None:
         super().__init__()
-        self.per_transpose = per_transpose
+        self.per_transpose, self.exchange = per_transpose, exchange
 
     def call(self, model: ir.Model) -> PassResult:
         """Rewrite `model` in place; `modified` says whether a Transpose was saved."""
-        before, after = relayout_in_place(model, self.per_transpose)
+        before, after = relayout_in_place(model, self.per_transpose, self.exchange)
         return PassResult(model, modified=before != after)

@@ -64,6 +64,7 @@ OPTIONS = {
     "outputs": arguments.NAMES,
     "rename": arguments.NAMED,
     "per_transpose": arguments.BYTES,
+    "exchange": arguments.FLAG,
     "time_limit": arguments.SECONDS,
     "inline": arguments.FLAG,
     "what_if": arguments.FLAG,
@@ -114,6 +115,7 @@ def convert(
     outputs: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
     per_transpose: int | None = None,
+    exchange: bool = False,
     time_limit: float | None = None,
     what_if: bool = False,
     annotate: bool = False,
@@ -150,6 +152,8 @@ def convert(
             speak of the source's names.
         per_transpose: bytes that each Transpose costs besides those that it moves: with more than any tensor has, there
             are as few Transposes as can be, and then as few bytes (default: the target's, or 0).
+        exchange: let a MatMul run with its operands exchanged (`yᵀ = cᵀ aᵀ`), where that saves bytes. ONNX Runtime's
+            CPU may take longer then.
         time_limit: seconds for the solver; then the best plan is used and its gap reported (default: five minutes,
             and more for large graphs).
         what_if: also find what each single constraint costs (`report.what_if`).
@@ -189,6 +193,7 @@ def convert(
         "layouts": dict(layouts or {}),
         "dims": {name: int(extent) for name, extent in (dims or {}).items()},
         "per_transpose": int(each),
+        "exchange": bool(exchange),
         "read": reading,
     }
     from relayout.formats.onnx import CONTRADICTED, EXTERNAL_DATA
@@ -218,6 +223,7 @@ def optimize(
     outputs: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
     per_transpose: int | None = None,
+    exchange: bool = False,
     time_limit: float | None = None,
     what_if: bool = False,
     annotate: bool = False,
@@ -236,13 +242,16 @@ def optimize(
         outputs=outputs,
         rename=rename,
         per_transpose=per_transpose,
+        exchange=exchange,
         time_limit=time_limit,
         what_if=what_if,
         annotate=annotate,
     )
 
 
-def relayout_in_place(model: ir.Model, per_transpose: int = 0) -> tuple[tuple[int, int], tuple[int, int]]:
+def relayout_in_place(
+    model: ir.Model, per_transpose: int = 0, exchange: bool = False
+) -> tuple[tuple[int, int], tuple[int, int]]:
     """Optimize an onnx-ir model in place: (Transposes, bytes) before and after.
 
     Where nothing is to be won the model is not touched.
@@ -253,7 +262,7 @@ def relayout_in_place(model: ir.Model, per_transpose: int = 0) -> tuple[tuple[in
     spell_out(model, is_known)
     if CALLS in model.meta:
         complete(model, outputs_of)  # nothing is known of what is inside
-    decided = plan(build(model, per_transpose=per_transpose))
+    decided = plan(build(model, per_transpose=per_transpose, exchange=exchange))
     before, after = (decided.source_count, decided.source_size), (len(decided.crossings), decided.size)
     if before != after:
         apply(model, decided)
@@ -454,7 +463,7 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
     with in_file(str(plan_file)):
         options = planfile.options_of(data)
     try:
-        each = options.setdefault("per_transpose", 0)
+        each, exchange = options.setdefault("per_transpose", 0), options.setdefault("exchange", False)
         check({**options, **options["read"], **options["wishes"]}, OPTIONS)
         model = read(source, **options["read"])
         layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
@@ -466,7 +475,7 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
         fix_dims(model, dims)
     as_kernels(model, wishes.target)
     choose = wishes if wishes else None
-    sites = build(model, keep_interface=keep, layouts=layouts, choose=choose, per_transpose=each)
+    sites = build(model, keep_interface=keep, layouts=layouts, choose=choose, per_transpose=each, exchange=exchange)
     return planfile.check(data, sites)
 
 
@@ -491,6 +500,7 @@ def _relayout(
         layouts=options["layouts"],
         choose=choose,
         per_transpose=options["per_transpose"],
+        exchange=options["exchange"],
     )
     decided = plan(sites, time_limit=time_limit)
     axes = Axes(sites, TFLITE in model.meta)

@@ -77,6 +77,7 @@ class Graph:
 
     rng: random.Random
     keep: bool
+    exchange: bool = False
     values: list[Value] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
@@ -346,7 +347,41 @@ class Graph:
         )
         groups = iter(rows)
         dims = tuple(tuple(next(groups) for _ in dim) for dim in value.dims[:-1])
-        ways = orders(rows, [tuple(range(len(rows), len(flat))), (len(flat),)])
+        inner, new = tuple(range(len(rows), len(flat))), (len(flat),)
+        ways = orders(rows, [inner, new])
+        if self.exchange:  # with any rows behind, at least one
+            ways += tuple(
+                (*order[:place], *new, *summed, *order[place:])
+                for order in itertools.permutations(rows)
+                for place in range(len(rows))
+                for summed in itertools.permutations(inner)
+            )
+        self.add(names, [value], [Value(names[0], made, (*dims, (len(rows),)))], ends, ways)
+
+    def product(self) -> None:
+        """By a constant matrix for each of the axes before the last two dimensions: these are free."""
+        value = self.pick(lambda v: self.kind(v) == TensorProto.FLOAT and len(v.dims) > 2 and all(v.dims))
+        if value is None:
+            return
+        shape = self.shape(value)
+        if not (names := self.node("MatMul", [value.name, self.floats(*shape[:-2], shape[-1], 6)])):
+            return
+        flat = [axis for dim in value.dims for axis in dim]
+        ends_of = list(itertools.accumulate(len(dim) for dim in value.dims))
+        batch, left = range(ends_of[-3]), tuple(range(ends_of[-3], ends_of[-2]))
+        summed, new = tuple(range(ends_of[-2], len(flat))), (len(flat),)
+        rows = [*batch, *left]
+        extents = self.tensors[value.tensor].extents
+        made = self.tensor([*(extents[flat[place]] for place in rows), 6], TensorProto.FLOAT)
+        ends = (
+            End(value.tensor, dict(enumerate(flat))),
+            End(made, {**{place: place for place in rows}, len(flat): len(rows)}, output=True),
+        )
+        groups = iter(rows)
+        dims = tuple(tuple(next(groups) for _ in dim) for dim in value.dims[:-1])
+        ways = orders(batch, [left, summed, new])
+        if self.exchange:
+            ways += orders(batch, [new, summed, left])
         self.add(names, [value], [Value(names[0], made, (*dims, (len(rows),)))], ends, ways)
 
     # The interface
@@ -370,17 +405,22 @@ class Graph:
 
 WEIGHTS = {"transpose": 4, "binary": 3} | dict.fromkeys(("unary", "reduce", "conv", "dense", "merge"), 2)
 WEIGHTS |= dict.fromkeys(("cast", "softmax", "concat", "halves", "local", "split"), 1)
+PRODUCTS = ["product", "transpose"] * 10 + ["dense"] * 6
 STEPS = [step for step, weight in WEIGHTS.items() for _ in range(weight)]
 
 
-def random_graph(seed: int, steps: int, rank: int, *, keep: bool = True) -> tuple[onnx.ModelProto, Graph]:
-    """A model, and the same as operators over axes; without `keep` its interface lies in any order."""
+def random_graph(
+    seed: int, steps: int, rank: int, *, keep: bool = True, exchange: bool = False
+) -> tuple[onnx.ModelProto, Graph]:
+    """A model, and the same as operators over axes; without `keep` its interface lies in any order, with `exchange`
+    products may run with their operands exchanged.
+    """
     rng = random.Random(seed)
-    graph = Graph(rng, keep)
+    graph = Graph(rng, keep, exchange)
     extents = [2, 3, 4, 5]
     inputs = [graph.input(f"x{number}", rng.sample(extents, rank)) for number in range(rng.choice([1, 1, 2]))]
     while len(graph.nodes) < steps:
-        getattr(graph, rng.choice(STEPS))()
+        getattr(graph, rng.choice(STEPS + PRODUCTS if exchange else STEPS))()
     read = {name for node in graph.nodes for name in node.input}
     ends = [value for value in graph.values if value.name not in read and value not in inputs]
     inner = [value for value in graph.values if value.name in read and value not in inputs]

@@ -122,12 +122,13 @@ def every_label(site: Site) -> list[Label]:
 
 @pytest.mark.parametrize("per_transpose", [0, MANY])
 @pytest.mark.parametrize("keep", [True, False])
-def test_candidate_orders_lose_nothing(keep: bool, per_transpose: int) -> None:
+@pytest.mark.parametrize("exchange", [False, True])
+def test_candidate_orders_lose_nothing(keep: bool, per_transpose: int, exchange: bool) -> None:
     """The least cost over demanded orders equals the least cost over all orders of every operator."""
     compared = 0
     for seed in range(1000, 1080):
         model, _ = random_model(seed, steps=3 + seed % 5, rank=3)
-        sites = build(ir.from_proto(model), keep_interface=keep, per_transpose=per_transpose)
+        sites = build(ir.from_proto(model), keep_interface=keep, per_transpose=per_transpose, exchange=exchange)
         if any(len(site.factors) > 5 for site in sites.sites):
             continue
         chosen = plan(sites)

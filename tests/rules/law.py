@@ -193,7 +193,7 @@ def parted_outputs(model: onnx.ModelProto, run: Runner, feed: Mapping[str, Array
     for value, array in zip(model.graph.output, run(model, feed), strict=True):
         if array.size:
             _part(model, value, [part for extent in array.shape for part in parted(extent)])
-    sites = build(ir.from_proto(model), keep_interface=False)
+    sites = build(ir.from_proto(model), keep_interface=False, exchange=True)
     views = {value.name: view for value, view in sites.views.items()}
     for value in model.graph.output:
         view = views[value.name]
@@ -243,14 +243,14 @@ def forced(
     """
     source = parted_outputs(model, run, feed) if cut else model
     original = run(source, feed)
-    first = build(ir.from_proto(source), keep_interface=False)
+    first = build(ir.from_proto(source), keep_interface=False, exchange=True)
     position = position_of(first)
     site = first.sites[position]
     assert not site.reason, site.reason
     sizes = dict(zip([value.name for value in source.graph.output], original, strict=True))
     for label in labels(site, most):
         copy = ir.from_proto(source)
-        sites = build(copy, keep_interface=False)
+        sites = build(copy, keep_interface=False, exchange=True)
         node = sites.sites[position]
         stored = {port.view.root: placed(node, label, port).form for port in node.ports}
         chosen = [identity(end) for end in sites.sites]

@@ -96,6 +96,9 @@ per_transpose = click.option(
     metavar="BYTES",
     help="What each Transpose costs besides its bytes: with a large number there are as few as can be.",
 )
+exchange = click.option(
+    "--exchange", is_flag=True, help="Let a MatMul run with its operands exchanged, where that saves bytes."
+)
 what_if = click.option("--what-if", is_flag=True, help="Also list which single constraint costs how many bytes.")
 plan_file = click.option(
     "--plan", "plan_file", type=click.Path(dir_okay=False, path_type=Path), help="Write choice and certificate as JSON."
@@ -187,7 +190,7 @@ verify = click.option("--verify", is_flag=True, help="Run source and result and 
 part = together(dims, inputs, outputs, rename, section="Which part of the graph")
 importing = together(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
 wishing = together(to, backend, desired, inline, section="Layouts of operators")
-solving = together(per_transpose, time_limit, what_if, section="The solver")
+solving = together(per_transpose, exchange, time_limit, what_if, section="The solver")
 views = together(html, model_explorer, section="To look at")
 conversion = together(io, layouts, part, importing, wishing, solving, views)
 """What `convert` does, and `explain` tells of."""

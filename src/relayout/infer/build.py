@@ -81,6 +81,7 @@ def build(
     layouts: Mapping[str, tuple[str, str]] | None = None,
     choose: Choose | None = None,
     per_transpose: int = 0,
+    exchange: bool = False,
 ) -> Sites:
     """The sites of a model's main graph.
 
@@ -90,13 +91,14 @@ def build(
         layouts: tensor name -> (source layout, stored layout): a pin on that value.
         choose: what a target makes of a node's signature: other variants.
         per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
+        exchange: whether a product may run with its operands exchanged.
 
     Raises:
         LayoutError: a pinned tensor does not exist, is constant, or does not fit its layout.
     """
 
     def built(known: Learned, depths: Mapping[ir.Value, int] | None = None) -> _Builder:
-        builder = _Builder(model, keep_interface, dict(layouts or {}), choose, known, depths)
+        builder = _Builder(model, keep_interface, dict(layouts or {}), choose, exchange, known, depths)
         builder.run()
         return builder
 
@@ -134,10 +136,11 @@ class _Builder:
         keep_interface: bool,
         layouts: dict[str, tuple[str, str]],
         choose: Choose | None,
+        exchange: bool,
         known: Learned,
         depths: Mapping[ir.Value, int] | None = None,
     ) -> None:
-        self.choose = choose
+        self.choose, self.exchange = choose, exchange
         self.by_depth = depths
         self.known = self.learned = known
         self.met: list[Met] = []
@@ -151,6 +154,7 @@ class _Builder:
         self.symbolic = False
         self.grained: list[tuple[Site, str, int]] = []
         self.moves: list[tuple[str, View, View]] = []
+        self.dequantized: set[Root] = set()
         self.unknown = 0
         self.static: dict[ir.Value, tuple[int, ...]] = {}
         self.unnamed: dict[tuple[ir.Value, int], str] = {}
@@ -340,16 +344,24 @@ class _Builder:
                 self._pin_inside(node.outputs[0])
                 return
             fact = self._barrier_signature(fact, inputs[0])
+        if isinstance(fact, Signature) and fact.exchanged and (not self.exchange or self._in_unit(inputs)):
+            fact = _in_place(fact)
         runs = 0 if isinstance(fact, Signature) and not implicit and _is_fixed(node, inputs) else None
         outputs = [
             self._root(value, constant=value.const_value is not None, alike=_alike(fact, inputs, slot), runs=runs)
             for slot, value in enumerate(node.outputs)
         ]
+        if isinstance(fact, Signature) and fact.with_reader:
+            self.dequantized.update(view.root for view in outputs)
         reason = "" if isinstance(fact, Signature) else _why_barrier(operator)
         signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
         self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
         for value in node.outputs:
             self._pin_inside(value)
+
+    def _in_unit(self, inputs: Sequence[View | None]) -> bool:
+        """Whether a node is a unit with what dequantizes its operands: a kernel takes them in their places."""
+        return any(view is not None and view.root in self.dequantized for view in inputs)
 
     def _depth(self, node: ir.Node) -> int:
         """How deep a node lies, as it was found; last where it gives nothing."""
@@ -537,6 +549,12 @@ def _alike(fact: Fact, inputs: Sequence[View | None], slot: int) -> list[View | 
     if not isinstance(fact, Signature) or not (alike := fact.alike[slot]):
         return []
     return [inputs[index] for index in alike]
+
+
+@lru_cache(4096)
+def _in_place(signature: Signature) -> Signature:
+    """A signature whose operands are not exchanged."""
+    return replace(signature, exchanged=())
 
 
 @lru_cache(4096)

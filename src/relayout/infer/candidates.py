@@ -14,7 +14,7 @@ from itertools import chain, groupby, islice
 from relayout.infer.build import Sites
 from relayout.infer.sites import Form, Label, Order, Placed, Port, Site, order_of
 from relayout.layout import Extent, product
-from relayout.rules import Placement
+from relayout.rules import Letters, Placement
 from relayout.rules.signature import Part, Variant, part_of
 
 CAP = 16384
@@ -91,8 +91,17 @@ def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Exte
     if site.signature.broadcast and not site.signature.variants:
         while len(dims) > len(port.letters) and not dims[0][1] and dims[0][0] not in port.letters:
             del dims[0]
+    if "*" in site.signature.exchanged and label.variant < 0 and _is_exchanged(site, label.order):
+        dims = _joined_behind(dims, site.signature.tail)
     extents = tuple((letter, product(root.extents[index] for index in indices)) for letter, indices in dims)
     return extents, tuple(indices for _, indices in dims)
+
+
+def _joined_behind(dims: list[tuple[str, tuple[int, ...]]], tail: Letters) -> list[tuple[str, tuple[int, ...]]]:
+    """Stored dimensions with those behind the tail's axes as one."""
+    end = 1 + max(place for place, (letter, _) in enumerate(dims) if letter in tail)
+    behind = [index for _, indices in dims[end:] for index in indices]
+    return [*dims[:end], ("*", tuple(behind))] if end < len(dims) else dims
 
 
 def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]]]:
@@ -329,10 +338,35 @@ def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[i
         gathered = list(chain.from_iterable(seen.values()))
         if late:
             gathered.reverse()
+    if signature.exchanged and (turned := _turned(site, gathered)):
+        return turned
     if not ends:
         return tuple(gathered)
     # A stable sort: what is neither head nor tail keeps its place.
     return tuple(sorted(gathered, key=lambda factor: ends.get(factor, 0)))
+
+
+def _turned(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
+    """The nearest order in which a product has its operands exchanged; None where the other way is nearer.
+
+    Args:
+        site: the product.
+        order: its factors, each block together.
+    """
+    tail, exchanged = site.signature.tail, site.signature.exchanged
+    letters = [letter for letter, _ in site.factors]
+    held = {letter: [factor for factor in order if letters[factor] == letter] for letter in tail}
+    place = min(order.index(factors[0]) for factors in held.values()) if "*" in exchanged else len(order)
+    front = [factor for factor in order[:place] if letters[factor] not in tail]
+    behind = [factor for factor in order[place:] if letters[factor] not in tail]
+    nearer = not behind if "*" in exchanged else not _is_exchanged(site, order)
+    return None if nearer else (*front, *chain.from_iterable(held.get(letter, behind) for letter in exchanged))
+
+
+def _is_exchanged(site: Site, order: Sequence[int]) -> bool:
+    """Whether the tail's axes come in another order than the tail's."""
+    met = dict.fromkeys(site.factors[factor][0] for factor in order)
+    return [letter for letter in met if letter in site.signature.tail] != list(site.signature.tail)
 
 
 def _groups(site: Site) -> dict[int, int]:

@@ -184,7 +184,8 @@ class _Causes:
         last = {factor for letter, dim in held if letter in site.signature.tail for factor in dim}
         names, whole = self.axes.among(root, last, order)
         if last:
-            return f"runs in one order only ({whole})" if last >= set(order) else f"needs {names} last ({whole})"
+            place = "last, or exchanged" if site.signature.exchanged else "last"
+            return f"runs in one order only ({whole})" if last >= set(order) else f"needs {names} {place} ({whole})"
         groups = [self.axes.among(root, dim, order)[0] for letter, dim in held if letter in site.signature.block]
         together = ", ".join(f"({group})" for group in groups if " " in group)
         return f"needs {together} as one dimension ({whole})" if together else f"takes no other order ({whole})"

@@ -320,6 +320,10 @@ class _Rewrite:
 
     def _change(self, graph: ir.Graph, node: ir.Node, changes: Changes) -> None:
         self._set(node, changes.attributes)
+        if changes.exchanged:
+            first, second, *_ = node.inputs
+            node.replace_input_with(0, second)
+            node.replace_input_with(1, first)
         if changes.op_type is not None:
             node.op_type = changes.op_type
         for slot, array in changes.inputs.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from relayout.layout import Extent
 from relayout.rules.operator import Operator, axis_letters
@@ -83,6 +84,11 @@ def product_of(operator: Operator, left: int, right: int, columns: Sequence[int]
     return Signature(inputs, (y,), block=frozenset("mkn"), tail=("m", "k", "n"), broadcast=True)
 
 
+def _exchanged(placement: Placement) -> Changes:
+    """The operands change places where the first is not summed over its last axis."""
+    return Changes(exchanged=placement.letters(0)[-1] != "k")
+
+
 def _is_scalar(operator: Operator, index: int) -> bool:
     shape = operator.shape(index)
     return shape is not None and all(Extent.of(dim).is_one for dim in shape)
@@ -90,8 +96,16 @@ def _is_scalar(operator: Operator, index: int) -> bool:
 
 @rule("MatMul", kind="layout-sensitive")
 def matmul(operator: Operator) -> Fact:
-    """`a[*b m k], c[*b k n] -> y[*b m n]`: m, k, n last; batch axes free, and k in any order of its factors."""
-    return product_of(operator, 0, 1)
+    """`a[*b m k], c[*b k n] -> y[*b m n]`: m, k, n last; batch axes free, and k in any order of its factors.
+
+    With its operands exchanged n, k, m are last; by one matrix, `c[k n]`, rows are free then, too: those that lie
+    behind `n k` become one dimension.
+    """
+    found = product_of(operator, 0, 1)
+    if found is None or (operator.rank() or 0) < 2 or (operator.rank(1) or 0) < 2:
+        return found
+    behind = "m" if "m" in found.tail else "*"
+    return replace(found, exchanged=("n", "k", behind), changes=_exchanged)
 
 
 @rule("MatMulInteger", kind="layout-sensitive")

@@ -38,6 +38,7 @@ class Changes:
         gathered_outputs: output index -> (axis, indices): an output whose items follow the operand's order and are
             brought back to the source's by a Gather (Shape).
         op_type: another operator of the same domain.
+        exchanged: the first two inputs change places.
     """
 
     attributes: Mapping[str, Attribute | None] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Changes:
     gathered: Mapping[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     gathered_outputs: Mapping[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     op_type: str | None = None
+    exchanged: bool = False
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,8 @@ class Signature:
         price: what running the operator in an order costs beside its best one, in bytes that might be moved instead.
         grain: (axis in `whole`, elements): what cuts or joins the axis does so at multiples of this many, so that runs
             of that many may lie apart from one another: `c/16` is one dimension in order, `c%16` is free.
+        exchanged: the tail's axes in another order, in which the operator exists with its first two operands exchanged
+            (a product: `yᵀ = cᵀ aᵀ`). `*` at its end: one or more other axes, which become one dimension.
     """
 
     inputs: tuple[Letters | None, ...]
@@ -214,6 +218,7 @@ class Signature:
     price: Callable[[Placement], int] | None = field(default=None, compare=False)
     grain: tuple[tuple[str, int], ...] = ()
     head: Letters = ()
+    exchanged: Letters = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -221,7 +226,8 @@ class Signature:
     @cached_property
     def _hash(self) -> int:
         """The hash of all that is compared, found once: signatures are the keys of what is known of many nodes."""
-        return hash((self.inputs, self.outputs, self.whole, self.block, self.tail, self.variants, self.grain))
+        tails = self.tail, self.exchanged
+        return hash((self.inputs, self.outputs, self.whole, self.block, tails, self.variants, self.grain))
 
     @cached_property
     def letters(self) -> Letters:
