@@ -20,7 +20,7 @@ class OptimizeLayouts(InPlacePass):
 
     Args:
         per_transpose: bytes that each Transpose costs besides those that it moves.
-        exchange: let a MatMul run with its operands exchanged, where that saves bytes.
+        exchange: let a MatMul or Gemm run with its operands exchanged, where that saves bytes.
     """
 
     @checked(per_transpose=BYTES, exchange=FLAG)

@@ -152,8 +152,8 @@ def convert(
             speak of the source's names.
         per_transpose: bytes that each Transpose costs besides those that it moves: with more than any tensor has, there
             are as few Transposes as can be, and then as few bytes (default: the target's, or 0).
-        exchange: let a MatMul run with its operands exchanged (`yᵀ = cᵀ aᵀ`), where that saves bytes. ONNX Runtime's
-            CPU may take longer then.
+        exchange: let a MatMul or Gemm run with its operands exchanged (`yᵀ = cᵀ aᵀ`), where that saves bytes. ONNX
+            Runtime's CPU may take longer then.
         time_limit: seconds for the solver; then the best plan is used and its gap reported (default: five minutes,
             and more for large graphs).
         what_if: also find what each single constraint costs (`report.what_if`).

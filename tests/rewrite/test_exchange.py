@@ -88,6 +88,32 @@ def test_a_dense_layer_between_convolutions_stays_channels_first() -> None:
     assert product.input[0] in {constant.name for constant in result.graph.initializer}
 
 
+@pytest.mark.parametrize("flags", ["", "transA=1", "transB=1", "transA=1, transB=1"])
+@pytest.mark.parametrize("bias", [(8,), (1,), (35, 8), (35, 1), None])
+def test_a_gemm_of_one_image_stays_channels_first(flags: str, bias: tuple[int, ...] | None) -> None:
+    """Its result is turned by exchanging its operands, its bias becomes a column."""
+    source = model(
+        f"""g (float[1,6,5,7] x) => (float[1,8,5,7] y) {{
+            c = Conv<kernel_shape=[1,1]>(x, k)
+            t = Transpose<perm=[{"1,0,2,3" if "transA" in flags else "0,2,3,1"}]>(c)
+            rows = Reshape(t, flat)
+            m = Gemm<alpha=0.5, beta=2.0{flags and ", " + flags}>(rows, w{", bias" if bias else ""})
+            i = Reshape(m, image)
+            u = Transpose<perm=[0,3,1,2]>(i)
+            y = Conv<kernel_shape=[1,1]>(u, l)
+        }}""",
+        k=floats(6, 6, 1, 1),
+        w=floats(8, 6, seed=1) if "transB" in flags else floats(6, 8, seed=1),
+        l=floats(8, 8, 1, 1),
+        flat=np.array([6, 35] if "transA" in flags else [35, 6], np.int64),
+        image=np.array([1, 5, 7, 8], np.int64),
+        **({"bias": floats(*bias, seed=2)} if bias else {}),
+    )
+    assert relayout.optimize(source).report.transposes == 1
+    left, _ = check(source, (1, 6, 5, 7))
+    assert left == 0
+
+
 @pytest.mark.parametrize("extents", [("b", "h", "w"), (2, "h", 7), ("b", 5, 7), (1, 5, 1)])
 def test_one_of_open_extents(extents: tuple[object, ...]) -> None:
     size = [{"b": 3, "h": 5, "w": 7}.get(str(extent), extent) for extent in extents]

@@ -97,7 +97,7 @@ per_transpose = click.option(
     help="What each Transpose costs besides its bytes: with a large number there are as few as can be.",
 )
 exchange = click.option(
-    "--exchange", is_flag=True, help="Let a MatMul run with its operands exchanged, where that saves bytes."
+    "--exchange", is_flag=True, help="Let a MatMul or Gemm run with its operands exchanged, where that saves bytes."
 )
 what_if = click.option("--what-if", is_flag=True, help="Also list which single constraint costs how many bytes.")
 plan_file = click.option(

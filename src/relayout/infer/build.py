@@ -344,7 +344,7 @@ class _Builder:
                 self._pin_inside(node.outputs[0])
                 return
             fact = self._barrier_signature(fact, inputs[0])
-        if isinstance(fact, Signature) and fact.exchanged and (not self.exchange or self._in_unit(inputs)):
+        if isinstance(fact, Signature) and fact.exchanges and (not self.exchange or self._in_unit(inputs)):
             fact = _in_place(fact)
         runs = 0 if isinstance(fact, Signature) and not implicit and _is_fixed(node, inputs) else None
         outputs = [
@@ -553,8 +553,7 @@ def _alike(fact: Fact, inputs: Sequence[View | None], slot: int) -> list[View | 
 
 @lru_cache(4096)
 def _in_place(signature: Signature) -> Signature:
-    """A signature whose operands are not exchanged."""
-    return replace(signature, exchanged=())
+    return signature.in_place()
 
 
 @lru_cache(4096)

@@ -12,7 +12,10 @@ from relayout.rules.signature import Changes, Fact, Letters, Placement, Signatur
 
 
 def gemm_of(operator: Operator, left: int, right: int, bias: int, columns: Sequence[int] = ()) -> Signature | None:
-    """The signature of a Gemm; `columns` are scalars, or hold one item per column of the result."""
+    """The signature of a Gemm; `columns` are scalars, or hold one item per column of the result.
+
+    One without columns may run with its operands exchanged.
+    """
     a: Letters = ("k", "m") if operator.int("transA", 0) else ("m", "k")
     b: Letters = ("n", "k") if operator.int("transB", 0) else ("k", "n")
     if operator.rank(left) != 2 or operator.rank(right) != 2:
@@ -26,16 +29,22 @@ def gemm_of(operator: Operator, left: int, right: int, bias: int, columns: Seque
 
     def changes(placement: Placement) -> Changes:
         transposed = placement.letters(left) == ("k", "m"), placement.letters(right) == ("n", "k")
-        return Changes({"transA": int(transposed[0]), "transB": int(transposed[1])})
+        exchanged = placement.letters(output=True) == ("n", "m")
+        if exchanged:
+            transposed = not transposed[1], not transposed[0]
+        return Changes({"transA": int(transposed[0]), "transB": int(transposed[1])}, exchanged=exchanged)
 
     stored = operator.operands(given)
+    column = {bias: ("n", "m")} if bias in given else {}
     variants = tuple(
-        Variant(operator.operands({**given, left: first, right: second}), (("m", "n"),), name)
+        Variant(operator.operands({**given, **more, left: first, right: second}), (result,), name, exchanged=bool(turn))
+        for turn, more, result in (("", {}, ("m", "n")), ("exchanged", column, ("n", "m")))
+        if not (turn and columns)
         for first, second, name in (
-            (a, b, "standard"),
-            (a[::-1], b, "a"),
-            (a, b[::-1], "b"),
-            (a[::-1], b[::-1], "both"),
+            (a, b, turn or "standard"),
+            (a[::-1], b, f"{turn}a"),
+            (a, b[::-1], f"{turn}b"),
+            (a[::-1], b[::-1], f"{turn}both"),
         )
     )
     block = frozenset("mnk")

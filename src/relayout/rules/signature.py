@@ -126,6 +126,7 @@ class Variant:
         written: the node that runs it; None: the node as it is.
         follows: nobody asks for it: it is another variant with axes turned on every operand, and worth trying only
             where an operand comes so.
+        exchanged: it runs with its first two operands exchanged.
     """
 
     inputs: tuple[Letters | None, ...]
@@ -133,6 +134,7 @@ class Variant:
     name: str = "standard"
     written: Written | None = field(default=None, compare=False)
     follows: bool = False
+    exchanged: bool = False
 
     @cached_property
     def tiles(self) -> frozenset[tuple[str, int]]:
@@ -253,6 +255,16 @@ class Signature:
         """The operator in the standard's order, which layouts are said of; the source may have another (a Resize)."""
         named = (variant for variant in self.variants if variant.name == "standard")
         return next(named, Variant(self.inputs, self.outputs))
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether the operator also exists with its first two operands exchanged."""
+        return bool(self.exchanged) or any(variant.exchanged for variant in self.variants)
+
+    def in_place(self) -> Signature:
+        """The signature of an operator whose operands are not exchanged."""
+        variants = tuple(variant for variant in self.variants if not variant.exchanged)
+        return replace(self, exchanged=(), variants=variants)
 
     def positional(self) -> Signature:
         """The signature of an operator that exists in the standard's order only."""
