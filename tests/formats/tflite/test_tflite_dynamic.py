@@ -22,6 +22,7 @@ from tflite_dynamic import (
     sparse_conv,
     upward,
     upward_to,
+    windows,
 )
 from tflite_running import Comparison, check_model, compare, interpreter, run_interpreter, session
 from tflite_writing import Net, options
@@ -78,6 +79,7 @@ def test_extents_that_are_equal_have_one_name() -> None:
     assert outputs(upward()) == [["batch", "2*height", "2*width", 5]]
     assert outputs(pyramid()) == [["batch", "2*ceil(height/2)", "2*ceil(width/2)", 4]]
     assert outputs(blocks()) == [["batch", 2, 4, 2]]
+    assert outputs(windows()) == [["batch", 2, 2, 2, 2, 3]]
     assert outputs(filled()) == [["batch", 3], ["batch"]]
 
 

@@ -244,6 +244,11 @@ class _Reader:
         out.reshape(-1)[:] = flat
         return out
 
+    def remainder(self, node: ir.Node) -> _Known:
+        if node.outputs[0].dtype not in _INTEGERS:
+            raise _Unknown
+        return self.pairwise(node)
+
 
 def _sum(a: Dim, b: Dim) -> Dim:
     if isinstance(b, int):
@@ -270,9 +275,16 @@ def _quotient(a: Dim, b: Dim) -> Dim:
     return exact if isinstance(exact, str) and not exact.endswith(f"/{b}") else None
 
 
+def _remainder(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b if a >= 0 and b > 0 else None
+    return None if _quotient(a, b) is None else 0  # a name is divided where nothing is left
+
+
 _PAIRS: dict[str, Callable[[Dim, Dim], Dim]] = {
     "Add": _sum,
     "Div": _quotient,
+    "Mod": _remainder,
     "Mul": _product,
     "Sub": _difference,
 }
@@ -316,6 +328,7 @@ _RULES: dict[str, Callable[[_Reader, ir.Node], _Known]] = {
     "Expand": _Reader.expand,
     "Gather": _Reader.gather,
     "Identity": _Reader.same,
+    "Mod": _Reader.remainder,
     "Mul": _Reader.pairwise,
     "ReduceProd": _Reader.product,
     "Reshape": _Reader.reshape,
