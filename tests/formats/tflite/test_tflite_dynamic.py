@@ -13,6 +13,7 @@ from tflite_dynamic import (
     branches,
     counted_boxes,
     data_dependent,
+    equation,
     filled,
     flatten,
     heads,
@@ -83,7 +84,9 @@ def test_extents_that_are_equal_have_one_name() -> None:
     assert outputs(filled()) == [["batch", 3], ["batch"]]
 
 
-@pytest.mark.parametrize(("build", "target"), [(flatten, [-1, 24]), (heads, [0, 0, 3, 4]), (left_over, [-1, 4, 6])])
+@pytest.mark.parametrize(
+    ("build", "target"), [(flatten, [-1, 24]), (equation, [-1, 4, 3]), (heads, [0, 0, 3, 4]), (left_over, [-1, 4, 6])]
+)
 def test_a_computed_target_becomes_constant(build: Callable[[], Net], target: list[int]) -> None:
     model = read(build().bytes())
     (node,) = [n for n in model.graph if n.op_type == "Reshape"]

@@ -98,6 +98,16 @@ def windows() -> Net:
     return net.op("RESHAPE", [apart_, target], [y], options("ReshapeOptions"))
 
 
+def equation() -> Net:
+    """An Einsum as the converter writes it: axes that it joins are extents multiplied by segment."""
+    net = Net()
+    x = net.input((1, 1, 4, 3), signature=(-1, -1, 4, 3))
+    target, y = net.tensor((3,), "int32"), net.output((1, 4, 3), signature=(-1, 4, 3))
+    operands = [shape_of(net, x, 4), net.const([0, 0, 1, 2], "int32"), net.const(3, "int32")]
+    net.op("UNSORTED_SEGMENT_PROD", operands, [target])
+    return net.op("RESHAPE", [x, target], [y], options("ReshapeOptions"))
+
+
 def branches(padding: int) -> Net:
     """Two branches that shrink an image alike, added."""
     net = Net()
@@ -299,6 +309,7 @@ MODELS: dict[str, tuple[Callable[[], Net], list[tuple[int, ...]]]] = {
     "heads": (heads, [(2, 5, 12), (3, 7, 12)]),
     "left over": (left_over, [(2, 4, 3, 2), (5, 4, 3, 2)]),
     "windows": (windows, [(2, 4, 4, 3), (5, 4, 4, 3)]),
+    "equation": (equation, [(2, 5, 4, 3), (3, 1, 4, 3)]),
     "branches, same": (lambda: branches(0), [(*i, 3) for i in IMAGES]),
     "branches, valid": (lambda: branches(1), [(*i, 3) for i in IMAGES]),
     "dilated": (dilated, [(*i, 3) for i in IMAGES]),
