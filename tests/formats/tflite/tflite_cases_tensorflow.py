@@ -19,14 +19,24 @@ ONE: dict[str, Callable[..., Any]] = {
     "Exp": np.exp,
     "Floor": np.floor,
     "Log": lambda x: np.log(np.abs(x)),
+    "Neg": np.negative,
+    "Sign": np.sign,
     "Sinh": np.sinh,
     "Softsign": lambda x: x / (1 + np.abs(x)),
     "Sqrt": lambda x: np.sqrt(np.abs(x)),
     "Tan": np.tan,
 }
-KINDS = {"Abs": "int64", **dict.fromkeys(("Ceil", "Exp", "Floor", "Log", "Sqrt"), "float64")}
+KINDS = {"Abs": "int64", "Sign": "int64", **dict.fromkeys(("Ceil", "Exp", "Floor", "Log", "Neg", "Sqrt"), "float64")}
 """TFLite has these itself for real numbers of 32 bits."""
-TWO = {"AddV2": np.add, "Mul": np.multiply, "RealDiv": np.divide, "Sub": np.subtract}
+TWO = {
+    "AddV2": np.add,
+    "Maximum": np.maximum,
+    "Minimum": np.minimum,
+    "Mul": np.multiply,
+    "Pow": np.power,
+    "RealDiv": np.divide,
+    "Sub": np.subtract,
+}
 SHAPE = (2, 3, 5)
 
 
@@ -81,7 +91,7 @@ def flex_of_one() -> Iterator[Net]:
 def flex_of_two() -> Iterator[Net]:
     for name, function in TWO.items():
         net = Net()
-        both = [net.input(SHAPE, "float64"), net.input((3, 1), "float64", 1, 2)]
+        both = [net.input(SHAPE, "float64", 0.1, 3), net.input((3, 1), "float64", 1, 2)]
         left(net, name, both, net.output(SHAPE, "float64"))
         net.expected = function
         yield net

@@ -17,12 +17,12 @@ from relayout.formats.tflite.operators.slicing import LAST, cut, joined
 from relayout.formats.tflite.operators.strided import strided_slice
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
-_ONE = ("Abs", "Atan", "Ceil", "Cosh", "Erf", "Exp", "Floor", "Log", "Sinh", "Softsign", "Sqrt", "Tan")
+_ONE = ("Abs", "Atan", "Ceil", "Cosh", "Erf", "Exp", "Floor", "Log", "Neg", "Sign", "Sinh", "Softsign", "Sqrt", "Tan")
 """Operators of one operand, by ONNX's names, too. Some are TFLite's own, but not of 64 bits."""
 
 _EQUATION = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*")
 
-_TWO = {"AddV2": "Add", "Mul": "Mul", "RealDiv": "Div", "Sub": "Sub"}
+_TWO = {"AddV2": "Add", "Maximum": "Max", "Minimum": "Min", "Mul": "Mul", "Pow": "Pow", "RealDiv": "Div", "Sub": "Sub"}
 """Operators of two operands that broadcast, of 64-bit reals -> ONNX's names."""
 
 
