@@ -130,3 +130,22 @@ def flex_einsums() -> Iterator[Net]:
     left(net, "Einsum", [net.input(SHAPE), net.input((3, 4))], result, equation="btd, th -> bdh", N=2)
     net.expected = lambda a, b: np.einsum("btd,th->bdh", a, b)
     yield net
+
+
+@cases("CUSTOM FlexComplex", *(f"CUSTOM Flex{inverse}FFT{axes}" for inverse in ("", "I") for axes in ("", "2D", "3D")))
+def flex_transforms() -> Iterator[Net]:
+    for inverse, axes in ((a, b) for a in ("", "I") for b in ("", "2D", "3D")):
+        for constant in (True, False):
+            net = Net()
+            numbers, spectrum = (net.tensor(SHAPE, type_name="COMPLEX64") for _ in range(2))
+            both = [net.input(SHAPE), net.const(0.5) if constant else net.input(SHAPE)]
+            left(net, "Complex", both, numbers)
+            left(net, f"{inverse}FFT{axes}", [numbers], spectrum)
+            net.op("REAL" if axes == "2D" else "IMAG", [spectrum], [net.output(SHAPE)])
+            net.expected = lambda x, y=0.5, inverse=inverse, axes=axes: transformed(x + 1j * y, inverse, axes)
+            yield net
+
+
+def transformed(x: Any, inverse: str, axes: str) -> Any:
+    found = (np.fft.ifftn if inverse else np.fft.fftn)(x, axes=range(3 - int(axes[:1] or 1), 3))
+    return found.real if axes == "2D" else found.imag
