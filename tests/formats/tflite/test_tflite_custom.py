@@ -17,7 +17,7 @@ import pytest
 from flatbuffers import flexbuffers
 from tflite_cases import I8, WITHOUT_KERNEL
 from tflite_cases_custom import detection, flexible
-from tflite_cases_tensorflow import flex_strided_slices
+from tflite_cases_tensorflow import flex_strided_slices, left
 from tflite_running import check_model, feed, interpreter, run_interpreter, session
 from tflite_writing import Net
 
@@ -290,3 +290,11 @@ def test_damaged_attributes_of_tensorflow_are_refused() -> None:
     for alone in ({"a": 1}, ["StridedSlice"], ["StridedSlice", 3]):
         with pytest.raises(ReadError, match="none of an operator of TensorFlow"):
             NodeDef(bytes(flexbuffers.Dumps(alone)), "")
+
+
+@pytest.mark.parametrize("equation", ["ab,bc", "ab,bc->ad", "ab->ab", "...b,bc->...c"])
+def test_an_equation_that_does_not_fit_is_refused(equation: str) -> None:
+    net = Net()
+    left(net, "Einsum", [net.input((2, 3)), net.input((3, 4))], net.output((2, 4)), equation=equation)
+    with pytest.raises(UnsupportedError, match="an equation that is no list of axes"):
+        read(net.bytes())

@@ -61,7 +61,8 @@ def einsum(op: Operation) -> None:
     equation = _attributes(op).text("equation").replace(" ", "")
     terms, _, result = equation.partition("->")
     values = [op.stored(i) for i in range(len(op.operator.inputs))]
-    if not _EQUATION.fullmatch(equation) or terms.count(",") + 1 != len(values):
+    fits = terms.count(",") + 1 == len(values) and set(result) <= set(terms)
+    if not (fits and _EQUATION.fullmatch(equation)):
         raise Unsupported("an equation that is no list of axes by letters")
     extents: dict[str, Dim] = {}
     for letters, value in zip(terms.split(","), values, strict=True):
