@@ -78,10 +78,12 @@ def stacked(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, str]]:
     constants = {tensor.name for tensor in graph.initializer}
     for number, node in enumerate(graph.node):
         for attribute in node.attribute if node.op_type in ("Loop", "Scan") else ():
+            if not attribute.HasField("g"):
+                continue
             body = attribute.g
             fixed = [tensor.name for tensor in body.initializer]
             body.initializer.extend(onnx.TensorProto(name=name) for name in constants)  # seen as such, from outside
-            inner = run_time_transposes(body) if attribute.HasField("g") else []
+            inner = run_time_transposes(body)
             del body.initializer[len(fixed) :]
             for place, each in enumerate(inner):
                 name = f"stacked_{number}_{place}"

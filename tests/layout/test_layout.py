@@ -260,3 +260,10 @@ def test_what_a_reshape_does_not_tell() -> None:
     assert known == Learned({"h": 12})
     assert Learned().of([Extent.of("unk__3"), Extent(2)], [Extent.of("x"), Extent(2)]) == Learned(same={"unk__3": "x"})
     assert Learned().of([Extent.of("n"), Extent(2)], [Extent.of("x"), Extent(4)]) == Learned()
+
+
+def test_a_product_of_products_is_one() -> None:
+    """So importers write what they multiply step by step."""
+    assert Extent.of("4*((2*h)*b)") == Extent.of("8*b*h") == Extent(8, ("b", "h"))
+    assert Extent.of("2*((h*w)//4)") == Extent(2, ("((h*w)//4)",))
+    assert Extent.of("2*(h*w - 1)") == Extent(1, ("2*(h*w - 1)",))

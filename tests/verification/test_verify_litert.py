@@ -74,6 +74,15 @@ def test_a_model_that_ends_litert_is_one_error() -> None:
         verify(net.bytes(), convert(net.bytes()).proto)
 
 
+def test_scales_that_end_litert_are_one_error() -> None:
+    """A mask of the least real number gives 8 bits a scale for which the kernel of a sum has no multiplier."""
+    net = Net()
+    a, b = net.input((2, 4), "int8", q=Scale(0.01)), net.input((2, 4), "int8", q=Scale(1.3e36, 127))
+    net.op("ADD", [a, b], [net.output((2, 4), "int8", q=Scale(0.01))], options("AddOptions"), version=2)
+    with pytest.raises(RelayoutError, match="LiteRT aborts"):
+        verify(net.bytes(), convert(net.bytes()).proto)
+
+
 def test_tensor_names_are_read_from_metadata() -> None:
     net = Net()
     x, m, y = net.input((2, 3), name="x"), net.tensor((2, 3), name="m"), net.output((2, 3), name="y")

@@ -122,14 +122,17 @@ def _extent(dim: Dim) -> Extent:
 
 
 def _factors(text: str) -> list[str]:
-    """What a product multiplies: numbers, names and quotients; nothing if it is not one of these alone."""
+    """What a product multiplies: numbers, names, quotients, and products of these; nothing if it is anything else."""
     if len(text) > LONGEST:
         return []
     factors, depth, start = list[str](), 0, 0
     for place, character in enumerate(f"{text}*"):
         depth += (character == "(") - (character == ")")
         if character == "*" and depth == 0:
-            factors.append(_bare(text[start:place]))
+            factor = _bare(text[start:place])
+            multiplied = "*" in factor and factor.startswith("(") and _closes_last(factor)
+            inner = _factors(factor[1:-1]) if multiplied else []
+            factors += inner or [factor]
             start = place + 1
     known = all(factor.isidentifier() or factor.isdecimal() or quotient(factor) for factor in factors)
     return factors if known and depth == 0 else []

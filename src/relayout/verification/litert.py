@@ -200,12 +200,19 @@ class LiteRTSide:
         return interpreter
 
     def _try(self, interpreter: Any, kernels: str) -> None:
-        """Prepare a model of quantized 16-bit integers in a process of its own first: some kernels abort it."""
+        """Prepare a model in a process of its own first, if some kernels may abort it.
+
+        They do for 16-bit integers, and where a ratio of scales is none that their arithmetic has (a mask of the least
+        real number gives 8 bits a scale of 1e36).
+        """
         if kernels in self._tried:
             return
         self._tried.add(kernels)
-        short = any(d["dtype"] is np.int16 and is_quantized(d) for d in interpreter.get_tensor_details())
-        if short and self._attempt(kernels, False) < 0:
+        quantized = [d for d in interpreter.get_tensor_details() if is_quantized(d)]
+        scales = [d["quantization"][0] for d in quantized if np.dtype(d["dtype"]).itemsize == 1]
+        steps = [scale for scale in scales if scale]  # 0 where there are several
+        risky = any(d["dtype"] is np.int16 for d in quantized) or max(steps, default=1) > min(steps, default=1) * 2**19
+        if risky and self._attempt(kernels, False) < 0:
             raise RelayoutError(f"LiteRT aborts on '{self.label}': there is nothing to verify against")
 
     def _sized(self) -> Any:

@@ -6,6 +6,7 @@ The interpreter at hand has no kernel for MediaPipe's operators. What MediaPipe 
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from flatbuffers import flexbuffers
 from tflite_cases import I8, WITHOUT_KERNEL
 from tflite_cases_custom import detection, flexible
+from tflite_cases_tensorflow import flex_strided_slices, left
 from tflite_running import check_model, feed, interpreter, run_interpreter, session
 from tflite_writing import Net
 
@@ -23,6 +25,7 @@ from conftest import OLDER
 from relayout.errors import ReadError, UnsupportedError
 from relayout.formats.tflite import read
 from relayout.formats.tflite.flexbuffer import parse
+from relayout.formats.tflite.nodedef import NodeDef
 
 SAME, VALID = 1, 2
 
@@ -267,3 +270,31 @@ def test_damaged_detection_options_are_refused() -> None:
         except (ReadError, UnsupportedError):
             refused += 1
     assert refused > 100
+
+
+def test_damaged_attributes_of_tensorflow_are_refused() -> None:
+    """Every way to cut a NodeDef short or to change a byte of it: an error or other numbers, nothing else."""
+    net = next(flex_strided_slices())
+    options = bytes(net.graph.operators[0].customOptions)
+    assert NodeDef(options, "").number("new_axis_mask") == 2
+    refused = 0
+    for place, value in itertools.product(range(len(options)), (0, 7, 127, 255)):
+        net.graph.operators[0].customOptions = [*options[:place], value, *options[place + 1 :]]
+        try:
+            read(net.bytes())
+        except (ReadError, UnsupportedError):
+            refused += 1
+    assert refused > 100
+    with pytest.raises(ReadError, match="no equation"):
+        NodeDef(options, "").text("equation")
+    for alone in ({"a": 1}, ["StridedSlice"], ["StridedSlice", 3]):
+        with pytest.raises(ReadError, match="none of an operator of TensorFlow"):
+            NodeDef(bytes(flexbuffers.Dumps(alone)), "")
+
+
+@pytest.mark.parametrize("equation", ["ab,bc", "ab,bc->ad", "ab->ab", "...b,bc->...c"])
+def test_an_equation_that_does_not_fit_is_refused(equation: str) -> None:
+    net = Net()
+    left(net, "Einsum", [net.input((2, 3)), net.input((3, 4))], net.output((2, 4)), equation=equation)
+    with pytest.raises(UnsupportedError, match="an equation that is no list of axes"):
+        read(net.bytes())

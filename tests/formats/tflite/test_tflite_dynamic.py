@@ -13,6 +13,7 @@ from tflite_dynamic import (
     branches,
     counted_boxes,
     data_dependent,
+    equation,
     filled,
     flatten,
     heads,
@@ -22,6 +23,7 @@ from tflite_dynamic import (
     sparse_conv,
     upward,
     upward_to,
+    windows,
 )
 from tflite_running import Comparison, check_model, compare, interpreter, run_interpreter, session
 from tflite_writing import Net, options
@@ -78,10 +80,13 @@ def test_extents_that_are_equal_have_one_name() -> None:
     assert outputs(upward()) == [["batch", "2*height", "2*width", 5]]
     assert outputs(pyramid()) == [["batch", "2*ceil(height/2)", "2*ceil(width/2)", 4]]
     assert outputs(blocks()) == [["batch", 2, 4, 2]]
+    assert outputs(windows()) == [["batch", 2, 2, 2, 2, 3]]
     assert outputs(filled()) == [["batch", 3], ["batch"]]
 
 
-@pytest.mark.parametrize(("build", "target"), [(flatten, [-1, 24]), (heads, [0, 0, 3, 4]), (left_over, [-1, 4, 6])])
+@pytest.mark.parametrize(
+    ("build", "target"), [(flatten, [-1, 24]), (equation, [-1, 4, 3]), (heads, [0, 0, 3, 4]), (left_over, [-1, 4, 6])]
+)
 def test_a_computed_target_becomes_constant(build: Callable[[], Net], target: list[int]) -> None:
     model = read(build().bytes())
     (node,) = [n for n in model.graph if n.op_type == "Reshape"]

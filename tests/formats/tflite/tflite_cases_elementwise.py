@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -223,25 +222,6 @@ def quantization() -> Iterator[Net]:
     full = net.tensor(SHAPE)
     net.op("DEQUANTIZE", [half], [full], version=3)
     yield net.op("ADD", [net.input(SHAPE), full], [net.output(SHAPE)], options("AddOptions"))
-
-
-FLEX = {
-    "Atan": np.arctan,
-    "Cosh": np.cosh,
-    "Erf": np.vectorize(math.erf),
-    "Sinh": np.sinh,
-    "Softsign": lambda x: x / (1 + np.abs(x)),
-    "Tan": np.tan,
-}
-"""Operators of TensorFlow's that LiteRT runs by a delegate of TensorFlow's, and what they compute."""
-
-
-@cases(*(f"CUSTOM Flex{name}" for name in FLEX))
-def flex() -> Iterator[Net]:
-    for name, function in FLEX.items():
-        net = unary(f"CUSTOM Flex{name}", -1.3, 1.3)
-        net.expected = lambda x, function=function: (function(x).astype(np.float32),)
-        yield net
 
 
 @cases("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", "LOCAL_RESPONSE_NORMALIZATION")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from tflite_cases import I8, OUT8, U8, cases, rng
-from tflite_writing import Net, Scale, options, packed
+from tflite_writing import Net, Scale, options, packed, standing
 
 
 def dense(
@@ -40,6 +40,10 @@ def dense(
 
 @cases("FULLY_CONNECTED")
 def fully_connected() -> Iterator[Net]:
+    yield standing(dense((3, 6)))
+    yield standing(dense((2, 3, 6), keep=True))
+    for per_channel in (False, True):
+        yield standing(dense((3, 6), "int8", per_channel=per_channel))
     for kind in ("float32", "int8", "uint8"):
         yield dense((3, 6), kind)
         yield dense((2, 3, 6), kind, keep=True, activation=1)

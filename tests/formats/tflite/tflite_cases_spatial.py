@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from tflite_cases import I8, OUT8, U8, cases, rng
-from tflite_writing import Net, Scale, options
+from tflite_writing import Net, Scale, options, standing
 
 SAME, VALID = 0, 1
 
@@ -78,6 +78,9 @@ def convolutions() -> Iterator[Net]:
     for activation in (1, 2, 3):
         yield conv(activation=activation)
     yield conv(groups=2)
+    yield standing(conv())
+    yield standing(conv("int8", per_channel=True))
+    yield standing(conv("int16", per_channel=True))
     for kind in ("int8", "uint8"):
         for padding, activation in ((SAME, 0), (VALID, 1), (SAME, 3)):
             yield conv(kind, padding, (2, 1), activation=activation)

@@ -83,6 +83,31 @@ def left_over() -> Net:
     return net.op("RESHAPE", [x, target], [y], options("ReshapeOptions"))
 
 
+def windows() -> Net:
+    """Swin's windows back to images: the batch is how many windows there are, divided by 4; channels are left over."""
+    net = Net()
+    x = net.input((1, 4, 4, 3), signature=(-1, 4, 4, 3))
+    cut, apart_ = net.tensor((4, 2, 2, 3), signature=(-1, 2, 2, 3)), net.tensor((4, 2, 2, 3), signature=(-1, 2, 2, 3))
+    net.op("RESHAPE", [x, net.const([-1, 2, 2, 3], "int32")], [cut], options("ReshapeOptions"))
+    net.op("ABS", [cut], [apart_], options("AbsOptions"))
+    batch = net.tensor((), "int32")
+    count = extent(net, shape_of(net, apart_, 4), 0)
+    net.op("FLOOR_DIV", [count, net.const(4, "int32")], [batch], options("FloorDivOptions"))
+    target = pack(net, batch, *(net.const(v, "int32") for v in (2, 2, 2, 2, -1)))
+    y = net.output((1, 2, 2, 2, 2, 3), signature=(-1, 2, 2, 2, 2, -1))
+    return net.op("RESHAPE", [apart_, target], [y], options("ReshapeOptions"))
+
+
+def equation() -> Net:
+    """An Einsum as the converter writes it: axes that it joins are extents multiplied by segment."""
+    net = Net()
+    x = net.input((1, 1, 4, 3), signature=(-1, -1, 4, 3))
+    target, y = net.tensor((3,), "int32"), net.output((1, 4, 3), signature=(-1, 4, 3))
+    operands = [shape_of(net, x, 4), net.const([0, 0, 1, 2], "int32"), net.const(3, "int32")]
+    net.op("UNSORTED_SEGMENT_PROD", operands, [target])
+    return net.op("RESHAPE", [x, target], [y], options("ReshapeOptions"))
+
+
 def branches(padding: int) -> Net:
     """Two branches that shrink an image alike, added."""
     net = Net()
@@ -283,6 +308,8 @@ MODELS: dict[str, tuple[Callable[[], Net], list[tuple[int, ...]]]] = {
     "flatten": (flatten, [(2, 4, 3, 2), (5, 4, 3, 2)]),
     "heads": (heads, [(2, 5, 12), (3, 7, 12)]),
     "left over": (left_over, [(2, 4, 3, 2), (5, 4, 3, 2)]),
+    "windows": (windows, [(2, 4, 4, 3), (5, 4, 4, 3)]),
+    "equation": (equation, [(2, 5, 4, 3), (3, 1, 4, 3)]),
     "branches, same": (lambda: branches(0), [(*i, 3) for i in IMAGES]),
     "branches, valid": (lambda: branches(1), [(*i, 3) for i in IMAGES]),
     "dilated": (dilated, [(*i, 3) for i in IMAGES]),

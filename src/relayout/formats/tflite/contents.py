@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dim, Dims, dims
-from relayout.formats.tflite.extents import divided, product, shifted, times
+from relayout.formats.tflite.extents import divided, product, shifted
 
 MAX_ELEMENTS = 64
 """Shapes are short; what is longer is data."""
@@ -244,6 +244,23 @@ class _Reader:
         out.reshape(-1)[:] = flat
         return out
 
+    def scattered(self, node: ir.Node) -> _Known:
+        """Elements put into others, or multiplied or added to them: extents whose axes an Einsum joins."""
+        how = node.attributes["reduction"].as_string() if "reduction" in node.attributes else "none"
+        if node.outputs[0].dtype not in _INTEGERS or how not in _SCATTERED:
+            raise _Unknown
+        x, index, given = self.known(node.inputs[0]).copy(), self.fixed(node, 1), self.known(node.inputs[2])
+        if x.ndim != 1 or given.shape != (len(index),) or (how == "none" and len(set(index)) < len(index)):
+            raise _Unknown
+        for place, element_ in zip(index, given.tolist(), strict=True):
+            x[place] = _SCATTERED[how](x[place], element_)
+        return x
+
+    def remainder(self, node: ir.Node) -> _Known:
+        if node.outputs[0].dtype not in _INTEGERS:
+            raise _Unknown
+        return self.pairwise(node)
+
 
 def _sum(a: Dim, b: Dim) -> Dim:
     if isinstance(b, int):
@@ -256,9 +273,7 @@ def _difference(a: Dim, b: Dim) -> Dim:
 
 
 def _product(a: Dim, b: Dim) -> Dim:
-    if isinstance(b, int):
-        return times(a, b)
-    return times(b, a) if isinstance(a, int) else None
+    return product((a, b))
 
 
 def _quotient(a: Dim, b: Dim) -> Dim:
@@ -270,12 +285,21 @@ def _quotient(a: Dim, b: Dim) -> Dim:
     return exact if isinstance(exact, str) and not exact.endswith(f"/{b}") else None
 
 
+def _remainder(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b if a >= 0 and b > 0 else None
+    return None if _quotient(a, b) is None else 0  # a name is divided where nothing is left
+
+
 _PAIRS: dict[str, Callable[[Dim, Dim], Dim]] = {
     "Add": _sum,
     "Div": _quotient,
+    "Mod": _remainder,
     "Mul": _product,
     "Sub": _difference,
 }
+
+_SCATTERED: dict[str, Callable[[Dim, Dim], Dim]] = {"none": lambda a, b: b, "add": _sum, "mul": _product}
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Abs": np.abs,
@@ -316,9 +340,11 @@ _RULES: dict[str, Callable[[_Reader, ir.Node], _Known]] = {
     "Expand": _Reader.expand,
     "Gather": _Reader.gather,
     "Identity": _Reader.same,
+    "Mod": _Reader.remainder,
     "Mul": _Reader.pairwise,
     "ReduceProd": _Reader.product,
     "Reshape": _Reader.reshape,
+    "ScatterND": _Reader.scattered,
     "Shape": _Reader.shape,
     "Size": _Reader.size,
     "Slice": _Reader.slice,

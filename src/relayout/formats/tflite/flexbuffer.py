@@ -93,7 +93,7 @@ class _Reader:
             return self.key(target)
         if kind in (_STRING, _BLOB):
             content = self.raw(target, self.uint(target - inner, inner))
-            return content if kind == _BLOB else content.decode("utf-8", "replace")
+            return content if kind == _BLOB else _text(content)
         if kind == _MAP:
             return self.map(target, inner, depth)
         if kind == _VECTOR:
@@ -134,3 +134,11 @@ class _Reader:
             place = keys_at + i * keys_width
             found[self.key(self.follow(place, keys_width))] = self.value(target + i * width, width, types[i], depth + 1)
         return found
+
+
+def _text(content: bytes) -> str | bytes:
+    """A text; what is none, such as a message that a writer put into one, stays as bytes."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content

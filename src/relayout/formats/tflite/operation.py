@@ -19,6 +19,7 @@ from relayout.formats.tflite import activation
 from relayout.formats.tflite.builder import Dims, dims
 from relayout.formats.tflite.emission import Emission
 from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.extents import product
 from relayout.formats.tflite.model import MAX_RANK, Operator, Quantization, Tensor
 from relayout.formats.tflite.registry import Unsupported
 from relayout.formats.tflite.tensors import DTYPES, QUANTIZED_TYPES, array, dequantized
@@ -187,6 +188,8 @@ class Operation(Emission):
     def bias(self, i: int, *factors: int | Quantization | None) -> ir.Value | None:
         """An optional bias: float as it is, int32 through DequantizeLinear, int64 as float (ONNX has no other way).
 
+        It is a vector, whatever its shape in the file: the kernels count its elements.
+
         Args:
             i: the operand.
             factors: the operands whose product it is added to, or their parameters. The kernels add integers, so those
@@ -196,27 +199,30 @@ class Operation(Emission):
         if not self.has(i):
             return None
         tensor, value = self.input(i), self.stored(i)
+        elements = product(dims(value))
         if tensor.type not in (TensorType.INT32, TensorType.INT64):
-            return self.real(i)
+            value = self.real(i)
+            return value if len(dims(value)) == 1 else self.reshape(value, (elements,))
         quantization = self.steps_of(tensor, factors)
         if quantization is None or not self.is_constant(i):
             raise Unsupported(f"{tensor.type.name} bias without a scale" if self.is_constant(i) else "computed bias")
         if quantization.per_channel and quantization.scale.size != prod(tensor.shape):
             raise Unsupported(f"bias of {prod(tensor.shape)} elements for {quantization.scale.size} channels")
         if tensor.type == TensorType.INT64 or self.tensors.dequantize:
-            shape = ir.Shape(tensor.shape)
+            shape, steps = ir.Shape([prod(tensor.shape)]), Quantization(quantization.scale, quantization.zero_point, 0)
             lazy = ir.LazyTensor(
-                lambda: ir.Tensor(dequantized(self.constant(i), quantization)), ir.DataType.FLOAT, shape
+                lambda: ir.Tensor(dequantized(self.constant(i).reshape(-1), steps)), ir.DataType.FLOAT, shape
             )
             return self.builder.initializer(self.tensors.hint(tensor, "dequantized"), lazy)
         scale = quantization.scale.reshape((-1,) if quantization.per_channel else ())
+        value = value if len(dims(value)) == 1 else self.reshape(value, (elements,))
         return self.emit(
             "DequantizeLinear",
             [value, self.builder.array(self.tensors.hint(tensor, "scale"), scale)],
             dims(value),
             ir.DataType.FLOAT,
             name=self.tensors.hint(tensor, "dequantized"),
-            axis=quantization.axis if quantization.per_channel else None,
+            axis=0 if quantization.per_channel else None,
         )
 
     def steps_of(self, bias: Tensor, factors: Sequence[int | Quantization | None]) -> Quantization | None:

@@ -36,9 +36,6 @@ _UNARY = {
 }
 """TFLite operators of one operand that ONNX has too."""
 
-_TENSORFLOW = ("Atan", "Cosh", "Erf", "Sinh", "Softsign", "Tan")
-"""Operators of TensorFlow that TFLite lacks, and that its converter leaves to the Flex delegate, by ONNX's names."""
-
 _BINARY = {
     "BITWISE_XOR": "BitwiseXor",
     "LOGICAL_AND": "And",
@@ -124,8 +121,6 @@ def _comparison(op_type: str) -> Translation:
 
 for _name, _op_type in _UNARY.items():
     operator(_name)(_unary(_op_type))
-for _op_type in _TENSORFLOW:
-    operator(f"CUSTOM Flex{_op_type}")(_unary(_op_type))
 for _name, _op_type in _BINARY.items():
     operator(_name)(_binary(_op_type))
 for _name, _op_type in _ARITHMETIC.items():

@@ -7,6 +7,7 @@ from functools import partial
 
 import onnx_ir as ir
 
+from relayout import layout
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dim, Dims, broadcast, dims
 from relayout.formats.tflite.contents import contents, element
@@ -15,6 +16,7 @@ from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.slicing import extents_of, squeeze, unsqueeze
 from relayout.formats.tflite.operators.spectral import is_complex, pairs, result_pairs
 from relayout.formats.tflite.registry import Unsupported, operator
+from relayout.layout import Extent
 from relayout.layout import perm as perms
 
 
@@ -72,16 +74,12 @@ def _resolved(shape: Dims, wanted: Dims) -> tuple[list[int], Dims] | None:
     if None in target or 0 in target or target.count(-1) > 1:
         return None
     if -1 in target:
-        have, rest = [d for d in shape if not isinstance(d, int)], [d for d in target if isinstance(d, str)]
-        for name in rest:
-            if name not in have:
-                return None
-            have.remove(name)
-        fixed = product([d for d in target if isinstance(d, int) and d != -1])
-        whole = product([*have, *(d for d in shape if isinstance(d, int))])
-        if not isinstance(fixed, int) or whole is None or (isinstance(whole, int) and whole % fixed):
+        whole = layout.product(Extent.of(d) for d in shape if d is not None)
+        rest = layout.product(Extent.of(d) for d in target if d is not None and d != -1)
+        left = None if None in shape else whole.divide(Extent(1, rest.symbols))
+        if left is None or (left.is_static and left.number % rest.number):
             return None
-        target[target.index(-1)] = divided(whole, fixed)
+        target[target.index(-1)] = divided(product((left.number, *left.symbols)), rest.number)
     numbers = [d if isinstance(d, int) else 0 if i < len(shape) and shape[i] == d else -1 for i, d in enumerate(target)]
     if sum(not isinstance(d, int) for d in target) == 1:
         numbers = [n if n > 0 else -1 for n in numbers]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from relayout.formats.tflite.builder import dims
+from relayout.errors import ReadError
+from relayout.formats.tflite.builder import Dims, broadcast, dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.slicing import bordered_to, squeeze, unsqueeze
@@ -41,14 +42,49 @@ def rfft2d(op: Operation) -> None:
     rank = len(dims(x))
     x = bordered_to(op, bordered_to(op, x, rank - 2, height), rank - 1, width)
     x = unsqueeze(op, x, [rank])
-    y = _dft(op, x, rank - 1, (*dims(x)[: rank - 1], width // 2 + 1, 2), onesided=1)
-    result_pairs(op, _dft(op, y, rank - 2, dims(y), onesided=0) if height > 1 else y)
+    y = _dft(op, x, rank - 1, (*dims(x)[: rank - 1], width // 2 + 1, 2), 1)
+    result_pairs(op, _dft(op, y, rank - 2, dims(y)) if height > 1 else y)
 
 
-def _dft(op: Operation, x: ir.Value, axis: int, shape: tuple[int | str | None, ...], onesided: int) -> ir.Value:
+def _dft(op: Operation, x: ir.Value, axis: int, shape: Dims, onesided: int = 0, inverse: int = 0) -> ir.Value:
     if op.builder.opset < 20:
-        return op.emit("DFT", [x], shape, axis=axis, onesided=onesided)
-    return op.emit("DFT", [x, None, op.number(axis, op.ints([0]), "axis")], shape, onesided=onesided)
+        return op.emit("DFT", [x], shape, axis=axis, onesided=onesided, inverse=inverse)
+    axes = op.number(axis, op.ints([0]), "axis")
+    return op.emit("DFT", [x, None, axes], shape, onesided=onesided, inverse=inverse)
+
+
+def _transform(axes: int, inverse: int) -> Translation:
+    def translate(op: Operation) -> None:
+        x = pairs(op)
+        rank = len(dims(x)) - 1
+        if rank < axes:
+            raise ReadError(f"{op.operator.name} of rank {rank}", where=op.place)
+        for axis in range(rank - axes, rank):
+            x = _dft(op, x, axis, dims(x), inverse=inverse)
+        result_pairs(op, x)
+
+    what = "last axis" if axes == 1 else f"last {axes} axes"
+    return described(translate, f"fft{axes}", f"{'Inverse ' * inverse}DFT of the {what}.")
+
+
+for _name, _axes in {"FFT": 1, "FFT2D": 2, "FFT3D": 3}.items():
+    operator(f"CUSTOM Flex{_name}")(_transform(_axes, 0))
+    operator(f"CUSTOM FlexI{_name}")(_transform(_axes, 1))
+
+
+@operator("CUSTOM FlexComplex")
+def complex_(op: Operation) -> None:
+    """Concat of the real and the imaginary parts."""
+    parts = [op.stored(0), op.stored(1)]
+    shape = broadcast(*map(dims, parts))
+    if dims(parts[0]) != dims(parts[1]):
+        wide = next((p for p in parts if dims(p) == shape), None)
+        if wide is None:
+            raise Unsupported("parts that broadcast each other")
+        extents = op.emit("Shape", [wide], (len(shape),), ir.DataType.INT64)
+        parts = [p if p is wide else op.emit("Expand", [p, extents], shape) for p in parts]
+    apart = [unsqueeze(op, part, [len(shape)]) for part in parts]
+    result_pairs(op, op.emit("Concat", apart, (*shape, 2), axis=len(shape)))
 
 
 def part(op: Operation, index: int, what: str) -> ir.Value:
