@@ -34,6 +34,10 @@ DEFAULT, REFERENCE, OPTIMIZED = "AUTO", "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_
 WITHOUT_DELEGATE = "LiteRT's default delegate, XNNPACK, does not take the source: it ran without"
 
 
+FARTHEST = 1 << 19
+"""One scale is so many of another at most where a kernel of LiteRT's that adds makes a multiplier below 1 of them."""
+
+
 class LiteRTSide:
     """A .tflite model, from a path or its bytes."""
 
@@ -200,12 +204,16 @@ class LiteRTSide:
         return interpreter
 
     def _try(self, interpreter: Any, kernels: str) -> None:
-        """Prepare a model of quantized 16-bit integers in a process of its own first: some kernels abort it."""
+        """Prepare a model that some kernels abort in a process of its own first: one of quantized 16-bit integers, or
+        with scales so far apart that no multiplier goes from one to the other.
+        """
         if kernels in self._tried:
             return
         self._tried.add(kernels)
-        short = any(d["dtype"] is np.int16 and is_quantized(d) for d in interpreter.get_tensor_details())
-        if short and self._attempt(kernels, False) < 0:
+        known = [d for d in interpreter.get_tensor_details() if is_quantized(d)]
+        scales = [scale for d in known for scale in parameters(d)["scale"]]
+        apart = max(scales, default=0) > FARTHEST * min(scales, default=0)
+        if (apart or any(d["dtype"] is np.int16 for d in known)) and self._attempt(kernels, False) < 0:
             raise RelayoutError(f"LiteRT aborts on '{self.label}': there is nothing to verify against")
 
     def _sized(self) -> Any:
