@@ -44,6 +44,26 @@ def test_transposes_around_an_elementwise_operator_vanish() -> None:
     assert operators(same(source)) == ["Relu"]
 
 
+@pytest.mark.parametrize("opset", [17, 18])
+@pytest.mark.parametrize(("pool", "reduction"), [("GlobalAveragePool", "ReduceMean"), ("GlobalMaxPool", "ReduceMax")])
+def test_a_pool_over_the_whole_image_is_a_reduction_in_any_order(pool: str, reduction: str, opset: int) -> None:
+    """Global response normalization between dense layers: all of it channels last, and nothing is transposed."""
+    source = model(
+        f"""g (float[2,3,4,5] x) => (float[2,3,4,7] y) {{
+            a = Transpose<perm=[0,3,1,2]>(x)
+            m = {pool}(a)
+            b = Transpose<perm=[0,2,3,1]>(m)
+            c = Mul(x, b)
+            y = MatMul(c, w)
+        }}""",
+        w=floats(5, 7),
+    )
+    first = model(f"g (float[2,5,3,4] x) => (float[2,5,1,1] y) {{ y = {pool}(x) }}")
+    source.opset_import[0].version = first.opset_import[0].version = opset
+    assert sorted(operators(same(source))) == sorted([reduction, "Mul", "MatMul"])
+    assert operators(same(first)) == [pool]
+
+
 def test_a_table_of_results_takes_any_order() -> None:
     """As which functions of 16-bit integers are written: the indices are the operand, each by itself."""
     source = model(

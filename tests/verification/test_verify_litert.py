@@ -83,6 +83,15 @@ def test_scales_that_end_litert_are_one_error() -> None:
         verify(net.bytes(), convert(net.bytes()).proto)
 
 
+def test_scales_too_far_apart_are_one_error() -> None:
+    """A sum that is next to nothing beside its terms: LiteRT asks for a multiplier below 1, and aborts."""
+    net = Net()
+    x, y = net.input((2, 4), "int8", q=Scale(1.0)), net.output((2, 4), "int8", q=Scale(1e-6))
+    net.op("ADD", [x, x], [y], options("AddOptions", potScaleInt16=False))
+    with pytest.raises(RelayoutError, match="LiteRT aborts"):
+        verify(net.bytes(), convert(net.bytes()).proto)
+
+
 def test_tensor_names_are_read_from_metadata() -> None:
     net = Net()
     x, m, y = net.input((2, 3), name="x"), net.tensor((2, 3), name="m"), net.output((2, 3), name="y")

@@ -133,6 +133,23 @@ INT8 = (swapped_channels, weights_off, activations_off, zero_point_off, bias_dro
 DYNAMIC = (swapped_channels, weights_off, bias_dropped)
 
 
+def test_an_operator_is_cut_out_once_for_all_readings_of_its_operands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hybrid operator's operand is rounded in several ways; each was tried on a session that was made anew."""
+    path, asked = MODELS / "tinynet_dynamic.tflite", []
+    model = relayout.convert(path).model
+    weights_off(model)
+    cut = OrtSide.forced
+
+    def forced(side: OrtSide, shown: list[str], *given: object, **how: object) -> object:
+        asked.append((*shown, *given[1:], *how.items()))
+        return cut(side, shown, *given, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(OrtSide, "forced", forced)
+    assert wrong(path, model)
+    assert len(asked) > 2
+    assert len(asked) == len(set(asked))
+
+
 @pytest.mark.parametrize("io", ["keep", "convert"])
 @pytest.mark.parametrize(
     ("precision", "fault"), [*(("int8", fault) for fault in INT8), *(("dynamic", fault) for fault in DYNAMIC)]

@@ -225,6 +225,8 @@ class _Rewrite:
                 changes = site.signature.changes(_in_body(written.body, self._placement(site)))
         elif any(self.forms[port] != port.view.form for port in site.carried or site.ports):
             changes = site.signature.changes(self._placement(site))
+            if written is not None and changes.op_type is not None:  # said of an operator that is not written
+                changes = Changes()
         self._change(site.graph, node, changes)
         self._write_as(site, node)
         self.storage.nodes[site.graph].append(node)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from relayout.rules.convolution import channels_first, channels_last, spatial
 from relayout.rules.operator import Operator
+from relayout.rules.reductions import AXES_AS_INPUT
 from relayout.rules.registry import rule
-from relayout.rules.signature import Fact, Signature
+from relayout.rules.signature import Changes, Fact, Placement, Signature
 from relayout.rules.turning import turning
 
 
@@ -38,7 +41,32 @@ def pool(operator: Operator) -> Fact:
     return _turning(operator, pooled(operator))
 
 
-@rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", kind="layout-sensitive", layouts={0: "NC"})
+REDUCING = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+"""Pool over the whole image -> the reduction that it is, which knows no channels."""
+
+
+@rule("GlobalAveragePool", "GlobalMaxPool", kind="layout-sensitive", layouts={0: "NC"})
+def global_reduction(operator: Operator) -> Fact:
+    """`x[n c *s] -> y[n c *1]`: any order, even in pieces; other than with n and c first it is a reduction over s."""
+    rank = operator.rank()
+    if rank is None or rank < 3:
+        return _turning(operator, pooled_at_once(operator))
+    space = spatial(rank, "s")
+
+    def changes(placement: Placement) -> Changes:
+        where = placement.axes(space)
+        if placement.letters()[:2] == ("n", "c") and len(where) == len(placement.letters()) - 2:
+            return Changes()
+        name = REDUCING[operator.name]
+        if operator.version < AXES_AS_INPUT:
+            return Changes({"axes": where}, op_type=name)
+        return Changes(inputs={1: np.array(where, np.int64)}, op_type=name)
+
+    letters = ("n", "c", *space)
+    return Signature((letters,), (letters,), changes=changes)
+
+
+@rule("GlobalLpPool", kind="layout-sensitive", layouts={0: "NC"})
 def global_pool(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *1]`: positions fixed but for s, whose axes may lie in any order."""
     return _turning(operator, pooled_at_once(operator))

@@ -34,6 +34,10 @@ DEFAULT, REFERENCE, OPTIMIZED = "AUTO", "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_
 WITHOUT_DELEGATE = "LiteRT's default delegate, XNNPACK, does not take the source: it ran without"
 
 
+FARTHEST = 1 << 19
+"""One scale is so many of another at most where a kernel of LiteRT's that adds makes a multiplier below 1 of them."""
+
+
 class LiteRTSide:
     """A .tflite model, from a path or its bytes."""
 
@@ -200,19 +204,17 @@ class LiteRTSide:
         return interpreter
 
     def _try(self, interpreter: Any, kernels: str) -> None:
-        """Prepare a model in a process of its own first, if some kernels may abort it.
-
-        They do for 16-bit integers, and where a ratio of scales is none that their arithmetic has (a mask of the least
-        real number gives 8 bits a scale of 1e36).
+        """Prepare a model that some kernels abort in a process of its own first: one of quantized 16-bit integers, or
+        with scales so far apart that no multiplier goes from one to the other.
         """
         if kernels in self._tried:
             return
         self._tried.add(kernels)
-        quantized = [d for d in interpreter.get_tensor_details() if is_quantized(d)]
-        scales = [d["quantization"][0] for d in quantized if np.dtype(d["dtype"]).itemsize == 1]
-        steps = [scale for scale in scales if scale]  # 0 where there are several
-        risky = any(d["dtype"] is np.int16 for d in quantized) or max(steps, default=1) > min(steps, default=1) * 2**19
-        if risky and self._attempt(kernels, False) < 0:
+        known = [d for d in interpreter.get_tensor_details() if is_quantized(d)]
+        small = (parameters(d)["scale"] for d in known if np.dtype(d["dtype"]).itemsize == 1)
+        scales = [scale for given in small for scale in given]
+        apart = max(scales, default=0) > FARTHEST * min(scales, default=0)
+        if (apart or any(d["dtype"] is np.int16 for d in known)) and self._attempt(kernels, False) < 0:
             raise RelayoutError(f"LiteRT aborts on '{self.label}': there is nothing to verify against")
 
     def _sized(self) -> Any:

@@ -44,7 +44,7 @@ from relayout.verification.compare import (
 from relayout.verification.holders import Holders, choices
 from relayout.verification.hybrid import readings
 from relayout.verification.pairs import Pair, batches, holding
-from relayout.verification.side import Array, Feeds, Side
+from relayout.verification.side import Array, Feeds, Forced, Side
 
 ENOUGH = 16
 """Elements from which on a direction is told from chance."""
@@ -107,6 +107,7 @@ class Stepwise:
         ends = (pair.left.name for held in self._inputs.values() for pair in held)
         self._ends = [name for name in dict.fromkeys(ends) if name not in own]
         self._source = left.runner([*self._ends, *self._holders.first])
+        self._alone: dict[tuple[str, float, bool, bool], Forced | None] = {}
 
     def judge(self, feeds: Feeds) -> dict[str, Step]:
         """The source's name of each value -> what the second model makes there of the source's values."""
@@ -125,6 +126,7 @@ class Stepwise:
     def _part(self, part: Sequence[Pair], given: Mapping[str, list[Pair]], feeds: Feeds) -> dict[tuple[str, str], Step]:
         """What is found of some pairs, each by the names of its values."""
         interior = [name for name in given if name not in self._inputs]
+        self._alone.clear()
         forced = self._right.forced(list(dict.fromkeys(pair.right.name for pair in part)), interior)
         if forced is None:
             return {}
@@ -163,13 +165,22 @@ class Stepwise:
             return step if step.verdict.passes else self._beside_own(pair, step, source, given, fed, values)
         return step
 
+    def _making(
+        self, name: str, given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
+    ) -> Forced | None:
+        """What makes one value alone; kept for a part, since every reading of the operands asks for it again."""
+        key = (name, nudge, terms, own)
+        if key not in self._alone:
+            self._alone[key] = self._right.forced([name], given, nudge, terms=terms, own=own)
+        return self._alone[key]
+
     def _beside_midway(
         self, pair: Pair, step: Step, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds
     ) -> Step:
         """The step of a value that leans, judged by the elements that are not midway between two integers."""
         name, rounded = pair.right.name, []
         for nudge in (MIDWAY, -MIDWAY):
-            forced = self._right.forced([name], given, nudge)
+            forced = self._making(name, given, nudge)
             if forced is None:
                 return step
             rounded.append(pair.same_way(source[pair.left.name], forced.run(fed, [name])[name])[1])
@@ -182,7 +193,7 @@ class Stepwise:
     def _beside_terms(self, pair: Pair, step: Step, given: Sequence[str], fed: Feeds) -> Step:
         """The step of a sum of real numbers, measured by the magnitudes of what is added up."""
         name = self._right.sum_behind(pair.right.name)
-        forced = self._right.forced([name], given, terms=True) if name else None
+        forced = self._making(name, given, terms=True) if name else None
         if not name or forced is None:
             return step
         terms = forced.run(fed, [name])[name]
@@ -198,7 +209,7 @@ class Stepwise:
     ) -> Step:
         """The step of what a recurrent operator yields, each of its steps on the source's results of those before."""
         name, left = pair.right.name, source[pair.left.name]
-        forced = self._right.forced([name], given, own=True)
+        forced = self._making(name, given, own=True)
         if forced is None:
             return step
         theirs = forced.run({**fed, forced.given[name]: pair.carried(values[pair.left.name])}, [name])

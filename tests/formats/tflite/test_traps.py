@@ -26,6 +26,7 @@ from tflite_writing import Net, Scale, options
 import relayout
 from relayout.errors import UnsupportedError
 from relayout.formats.tflite import read
+from relayout.formats.tflite.enums import ActivationFunctionType
 
 SAME, VALID = 0, 1
 CASES = every()
@@ -606,6 +607,23 @@ def test_12_a_border_that_others_read(tmp_path: Path) -> None:
     operators, far = converted(net, tmp_path / "model.tflite")
     assert far <= 1e-6
     assert "Pad" in operators
+
+
+@pytest.mark.parametrize("fused", ["RELU", "RELU_N1_TO_1"])
+def test_12_a_border_around_what_a_convolution_gives(fused: str, tmp_path: Path) -> None:
+    """As ResNets begin: behind a RELU nothing is below 0, and the border is the maximum's own."""
+    net = Net()
+    x, y = net.input((2, 8, 9, 3)), net.output((2, 4, 5, 4))
+    one, two = net.tensor((2, 8, 9, 4)), net.tensor((2, 10, 11, 4))
+    kernel, bias = net.const(rng().normal(size=(4, 3, 3, 3))), net.const(rng().normal(size=4))
+    activation = ActivationFunctionType[fused]
+    sliding = options("Conv2DOptions", padding=SAME, strideH=1, strideW=1, fusedActivationFunction=activation)
+    net.op("CONV_2D", [x, kernel, bias], [one], sliding)
+    net.op("PAD", [one, net.const([[0, 0], [1, 1], [1, 1], [0, 0]], "int32")], [two])
+    window = options("Pool2DOptions", padding=VALID, strideH=2, strideW=2, filterHeight=3, filterWidth=3)
+    operators, far = converted(net.op("MAX_POOL_2D", [two], [y], window), tmp_path / "model.tflite")
+    assert far <= 1e-4
+    assert ("Pad" in operators) == (fused != "RELU")
 
 
 # 13. Shapes.

@@ -149,12 +149,17 @@ def _remember(op: Operation, nodes: Sequence[ir.Node], zero: bool = True) -> Non
 _POSITIVE = ("Abs", "Exp", "Relu", "Sigmoid", "Softmax", "Sqrt")
 """Operators whose results are not below 0."""
 
+_MOVING = ("Reshape", "Transpose")
+"""Operators whose results are elements of operand 0, as those of a convolution are brought back to `n h w c`."""
+
 
 def _is_positive(op: Operation, value: ir.Value) -> bool:
     """Whether it is known that nothing is below the real number 0."""
     quantization, node = op.tensors.quantization(op.input(0)), value.producer()
     if quantization is not None and op.input(0).type in BYTES_ONLY:
         return int(quantization.zero_point[0]) == (0 if op.input(0).type == TensorType.UINT8 else -128)
+    while node is not None and node.op_type in _MOVING and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
     if node is None or node.op_type != "Clip":
         return node is not None and node.op_type in _POSITIVE
     low = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
