@@ -128,6 +128,17 @@ def test_attention_on_an_image_moves_only_what_is_multiplied_by_itself() -> None
     assert left == 1
 
 
+@pytest.mark.parametrize(("x", "p", "y"), [("2,5,12", "2,1,12", "2,1,5"), ("b,n,12", "b,1,12", "b,1,n")])
+def test_a_vector_is_exchanged_by_default(x: str, p: str, y: str) -> None:
+    """A pooled vector beside tokens: what a Transpose of the tokens was for is a Reshape of the vector."""
+    text = "g (float[{x}] x, float[{p}] p) => (float[{y}] y) {{ a = Transpose<perm=[0,2,1]>(x) y = MatMul(p, a) }}"
+    source = model(text.format(x=x, p=p, y=y))
+    result = relayout.optimize(source)
+    assert (result.report.transposes, result.report.verdict) == (0, "proved minimal")
+    feed = {"x": floats(2, 5, 12), "p": floats(2, 1, 12, seed=1)}
+    np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-5)
+
+
 def test_a_unit_with_what_dequantizes_its_operands_is_not_exchanged() -> None:
     """ONNX Runtime fuses it to an integer product, whose second operand has the scales of its columns."""
     text = DENSE.format(batch=2, high=5, wide=7).replace("MatMul(t, w)", "MatMul(tq, wq)")

@@ -91,7 +91,7 @@ def build(
         layouts: tensor name -> (source layout, stored layout): a pin on that value.
         choose: what a target makes of a node's signature: other variants.
         per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
-        exchange: whether a product may run with its operands exchanged.
+        exchange: whether a product of two matrices may run with its operands exchanged.
 
     Raises:
         LayoutError: a pinned tensor does not exist, is constant, or does not fit its layout.
@@ -344,7 +344,7 @@ class _Builder:
                 self._pin_inside(node.outputs[0])
                 return
             fact = self._barrier_signature(fact, inputs[0])
-        if isinstance(fact, Signature) and fact.exchanges and (not self.exchange or self._in_unit(inputs)):
+        if isinstance(fact, Signature) and fact.exchanges and not self._may_exchange(fact, inputs):
             fact = _in_place(fact)
         runs = 0 if isinstance(fact, Signature) and not implicit and _is_fixed(node, inputs) else None
         outputs = [
@@ -359,9 +359,10 @@ class _Builder:
         for value in node.outputs:
             self._pin_inside(value)
 
-    def _in_unit(self, inputs: Sequence[View | None]) -> bool:
-        """Whether a node is a unit with what dequantizes its operands: a kernel takes them in their places."""
-        return any(view is not None and view.root in self.dequantized for view in inputs)
+    def _may_exchange(self, fact: Signature, inputs: Sequence[View | None]) -> bool:
+        """Whether operands may be exchanged: a kernel takes those of a quantized unit in their places."""
+        unit = any(view is not None and view.root in self.dequantized for view in inputs)
+        return (self.exchange or fact.freely) and not unit
 
     def _depth(self, node: ir.Node) -> int:
         """How deep a node lies, as it was found; last where it gives nothing."""

@@ -22,7 +22,10 @@ CAP = 16384
 
 MOST, EACH = 120_000, 64
 """The most labels of a graph: so many, or so many for each of its sites. Orders of windows, heads and pieces of an axis
-multiply where blocks are rolled and merged; those that are found first lie nearest to what some site demands."""
+multiply where blocks are rolled and merged."""
+FEWER = 4
+"""Where there are more, a part of those many is taken, as nothing can be proved then: those that are found first lie
+nearest to what some site demands."""
 
 
 @dataclass
@@ -159,7 +162,7 @@ class _Found:
 
 
 class _Search:
-    def __init__(self, sites: Sites) -> None:
+    def __init__(self, sites: Sites, most: int) -> None:
         self.found = [_Found(site, {}, [0] * len(site.ports), {}) for site in sites.sites]
         self.ends: list[list[tuple[_Found, int]]] = [[] for _ in sites.roots]
         for found in self.found:
@@ -169,7 +172,7 @@ class _Search:
         self.known = [0] * len(sites.roots)
         self.queue: deque[tuple[int, int]] = deque()
         self.capped = False
-        self.left = max(MOST, EACH * len(sites.sites))
+        self.left = most
 
     def run(self) -> Candidates:
         for found in self.found:
@@ -287,7 +290,9 @@ def placement(site: Site, label: Label) -> Placement:
 
 def candidates(sites: Sites) -> Candidates:
     """The labels of every site."""
-    return _Search(sites).run()
+    most = max(MOST, EACH * len(sites.sites))
+    found = _Search(sites, most).run()
+    return _Search(sites, most // FEWER).run() if found.capped else found
 
 
 def identity(site: Site) -> Label:

@@ -107,14 +107,17 @@ def _is_scalar(operator: Operator, index: int) -> bool:
 def matmul(operator: Operator) -> Fact:
     """`a[*b m k], c[*b k n] -> y[*b m n]`: m, k, n last; batch axes free, and k in any order of its factors.
 
-    With its operands exchanged n, k, m are last; by one matrix, `c[k n]`, rows are free then, too: those that lie
-    behind `n k` become one dimension.
+    With its operands exchanged, by `--exchange` or where m or n is 1, n, k, m are last; by one matrix, `c[k n]`, rows
+    are free then, too: those that lie behind `n k` become one dimension.
     """
     found = product_of(operator, 0, 1)
     if found is None or (operator.rank() or 0) < 2 or (operator.rank(1) or 0) < 2:
         return found
-    behind = "m" if "m" in found.tail else "*"
-    return replace(found, exchanged=("n", "k", behind), changes=_exchanged)
+    if "m" not in found.tail:
+        return replace(found, exchanged=("n", "k", "*"), changes=_exchanged)
+    sides = (operator.shape(0) or ())[-2], (operator.shape(1) or ())[-1]
+    vector = any(Extent.of(dim).is_one for dim in sides)
+    return replace(found, exchanged=("n", "k", "m"), freely=vector, changes=_exchanged)
 
 
 @rule("MatMulInteger", kind="layout-sensitive")

@@ -206,6 +206,7 @@ class Signature:
             of that many may lie apart from one another: `c/16` is one dimension in order, `c%16` is free.
         exchanged: the tail's axes in another order, in which the operator exists with its first two operands exchanged
             (a product: `yᵀ = cᵀ aᵀ`). `*` at its end: one or more other axes, which become one dimension.
+        freely: exchanged operands are nothing that a runtime minds, as one of them is a vector.
     """
 
     inputs: tuple[Letters | None, ...]
@@ -221,6 +222,7 @@ class Signature:
     grain: tuple[tuple[str, int], ...] = ()
     head: Letters = ()
     exchanged: Letters = ()
+    freely: bool = False
 
     def __hash__(self) -> int:
         return self._hash
