@@ -345,7 +345,7 @@ class _Builder:
                 return
             fact = self._barrier_signature(fact, inputs[0])
         if isinstance(fact, Signature) and fact.exchanges and not self._may_exchange(fact, inputs):
-            fact = _in_place(fact)
+            fact = fact.in_place
         runs = 0 if isinstance(fact, Signature) and not implicit and _is_fixed(node, inputs) else None
         outputs = [
             self._root(value, constant=value.const_value is not None, alike=_alike(fact, inputs, slot), runs=runs)
@@ -550,11 +550,6 @@ def _alike(fact: Fact, inputs: Sequence[View | None], slot: int) -> list[View | 
     if not isinstance(fact, Signature) or not (alike := fact.alike[slot]):
         return []
     return [inputs[index] for index in alike]
-
-
-@lru_cache(4096)
-def _in_place(signature: Signature) -> Signature:
-    return signature.in_place()
 
 
 @lru_cache(4096)

@@ -24,8 +24,8 @@ MOST, EACH = 120_000, 64
 """The most labels of a graph: so many, or so many for each of its sites. Orders of windows, heads and pieces of an axis
 multiply where blocks are rolled and merged."""
 FEWER = 4
-"""Where there are more, a part of those many is taken, as nothing can be proved then: those that are found first lie
-nearest to what some site demands."""
+"""Where there are more, nothing can be proved, and so many times fewer are taken: those that are found first, nearest
+to what some site demands."""
 
 
 @dataclass

@@ -258,13 +258,14 @@ class Signature:
         named = (variant for variant in self.variants if variant.name == "standard")
         return next(named, Variant(self.inputs, self.outputs))
 
-    @property
+    @cached_property
     def exchanges(self) -> bool:
         """Whether the operator also exists with its first two operands exchanged."""
         return bool(self.exchanged) or any(variant.exchanged for variant in self.variants)
 
+    @cached_property
     def in_place(self) -> Signature:
-        """The signature of an operator whose operands are not exchanged."""
+        """The same where operands are not exchanged."""
         variants = tuple(variant for variant in self.variants if not variant.exchanged)
         return replace(self, exchanged=(), variants=variants)
 

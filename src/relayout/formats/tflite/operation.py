@@ -198,11 +198,9 @@ class Operation(Emission):
         """
         if not self.has(i):
             return None
-        tensor, value = self.input(i), self.stored(i)
-        elements = product(dims(value))
+        tensor = self.input(i)
         if tensor.type not in (TensorType.INT32, TensorType.INT64):
-            value = self.real(i)
-            return value if len(dims(value)) == 1 else self.reshape(value, (elements,))
+            return self._flat(self.real(i))
         quantization = self.steps_of(tensor, factors)
         if quantization is None or not self.is_constant(i):
             raise Unsupported(f"{tensor.type.name} bias without a scale" if self.is_constant(i) else "computed bias")
@@ -215,7 +213,7 @@ class Operation(Emission):
             )
             return self.builder.initializer(self.tensors.hint(tensor, "dequantized"), lazy)
         scale = quantization.scale.reshape((-1,) if quantization.per_channel else ())
-        value = value if len(dims(value)) == 1 else self.reshape(value, (elements,))
+        value = self._flat(self.stored(i))
         return self.emit(
             "DequantizeLinear",
             [value, self.builder.array(self.tensors.hint(tensor, "scale"), scale)],
@@ -224,6 +222,10 @@ class Operation(Emission):
             name=self.tensors.hint(tensor, "dequantized"),
             axis=0 if quantization.per_channel else None,
         )
+
+    def _flat(self, value: ir.Value) -> ir.Value:
+        """All elements of a value as one dimension."""
+        return value if len(dims(value)) == 1 else self.reshape(value, (product(dims(value)),))
 
     def steps_of(self, bias: Tensor, factors: Sequence[int | Quantization | None]) -> Quantization | None:
         """The scale of a bias: the file's own, unless it is not that of the product."""
