@@ -77,12 +77,9 @@ def complex_(op: Operation) -> None:
     """Concat of the real and the imaginary parts."""
     parts = [op.stored(0), op.stored(1)]
     shape = broadcast(*map(dims, parts))
-    if dims(parts[0]) != dims(parts[1]):
-        wide = next((p for p in parts if dims(p) == shape), None)
-        if wide is None:
-            raise Unsupported("parts that broadcast each other")
-        extents = op.emit("Shape", [wide], (len(shape),), ir.DataType.INT64)
-        parts = [p if p is wide else op.emit("Expand", [p, extents], shape) for p in parts]
+    if dims(parts[0]) != dims(parts[1]) or None in shape:
+        extents = [op.emit("Shape", [part], (len(dims(part)),), ir.DataType.INT64) for part in parts]
+        parts = [op.emit("Expand", [part, other], shape) for part, other in zip(parts, reversed(extents), strict=True)]
     apart = [unsqueeze(op, part, [len(shape)]) for part in parts]
     result_pairs(op, op.emit("Concat", apart, (*shape, 2), axis=len(shape)))
 
