@@ -91,8 +91,7 @@ def test_equal_bytes_where_products_exchange_their_operands() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exchange", [False, True])
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize(("block", "exchange"), [*((block, False) for block in range(6)), (0, True), (3, True)])
 @pytest.mark.parametrize("rank", [3, 4])
 def test_equal_bytes_on_many_random_graphs(rank: int, block: int, exchange: bool) -> None:
     start = 10_000 * rank + 100 * block
