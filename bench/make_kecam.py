@@ -31,6 +31,8 @@ Network = tuple[str, dict[str, Any]]
 FOUR = {"num_blocks": [1, 1, 1, 1]}
 NARROW = {"num_blocks": [1, 1, 1, 1], "out_channels": [24, 48, 64, 96]}
 BEIT = {"depth": 2, "embed_dim": 48, "num_heads": 4, "patch_size": 16}
+SWIN = {"num_blocks": [2, 2, 2, 2], "num_heads": [2, 2, 4, 4], "embed_dim": 16}
+LANGUAGE = {"num_blocks": 2, "embedding_size": 48, "num_heads": 4, "vocab_size": 99, "max_block_size": SEQUENCE}
 NETWORKS: dict[str, Network] = {
     "aotnet": ("aotnet.AotNet", {**NARROW, "input_shape": WIDE}),
     "beit": ("beit.Beit", {**BEIT, "input_shape": WIDE}),
@@ -195,23 +197,11 @@ NETWORKS: dict[str, Network] = {
     ),
     "swin_v2": (
         "swin_transformer_v2.SwinTransformerV2",
-        {
-            "num_blocks": [2, 2, 2, 2],
-            "num_heads": [2, 2, 4, 4],
-            "embed_dim": 16,
-            "window_size": 4,
-            "input_shape": (64, 128, 3),
-        },
+        {**SWIN, "window_size": 4, "input_shape": (64, 128, 3)},
     ),
     "swin_v2_padded": (
         "swin_transformer_v2.SwinTransformerV2",
-        {
-            "num_blocks": [2, 2, 2, 2],
-            "num_heads": [2, 2, 4, 4],
-            "embed_dim": 16,
-            "window_size": 3,
-            "input_shape": (64, 96, 3),
-        },
+        {**SWIN, "window_size": 3, "input_shape": WIDE},
     ),
     "tinynet": ("mobilenetv3_family.TinyNetE", {"input_shape": WIDE}),
     "tinyvit": (
@@ -248,25 +238,9 @@ NETWORKS: dict[str, Network] = {
         "beit.ViTText",
         {"depth": 2, "embed_dim": 48, "num_heads": 4, "vocab_size": 99, "max_block_size": 20},
     ),
-    "gpt2": (
-        "gpt2.GPT2",
-        {"num_blocks": 2, "embedding_size": 48, "num_heads": 4, "vocab_size": 99, "max_block_size": 20},
-    ),
-    "llama2": (
-        "llama2.LLaMA2",
-        {"num_blocks": 2, "embedding_size": 48, "num_heads": 4, "vocab_size": 99, "max_block_size": 20},
-    ),
-    "llama2_grouped": (
-        "llama2.LLaMA2",
-        {
-            "num_blocks": 2,
-            "embedding_size": 48,
-            "num_heads": 4,
-            "num_kv_heads": 2,
-            "vocab_size": 99,
-            "max_block_size": 20,
-        },
-    ),
+    "gpt2": ("gpt2.GPT2", LANGUAGE),
+    "llama2": ("llama2.LLaMA2", LANGUAGE),
+    "llama2_grouped": ("llama2.LLaMA2", {**LANGUAGE, "num_kv_heads": 2}),
     "diffusion_unet": (
         "stable_diffusion.UNet",
         {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 
@@ -11,6 +12,9 @@ import properties
 import relayout
 from infer.mixed import Made, mixed_model
 from properties import PropertyError, apart, certified, hold
+from relayout.formats.onnx import complete
+from relayout.infer import build
+from relayout.infer.candidates import candidates
 from relayout.result import Result
 from running import run
 
@@ -70,6 +74,22 @@ def test_a_graph_has_so_many_orders_in_all(monkeypatch: pytest.MonkeyPatch) -> N
         proved.append(result.report.proved)
     assert not all(proved)
     assert any(proved)
+
+
+def test_where_orders_are_too_many_a_quarter_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be proved then; but every site keeps one."""
+    monkeypatch.setattr("relayout.infer.candidates.MOST", 24)
+    monkeypatch.setattr("relayout.infer.candidates.EACH", 0)
+    capped = 0
+    for seed in range(12):
+        model = ir.from_proto(mixed_model(seed, 4 + seed % 12).model)
+        complete(model)
+        found = candidates(build(model))
+        counts = list(map(len, found.labels))
+        assert all(counts)
+        assert sum(counts) <= (6 + len(counts) if found.capped else 24)
+        capped += found.capped
+    assert 0 < capped < 12
 
 
 def test_hundreds_of_orders_that_share_an_operator_are_proved() -> None:

@@ -330,15 +330,25 @@ class Graph:
         self.channels("LRN")
 
     def dense(self) -> None:
-        """By a constant: every axis before the last is free, the last may hold its axes in any order."""
+        """By a constant matrix: axes before the last dimension are free, that may hold its own in any order."""
+        self.multiplied(each=False)
+
+    def product(self) -> None:
+        """By a constant matrix for each of the axes before the last two dimensions: these are free."""
+        self.multiplied(each=True)
+
+    def multiplied(self, *, each: bool) -> None:
         value = self.pick(lambda v: self.kind(v) == TensorProto.FLOAT and len(v.dims) > 2 and all(v.dims))
         if value is None:
             return
-        if not (names := self.node("MatMul", [value.name, self.floats(self.shape(value)[-1], 7)])):
+        shape = self.shape(value)
+        matrices = self.floats(*(shape[:-2] if each else ()), shape[-1], 7)
+        if not (names := self.node("MatMul", [value.name, matrices])):
             return
         flat = [axis for dim in value.dims for axis in dim]
-        summed = len(value.dims[-1])
-        rows = list(range(len(flat) - summed))
+        rows = list(range(len(flat) - len(value.dims[-1])))
+        free, left = (rows[: -len(value.dims[-2])], rows[-len(value.dims[-2]) :]) if each else (rows, [])
+        summed, new = list(range(len(rows), len(flat))), [len(flat)]
         extents = self.tensors[value.tensor].extents
         made = self.tensor([*(extents[flat[place]] for place in rows), 7], TensorProto.FLOAT)
         ends = (
@@ -347,41 +357,16 @@ class Graph:
         )
         groups = iter(rows)
         dims = tuple(tuple(next(groups) for _ in dim) for dim in value.dims[:-1])
-        inner, new = tuple(range(len(rows), len(flat))), (len(flat),)
-        ways = orders(rows, [inner, new])
-        if self.exchange:  # with any rows behind, at least one
+        ways = orders(free, [left, summed, new])
+        if self.exchange and each:
+            ways += orders(free, [new, summed, left])
+        elif self.exchange:  # with any rows behind, at least one
             ways += tuple(
-                (*order[:place], *new, *summed, *order[place:])
+                (*order[:place], *new, *inner, *order[place:])
                 for order in itertools.permutations(rows)
                 for place in range(len(rows))
-                for summed in itertools.permutations(inner)
+                for inner in itertools.permutations(summed)
             )
-        self.add(names, [value], [Value(names[0], made, (*dims, (len(rows),)))], ends, ways)
-
-    def product(self) -> None:
-        """By a constant matrix for each of the axes before the last two dimensions: these are free."""
-        value = self.pick(lambda v: self.kind(v) == TensorProto.FLOAT and len(v.dims) > 2 and all(v.dims))
-        if value is None:
-            return
-        shape = self.shape(value)
-        if not (names := self.node("MatMul", [value.name, self.floats(*shape[:-2], shape[-1], 6)])):
-            return
-        flat = [axis for dim in value.dims for axis in dim]
-        ends_of = list(itertools.accumulate(len(dim) for dim in value.dims))
-        batch, left = range(ends_of[-3]), tuple(range(ends_of[-3], ends_of[-2]))
-        summed, new = tuple(range(ends_of[-2], len(flat))), (len(flat),)
-        rows = [*batch, *left]
-        extents = self.tensors[value.tensor].extents
-        made = self.tensor([*(extents[flat[place]] for place in rows), 6], TensorProto.FLOAT)
-        ends = (
-            End(value.tensor, dict(enumerate(flat))),
-            End(made, {**{place: place for place in rows}, len(flat): len(rows)}, output=True),
-        )
-        groups = iter(rows)
-        dims = tuple(tuple(next(groups) for _ in dim) for dim in value.dims[:-1])
-        ways = orders(batch, [left, summed, new])
-        if self.exchange:
-            ways += orders(batch, [new, summed, left])
         self.add(names, [value], [Value(names[0], made, (*dims, (len(rows),)))], ends, ways)
 
     # The interface

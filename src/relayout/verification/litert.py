@@ -204,15 +204,17 @@ class LiteRTSide:
         return interpreter
 
     def _try(self, interpreter: Any, kernels: str) -> None:
-        """Prepare a model that some kernels abort in a process of its own first: one of quantized 16-bit integers, or
-        with scales so far apart that no multiplier goes from one to the other.
+        """Prepare a model that some kernels abort in a process of its own first.
+
+        That is one of quantized 16-bit integers, or of 8-bit ones with scales so far apart that no multiplier goes from
+        one to the other.
         """
         if kernels in self._tried:
             return
         self._tried.add(kernels)
         known = [d for d in interpreter.get_tensor_details() if is_quantized(d)]
-        small = (parameters(d)["scale"] for d in known if np.dtype(d["dtype"]).itemsize == 1)
-        scales = [scale for given in small for scale in given]
+        bytes_ = (d for d in known if np.dtype(d["dtype"]).itemsize == 1)
+        scales = [scale for d in bytes_ for scale in parameters(d)["scale"]]
         apart = max(scales, default=0) > FARTHEST * min(scales, default=0)
         if (apart or any(d["dtype"] is np.int16 for d in known)) and self._attempt(kernels, False) < 0:
             raise RelayoutError(f"LiteRT aborts on '{self.label}': there is nothing to verify against")

@@ -256,11 +256,6 @@ class _Reader:
             x[place] = _SCATTERED[how](x[place], element_)
         return x
 
-    def remainder(self, node: ir.Node) -> _Known:
-        if node.outputs[0].dtype not in _INTEGERS:
-            raise _Unknown
-        return self.pairwise(node)
-
 
 def _sum(a: Dim, b: Dim) -> Dim:
     if isinstance(b, int):
@@ -315,6 +310,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "LessOrEqual": np.less_equal,
     "Max": np.maximum,
     "Min": np.minimum,
+    "Mod": np.fmod,
     "Mul": np.multiply,
     "Neg": np.negative,
     "Not": np.logical_not,
@@ -340,7 +336,7 @@ _RULES: dict[str, Callable[[_Reader, ir.Node], _Known]] = {
     "Expand": _Reader.expand,
     "Gather": _Reader.gather,
     "Identity": _Reader.same,
-    "Mod": _Reader.remainder,
+    "Mod": _Reader.pairwise,
     "Mul": _Reader.pairwise,
     "ReduceProd": _Reader.product,
     "Reshape": _Reader.reshape,

@@ -75,6 +75,24 @@ def rounded_away(op: Operation, x: ir.Value) -> ir.Value:
     return two(op, "Mul", up, one(op, "Sign", x))
 
 
+def unary_of_reals(op_type: str) -> Translation:
+    """An operator of one operand, by what its integers mean."""
+
+    def translate(op: Operation) -> None:
+        op.result(one(op, op_type, op.real(0)))
+
+    return described(translate, op_type.lower(), f"{op_type}.")
+
+
+def binary_of_reals(op_type: str, how: str = "") -> Translation:
+    """An operator of two operands, by what their integers mean; `how` they meet is for the documents."""
+
+    def translate(op: Operation) -> None:
+        op.result(two(op, op_type, op.real(0), op.real(1)))
+
+    return described(translate, op_type.lower(), f"{op_type}{how}.")
+
+
 def _unary(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         # Of integers without a scale the kernels know none but these.

@@ -12,38 +12,25 @@ from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.nodedef import NodeDef
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.operators.elementwise import one, two
+from relayout.formats.tflite.operators.elementwise import binary_of_reals, unary_of_reals
 from relayout.formats.tflite.operators.slicing import LAST, cut, joined
 from relayout.formats.tflite.operators.strided import strided_slice
-from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.registry import Unsupported, operator
 
 _ONE = ("Abs", "Atan", "Ceil", "Cosh", "Erf", "Exp", "Floor", "Log", "Neg", "Sign", "Sinh", "Softsign", "Sqrt", "Tan")
 """Operators of one operand, by ONNX's names, too. Some are TFLite's own, but not of 64 bits."""
 
-_EQUATION = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*")
-
 _TWO = {"AddV2": "Add", "Maximum": "Max", "Minimum": "Min", "Mul": "Mul", "Pow": "Pow", "RealDiv": "Div", "Sub": "Sub"}
 """Operators of two operands that broadcast, of 64-bit reals -> ONNX's names."""
 
-
-def _unary(op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        op.result(one(op, op_type, op.real(0)))
-
-    return described(translate, op_type.lower(), f"{op_type}.")
-
-
-def _binary(op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        op.result(two(op, op_type, op.real(0), op.real(1)))
-
-    return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
+_EQUATION = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*")
+"""An Einsum's, without ellipses."""
 
 
 for _name in _ONE:
-    operator(f"CUSTOM Flex{_name}")(_unary(_name))
+    operator(f"CUSTOM Flex{_name}")(unary_of_reals(_name))
 for _name, _op_type in _TWO.items():
-    operator(f"CUSTOM Flex{_name}")(_binary(_op_type))
+    operator(f"CUSTOM Flex{_name}")(binary_of_reals(_op_type, ", broadcast from the right"))
 
 
 @operator("CUSTOM FlexStridedSlice")
