@@ -122,6 +122,20 @@ def test_attention_on_an_image_moves_only_what_is_multiplied_by_itself() -> None
     assert left == 1
 
 
+def test_a_product_of_matrices_waits_for_the_flag() -> None:
+    source = model("""g (float[3,6,5] x, float[3,7,6] p) => (float[3,7,5] y) {
+        a = Transpose<perm=[0,2,1]>(x)
+        c = Transpose<perm=[0,2,1]>(p)
+        m = MatMul(a, c)
+        y = Transpose<perm=[0,2,1]>(m)
+    }""")
+    assert relayout.optimize(source).report.bytes > 0
+    result = relayout.optimize(source, exchange=True)
+    assert [node.op_type for node in result.proto.graph.node] == ["MatMul"]
+    feed = {"x": floats(3, 6, 5), "p": floats(3, 7, 6, seed=1)}
+    np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-5)
+
+
 @pytest.mark.parametrize(("x", "p", "y"), [("2,5,12", "2,1,12", "2,1,5"), ("b,n,12", "b,1,12", "b,1,n")])
 def test_a_vector_is_exchanged_by_default(x: str, p: str, y: str) -> None:
     """A pooled vector beside tokens: what a Transpose of the tokens was for is a Reshape of the vector."""
