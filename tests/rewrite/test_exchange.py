@@ -120,6 +120,8 @@ def test_attention_on_an_image_moves_only_what_is_multiplied_by_itself() -> None
     assert relayout.optimize(attention()).report.transposes == 6
     left, _ = check(attention(), (2, 12, 5, 7))
     assert left == 1
+    (move,) = relayout.optimize(attention(), exchange=True).report.remaining
+    assert "MatMul q needs c last, or exchanged" in move.reason
 
 
 def test_a_product_of_matrices_waits_for_the_flag() -> None:

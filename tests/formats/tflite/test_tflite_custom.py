@@ -285,6 +285,9 @@ def test_damaged_attributes_of_tensorflow_are_refused() -> None:
         except (ReadError, UnsupportedError):
             refused += 1
     assert refused > 100
+    for long in (b"\x80" * 3, b"\x80" * 10 + b"\x01\x01"):  # numbers have 64 bits
+        with pytest.raises(ReadError, match="a NodeDef ends early"):
+            NodeDef(bytes(flexbuffers.Dumps(["Einsum", long])), "").text("equation")
     with pytest.raises(ReadError, match="no equation"):
         NodeDef(options, "").text("equation")
     for alone in ({"a": 1}, ["StridedSlice"], ["StridedSlice", 3]):
@@ -298,3 +301,15 @@ def test_an_equation_that_does_not_fit_is_refused(equation: str) -> None:
     left(net, "Einsum", [net.input((2, 3)), net.input((3, 4))], net.output((2, 4)), equation=equation)
     with pytest.raises(UnsupportedError, match="an equation that is no list of axes"):
         read(net.bytes())
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 5])
+def test_an_open_axis_is_rolled_whatever_its_extent(rows: int) -> None:
+    net = Net()
+    left(net, "Roll", [net.input((2, 3)), net.const([5], "int32"), net.const([0], "int32")], net.output((2, 3)))
+    for index in (*net.graph.inputs, *net.graph.outputs):
+        net.graph.tensors[index].shapeSignature = [-1, 3]
+    made = session(check_model(read(net.bytes())))
+    x = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
+    (got,) = made.run(None, {made.get_inputs()[0].name: x})
+    np.testing.assert_array_equal(got, np.roll(x, 5, 0))

@@ -91,10 +91,17 @@ def run_interpreter(made: Any, inputs: list[Any]) -> list[Any]:
 
 
 def check_model(model: ir.Model) -> bytes:
-    """The model's bytes, after ONNX's checker and a check that nothing is without type and shape."""
+    """The model's bytes, after ONNX's checker, and checks of what that leaves out.
+
+    Nothing is without type and shape, and the axis of scales is one that there is: where a runtime fuses a unit of
+    integers it does not look.
+    """
     proto = ir.to_proto(model)
     onnx.checker.check_model(proto, full_check=True)
     for node in model.graph.all_nodes():
+        if node.op_type in ("DequantizeLinear", "QuantizeLinear") and len(node.inputs[1].shape) > 0:
+            rank = len(node.inputs[0].shape)
+            assert -rank <= node.attributes.get_int("axis", 1) < rank, node
         for value in node.outputs:
             assert value.dtype is not None, value
             assert value.shape is not None, value

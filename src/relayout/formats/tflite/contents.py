@@ -245,12 +245,12 @@ class _Reader:
         return out
 
     def scattered(self, node: ir.Node) -> _Known:
-        """Elements put into others, or multiplied or added to them: extents whose axes an Einsum joins."""
-        how = node.attributes["reduction"].as_string() if "reduction" in node.attributes else "none"
+        """Elements multiplied with others or added to them: extents whose axes an Einsum joins."""
+        how = node.attributes["reduction"].as_string() if "reduction" in node.attributes else ""
         if node.outputs[0].dtype not in _INTEGERS or how not in _SCATTERED:
             raise _Unknown
         x, index, given = self.known(node.inputs[0]).copy(), self.fixed(node, 1), self.known(node.inputs[2])
-        if x.ndim != 1 or given.shape != (len(index),) or (how == "none" and len(set(index)) < len(index)):
+        if x.ndim != 1 or given.shape != (len(index),):
             raise _Unknown
         for place, element_ in zip(index, given.tolist(), strict=True):
             x[place] = _SCATTERED[how](x[place], element_)
@@ -294,7 +294,7 @@ _PAIRS: dict[str, Callable[[Dim, Dim], Dim]] = {
     "Sub": _difference,
 }
 
-_SCATTERED: dict[str, Callable[[Dim, Dim], Dim]] = {"none": lambda a, b: b, "add": _sum, "mul": _product}
+_SCATTERED: dict[str, Callable[[Dim, Dim], Dim]] = {"add": _sum, "mul": _product}
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Abs": np.abs,
