@@ -139,7 +139,7 @@ def test_layouts_and_dims(relayout, tmp_path: Path) -> None:  # type: ignore[no-
         (("convert", FLOAT, "out.onnx", "--layout", "image=NHWC"), "SRC:DST"),
         (("convert", FLOAT, "out.onnx", "--layout", "image=NHWC:NCHX"), "reordering"),
         (("convert", FLOAT, "out.onnx", "--layout", "no=NHWC:NCHW"), "no tensor of that name"),
-        (("convert", FLOAT, "out.onnx", "--dim", "batch=x"), "number"),
+        (("convert", FLOAT, "out.onnx", "--dim", "batch=x y"), "number"),
         (("convert", FLOAT, "out.onnx", "--dim", "batch=2"), "no dimension of that name"),
         (("convert", FLOAT, "missing/out.onnx"), "missing"),
         (("convert", FLOAT, "out.onnx", "--plan", "missing/plan.json"), "missing"),

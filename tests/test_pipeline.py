@@ -100,6 +100,25 @@ def test_dynamic_dimensions_are_kept_or_fixed() -> None:
         relayout.convert(proto, dims={"batch": 0})
 
 
+def test_dimensions_of_two_names_are_said_to_be_one() -> None:
+    """The Reshape is a split of 6 then, and `verify` runs the source with extents that go together."""
+    source = parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        g (float[n,6,rows] x, float[batch,3,2,length] z) => (float[batch,3,2,length] y) {
+            a = Transpose<perm=[0,2,1]>(x)
+            b = Transpose<perm=[0,3,1,2]>(z)
+            wanted = Shape(b)
+            c = Reshape(a, wanted)
+            d = Add(b, c)
+            y = Transpose<perm=[0,2,3,1]>(d)
+        }""")
+    assert relayout.optimize(source).report.transposes > 0
+    result = relayout.optimize(source, dims={"n": "batch", "rows": "length"})
+    assert (result.report.transposes, result.report.verdict) == (0, "proved minimal")
+    assert [port.shape for port in result.report.interface[:2]] == [("batch", 6, "length"), ("batch", 3, 2, "length")]
+    assert relayout.verify(source, result.proto).ok
+
+
 def test_a_converted_interface_is_said_in_report_and_metadata() -> None:
     result = relayout.convert(TINYNET, io="convert")
     (first,) = [end for end in result.report.interface if end.kind == "input"]

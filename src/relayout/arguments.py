@@ -77,6 +77,11 @@ def _is_name(value: Any) -> bool:
     return _is_text(value) and bool(value.strip())
 
 
+def is_symbol(value: Any) -> bool:
+    """Whether this is a name that a dynamic dimension can be given: no number, and no arithmetic."""
+    return _is_text(value) and value.isidentifier()
+
+
 def instance(kind: type, wanted: str) -> Kind:
     """An object of a class."""
     return Kind(wanted, lambda value: isinstance(value, kind))
@@ -101,7 +106,10 @@ NAMES = Kind(
 )
 NAMED = mapping("{'old': 'new'}", _is_text)
 LAYOUTS = mapping("{'x': ('NHWC', 'NCHW')}", _is_pair)
-EXTENTS = mapping("{'batch': 1}, of whole numbers of 64 bits", lambda value: _is_whole(value) and abs(value) < 2**63)
+EXTENTS = mapping(
+    "{'batch': 1, 'unk__7': 'length'}, of whole numbers of 64 bits and names",
+    lambda value: (_is_whole(value) and abs(value) < 2**63) or is_symbol(value),
+)
 FLAG = Kind("True or False", lambda value: isinstance(value, Hashable) and value in (True, False))
 TOLERANCE = Kind("a number from 0 on", _is_size)
 MOST_BYTES = 10**9

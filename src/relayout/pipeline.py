@@ -23,7 +23,7 @@ from relayout.infer import build, plan, planfile
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
 from relayout.known import forget
-from relayout.layout import Extent
+from relayout.layout import Dim, Extent
 from relayout.layout.holds import STATED
 from relayout.progress import say
 from relayout.reports import Axes, Naming, Report, constants, grown, inspection, operators, report, unsaid, unstated
@@ -98,7 +98,7 @@ def convert(
     *,
     io: Io = "keep",
     layouts: Mapping[str, tuple[str, str]] | None = None,
-    dims: Mapping[str, int] | None = None,
+    dims: Mapping[str, Dim] | None = None,
     opset: int | None = None,
     quant: Quant = "qdq",
     signature: str | None = None,
@@ -129,7 +129,7 @@ def convert(
         io: `keep` leaves names, types, shapes and stored orders of inputs and outputs; `convert` stores each in the
             order that costs nothing, and says so in the report and in the model's metadata.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
-        dims: dynamic dimension -> extent to fix it to.
+        dims: dynamic dimension -> extent to fix it to, or the name of a dimension of the same extent, which it takes.
         opset: opset of a converted `.tflite`, from 18 on; by default the least that the model needs.
         quant: what becomes of a quantized `.tflite`: integers in Quantize-Dequantize units, or a float model.
         signature: which signature of a `.tflite` to convert; by default the first.
@@ -191,7 +191,7 @@ def convert(
     options = {
         "io": io,
         "layouts": dict(layouts or {}),
-        "dims": {name: int(extent) for name, extent in (dims or {}).items()},
+        "dims": {name: extent if isinstance(extent, str) else int(extent) for name, extent in (dims or {}).items()},
         "per_transpose": int(each),
         "exchange": bool(exchange),
         "read": reading,
@@ -218,7 +218,7 @@ def convert(
 def optimize(
     source: Source,
     *,
-    dims: Mapping[str, int] | None = None,
+    dims: Mapping[str, Dim] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
@@ -400,11 +400,11 @@ def _refuse_options_of_tflite(options: Mapping[str, Any]) -> None:
             raise RelayoutError(f"--{option} is for a .tflite source, and this one is ONNX: leave it out")
 
 
-def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
-    """Fix dynamic dimensions, in place.
+def fix_dims(model: ir.Model, dims: Mapping[str, Dim]) -> None:
+    """Fix dynamic dimensions, or give them the names of others, in place.
 
     Raises:
-        LayoutError: no such dimension, or an extent below 1.
+        LayoutError: no such dimension, an extent below 1, or the name of a dimension that is given another extent.
     """
     values = [*model.graph.inputs, *(value for node in model.graph for value in node.outputs)]
     known: set[str] = set()
@@ -421,11 +421,13 @@ def fix_dims(model: ir.Model, dims: Mapping[str, int]) -> None:
         if name not in known:
             listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'})"
             raise LayoutError(f"--dim {name}: the model has no dimension of that name {listed}")
-        if extent < 1:
+        if extent in dims:
+            raise LayoutError(f"--dim {name}={extent}: {extent} becomes {dims[str(extent)]}; give {name} that, too")
+        if not isinstance(extent, str) and extent < 1:
             raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
 
 
-def _fixed(dim: int | ir.SymbolicDim, dims: Mapping[str, int]) -> int | str | ir.SymbolicDim:
+def _fixed(dim: int | ir.SymbolicDim, dims: Mapping[str, Dim]) -> int | str | ir.SymbolicDim:
     if isinstance(dim, int) or not dim.value:
         return dim
     extent = Extent.of(dim.value).fixed(dims)

@@ -108,7 +108,7 @@ def test_a_proof_with_branches_is_written_and_read() -> None:
 @pytest.mark.parametrize(
     ("part", "option", "value"),
     [
-        ("", "dims", {"N": "x"}),
+        ("", "dims", {"N": "x y"}),
         ("", "dims", {"N": [1]}),
         ("", "dims", {"N": 10**400}),
         ("", "layouts", {"x": "NCHW"}),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from relayout.arguments import MOST_BYTES, OPSETS
+from relayout.arguments import MOST_BYTES, OPSETS, is_symbol
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,7 +67,7 @@ dims = click.option(
     multiple=True,
     metavar="NAME=N",
     callback=_pairs("=", "NAME=N"),
-    help="Fix a dynamic dimension: batch=1 (repeatable).",
+    help="Fix a dynamic dimension, batch=1, or say that it is another, unk__7=batch (repeatable).",
 )
 io = one_of("--io", ["keep", "convert"], "Inputs and outputs as in the source, or in the order that costs nothing.")
 opset = click.option("--opset", type=click.IntRange(*OPSETS), help="For a .tflite source: 18 unless it needs more.")
@@ -217,12 +217,13 @@ def converted(options: dict[str, Any]) -> dict[str, Any]:
             options["layouts"][name] = (source, target)
     dims = options.pop("dims", {})
     for name, extent in dims.items():
-        if not extent.isdecimal() or len(extent) > MOST_DIGITS or not int(extent):
+        if not is_symbol(extent) and (not extent.isdecimal() or len(extent) > MOST_DIGITS or not int(extent)):
             raise click.BadParameter(
-                f"{name}={extent}: an extent is a whole number from 1 on, of at most {MOST_DIGITS} digits",
+                f"{name}={extent}: an extent is a whole number from 1 on, of at most {MOST_DIGITS} digits, or the name"
+                " of a dimension of the same extent",
                 param_hint="--dim",
             )
-    options["dims"] = {name: int(extent) for name, extent in dims.items()}
+    options["dims"] = {name: extent if is_symbol(extent) else int(extent) for name, extent in dims.items()}
     return options | _wishes(options)
 
 

@@ -91,13 +91,13 @@ class Extent:
                 result *= symbols.get(symbol, default)
         return result
 
-    def fixed(self, symbols: Mapping[str, int]) -> Extent:
-        """The extent with those symbols replaced that `symbols` has."""
+    def fixed(self, symbols: Mapping[str, Dim]) -> Extent:
+        """The extent with those symbols replaced that `symbols` has, by numbers or other symbols."""
         result = Extent(self.number)
         for symbol in self.symbols:
             whole = quotient(symbol)
             if symbol in symbols:
-                result = result * Extent(symbols[symbol])
+                result = result * Extent.of(symbols[symbol])
             elif whole is None or symbols.keys().isdisjoint(whole[0].symbols):
                 result = result * Extent(1, (symbol,))
             else:

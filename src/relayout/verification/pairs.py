@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from relayout.errors import LayoutError, RelayoutError
 from relayout.layout import perm as perms
 from relayout.layout.holds import Holds, parted, relay, resolved, restore
 from relayout.verification.side import Array, Value
+
+T = TypeVar("T")
 
 AT_ONCE = 1 << 28
 """Bytes of interior values that are asked of a runtime at a time."""
@@ -97,14 +99,21 @@ class Pair:
 
     def source_shape(self) -> tuple[int | None, ...] | None:
         """What the counterpart's static shape says of the source's; None if nothing."""
-        if self.right.shape is None or self.left_held:
-            return None
-        if self.right_held is None:
-            return self.right.shape
+        return None if self.right.shape is None else self._in_source(self.right.shape)
+
+    def symbols(self) -> dict[str, str]:
+        """Dynamic dimensions of the source -> what its counterpart calls them, which may be one name for several."""
+        told = self._in_source(self.right.symbols) or ()
+        return {mine: theirs for mine, theirs in zip(self.left.symbols, told, strict=False) if mine and theirs}
+
+    def _in_source(self, told: tuple[T, ...]) -> tuple[T, ...] | None:
+        """What the counterpart tells of its axes, in the source's order; None where these are split or joined."""
         held = self.right_held
-        if len(held.factors) == len(held.shape) == len(self.right.shape):
+        if self.left_held or held is None:
+            return None if self.left_held else told
+        if len(held.factors) == len(held.shape) == len(told):
             # stored[i] = source[perm[i]], so the source's axis perm[i] is the stored axis i.
-            return tuple(self.right.shape[held.perm.index(axis)] for axis in range(len(held.shape)))
+            return tuple(told[held.perm.index(axis)] for axis in range(len(held.shape)))
         return None
 
 

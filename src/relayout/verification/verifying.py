@@ -214,12 +214,14 @@ class Comparison:
     ) -> dict[str, Array]:
         """Arrays for all inputs; dynamic dimensions of these extents, or of the model's own."""
         sizes: dict[str, int] = {}
-        for value in self.left.inputs:
+        alike = {mine: theirs for pair in self.inputs for mine, theirs in pair.symbols().items()}
+        wanted = [replace(v, symbols=tuple(alike.get(name, name) for name in v.symbols)) for v in self.left.inputs]
+        for value in wanted:
             if value.name in given:
                 sizes.update(zip(value.symbols, given[value.name].shape, strict=False))
         told = {pair.left.name: pair.source_shape() for pair in self.inputs}
         feeds: dict[str, Array] = {}
-        for value in self.left.inputs:
+        for value in wanted:
             if value.name in given:
                 feeds[value.name] = given[value.name]
                 continue
