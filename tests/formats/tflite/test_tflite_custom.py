@@ -19,7 +19,7 @@ from tflite_cases import I8, WITHOUT_KERNEL
 from tflite_cases_custom import detection, flexible
 from tflite_cases_tensorflow import flex_strided_slices, left
 from tflite_running import check_model, feed, interpreter, run_interpreter, session
-from tflite_writing import Net
+from tflite_writing import Net, options
 
 from conftest import OLDER
 from relayout.errors import ReadError, UnsupportedError
@@ -313,3 +313,29 @@ def test_an_open_axis_is_rolled_whatever_its_extent(rows: int) -> None:
     x = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
     (got,) = made.run(None, {made.get_inputs()[0].name: x})
     np.testing.assert_array_equal(got, np.roll(x, 5, 0))
+
+
+@pytest.mark.parametrize("rows", [(3, 3), (1, 3), (2, 1)])
+def test_parts_of_unknown_rows_broadcast_each_other(rows: tuple[int, int]) -> None:
+    net, parts = Net(), []
+    for _ in rows:
+        operands = [net.input((3, 4)), net.const([0, 0], "int32"), net.input((2,), "int32")]
+        parts.append(net.tensor((1, 4), signature=(-1, -1)))
+        net.op("SLICE", operands, [parts[-1]], options("SliceOptions"))
+    numbers = net.tensor((1, 4), type_name="COMPLEX64", signature=(-1, -1))
+    left(net, "Complex", parts, numbers)
+    net.op("IMAG", [numbers], [net.output((1, 4), signature=(-1, -1))])
+    made = session(check_model(read(net.bytes())))
+    x, y = (feed(np.random.default_rng(seed), (3, 4), "float32") for seed in range(2))
+    given = (x, np.array([rows[0], 4], np.int32), y, np.array([rows[1], 4], np.int32))
+    (got,) = made.run(None, {put.name: value for put, value in zip(made.get_inputs(), given, strict=True)})
+    np.testing.assert_array_equal(got, np.broadcast_to(y[: rows[1]], (max(rows), 4)))
+
+
+def test_an_einsum_keeps_what_is_known_of_an_axis() -> None:
+    net = Net()
+    open_ = net.input((3, 4))
+    left(net, "Einsum", [net.input((3, 4)), open_], net.output((3, 4)), equation="ab,ab->ab", N=2)
+    net.graph.tensors[open_].shapeSignature = [-1, 4]
+    (y,) = read(net.bytes()).graph.outputs
+    assert tuple(y.shape) == (3, 4)

@@ -77,7 +77,7 @@ def complex_(op: Operation) -> None:
     """Concat of the real and the imaginary parts."""
     parts = [op.stored(0), op.stored(1)]
     shape = broadcast(*map(dims, parts))
-    if dims(parts[0]) != dims(parts[1]) or None in shape:
+    if dims(parts[0]) != dims(parts[1]):
         extents = [op.emit("Shape", [part], (len(dims(part)),), ir.DataType.INT64) for part in parts]
         parts = [op.emit("Expand", [part, other], shape) for part, other in zip(parts, reversed(extents), strict=True)]
     apart = [unsqueeze(op, part, [len(shape)]) for part in parts]
