@@ -13,6 +13,7 @@ import relayout
 from running import run
 from small import build
 from targets.nets import blocked, cnn, feed
+from text_form import floats, model
 
 
 def there(source: onnx.ModelProto, layout: str, **options: object) -> onnx.ModelProto:
@@ -119,3 +120,21 @@ def test_of_two_splits_that_do_not_agree_the_same_is_free_there_and_back() -> No
     source = onnx.parser.parse_model(CONTESTED)
     back = relayout.convert(there(source, "NHWC"), to="NCHW")
     assert back.report.bytes == relayout.optimize(source).report.bytes
+
+
+@pytest.mark.parametrize(("pool", "reduction"), [("GlobalAveragePool", "ReduceMean"), ("GlobalMaxPool", "ReduceMax")])
+def test_a_pool_of_a_whole_image_takes_blocks_of_channels_as_a_reduction(pool: str, reduction: str) -> None:
+    """It would take a block for a third axis of the image."""
+    source = model(
+        f"""g (float[2,32,6,5] x) => (float[2,32,1,1] y) {{
+            a = Conv<pads=[1,1,1,1]>(x, k)
+            p = {pool}(a)
+            y = Conv(p, l)
+        }}""",
+        k=floats(32, 32, 3, 3),
+        l=floats(32, 32, 1, 1, seed=1),
+    )
+    result = relayout.convert(source, desired_layouts={"Conv": ["NCHW16c", "default"]}, inline=True)
+    assert reduction in {node.op_type for node in result.proto.graph.node}
+    inputs = feed(source)
+    np.testing.assert_allclose(run(result.proto, inputs)[0], run(source, inputs)[0], rtol=1e-4, atol=1e-4)

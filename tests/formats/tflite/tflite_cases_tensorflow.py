@@ -60,12 +60,15 @@ def as_text(buffer: bytes) -> bytes:
 
 
 def node_def(name: str, **attributes: int | str) -> bytes:
-    entries = (
-        field(1, key.encode()) + field(2, field(2, v.encode()) if isinstance(v, str) else b"\x18" + varint(v))
-        for key, v in attributes.items()
-    )
+    entries = (field(1, key.encode()) + field(2, attribute(value)) for key, value in attributes.items())
     # Field 6 holds names of more than 127 bytes: their length is no UTF-8.
     return field(2, name.encode()) + b"".join(field(5, entry) for entry in entries) + field(6, field(1, b"a" * 200))
+
+
+def attribute(value: int | bool | str) -> bytes:
+    if isinstance(value, str):
+        return field(2, value.encode())
+    return (b"\x28" if isinstance(value, bool) else b"\x18") + varint(int(value))
 
 
 def field(number: int, content: bytes) -> bytes:

@@ -222,8 +222,8 @@ class _Reader:
 
     def gather(self, node: ir.Node) -> _Known:
         axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
-        index = self.known(node.inputs[1]).astype(np.int64)
-        return np.take(self.known(node.inputs[0]), index, axis=axis)
+        x, index = self.known(node.inputs[0]), self.known(node.inputs[1]).astype(np.int64)
+        return np.asarray(np.take(x, index, axis=axis), x.dtype)  # of objects, numpy takes one out of the array
 
     def product(self, node: ir.Node) -> _Known:
         x, axes = self.known(node.inputs[0]), self.fixed(node, 1)

@@ -18,6 +18,7 @@ from relayout.formats.tflite.aligned import aligned
 from relayout.formats.tflite.builder import Builder
 from relayout.formats.tflite.contents import without_unread
 from relayout.formats.tflite.cutting import cut
+from relayout.formats.tflite.lists import as_tensors
 from relayout.formats.tflite.loading import load, opened
 from relayout.formats.tflite.metadata import Metadata, metadata
 from relayout.formats.tflite.model import Model, Signature, Subgraph
@@ -97,6 +98,7 @@ def read(
     if inputs or outputs:
         part = cut(model, index, chosen, inputs, outputs)
         model = replace(model, subgraphs=(*model.subgraphs[:index], part, *model.subgraphs[index + 1 :]))
+    model = as_tensors(model)
     if quant == "qdq":
         model = unsigned(aligned(model))  # after the cut: the interface, wherever it is, keeps its types
     subgraph = model.subgraphs[index]

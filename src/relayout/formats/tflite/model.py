@@ -95,6 +95,8 @@ class Tensor:
     place: str
     shifted: bool = False
     """Whether it is int8 in the file, and here uint8 and 128 higher (see `unsigned`)."""
+    listed: bool = False
+    """Whether it is a list of tensors in the file (see `lists`): extents that nobody knows are 0 until it has a row."""
     blocks: Blocks | None = None
     beside: int = -1
     """The index of the tensor of the file beside which it was added, if it was (see `rewriting`)."""

@@ -1,8 +1,8 @@
 """Read the attributes of an operator of TensorFlow that the converter left to the Flex delegate, from untrusted bytes.
 
 Its options are a FlexBuffer of two: the operator's name, and TensorFlow's NodeDef, a message of Protocol Buffers. Of
-that only attributes that are texts or whole numbers are read (field 5: a name, and a value, of which field 2 is the
-text, and field 3 the number).
+that only attributes that are texts, whole numbers or flags are read (field 5: a name, and a value, of which field 2 is
+the text, field 3 the number, and field 5 the flag).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from relayout.errors import ReadError
 from relayout.formats.tflite.flexbuffer import parse
 
-_ATTRIBUTES, _NAME, _VALUE, _TEXT, _NUMBER = 5, 1, 2, 2, 3
+_ATTRIBUTES, _NAME, _VALUE, _TEXT, _NUMBER, _FLAG = 5, 1, 2, 2, 3, 5
 _VARINT, _LONG, _BYTES, _SHORT = 0, 1, 2, 5
 
 
@@ -43,7 +43,14 @@ class NodeDef:
 
     def number(self, name: str) -> int:
         """A whole number; 0 where there is none."""
-        found = self.attributes.get(name.encode(), {}).get(_NUMBER, 0)
+        return self._whole(name, _NUMBER)
+
+    def flag(self, name: str) -> bool:
+        """A flag, which is not set where there is none."""
+        return bool(self._whole(name, _FLAG))
+
+    def _whole(self, name: str, kind: int) -> int:
+        found = self.attributes.get(name.encode(), {}).get(kind, 0)
         return found if isinstance(found, int) else 0
 
     def text(self, name: str) -> str:

@@ -13,7 +13,7 @@ results: the rows before t, the new one and the rows behind put together, so tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -21,13 +21,15 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.flatbuffer import Table
-from relayout.formats.tflite.builder import Dims, dims
+from relayout.formats.tflite.builder import Dim, Dims, dims
+from relayout.formats.tflite.contents import element
 from relayout.formats.tflite.emission import options_of
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.flow import Flow
 from relayout.formats.tflite.model import MAX_RANK, Operator, Subgraph, Tensor
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.bodies import Body, discard, hand_over, operands
+from relayout.formats.tflite.operators.lists import padded
 from relayout.formats.tflite.operators.slicing import squeeze
 from relayout.formats.tflite.program import Given
 from relayout.formats.tflite.tensors import array
@@ -35,7 +37,11 @@ from relayout.formats.tflite.tensors import array
 NOW, NEXT = "now", "next"
 """A counter in this round, and in the next one."""
 
-_PURE = frozenset(("ADD", "CONCATENATION", "DYNAMIC_UPDATE_SLICE", "GATHER", "PACK", "RESHAPE", "SLICE"))
+SET_ITEM, GET_ITEM = (f"CUSTOM FlexTensorList{name}Item" for name in ("Set", "Get"))
+
+_PURE = frozenset(
+    ("ADD", "CONCATENATION", "DYNAMIC_UPDATE_SLICE", "GATHER", "PACK", "RESHAPE", "SLICE", SET_ITEM, GET_ITEM)
+)
 """Operators that go where nothing reads them."""
 
 _INDICES = (TensorType.INT32, TensorType.INT64)
@@ -48,7 +54,7 @@ def by_rows(op: Operation, condition: int, body: int) -> bool:
     if not len(op.operator.inputs) == len(given) == len(inner.inputs) == len(inner.outputs) == len(test.inputs):
         return False
     rounds = _Rounds(op, test, inner, given)
-    if not rounds.count or not rounds.picked or not rounds.is_plain:
+    if rounds.count in (0, None) or not rounds.picked or not rounds.is_plain:
         return False
     return _Writing(op, rounds, body).run()
 
@@ -89,40 +95,44 @@ class _Rounds:
         return found
 
     @cached_property
-    def count(self) -> int:
-        """How many rounds there are; 0 if that is not known."""
+    def count(self) -> Dim:
+        """How many rounds there are: a number, or an extent that is known when it runs; None if that is not known."""
         flow = Flow(self.test)
-        limits: list[int] = []
+        limits: list[Dim] = []
         waiting = [*self.test.outputs]
         while waiting:
             maker = flow.producer(waiting.pop())
             if maker is None or len(maker.inputs) != 2 or len(limits) > len(self.test.operators):
-                return 0
+                return None
             if maker.name == "LOGICAL_AND":
                 waiting += maker.inputs
                 continue
             counter, limit = maker.inputs
-            number = _number(self.test.tensors[limit]) if limit >= 0 else None
             counts = counter in self.test.inputs and self.test.inputs.index(counter) in self.counters
-            if maker.name != "LESS" or number is None or not counts:
-                return 0
-            limits.append(number)
-        return max(min(limits, default=0), 0)
+            if maker.name != "LESS" or not counts:
+                return None
+            limits.append(self._limit(limit))
+        numbers = [limit for limit in limits if isinstance(limit, int)]
+        if len(numbers) == len(limits):
+            return max(min(numbers, default=0), 0)
+        return limits[0] if len(set(limits)) == 1 else None
+
+    def _limit(self, index: int) -> Dim:
+        """What is known of a number that the condition compares with: a constant, or an operand no round changes."""
+        if index in self.test.inputs:
+            position = self.test.inputs.index(index)
+            return element(self.given[position]) if self.body.inputs[position] == self.body.outputs[position] else None
+        return _number(self.test.tensors[index]) if index >= 0 else None
 
     @cached_property
     def picked(self) -> dict[int, int]:
         """Tensor of a row that a round picks -> the position of what it is a row of."""
         found = {}
         for operator in self.body.operators:
-            if operator.name != "GATHER" or len(operator.inputs) != 2:
+            if len(operator.inputs) < 2 or not _picks_a_row(operator):
                 continue
-            whole, index = operator.inputs
-            options = options_of(operator)
-            if (
-                (options.axis, options.batch_dims) == (0, 0)
-                and self._meaning(index) == [NOW]
-                and self._is_untouched(whole)
-            ):
+            whole, index = operator.inputs[:2]
+            if self._meaning(index) == [NOW] and self._is_untouched(whole):
                 position, tensors = self.body.inputs.index(whole), self.body.tensors
                 alike = tensors[whole].quantization is None and tensors[operator.outputs[0]].quantization is None
                 if alike and not tensors[index].shape and dims(self.given[position])[:1] == (self.count,):
@@ -131,7 +141,7 @@ class _Rounds:
 
     @cached_property
     def written(self) -> dict[int, int]:
-        """Position of a list -> the tensor of the row that a round writes, `1 ...`."""
+        """Position of a list -> the tensor of the row that a round writes, `1 ...`, or `...` into a list of tensors."""
         found = {}
         for position, (now, after) in enumerate(zip(self.body.inputs, self.body.outputs, strict=True)):
             row = self._row(now, after)
@@ -144,6 +154,8 @@ class _Rounds:
         maker, readers = self.flow.producer(after), self.flow.readers(whole)
         if maker is None or self.flow.readers(after) or self.body.outputs.count(after) != 1:
             return None
+        if maker.name == SET_ITEM and len(maker.inputs) == 3 and list(readers) == [maker]:
+            return maker.inputs[2] if maker.inputs[0] == whole and self._meaning(maker.inputs[1]) == [NOW] else None
         if maker.name == "DYNAMIC_UPDATE_SLICE" and len(maker.inputs) == 3 and list(readers) == [maker]:
             place = self._meaning(maker.inputs[2])
             rest = place is not None and place[0] == NOW and not any(place[1:])
@@ -199,6 +211,13 @@ class _Rounds:
         return bool(options_of(operator).fused_activation_function)
 
 
+def _picks_a_row(operator: Operator) -> bool:
+    if operator.name == GET_ITEM:
+        return True
+    options = options_of(operator) if operator.name == "GATHER" else None
+    return options is not None and (options.axis, options.batch_dims) == (0, 0)
+
+
 def _number(tensor: Tensor) -> int | None:
     """The one integer of a constant."""
     known = tensor.data is not None and tensor.type in _INDICES and tensor.sparsity is None
@@ -231,6 +250,21 @@ class _Writing:
         if not picked:
             discard(outside)
             return False
+        if self._written_with(states, picked, kept, still, outside):
+            return True
+        discard(outside)
+        return False
+
+    def _written_with(
+        self,
+        states: Sequence[int],
+        picked: Mapping[int, ir.Value],
+        kept: Sequence[Operator],
+        still: Set[int],
+        outside: list[ir.Node],
+    ) -> bool:
+        """Write the Scan, if states and rows keep their shapes; once more if lists can be given those of their rows."""
+        op, rounds, body = self.op, self.rounds, self.rounds.body
         firsts = [rounds.given[p] for p in states]
         now = [self._inside(first, "state", dims(first)) for first in firsts]
         rows = [self._inside(whole, "row", dims(whole)[1:]) for whole in picked.values()]
@@ -249,20 +283,70 @@ class _Writing:
             assigned = variables.assigned(before)
             values = [value for value in results if isinstance(value, ir.Value)]
             lasts, new = values[: len(states)], values[len(states) :]
-            shapes = [dims(rounds.given[p]) for p in rounds.written]
             fits = (
                 not assigned
                 and len(values) == len(results)
-                and all(dims(a) == (1, *b[1:]) for a, b in zip(new, shapes, strict=True))
+                and all(map(self._is_row, rounds.written, new))
                 and all((a.dtype, dims(a)) == (b.dtype, dims(b)) for a, b in zip(now, lasts, strict=True))
             )
-            new = [squeeze(op, value, [0]) for value in new] if fits else []
+            pairs = zip(rounds.written, new, strict=True) if fits else ()
+            new = [value if self._is_bare(p) else squeeze(op, value, [0]) for p, value in pairs]
         if not fits:
-            discard([*made.nodes, *outside])
-            return False
+            discard(made.nodes)
+            wider = not assigned and len(values) == len(results) and self._gives_wider(states, lasts, outside)
+            return wider and self._written_with(states, picked, kept, still, outside)
         op.builder.nodes += outside
         self._emit(states, firsts, picked, made.graph([*now, *rows], [*lasts, *new], "rows"), lasts, new)
         return True
+
+    def _gives_wider(self, states: Sequence[int], lasts: Sequence[ir.Value], outside: list[ir.Node]) -> bool:
+        """Begin with lists of rows that are as large as those that are written; whether there are such, and it can be.
+
+        Their extents are those of what the loop is given, by their names.
+        """
+        op, rounds = self.op, self.rounds
+        known: dict[Dim, tuple[ir.Value, int]] = {}
+        for value in rounds.given:
+            known |= {d: (value, axis) for axis, d in enumerate(dims(value)) if isinstance(d, str)}
+        wider: dict[int, Dims] = {}
+        for position, last in zip(states, lasts, strict=True):
+            if dims(rounds.given[position]) != dims(last):
+                listed = rounds.body.tensors[rounds.body.inputs[position]].listed
+                if not listed or not all(isinstance(d, int) or d in known for d in dims(last)):
+                    return False
+                wider[position] = dims(last)
+        with op.builder.body() as nodes:
+            given = list(rounds.given)
+            for position, shape in wider.items():
+                given[position] = padded(op, given[position], self._extents(shape, known), shape)
+        rounds.given = given
+        outside += nodes
+        return bool(wider)
+
+    def _extents(self, shape: Dims, known: Mapping[Dim, tuple[ir.Value, int]]) -> ir.Value:
+        """A shape as a tensor of integers."""
+        op, parts = self.op, list[ir.Value]()
+        for extent in shape:
+            if isinstance(extent, int):
+                parts.append(op.ints([extent], "extent"))
+            else:
+                value, axis = known[extent]
+                parts.append(op.emit("Shape", [value], (1,), ir.DataType.INT64, start=axis, end=axis + 1))
+        return op.emit("Concat", parts, (len(parts),), axis=0)
+
+    def _is_bare(self, position: int) -> bool:
+        """Whether a list is one of tensors, each of which is a row without an axis for itself."""
+        maker = self.rounds.flow.producer(self.rounds.body.outputs[position])
+        return maker is not None and maker.name == SET_ITEM
+
+    def _is_row(self, position: int, new: ir.Value) -> bool:
+        """Whether what a round writes has a row's shape, as far as the list has one before its first row."""
+        whole = dims(self.rounds.given[position])[1:]
+        if not self._is_bare(position):
+            return dims(new) == (1, *whole)
+        return len(dims(new)) == len(whole) and all(
+            a == b or not isinstance(b, int) for a, b in zip(dims(new), whole, strict=True)
+        )
 
     def _emit(
         self,
@@ -286,10 +370,23 @@ class _Writing:
         )
         final = list(rounds.given)
         for position in rounds.counters:
-            final[position] = op.number(rounds.count, rounds.given[position], "rounds")
+            final[position] = self._rounds(rounds.given[position], picked)
         for position, value in zip((*states, *rounds.written), values, strict=True):
             final[position] = value
+        for position in rounds.written:  # what they began with is overwritten
+            maker = op.tensors.flow.producer(op.operator.inputs[position])
+            if maker is not None:
+                op.spare(maker)
         hand_over(op, final)
+
+    def _rounds(self, like: ir.Value, picked: Mapping[int, ir.Value]) -> ir.Value:
+        """How many rounds there were, in a counter's type and shape."""
+        op, count = self.op, self.rounds.count
+        if isinstance(count, int):
+            return op.number(count, like, "rounds")
+        whole = next(iter(picked.values()))
+        counted = op.emit("Shape", [whole], (1,), ir.DataType.INT64, start=0, end=1)
+        return op.cast(op.reshape(counted, dims(like)), like.dtype or ir.DataType.INT32)
 
     def _kept(self) -> tuple[list[int], list[Operator]]:
         """The positions of the states, and the operators that a round needs for them and for its rows."""
@@ -346,10 +443,11 @@ class _Writing:
     def _product(self, operator: Operator, whole: ir.Value) -> ir.Value:
         """A product for all rows."""
         body, count = self.rounds.body, self.rounds.count
+        now, stated = (count, count) if isinstance(count, int) else (1, -1)
         first = len(body.tensors)
         row, result = body.tensors[operator.inputs[0]], body.tensors[operator.outputs[0]]
         rows = tuple(
-            replace(t, index=first + k, name=f"{t.name}/rows", shape=(count, *t.shape), signature=(count, *t.signature))
+            replace(t, index=first + k, name=f"{t.name}/rows", shape=(now, *t.shape), signature=(stated, *t.signature))
             for k, t in enumerate((row, result))
         )
         options = options_of(operator)
