@@ -84,3 +84,16 @@ def test_rows_that_are_said_to_have_two_ranks_are_refused() -> None:
     taken(net, "Stack", [rows, net.const(-1, "int32")], (4, *ROW))
     with pytest.raises(UnsupportedError, match=f"element type {LIST}"):
         read(net.bytes())
+
+
+def test_no_axes_may_be_of_any_number() -> None:
+    """So files write what nobody knows the rank of."""
+    net = writing(-1, at_counter)
+    net.graph.tensors[net.graph.outputs[1]].shape = []
+    made = session(check_model(read(net.bytes())))
+    rng = np.random.default_rng(0)
+    x, h = (rng.normal(size=shape).astype(np.float32) for shape in ((TIME, *ROW), ROW))
+    (rows,) = made.run(
+        [made.get_outputs()[1].name], {i.name: v for i, v in zip(made.get_inputs(), (x, h), strict=True)}
+    )
+    np.testing.assert_allclose(rows, np.stack(states(x, h)), atol=1e-6)

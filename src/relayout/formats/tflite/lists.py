@@ -59,10 +59,14 @@ class _Told:
 
     @property
     def element(self) -> tuple[int, ...] | None:
-        """A row's shape, -1 for what is not known, or known otherwise; None where not even the rank is."""
-        if len({len(shape) for shape in self.shapes}) != 1:
+        """A row's shape, -1 for what is not known, or known otherwise; None where not even the rank is.
+
+        A file says of what has no axes, and of what nobody knows the rank of, the same.
+        """
+        shapes = [shape for shape in self.shapes if shape] or self.shapes
+        if len({len(shape) for shape in shapes}) != 1:
             return None
-        known = [{extent for extent in extents if extent >= 0} for extents in zip(*self.shapes, strict=True)]
+        known = [{extent for extent in extents if extent >= 0} for extents in zip(*shapes, strict=True)]
         return tuple(each.pop() if len(each) == 1 else -1 for each in known)
 
 
