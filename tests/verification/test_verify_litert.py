@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flatbuffers import flexbuffers
 from onnx import parser
 
 from conftest import KERAS
 from formats.tflite.tflite_writing import Net, Scale, options
 from relayout import convert
-from relayout.errors import ReadError, RelayoutError
+from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.verification import Verdict, verify
 from relayout.verification.litert import OPTIMIZED, LiteRTSide, quiet
 from relayout.verification.side import opened
@@ -479,3 +480,28 @@ def test_open_extents_are_tried_where_those_of_the_file_do_not_run() -> None:
     assert verify(source, model, inputs={"x": given}).ok
     with pytest.raises(ReadError, match="failed to prepare"):
         verify(windows(100_000), model)
+
+
+def flexible() -> bytes:
+    """An operator that is left to the Flex delegate."""
+    net, builder = Net(), flexbuffers.Builder()
+    with builder.Vector():
+        builder.String("Erf")
+        builder.String("\x12\x03Erf\x2a\x07\x0a\x01T\x12\x02\x30\x01")  # a NodeDef: the name, and that T is float32
+    net.op("CUSTOM FlexErf", [net.input((2, 3), name="x")], [net.output((2, 3), name="y")])
+    net.graph.operators[-1].customOptions = list(builder.Finish())
+    return net.bytes()
+
+
+def test_operators_of_tensorflow_need_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(MissingRuntimeError, match=r"pip install 'tensorflow==2\.19\.\*'"):
+        verify(flexible(), convert(flexible()).model)
+
+
+def test_operators_of_tensorflow_run_in_its_interpreter() -> None:
+    pytest.importorskip("tensorflow.lite.python.interpreter", reason="TensorFlow is not installed")
+    report = verify(flexible(), convert(flexible()).model)
+    assert report.ok
+    assert report.runtimes[0][0] == "TensorFlow"
+    assert not verify(flexible(), onnx_of("(float[2,3] x) => (float[2,3] y) { y = Tanh(x) }")).ok

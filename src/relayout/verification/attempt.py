@@ -1,4 +1,4 @@
-"""Run a .tflite once in LiteRT, to see whether the process lives: `python attempt.py MODEL FEEDS KERNELS PRESERVE`.
+"""Run a .tflite once, to see whether the process lives: `python attempt.py MODEL FEEDS KERNELS PRESERVE PACKAGE`.
 
 It is run as a file of its own, so that it starts fast; nothing imports it. FEEDS is a pickle of the index of each input
 and its array; where there is no such file, the model is only prepared. The exit status is 0 if it was, or ran.
@@ -9,20 +9,21 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from importlib import import_module
 from typing import Any
 
 
-def main(model: str, feeds: str, kernels: str, preserve: str) -> None:
+def main(model: str, feeds: str, kernels: str, preserve: str, package: str) -> None:
     """Resize, feed, invoke."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+    runtime = import_module(f"{package}.interpreter")
 
     arrays: dict[int, Any] | None = None
     if os.path.exists(feeds):
         with open(feeds, "rb") as file:
             arrays = pickle.load(file)
-    interpreter = Interpreter(
+    interpreter = runtime.Interpreter(
         model_path=model,
-        experimental_op_resolver_type=getattr(OpResolverType, kernels),
+        experimental_op_resolver_type=getattr(runtime.OpResolverType, kernels),
         experimental_preserve_all_tensors=preserve == "preserve",
         num_threads=1,
     )

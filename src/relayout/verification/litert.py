@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.stored import open_stored
+from relayout.formats.tflite.loading import load
 from relayout.verification.feeds import EXTENTS, IMAGE
 from relayout.verification.side import Array, Feeds, Runner, Source, Value, is_spelt, one_line
 
@@ -33,6 +35,18 @@ DEFAULT, REFERENCE, OPTIMIZED = "AUTO", "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_
 
 WITHOUT_DELEGATE = "LiteRT's default delegate, XNNPACK, does not take the source: it ran without"
 
+
+LITERT, TENSORFLOW = "ai_edge_litert", "tensorflow.lite.python"
+"""Whose interpreter runs a model: TensorFlow's has the Flex delegate, which runs operators of TensorFlow."""
+
+NEEDED = {
+    LITERT: "running a .tflite needs LiteRT: pip install 'relayout[verify]'",
+    TENSORFLOW: "the Flex delegate's operators need TensorFlow's interpreter: pip install 'tensorflow==2.19.*'",
+}
+"""What to say where it is not there. Of TensorFlow's packages the one for processors only has no such delegate."""
+
+ANNOUNCED = (b"INFO:", b"VERBOSE:", b"WARNING:", b"I0000", b"W0000", b"E0000")
+"""How LiteRT begins what it announces, and TensorFlow while it is loaded: errors of libraries for graphics, too."""
 
 FARTHEST = 1 << 19
 """One scale is so many of another at most where a kernel of LiteRT's that adds makes a multiplier below 1 of them."""
@@ -56,6 +70,7 @@ class LiteRTSide:
         self.inputs = [self._value(index, made) for index in self._inputs]
         self.outputs = [self._value(index, made) for index in outputs]
         hidden = {*outputs, *self._folded(made)}
+        hidden |= {index for index, details in self._details.items() if details["dtype"] is np.object_}  # lists
         self.interiors = [self._value(index, made) for index in made if index not in hidden and index in self._details]
         self.levels = self._levels(made, interpreter)
         self.rounds = self.levels > 0 or any(is_quantized(d) for d in self._details.values())
@@ -65,14 +80,15 @@ class LiteRTSide:
         self._extents: tuple[int, int] | None = None
         self._tried = {REFERENCE}  # `lives` tries those, with feeds
         self._source: Any = source if isinstance(source, bytes) else _given(Path(str(source)))
+        self._package = TENSORFLOW if _is_left_to_flex(source) else LITERT
         self.notes: list[str] = []
 
     @property
     def runtime(self) -> tuple[str, str]:
-        """LiteRT and its version."""
-        import ai_edge_litert
-
-        return "LiteRT", str(getattr(ai_edge_litert, "__version__", "?"))
+        """LiteRT and its version, or TensorFlow, whose interpreter it was."""
+        own = self._package == LITERT
+        package = import_module(LITERT if own else "tensorflow")
+        return "LiteRT" if own else "TensorFlow", str(getattr(package, "__version__", "?"))
 
     @property
     def part(self) -> None:
@@ -156,7 +172,7 @@ class LiteRTSide:
             start = "import runpy, sys; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
             script = Path(__file__).with_name("attempt.py")
             ended = subprocess.run(
-                [sys.executable, "-c", start, script, model, fed, kernels, "preserve" if preserve else ""],
+                [sys.executable, "-c", start, script, model, fed, kernels, "preserve" * preserve, self._package],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -183,18 +199,13 @@ class LiteRTSide:
             return made
 
     def _made(self, kernels: str, preserve: bool) -> Any:
-        try:
-            from ai_edge_litert.interpreter import Interpreter, OpResolverType
-        except ImportError as error:
-            raise MissingRuntimeError(
-                f"running a .tflite needs LiteRT: pip install 'relayout[verify]' ({one_line(error)})"
-            ) from None
+        package = self._imported()
         source = {"model_content" if isinstance(self._source, bytes) else "model_path": self._source}
-        source["experimental_op_resolver_type"] = getattr(OpResolverType, kernels)
+        source["experimental_op_resolver_type"] = getattr(package.OpResolverType, kernels)
         source["experimental_preserve_all_tensors"] = preserve
         with quiet():
             try:
-                interpreter = Interpreter(**source, num_threads=1)
+                interpreter = package.Interpreter(**source, num_threads=1)
                 self._try(interpreter, kernels)
                 if self._extents:
                     _resize(interpreter, self._extents)
@@ -202,6 +213,17 @@ class LiteRTSide:
             except (ValueError, RuntimeError) as error:
                 raise ReadError(f"LiteRT cannot run the model: {one_line(error)}", where=self.label) from None
         return interpreter
+
+    def _imported(self) -> Any:
+        """The module that has the interpreter."""
+        try:
+            if self._package == LITERT:
+                return import_module(f"{LITERT}.interpreter")
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+            with quiet():
+                return import_module(f"{TENSORFLOW}.interpreter")
+        except ImportError as error:
+            raise MissingRuntimeError(f"{NEEDED[self._package]} ({one_line(error)})") from None
 
     def _try(self, interpreter: Any, kernels: str) -> None:
         """Prepare a model that some kernels abort in a process of its own first.
@@ -389,6 +411,15 @@ def _given(path: Path) -> str | bytes:
     return file.read(0, file.size)
 
 
+def _is_left_to_flex(source: Source) -> bool:
+    """Whether a model has operators of TensorFlow; False of a damaged one, of which the interpreter says more."""
+    try:
+        model = load(source if isinstance(source, bytes) else Path(str(source)))
+    except RelayoutError:
+        return False
+    return any(o.name.startswith("CUSTOM Flex") for subgraph in model.subgraphs for o in subgraph.operators)
+
+
 def _resize(interpreter: Any, extents: tuple[int, int]) -> None:
     """Give open axes of inputs, but for a batch, an extent: those of images, and all others."""
     for details in interpreter.get_input_details():
@@ -401,7 +432,7 @@ def _resize(interpreter: Any, extents: tuple[int, int]) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without LiteRT's announcements, which it writes past Python; what else it writes is passed on."""
+    """Without a runtime's announcements, which it writes past Python; what else it writes is passed on."""
     if sys.stderr is not None:
         sys.stderr.flush()
     with tempfile.TemporaryFile() as heard, warnings.catch_warnings():
@@ -418,7 +449,7 @@ def quiet() -> Iterator[None]:
             os.dup2(kept, 2)
             os.close(kept)
             heard.seek(0)
-            lines = [line for line in heard if not line.startswith((b"INFO:", b"VERBOSE:", b"WARNING:"))]
+            lines = [line for line in heard if not line.startswith(ANNOUNCED)]
             if lines:
                 os.write(2, b"".join(lines))
 
