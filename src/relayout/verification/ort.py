@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -86,8 +87,10 @@ class OrtSide:
 
     @property
     def rounds(self) -> bool:
-        """Whether it has quantized values."""
-        return self._quantized
+        """Whether it has quantized values, or floats of 16 bits, which kernels compute with wider ones."""
+        graph = self.model.graph
+        values = chain(graph.initializers.values(), *(node.outputs for node in graph))
+        return self._quantized or any(v.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) for v in values)
 
     @property
     def levels(self) -> int:
