@@ -189,6 +189,9 @@ def test_int8_between_units_is_stored_as_uint8_and_means_the_same() -> None:
     made = [node.output[0] for node in result.graph.node if node.op_type.startswith("QLinear")]
     assert {types[name] for name in made} == {TensorProto.UINT8}
     assert steps(source, result, feed) <= 2
+    compared = {row.name: row for row in relayout.verify(source, result).rows}
+    assert compared["i1"].ok
+    assert compared["i1"].kind == "steps"
 
 
 def test_int8_whose_reader_names_no_zero_point_stays_int8() -> None:

@@ -134,6 +134,18 @@ def test_types_are_compared() -> None:
     assert [row.verdict for row in verify(source, other).rows] == [Verdict.TYPE]
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_kernels_that_compute_with_wider_floats_are_asked_how_far_they_are_from_themselves(dtype: type) -> None:
+    def multiplied(factor: float) -> onnx.ModelProto:
+        to = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        body = f"{{ h = Cast<to={to}>(x)  m = Mul(h, k)  y = Cast<to=1>(m) }}"
+        return model(body, "(float[2,3] x) => (float[2,3] y)", weight(dtype(factor), "k"))
+
+    report = verify(multiplied(2), multiplied(2.1))
+    assert not report.ok
+    assert (report.rows[-1].spread is not None) == (dtype is np.float16)
+
+
 def test_quantized_values_count_steps() -> None:
     body = "{ q = QuantizeLinear(x, s, z)  t = Transpose<perm = [1, 0]>(q)  y = DequantizeLinear(t, s, z) }"
 

@@ -215,6 +215,20 @@ def test_open_extents_beside_ones_are_those_of_the_array() -> None:
     np.testing.assert_array_equal(pair.carried(source), stored)
 
 
+def test_open_extents_that_stay_side_by_side_are_one() -> None:
+    """Of attention on an open image, whose height and width are one axis on both sides, nothing tells the height."""
+    source = np.arange(2 * 2 * 8 * 12, dtype=np.float32).reshape(2, 2, 8, 12)
+    stored = np.ascontiguousarray(source.transpose(0, 3, 1, 2))
+    held = Holds("x", (-1, 2, 8, -1, -1), (0, 3, 4, 1, 2), (-1, 2, 8, -1))
+    pair = Pair(value("x", (None, 2, 8, None)), value("y", (None, None, 2, 8), held=(held,)), None, held)
+    left, right = pair.same_way(source, stored)
+    np.testing.assert_array_equal(left, right)
+    np.testing.assert_array_equal(pair.carried(source), stored)
+    turned = replace(held, perm=(0, 4, 3, 1, 2))  # width before height: that is another order of the elements
+    with pytest.raises(LayoutError, match="which it cannot"):
+        replace(pair, right_held=turned).carried(source)
+
+
 @pytest.mark.parametrize(
     ("extents", "shape", "found"),
     [

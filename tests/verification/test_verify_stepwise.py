@@ -28,7 +28,7 @@ MODELS = Path(__file__).parents[2] / "models"
 TOLERANCE = Tolerance(1e-5, 1e-6)
 
 
-def steps(source: Path | bytes, model: ir.Model) -> tuple[dict[str, Step], dict[str, str]]:
+def steps(source: Path | bytes | ir.Model, model: Path | ir.Model) -> tuple[dict[str, Step], dict[str, str]]:
     """What is found of each value, and the operator of the source that makes it."""
     with opened(source) as left, opened(model) as right:
         inputs, _, _ = match_interface(left.inputs, right.inputs)
@@ -288,6 +288,45 @@ def test_where_all_numbers_are_midway_a_lean_stays_one() -> None:
     fed = np.tile(np.int8([[4], [5]]), (1, 16, 8, 1, 4)).reshape(1, 16, 16, 4)
     report = verify(content, read(content), inputs={"x": fed})
     assert [row.verdict for row in report.interiors] == [Verdict.DIFFERS]
+
+
+def requantized() -> bytes:
+    """Integers of one scale as those of another, 3.6 times as large; in one channel they are all -82."""
+    net, q = Net(), Scale(0.275)
+    x, made = net.input((1, 8, 8, 4), "int8", q=q, name="x"), net.tensor((1, 8, 8, 4), "int8", q=q, name="made")
+    kernel = net.const(np.diag([127, 0, 127, 127]).reshape(4, 1, 1, 4), "int8", q=Scale(1 / 127))
+    bias = net.const(np.int64([0, -82 * 127, 0, 0]), "int32", q=Scale(0.275 / 127))
+    net.op("CONV_2D", [x, kernel, bias], [made], options("Conv2DOptions", padding=1, strideH=1, strideW=1), version=3)
+    pooled = net.output((1, 8, 8, 4), "int8", q=Scale(1.0), name="pooled")
+    net.op("QUANTIZE", [made], [pooled], version=2)
+    return net.bytes()
+
+
+def test_numbers_that_the_source_rounds_twice_may_lean_and_no_others() -> None:
+    """0.275 times -82 is -22.55: to halves it is -22.5, and then -22."""
+    content = requantized()
+    found, _ = steps(content, read(content))
+    assert [found["pooled"].verdict, found["pooled"].difference.max_abs] == [Verdict.CLOSE, 1]
+    for scale, zero in ((1, 1), (1, -1), (0.9, 0), (1.1, 0)):
+        assert wrong(content, changed_average(read(content), scale, zero)) == ["QUANTIZE"]
+
+
+def test_values_of_a_file_that_states_no_shapes_are_fed_with_all_of_their_axes(tmp_path: Path) -> None:
+    """A kernel for images wants four axes, also where the first is one image."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[1,3,16,24] x, float[16,3,3,3] w, float[16,16,3,3] v) => (float[1,16,12,20] y)
+    { a = Conv(x, w) b = Relu(a) y = Conv(b, v) }"""
+    source = parser.parse_model(text)
+    for name, shape in (("w", (16, 3, 3, 3)), ("v", (16, 16, 3, 3))):
+        array = np.random.default_rng(3).normal(size=shape).astype(np.float32)
+        source.graph.initializer.append(numpy_helper.from_array(array, name))
+    del source.graph.input[1:]
+    path = tmp_path / "o.onnx"
+    relayout.convert(source, to="NHWC").save(path)
+    assert not any(value.type.tensor_type.HasField("shape") for value in onnx.load(path).graph.value_info)
+    found, _ = steps(ir.from_proto(source), path)
+    assert sorted(found) == ["a", "b", "y"]
+    assert all(step.verdict.passes for step in found.values())
 
 
 # The second model, whose values are given.

@@ -104,15 +104,37 @@ def restore(array: NDArray[np.generic], holds: Holds) -> NDArray[np.generic]:
 def resolved(holds: Holds, shape: Sequence[int]) -> Holds:
     """With an extent for each of several dynamic factors, from the shape that the source's value has in a run.
 
-    As it is where at most one is dynamic, or where the shape does not tell.
+    As it is where at most one is dynamic, or where the shape does not tell. Open factors that stay side by side are
+    one: of an image whose axes are one dimension nothing tells its height.
 
     >>> resolved(Holds("x", (-1, 4, -1), (1, 0, 2), (1, -1, -1)), (1, 12, 5)).factors
     (3, 4, 5)
+    >>> resolved(Holds("x", (-1, 2, 4, -1, -1), (0, 3, 4, 1, 2), (-1, 2, 4, -1)), (1, 2, 4, 12)).factors
+    (1, 2, 4, 12)
     """
     if holds.factors.count(-1) < 2 or len(shape) != len(holds.shape):
         return holds
-    factors = parted(holds.factors, shape, holds.shape)
-    return holds if factors is None else replace(holds, factors=factors, shape=tuple(shape))
+    for known in (holds, _joined(holds)):
+        factors = parted(known.factors, shape, holds.shape)
+        if factors is not None:
+            return replace(known, factors=factors, shape=tuple(shape))
+    return holds
+
+
+def _joined(holds: Holds) -> Holds:
+    """The same with one factor for the open ones that are side by side, in order, in the source and where it is stored.
+
+    A run may be longer than one dimension of the source: such factors are no part of a shape, and nothing is found.
+    """
+    runs: list[list[int]] = []
+    for factor in holds.perm:
+        if runs and runs[-1][-1] == factor - 1 and holds.factors[factor] == holds.factors[factor - 1] == -1:
+            runs[-1].append(factor)
+        else:
+            runs.append([factor])
+    order = sorted(runs)
+    factors = tuple(holds.factors[run[0]] for run in order)
+    return replace(holds, factors=factors, perm=tuple(order.index(run) for run in runs))
 
 
 def parted(factors: Sequence[int], shape: Sequence[int], stated: Sequence[int] | None = None) -> tuple[int, ...] | None:

@@ -30,7 +30,7 @@ def origins(sites: Sites, root: Root) -> Origins:
     own: dict[str, Form] = {}
     for value in sites.originals.get(root, []):
         form = sites.views[value].form
-        told = {held.name: found for held in _held(value) if (found := _form(root, form, held)) is not None}
+        told = {held.name: found for held in held_by(value) if (found := _form(root, form, held)) is not None}
         earlier = told | earlier
         if value.name:
             own[value.name] = form
@@ -38,7 +38,8 @@ def origins(sites: Sites, root: Root) -> Origins:
     return Origins(names, [(name, form) for name, form in earlier.items() if own.get(name, form) != form])
 
 
-def _held(value: ir.Value) -> list[Holds]:
+def held_by(value: ir.Value) -> list[Holds]:
+    """What the metadata of an earlier conversion says that a value holds."""
     text = value.metadata_props.get(Holds.KEY)
     if text is None:
         return []

@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,7 +19,7 @@ from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 
 from relayout.captures import reads
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
-from relayout.formats.onnx import CONTRADICTED, read, write
+from relayout.formats.onnx import CONTRADICTED, complete, read, write
 from relayout.layout.holds import INITIAL, SIGNATURE, TENSOR, Holds, relay
 from relayout.rewrite import REGIONS
 from relayout.targets import refuse_elsewhere
@@ -86,8 +87,10 @@ class OrtSide:
 
     @property
     def rounds(self) -> bool:
-        """Whether it has quantized values."""
-        return self._quantized
+        """Whether it has quantized values, or floats of 16 bits, which kernels compute with wider ones."""
+        graph = self.model.graph
+        values = chain(graph.initializers.values(), *(node.outputs for node in graph))
+        return self._quantized or any(v.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) for v in values)
 
     @property
     def levels(self) -> int:
@@ -220,19 +223,25 @@ class OrtSide:
         made = [
             value for node in graph for value in node.outputs if (value.name and value.uses()) or id(value) in outputs
         ]
-        values = {id(value): self._value(value, orders, bounds) for value in (*graph.inputs, *graph.outputs, *made)}
+        shapes = _inferred(self.model) if any(value.shape is None for value in made) else {}
+        values = {
+            id(value): self._value(value, orders, bounds, shapes) for value in (*graph.inputs, *graph.outputs, *made)
+        }
         weights = set(graph.initializers)
         self.inputs = [values[id(value)] for value in graph.inputs if value.name not in weights]
         self.initial = {value.name or "": array for value in graph.inputs if (array := _initial(value)) is not None}
         self.outputs = [values[id(value)] for value in graph.outputs]
         self.interiors = [values[id(v)] for v in made if id(v) not in outputs]
 
-    def _value(self, value: ir.Value, orders: dict[int, int], bounds: dict[str, int]) -> Value:
+    def _value(
+        self, value: ir.Value, orders: dict[int, int], bounds: dict[str, int], shapes: dict[str, ir.Shape]
+    ) -> Value:
         node = value.producer()
         dtype = None if value.dtype is None or value.dtype == ir.DataType.UNDEFINED else value.dtype.numpy()
         notes = value.metadata_props
-        dims = None if value.shape is None else tuple(value.shape)
         name = value.name or ""
+        shape = shapes.get(name) if value.shape is None else value.shape
+        dims = None if shape is None else tuple(shape)
         return Value(
             name=name,
             dtype=dtype,
@@ -293,6 +302,13 @@ def _initial(value: ir.Value) -> Array | None:
         return np.broadcast_to(array, stored)
     except (ValueError, TypeError, OverflowError, RecursionError):  # not as we write it
         return None
+
+
+def _inferred(model: ir.Model) -> dict[str, ir.Shape]:
+    """Shapes of values of the main graph, for a file that states none: what an operator is fed has all of its axes."""
+    other = model.clone()
+    complete(other)
+    return {value.name or "": value.shape for node in other.graph for value in node.outputs if value.shape is not None}
 
 
 def _nudge(graph: ir.Graph, steps: float) -> None:

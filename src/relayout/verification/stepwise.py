@@ -13,7 +13,8 @@ that counts, however deep the network is.
    nowhere in their range more than half a step from 0, chance apart: a scale or a zero point that is not the source's
    shows, unless it is less than rounding everywhere. Not so of 16 bits, which LiteRT multiplies by 15 bits. Numbers
    that lie midway between two integers do have one: an average of two is midway every other time, and runtimes
-   differ in whether they take the even integer then. Where enough others are left, those tell.
+   differ in whether they take the even integer then. A kernel that multiplies 8 bits by an integer and shifts rounds
+   to halves first, so it takes all from a quarter on up. Where enough others are left, those tell.
 4. A hybrid operator of the source computes with its operand rounded to 8 bits. It is held against the second model on
    the operand as it is, or on what that rounding makes of it.
 5. Where a float stands for integers, it is fed what they mean, and its result, rounded as theirs, is what counts. One
@@ -61,6 +62,9 @@ MIDWAY = 1e-3
 
 TWICE = 0.25
 """The same where the source rounds twice, to halves first, as kernels do that multiply by an integer and shift."""
+
+RESCALING = frozenset({"QUANTIZE"})
+"""Operators of LiteRT that do so with integers of 8 bits; sums have more, of which the first rounding leaves enough."""
 
 LOOKED_UP = 4
 """Steps of 16 bits that a float may be off: kernels look functions up in tables, with straight lines between."""
@@ -178,13 +182,14 @@ class Stepwise:
         self, pair: Pair, step: Step, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds
     ) -> Step:
         """The step of a value that leans, judged by the elements that are not midway between two integers."""
-        name, rounded = pair.right.name, []
-        for nudge in (MIDWAY, -MIDWAY):
+        name = pair.right.name
+        left, right = pair.same_way(source[pair.left.name], theirs[name])
+        width, rounded = TWICE if pair.left.operator in RESCALING else MIDWAY, []
+        for nudge in (width, -width):
             forced = self._making(name, given, nudge)
             if forced is None:
                 return step
             rounded.append(pair.same_way(source[pair.left.name], forced.run(fed, [name])[name])[1])
-        left, right = pair.same_way(source[pair.left.name], theirs[name])
         clear = rounded[0] == rounded[1]
         if clear.sum() < ENOUGH or has_direction(left, right, clear):
             return step
