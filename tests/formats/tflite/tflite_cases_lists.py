@@ -42,13 +42,14 @@ def writing(
     resized: bool = False,
     read: bool = False,
     opened: bool = False,
+    thin: bool = False,
 ) -> Net:
     """`h = tanh(x[t] + h)` over the rows of x, written into a list at a place that follows from list and counter.
 
     `opened`: how many rows x has is open, and so is the first axis of each; the loop is given their number, and begins
-    with zeros.
+    with zeros. `thin`: it begins with a state of fewer rows, which broadcasts.
     """
-    net, batch = Net(), (-1 if opened else ROW[0], ROW[1])
+    net, batch = Net(), (-1 if opened or thin else ROW[0], ROW[1])
     x, number = net.tensor((TIME, *ROW), signature=(-1 if opened else TIME, *batch)), net.const(count, "int32")
     net.graph.inputs, net.ranges = [x], [(-2, 2)]
     if opened:
@@ -59,7 +60,7 @@ def writing(
         net.op("PACK", extents, [wanted := net.tensor((2,), "int32")], options("PackOptions", valuesCount=2))
         net.op("FILL", [wanted, constant(net, 0.0)], [h := net.tensor(ROW, signature=batch)], options("FillOptions"))
     else:
-        h = net.input(ROW)
+        h = net.input((1, ROW[1]) if thin else ROW)
     rows = list_of(net, "Reserve", [net.const(known, "int32"), number])
     begun = [net.const(0, "int32"), rows, h, x, number]
 
@@ -131,6 +132,35 @@ def lists_of_rounds() -> Iterator[Net]:
     net = writing(-1, at_counter, first=ROW)
     net.expected = lambda x, h: (states(x, h)[-1], np.stack(states(x, h)))
     yield net
+
+
+@cases("CUSTOM FlexTensorListSetItem")
+def lists_beside_a_state_that_grows() -> Iterator[Net]:
+    for place, step in ((at_counter, 1), (from_the_end, -1)):
+        net = writing(ROW, place, thin=True)
+        net.expected = lambda x, h, step=step: (states(x, h)[-1], np.stack(states(x, h)[::step]))
+        yield net
+
+
+@cases("CUSTOM FlexTensorListSetItem")
+def lists_that_a_branch_writes() -> Iterator[Net]:
+    for chosen in (True, False):
+        net = Net()
+        rows = list_of(net, "Reserve", [net.const((-1, ROW[1]), "int32"), net.const(2, "int32")])
+        operands = [rows, net.input(ROW)]
+        branches = []
+        for index in (0, 1):
+            with net.subgraph() as branch:
+                net.graph.inputs = t = [net.tensor((), type_name=LIST), net.tensor(ROW)]
+                place = constant(net, index, "int32")
+                net.graph.outputs = [list_of(net, "SetItem", [t[0], place, t[1]], resize_if_index_out_of_bounds=False)]
+            branches.append(branch)
+        table = options("IfOptions", thenSubgraphIndex=branches[0], elseSubgraphIndex=branches[1])
+        found = net.tensor((), type_name=LIST)
+        net.op("IF", [constant(net, chosen, "bool"), *operands], [found], table)
+        taken(net, "Stack", [found, net.const(ROW, "int32")], (2, *ROW))
+        net.expected = lambda x, chosen=chosen: np.stack([x, 0 * x] if chosen else [0 * x, x])
+        yield net
 
 
 @cases("CUSTOM FlexTensorListLength", "CUSTOM FlexTensorListSetItem")
