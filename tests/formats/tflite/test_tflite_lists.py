@@ -54,7 +54,7 @@ def test_any_other_list_is_a_state(place: Callable[[Net, int, int], int]) -> Non
     (scan,) = [node for node in model.graph if node.op_type == "Scan"]
     inside = {node.op_type for node in scan.attributes["body"].as_graph()}
     assert "ScatterND" in inside
-    assert "Pad" not in inside
+    assert "Pad" not in inside | {node.op_type for node in model.graph}  # a row's extents are known
 
 
 @pytest.mark.parametrize("known", [(-1, ROW[1]), (-1, -1)])
@@ -69,6 +69,19 @@ def test_open_extents_of_rows(known: Any, place: Any, time: int, batch: int) -> 
     found = states(x, np.zeros_like(x[0]))
     np.testing.assert_allclose(last, found[-1], atol=1e-6)
     np.testing.assert_allclose(rows, np.stack(found if place is at_counter else found[::-1]), atol=1e-6)
+
+
+@pytest.mark.parametrize(("limited", "rounds"), [("beside", 3), ("less", 4)])
+def test_rounds_that_another_limit_ends_are_a_loop(limited: str, rounds: int) -> None:
+    """Of a list of 8 rows; what no round wrote is 0."""
+    net = writing((-1, -1), at_counter, opened=True, limited=limited)
+    assert kinds(net)["Loop"] == 1
+    made = session(check_model(read(net.bytes())))
+    x = np.random.default_rng(0).normal(size=(8, 2, ROW[1])).astype(np.float32)
+    last, rows = made.run(None, {made.get_inputs()[0].name: x})
+    found = states(x[:rounds], np.zeros_like(x[0]))
+    np.testing.assert_allclose(last, found[-1], atol=1e-6)
+    np.testing.assert_allclose(rows, np.concatenate([found, 0 * x[rounds:]]), atol=1e-6)
 
 
 def test_a_list_of_which_nothing_is_known_is_refused() -> None:

@@ -43,11 +43,13 @@ def writing(
     read: bool = False,
     opened: bool = False,
     thin: bool = False,
+    limited: str = "",
 ) -> Net:
     """`h = tanh(x[t] + h)` over the rows of x, written into a list at a place that follows from list and counter.
 
     `opened`: how many rows x has is open, and so is the first axis of each; the loop is given their number, and begins
-    with zeros. `thin`: it begins with a state of fewer rows, which broadcasts.
+    with zeros. `thin`: it begins with a state of fewer rows, which broadcasts. `limited`: another limit than how many
+    rows there are stops the loop, a constant `beside` it, or it becomes `less` in every round.
     """
     net, batch = Net(), (-1 if opened or thin else ROW[0], ROW[1])
     x, number = net.tensor((TIME, *ROW), signature=(-1 if opened else TIME, *batch)), net.const(count, "int32")
@@ -71,7 +73,11 @@ def writing(
     with net.subgraph() as test:
         net.graph.inputs = operands(net)
         limit = net.graph.inputs[4] if opened else constant(net, TIME, "int32")
-        net.graph.outputs = [binary(net, "LESS", net.graph.inputs[0], limit, (), "bool")]
+        going = binary(net, "LESS", net.graph.inputs[0], limit, (), "bool")
+        if limited == "beside":
+            other = binary(net, "LESS", net.graph.inputs[0], constant(net, 3, "int32"), (), "bool")
+            net.op("LOGICAL_AND", [going, other], [going := net.tensor((), "bool")])
+        net.graph.outputs = [going]
     with net.subgraph() as body:
         net.graph.inputs = t = operands(net)
         net.op("GATHER", [t[3], t[0]], [row := net.tensor(ROW, signature=batch)], options("GatherOptions"))
@@ -82,7 +88,9 @@ def writing(
             left(net, "TensorListGetItem", [t[1], t[0], net.const(ROW, "int32")], again)
             new = binary(net, "ADD", new, again, ROW)
         after = list_of(net, "SetItem", [t[1], place(net, t[1], t[0]), new], resize_if_index_out_of_bounds=resized)
-        net.graph.outputs = [binary(net, "ADD", t[0], constant(net, 1, "int32"), (), "int32"), after, new, *t[3:]]
+        one = constant(net, 1, "int32")
+        limit = binary(net, "SUB", t[4], one, (), "int32") if limited == "less" else t[4]
+        net.graph.outputs = [binary(net, "ADD", t[0], one, (), "int32"), after, new, t[3], limit]
     finals = operands(net)
     net.graph.outputs = [finals[2]]
     loop(net, begun, finals, (test, body))
