@@ -65,8 +65,9 @@ def test_any_other_list_is_a_state(place: Callable[[Net, int, int], int]) -> Non
 def test_open_extents_of_rows(known: Any, place: Any, time: int, batch: int) -> None:
     made = session(check_model(read(writing(known, place, opened=True).bytes())))
     x = np.random.default_rng(time).normal(size=(time, batch, ROW[1])).astype(np.float32)
-    last, rows = made.run(None, {made.get_inputs()[0].name: x})
+    last, rows, counter = made.run(None, {made.get_inputs()[0].name: x})
     found = states(x, np.zeros_like(x[0]))
+    assert counter == time
     np.testing.assert_allclose(last, found[-1], atol=1e-6)
     np.testing.assert_allclose(rows, np.stack(found if place is at_counter else found[::-1]), atol=1e-6)
 
@@ -78,8 +79,9 @@ def test_rounds_that_another_limit_ends_are_a_loop(limited: str, rounds: int) ->
     assert kinds(net)["Loop"] == 1
     made = session(check_model(read(net.bytes())))
     x = np.random.default_rng(0).normal(size=(8, 2, ROW[1])).astype(np.float32)
-    last, rows = made.run(None, {made.get_inputs()[0].name: x})
+    last, rows, counter = made.run(None, {made.get_inputs()[0].name: x})
     found = states(x[:rounds], np.zeros_like(x[0]))
+    assert counter == rounds
     np.testing.assert_allclose(last, found[-1], atol=1e-6)
     np.testing.assert_allclose(rows, np.concatenate([found, 0 * x[rounds:]]), atol=1e-6)
 

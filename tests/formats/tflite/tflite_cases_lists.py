@@ -97,6 +97,7 @@ def writing(
     taken(net, "Stack", [finals[1], net.const(known if first is None else first, "int32")], (count or TIME, *ROW))
     if opened:
         net.graph.tensors[net.graph.outputs[1]].shapeSignature = [-1, *batch]
+        net.graph.outputs.append(finals[0])
     return net
 
 
