@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -40,7 +41,10 @@ TWO = {
 SHAPE = (2, 3, 5)
 
 
-def left(net: Net, name: str, inputs: Sequence[int], output: int, **attributes: int | str) -> Net:
+Attribute = int | float | str | list[int]
+
+
+def left(net: Net, name: str, inputs: Sequence[int], output: int | Sequence[int], **attributes: Attribute) -> Net:
     """An operator of TensorFlow: its name and its NodeDef, in a FlexBuffer."""
     from flatbuffers import flexbuffers
 
@@ -48,7 +52,7 @@ def left(net: Net, name: str, inputs: Sequence[int], output: int, **attributes: 
     with builder.Vector():
         builder.String(name)
         builder.Blob(node_def(name, **attributes))
-    net.op(f"CUSTOM Flex{name}", inputs, [output])
+    net.op(f"CUSTOM Flex{name}", inputs, [output] if isinstance(output, int) else output)
     net.graph.operators[-1].customOptions = list(as_text(builder.Finish()))
     return net
 
@@ -59,13 +63,21 @@ def as_text(buffer: bytes) -> bytes:
     return bytes((*buffer[:-4], buffer[-4] & 3 | 5 << 2, *buffer[-3:]))
 
 
-def node_def(name: str, **attributes: int | str) -> bytes:
-    entries = (
-        field(1, key.encode()) + field(2, field(2, v.encode()) if isinstance(v, str) else b"\x18" + varint(v))
-        for key, v in attributes.items()
-    )
+def node_def(name: str, **attributes: Attribute) -> bytes:
+    entries = (field(1, key.encode()) + field(2, attribute(v)) for key, v in attributes.items())
     # Field 6 holds names of more than 127 bytes: their length is no UTF-8.
     return field(2, name.encode()) + b"".join(field(5, entry) for entry in entries) + field(6, field(1, b"a" * 200))
+
+
+def attribute(value: Attribute) -> bytes:
+    """Text, list, truth value, whole or real number: fields 2, 1, 5, 3 and 4 of a value."""
+    if isinstance(value, str):
+        return field(2, value.encode())
+    if isinstance(value, list):
+        return field(1, field(3, b"".join(map(varint, value))))
+    if isinstance(value, float):
+        return b"\x25" + struct.pack("<f", value)
+    return (b"\x28" if isinstance(value, bool) else b"\x18") + varint(value)
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -73,6 +85,7 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
     low = value & 127
     return bytes([low]) if value < 128 else bytes([low | 128]) + varint(value >> 7)
 

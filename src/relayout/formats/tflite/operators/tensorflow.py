@@ -37,7 +37,7 @@ for _name, _op_type in _TWO.items():
 def flex_strided_slice(op: Operation) -> None:
     """As STRIDED_SLICE; so the converter leaves new axes among those of unknown extents."""
     names = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
-    given = _attributes(op)
+    given = attributes(op)
     op.options = Table("StridedSliceOptions", 0, {**{name: given.number(name) for name in names}, "offset": False})
     strided_slice(op)
 
@@ -45,7 +45,7 @@ def flex_strided_slice(op: Operation) -> None:
 @operator("CUSTOM FlexEinsum")
 def einsum(op: Operation) -> None:
     """Einsum."""
-    equation = _attributes(op).text("equation").replace(" ", "")
+    equation = attributes(op).text("equation").replace(" ", "")
     terms, _, result = equation.partition("->")
     values = [op.stored(i) for i in range(len(op.operator.inputs))]
     fits = terms.count(",") + 1 == len(values) and set(result) <= set(terms)
@@ -58,7 +58,8 @@ def einsum(op: Operation) -> None:
     op.result(op.emit("Einsum", values, tuple(extents.get(axis) for axis in result), equation=equation))
 
 
-def _attributes(op: Operation) -> NodeDef:
+def attributes(op: Operation) -> NodeDef:
+    """Those of TensorFlow's operator."""
     return NodeDef(np.asarray(op.operator.custom_options).tobytes(), op.place)
 
 
