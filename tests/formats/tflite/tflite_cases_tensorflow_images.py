@@ -1,0 +1,111 @@
+"""Small models of operators on images that the converter leaves to the Flex delegate, and what TensorFlow computes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from tflite_cases import cases
+from tflite_cases_tensorflow import left
+from tflite_cases_tensorflow_pooling import PADDINGS, places
+from tflite_writing import Net
+
+
+@cases("CUSTOM FlexResizeBicubic")
+def flex_cubic() -> Iterator[Net]:
+    for aligned, half in ((False, False), (True, False), (False, True)):
+        for size in ((12, 14), (9, 14), (3, 4)):
+            net = Net()
+            kind = "uint8" if half and size == (9, 14) else "float32"
+            operands = [net.input((2, 6, 7, 3), kind), net.const(size, "int32")]
+            flags = {"align_corners": aligned, "half_pixel_centers": half}
+            left(net, "ResizeBicubic", operands, net.output((2, *size, 3)), **flags)
+            net.expected = lambda x, size=size, how=(aligned, half): cubic(cubic(x, 1, size[0], *how), 2, size[1], *how)
+            yield net
+
+
+def cubic(x: Any, axis: int, size: int, aligned: bool, half: bool) -> Any:
+    """Each place between two elements is one of 1,024; outside, with half pixels, nothing has a weight."""
+    extent, a = x.shape[axis], -0.5 if half else -0.75
+    scale = (extent - 1) / (size - 1) if aligned and size > 1 else extent / size
+    rows = np.zeros((size, extent))
+    for i in range(size):
+        at = (i + 0.5) * scale - 0.5 if half else i * scale
+        first = int(np.floor(at))
+        step = np.round((at - first) * 1024) / 1024
+        for k in range(-1, 3):
+            d = abs(k - step)
+            near, far = (a + 2) * d**3 - (a + 3) * d**2 + 1, a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+            if not half or 0 <= first + k < extent:
+                rows[i, min(max(first + k, 0), extent - 1)] += near if d <= 1 else far
+    rows /= rows.sum(1, keepdims=True)
+    return np.moveaxis(np.tensordot(rows, x.astype(np.float64), (1, axis)), 0, axis)
+
+
+def patches(x: Any, window: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str) -> Any:
+    n, *extents, c = x.shape
+    reach = [(k - 1) * r + 1 for k, r in zip(window, rates, strict=True)]
+    out = places(extents, reach, strides, padding)
+    more = [max((o - 1) * s + k - e, 0) for o, s, k, e in zip(out, strides, reach, extents, strict=True)]
+    x = np.pad(x, [(0, 0), *((m // 2, m - m // 2) for m in more), (0, 0)])
+    y = np.empty((n, *out, *window, c), x.dtype)
+    for i, j in np.ndindex(*window):
+        top, first = i * rates[0], j * rates[1]
+        y[:, :, :, i, j] = x[:, top :: strides[0], first :: strides[1]][:, : out[0], : out[1]]
+    return y.reshape(n, *out, -1)
+
+
+@cases("CUSTOM FlexExtractImagePatches")
+def flex_patches() -> Iterator[Net]:
+    for window, strides, rates, padding in (
+        *itertools.product([(3, 2)], ((1, 1), (2, 3), (3, 2)), ((1, 1), (1, 2)), PADDINGS),
+        ((1, 1), (2, 1), (1, 1), "VALID"),
+    ):
+        net = Net()
+        x, lists = net.input((2, 7, 8, 3)), {"ksizes": window, "strides": strides, "rates": rates}
+        out = patches(np.zeros((2, 7, 8, 3)), window, strides, rates, padding).shape
+        given = {name: [1, *v, 1] for name, v in lists.items()}
+        left(net, "ExtractImagePatches", [x], net.output(out), padding=padding, **given)
+        net.expected = lambda x, how=(window, strides, rates, padding): patches(x, *how)
+        yield net
+
+
+BOXES = np.array([[0, 0, 1, 1], [0.1, 0.2, 0.7, 0.9], [-0.2, 0.3, 0.5, 1.3], [0.8, 0.9, 0.2, 0.1]], np.float32)
+
+
+def crops(x: Any, size: tuple[int, int], method: str, outside: float) -> Any:
+    y = np.empty((4, *size, x.shape[3]))
+    for b, i, j in np.ndindex(*y.shape[:3]):
+        at = []
+        for k, axis in ((i, 0), (j, 1)):
+            low, high, count, last = BOXES[b, axis], BOXES[b, axis + 2], size[axis], np.float32(x.shape[1 + axis] - 1)
+            step = (high - low) * last / np.float32(max(count - 1, 1))
+            at.append(low * last + np.float32(k) * step if count > 1 else np.float32(0.5) * (low + high) * last)
+        image = x[(0, 1, 1, 0)[b]].astype(np.float64)
+        if not all(0 <= a <= n - 1 for a, n in zip(at, image.shape, strict=False)):
+            y[b, i, j] = outside
+        elif method == "nearest":
+            y[b, i, j] = image[int(at[0] + 0.5), int(at[1] + 0.5)]
+        else:
+            for axis, a in enumerate(at):
+                low, high = int(np.floor(a)), int(np.ceil(a))
+                share = a - np.float32(low)
+                rest = image if axis == 0 else image[None]
+                image = np.take(rest, low, axis) * (1 - share) + np.take(rest, high, axis) * share
+                image = image[0] if axis else image
+            y[b, i, j] = image
+    return y
+
+
+@cases("CUSTOM FlexCropAndResize")
+def flex_crops() -> Iterator[Net]:
+    for method, size in itertools.product(("bilinear", "nearest"), ((4, 5), (1, 5), (3, 1))):
+        net = Net()
+        kind = "uint8" if size == (3, 1) else "float32"
+        x, images = net.input((2, 6, 7, 3), kind), net.const([0, 1, 1, 0], "int32")
+        operands = [x, net.const(BOXES), images, net.const(size, "int32")]
+        left(net, "CropAndResize", operands, net.output((4, *size, 3)), method=method, extrapolation_value=0.5)
+        net.expected = lambda x, how=(size, method, 0.5): crops(x, *how)
+        yield net
