@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -162,3 +163,24 @@ def flex_transforms() -> Iterator[Net]:
 def transformed(x: Any, inverse: str, axes: str) -> Any:
     found = (np.fft.ifftn if inverse else np.fft.fftn)(x, axes=range(3 - int(axes[:1] or 1), 3))
     return found.real if axes == "2D" else found.imag
+
+
+@cases(*(f"CUSTOM Flex{inverse}RFFT{axes}" for inverse in ("", "I") for axes in ("", "2D", "3D")))
+def flex_transforms_of_reals() -> Iterator[Net]:
+    for axes, length in itertools.product((1, 2, 3), (1, 6, 7)):
+        lengths, suffix = [2, 3, length][-axes:], f"{axes}D" if axes > 1 else ""
+        over, half = range(3 - axes, 3), length // 2 + 1
+        net, spectrum = Net(), (2, 3, half)
+        whole, parts = net.const(lengths, "int32"), net.tensor(spectrum, type_name="COMPLEX64")
+        left(net, f"RFFT{suffix}", [net.input((2, 3, length)), whole], parts)
+        net.op("IMAG" if length > 1 else "REAL", [parts], [net.output(spectrum)])
+        part = np.imag if length > 1 else np.real
+        net.expected = lambda x, over=over, part=part: part(np.fft.rfftn(x, axes=over))
+        yield net
+        net = Net()
+        whole, parts = net.const(lengths, "int32"), net.tensor((2, 4, 5), type_name="COMPLEX64")
+        left(net, "Complex", [net.input((2, 4, 5)), net.input((2, 4, 5))], parts)
+        out = (2, 3 if axes > 1 else 4, length)
+        left(net, f"IRFFT{suffix}", [parts, whole], net.output(out))
+        net.expected = lambda x, y, s=lengths, over=over: np.fft.irfftn(x + 1j * y, s, over)
+        yield net
