@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -108,4 +109,52 @@ def flex_crops() -> Iterator[Net]:
         operands = [x, net.const(BOXES), images, net.const(size, "int32")]
         left(net, "CropAndResize", operands, net.output((4, *size, 3)), method=method, extrapolation_value=0.5)
         net.expected = lambda x, how=(size, method, 0.5): crops(x, *how)
+        yield net
+
+
+def hsv(x: Any) -> Any:
+    return np.apply_along_axis(lambda c: colorsys.rgb_to_hsv(*c), -1, x.astype(np.float64))
+
+
+def rgb(x: Any) -> Any:
+    return np.apply_along_axis(lambda c: colorsys.hsv_to_rgb(*c), -1, x.astype(np.float64))
+
+
+@cases("CUSTOM FlexRGBToHSV", "CUSTOM FlexHSVToRGB")
+def flex_colours() -> Iterator[Net]:
+    for shape in ((2, 3, 5, 3), (64, 3)):
+        for name, function in {"RGBToHSV": hsv, "HSVToRGB": rgb}.items():
+            net = Net()
+            left(net, name, [net.input(shape, low=0, high=1)], net.output(shape))
+            net.expected = function
+            yield net
+    net = Net()
+    whole = net.tensor((9, 3))
+    net.op("CAST", [net.input((9, 3), "int32", 0, 1)], [whole])
+    left(net, "RGBToHSV", [whole], net.output((9, 3)))  # of grey there is no hue, and black is not saturated
+    net.expected = hsv
+    yield net
+
+
+@cases("CUSTOM FlexAdjustHue", "CUSTOM FlexAdjustSaturation", "CUSTOM FlexAdjustContrastv2")
+def flex_adjusted() -> Iterator[Net]:
+    def hue(x: Any, by: Any) -> Any:
+        return rgb(np.mod(hsv(x) + np.array([float(by), 0, 0]), [1, 2, 2]))
+
+    def saturation(x: Any, by: Any) -> Any:
+        return rgb(np.clip(hsv(x) * [1, float(by), 1], 0, [2, 1, 2]))
+
+    def contrast(x: Any, by: Any) -> Any:
+        mean = x.mean((-3, -2), keepdims=True)
+        return (x - mean) * by + mean
+
+    for name, function, by in (
+        ("AdjustHue", hue, 0.3),
+        ("AdjustHue", hue, -0.7),
+        ("AdjustSaturation", saturation, 1.7),
+        ("AdjustContrastv2", contrast, 1.5),
+    ):
+        net = Net()
+        left(net, name, [net.input((2, 6, 7, 3), low=0, high=1), net.const(by)], net.output((2, 6, 7, 3)))
+        net.expected = lambda x, function=function, by=by: function(x, by)
         yield net

@@ -59,3 +59,95 @@ def scattered(x: Any, places: Any, rows: Any, function: Any) -> Any:
     for row, *at in zip(rows, *index, strict=True):
         y[tuple(at)] = function(y[tuple(at)], row)
     return y
+
+
+@cases("CUSTOM FlexMatrixDiagPartV3", "CUSTOM FlexMatrixDeterminant")
+def flex_matrices() -> Iterator[Net]:
+    for rows, columns, k in ((4, 6, 0), (6, 4, -2), (4, 6, 3), (5, 5, [-1, 2]), (6, 4, [-3, 0]), (4, 6, [1, 3])):
+        for align in ("RIGHT_LEFT", "LEFT_RIGHT", "LEFT_LEFT", "RIGHT_RIGHT") if isinstance(k, list) else ("",):
+            net = Net()
+            operands = [net.input((2, rows, columns)), net.const(k, "int32"), net.const(7)]
+            out = diagonals(np.zeros((2, rows, columns)), k, align).shape
+            left(net, "MatrixDiagPartV3", operands, net.output(out), align=align)
+            net.expected = lambda x, how=(k, align): diagonals(x, *how)
+            yield net
+    net = Net()
+    left(net, "MatrixDeterminant", [net.input((2, 3, 3))], net.output((2,)))
+    net.expected = np.linalg.det
+    yield net
+
+
+def diagonals(x: Any, k: Any, align: str) -> Any:
+    """Of several the uppermost comes first; those above and below the main one are aligned either way."""
+    if not isinstance(k, list):
+        return np.diagonal(x, k, 1, 2)
+    found = [np.diagonal(x, d, 1, 2) for d in range(k[1], k[0] - 1, -1)]
+    length, sides = max(d.shape[1] for d in found), align.split("_")
+    y = np.full((len(x), len(found), length), 7, x.dtype)
+    for i, (d, diagonal) in enumerate(zip(range(k[1], k[0] - 1, -1), found, strict=True)):
+        front = (d >= 0 and sides[0] == "LEFT") or (d <= 0 and sides[1] == "LEFT")
+        many = diagonal.shape[1]
+        y[:, i, slice(0, many) if front else slice(length - many, length)] = diagonal
+    return y
+
+
+SEGMENTS = {"Max": np.max, "Min": np.min, "Mean": np.mean, "Prod": np.prod, "Sum": np.sum}
+
+
+@cases(*(f"CUSTOM FlexSegment{name}" for name in SEGMENTS))
+def flex_segments() -> Iterator[Net]:
+    for name, function in SEGMENTS.items():
+        net, ids = Net(), [0, 0, 2, 2, 2, 5]
+        operands = [net.input((6, 3), "float64"), net.const(ids, "int32")]
+        left(net, f"Segment{name}", operands, net.output((6, 3), "float64"))
+        net.expected = lambda x, function=function, ids=ids, empty=name == "Prod": segments(x, ids, function, empty)
+        yield net
+        net = Net()
+        operands = [net.input((3, 2)), net.input((3,), "int32", 2, 2)]
+        left(net, f"Segment{name}", operands, net.output((3, 2), signature=(-1, 2)))
+        net.expected = lambda x, ids, function=function, empty=name == "Prod": segments(x, ids, function, empty)
+        yield net
+
+
+def segments(x: Any, ids: Any, function: Any, empty: float, count: int = 0) -> Any:
+    y = np.full((count or max(ids) + 1, x.shape[1]), empty, x.dtype)
+    for i in {i for i in ids if i >= 0}:
+        y[i] = function(x[np.asarray(ids) == i], axis=0)
+    return y
+
+
+@cases(*(f"CUSTOM FlexUnsortedSegment{name}" for name in ("Max", "Min", "Prod", "Sum")))
+def flex_unsorted_segments() -> Iterator[Net]:
+    limits = np.finfo(np.float64)
+    for name, empty in {"Max": limits.min, "Min": limits.max, "Prod": 1, "Sum": 0}.items():
+        net, ids = Net(), [0, 3, 2, 2, -1, 0]
+        operands = [net.input((6, 3), "float64"), net.const(ids, "int32"), net.const(5, "int32")]
+        left(net, f"UnsortedSegment{name}", operands, net.output((5, 3), "float64"))
+        how = (ids, SEGMENTS[name], empty, 5)
+        net.expected = lambda x, how=how: segments(x, *how)
+        yield net
+
+
+@cases("CUSTOM FlexDenseBincount")
+def flex_counts() -> Iterator[Net]:
+    for shape, kind, binary, weighted in (
+        ((7,), "int32", False, False),
+        ((7,), "int64", True, False),
+        ((7,), "int32", False, True),
+        ((3, 7), "int32", False, False),
+        ((3, 7), "int32", True, False),
+        ((3, 7), "int32", False, True),
+    ):
+        net = Net()
+        x, size = net.input(shape, kind, 0, 6), net.const(5, kind)
+        weights = net.input(shape) if weighted else net.const(np.zeros(0))
+        left(net, "DenseBincount", [x, size, weights], net.output((*shape[:-1], 5)), binary_output=binary)
+        net.expected = lambda x, w=None, binary=binary: binned(x, w, binary)
+        yield net
+
+
+def binned(x: Any, weights: Any, binary: bool) -> Any:
+    if x.ndim == 2:
+        return np.stack([binned(row, None if weights is None else weights[i], binary) for i, row in enumerate(x)])
+    counts = np.bincount(x, weights, 7)[:5]
+    return counts > 0 if binary else counts

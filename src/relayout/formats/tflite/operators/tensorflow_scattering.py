@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from relayout.errors import ReadError
 from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.operators.elementwise import one
+from relayout.formats.tflite.operators.elementwise import one, two
+from relayout.formats.tflite.operators.gathering import counted
+from relayout.formats.tflite.operators.shape import scalar
+from relayout.formats.tflite.operators.slicing import unsqueeze
+from relayout.formats.tflite.operators.tensorflow import attributes
 from relayout.formats.tflite.registry import Translation, described, operator
 
 _INT64 = ir.DataType.INT64
@@ -24,3 +29,34 @@ def _scatter(reduction: str, negative: bool = False) -> Translation:
 
 for _name, _reduction in {"Add": "add", "Max": "max", "Min": "min", "Sub": "add", "Update": "none"}.items():
     operator(f"CUSTOM FlexTensorScatter{_name}")(_scatter(_reduction, negative=_name == "Sub"))
+
+
+@operator("CUSTOM FlexDenseBincount")
+def bincount(op: Operation) -> None:
+    """ScatterND that adds ones, or weights, to zeros; what is beyond the last bin counts in one more, cut off again."""
+    x, weights = op.cast(op.stored(0), _INT64), op.stored(2)
+    shape, rank = dims(x), len(dims(x))
+    if rank not in (1, 2):
+        raise ReadError(f"{op.operator.name} of rank {rank}", where=op.place)
+    known = op.integers(1, 1)[0] if op.is_constant(1) else None
+    size = scalar(op, op.cast(op.stored(1), _INT64)) if known is None else op.number(known, x, "size")
+    more = two(op, "Add", size, op.number(1, x, "one"))
+    x, total = two(op, "Min", x, size), more
+    out = op.out_dims((*shape[:-1], known))
+    if rank == 2:  # the bins of a row behind those of the row before
+        rows = scalar(op, op.emit("Shape", [x], (1,), _INT64, start=0, end=1))
+        places = two(op, "Mul", counted(op, rows, shape[0]), more)
+        x, total = two(op, "Add", x, unsqueeze(op, places, [1])), two(op, "Mul", rows, more)
+    vector = op.ints([1], "vector")
+    zeros = op.emit("Expand", [op.number(0, weights, "zero"), op.emit("Reshape", [total, vector], (1,))], (None,))
+    binary = attributes(op).number("binary_output")
+    if binary or 0 in dims(weights):
+        extents = op.emit("Shape", [x], (rank,), _INT64)
+        weights = op.emit("Expand", [op.number(1, weights, "one"), extents], shape)
+    reduction = "max" if binary else "add"
+    y = op.emit("ScatterND", [zeros, unsqueeze(op, x, [rank]), weights], (None,), reduction=reduction)
+    if rank == 2:
+        target = op.emit("Concat", [op.ints([-1], "rows"), op.emit("Reshape", [more, vector], (1,))], (2,), axis=0)
+        y = op.emit("Reshape", [y, target], (shape[0], None if known is None else known + 1))
+    ends = [op.ints(values, name) for values, name in (([0], "starts"), ([-1], "ends"), ([rank - 1], "axes"))]
+    op.result(op.emit("Slice", [y, *ends], out))
