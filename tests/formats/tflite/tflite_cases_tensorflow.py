@@ -21,14 +21,22 @@ ONE: dict[str, Callable[..., Any]] = {
     "Exp": np.exp,
     "Floor": np.floor,
     "Log": lambda x: np.log(np.abs(x)),
+    "LogSoftmax": lambda x: x - np.log(np.exp(x).sum(-1, keepdims=True)),
     "Neg": np.negative,
+    "Reciprocal": np.reciprocal,
+    "Selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
     "Sign": np.sign,
     "Sinh": np.sinh,
+    "Softmax": lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True),
+    "Softplus": lambda x: np.log1p(np.exp(x)),
     "Softsign": lambda x: x / (1 + np.abs(x)),
     "Sqrt": lambda x: np.sqrt(np.abs(x)),
     "Tan": np.tan,
 }
-KINDS = {"Abs": "int64", "Sign": "int64", **dict.fromkeys(("Ceil", "Exp", "Floor", "Log", "Neg", "Sqrt"), "float64")}
+KINDS = {
+    **dict.fromkeys(("Abs", "Sign"), "int64"),
+    **dict.fromkeys(("Ceil", "Exp", "Floor", "Log", "LogSoftmax", "Neg", "Reciprocal", "Softmax", "Sqrt"), "float64"),
+}
 """TFLite has these itself for real numbers of 32 bits."""
 TWO = {
     "AddV2": np.add,
@@ -95,7 +103,7 @@ def varint(value: int) -> bytes:
 def flex_of_one() -> Iterator[Net]:
     for name, function in ONE.items():
         net, kind = Net(), KINDS.get(name, "float32")
-        low, high = (0.1, 3) if name in ("Log", "Sqrt") else (-1.3, 1.3)
+        low, high = (0.1, 3) if name in ("Log", "Reciprocal", "Sqrt") else (-1.3, 1.3)
         left(net, name, [net.input(SHAPE, kind, low, high)], net.output(SHAPE, kind))
         net.expected = function
         yield net

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from tflite_cases import cases
+from tflite_cases import cases, rng
 from tflite_cases_tensorflow import left
 from tflite_cases_tensorflow_pooling import PADDINGS, places
 from tflite_writing import Net
@@ -45,12 +45,14 @@ def cubic(x: Any, axis: int, size: int, aligned: bool, half: bool) -> Any:
     return np.moveaxis(np.tensordot(rows, x.astype(np.float64), (1, axis)), 0, axis)
 
 
-def patches(x: Any, window: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str) -> Any:
+def patches(
+    x: Any, window: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str, fill: float = 0
+) -> Any:
     n, *extents, c = x.shape
     reach = [(k - 1) * r + 1 for k, r in zip(window, rates, strict=True)]
     out = places(extents, reach, strides, padding)
     more = [max((o - 1) * s + k - e, 0) for o, s, k, e in zip(out, strides, reach, extents, strict=True)]
-    x = np.pad(x, [(0, 0), *((m // 2, m - m // 2) for m in more), (0, 0)])
+    x = np.pad(x, [(0, 0), *((m // 2, m - m // 2) for m in more), (0, 0)], constant_values=fill)
     y = np.empty((n, *out, *window, c), x.dtype)
     for i, j in np.ndindex(*window):
         top, first = i * rates[0], j * rates[1]
@@ -71,6 +73,77 @@ def flex_patches() -> Iterator[Net]:
         left(net, "ExtractImagePatches", [x], net.output(out), padding=padding, **given)
         net.expected = lambda x, how=(window, strides, rates, padding): patches(x, *how)
         yield net
+
+
+@cases("CUSTOM FlexDilation2D")
+def flex_dilations() -> Iterator[Net]:
+    kernel = rng().uniform(-1, 1, (3, 2, 3)).astype(np.float32)
+    for strides, rates, padding in itertools.product(((1, 1), (2, 3)), ((1, 1), (2, 2)), PADDINGS):
+        net = Net()
+        out = patches(np.zeros((2, 6, 7, 3)), (3, 2), strides, rates, padding).shape[:-1]
+        lists = {"strides": [1, *strides, 1], "rates": [1, *rates, 1]}
+        left(
+            net,
+            "Dilation2D",
+            [net.input((2, 6, 7, 3)), net.const(kernel)],
+            net.output((*out, 3)),
+            padding=padding,
+            **lists,
+        )
+        net.expected = lambda x, how=(strides, rates, padding): dilated(x, kernel, *how)
+        yield net
+
+
+def dilated(x: Any, kernel: Any, strides: Any, rates: Any, padding: str) -> Any:
+    found = patches(x, kernel.shape[:2], strides, rates, padding, -np.inf)
+    return (found.reshape(*found.shape[:-1], *kernel.shape) + kernel).max((3, 4))
+
+
+@cases("CUSTOM FlexResizeBilinear", "CUSTOM FlexResizeNearestNeighbor")
+def flex_resizes() -> Iterator[Net]:
+    for name, kind in (("ResizeBilinear", "uint8"), ("ResizeBilinear", "int32"), ("ResizeNearestNeighbor", "int32")):
+        for aligned, half in ((False, False), (True, False), (False, True)):
+            net = Net()
+            operands = [net.input((2, 4, 5, 3), kind, -99, 99), net.const((8, 3), "int32")]
+            flags = {"align_corners": aligned, "half_pixel_centers": half}
+            y = net.output((2, 8, 3, 3), "float32" if name == "ResizeBilinear" else kind)
+            left(net, name, operands, y, **flags)
+            how = (name == "ResizeBilinear", aligned, half)
+            net.expected = lambda x, how=how: resized(resized(x, 1, 8, *how), 2, 3, *how)
+            yield net
+
+
+def resized(x: Any, axis: int, size: int, linear: bool, aligned: bool, half: bool) -> Any:
+    extent = x.shape[axis]
+    at = np.arange(size) * (extent - 1) / (size - 1) if aligned else (np.arange(size) + half / 2) * extent / size
+    if not linear:
+        return np.take(x, np.minimum(np.floor(at + aligned / 2).astype(int), extent - 1), axis)
+    at = np.clip(at - half / 2, 0, extent - 1)
+    low = np.floor(at).astype(int)
+    share = (at - low).reshape([-1 if a == axis else 1 for a in range(4)])
+    return np.take(x, low, axis) * (1 - share) + np.take(x, np.minimum(low + 1, extent - 1), axis) * share
+
+
+@cases("CUSTOM FlexDepthToSpace", "CUSTOM FlexSpaceToDepth")
+def flex_blocks() -> Iterator[Net]:
+    def deep(x: Any) -> Any:
+        n, h, w, c = x.shape
+        return x.reshape(n, h // 2, 2, w // 2, 2, c).transpose(0, 1, 3, 2, 4, 5).reshape(n, h // 2, w // 2, 4 * c)
+
+    def wide(x: Any) -> Any:
+        n, h, w, c = x.shape
+        return x.reshape(n, h, w, 2, 2, c // 4).transpose(0, 1, 3, 2, 4, 5).reshape(n, 2 * h, 2 * w, c // 4)
+
+    for name, function, shape in (("DepthToSpace", wide, (2, 3, 5, 12)), ("SpaceToDepth", deep, (2, 4, 6, 3))):
+        for layout in ("NHWC", "NCHW"):
+            net, first = Net(), layout == "NCHW"
+            out = function(np.zeros(shape)).shape
+            shapes = [(s[0], s[3], s[1], s[2]) if first else s for s in (shape, out)]
+            kind = "float32" if first else "float64"
+            left(net, name, [net.input(shapes[0], kind)], net.output(shapes[1], kind), block_size=2, data_format=layout)
+            there, back = ((0, 2, 3, 1), (0, 3, 1, 2)) if first else ((0, 1, 2, 3),) * 2
+            net.expected = lambda x, f=function, there=there, back=back: f(x.transpose(there)).transpose(back)
+            yield net
 
 
 BOXES = np.array([[0, 0, 1, 1], [0.1, 0.2, 0.7, 0.9], [-0.2, 0.3, 0.5, 1.3], [0.8, 0.9, 0.2, 0.1]], np.float32)

@@ -151,3 +151,44 @@ def binned(x: Any, weights: Any, binary: bool) -> Any:
         return np.stack([binned(row, None if weights is None else weights[i], binary) for i, row in enumerate(x)])
     counts = np.bincount(x, weights, 7)[:5]
     return counts > 0 if binary else counts
+
+
+@cases("CUSTOM FlexDynamicPartition")
+def flex_partitions() -> Iterator[Net]:
+    net, parts = Net(), np.array([0, 2, 2, 0, 1], np.int32)
+    results = [net.output((count, 3)) for count in (2, 1, 2)]
+    left(net, "DynamicPartition", [net.input((5, 3)), net.const(parts, "int32")], results, num_partitions=3)
+    net.expected = lambda x: tuple(x[parts == k] for k in range(3))
+    yield net
+    net = Net()
+    results = [net.output((3, 4), signature=(-1, 4)) for _ in range(2)]
+    left(net, "DynamicPartition", [net.input((3, 2, 4)), net.input((3, 2), "int32", 0, 1)], results, num_partitions=2)
+    net.expected = lambda x, parts: tuple(x[parts == k] for k in range(2))
+    yield net
+
+
+@cases("CUSTOM FlexCTCGreedyDecoder")
+def flex_decoders() -> Iterator[Net]:
+    for merge, blank in ((True, -1), (False, 0)):
+        net = Net()
+        results = [net.output((1, 2), "int64", signature=(-1, 2)), net.output((1,), "int64", signature=(-1,))]
+        results += [net.output((2,), "int64"), net.output((3, 1))]
+        operands = [net.input((12, 3, 4)), net.input((3,), "int32", 5, 12)]
+        left(net, "CTCGreedyDecoder", operands, results, merge_repeated=merge, blank_index=blank)
+        net.expected = lambda x, lengths, merge=merge, blank=blank: decoded(x, lengths, merge, blank % 4)
+        yield net
+
+
+def decoded(x: Any, lengths: Any, merge: bool, blank: int) -> Any:
+    """Places and classes of what is said, the extents of all, and by how much it is less likely than possible."""
+    places, classes, longest = [], [], 0
+    for b, length in enumerate(lengths):
+        best, row = x[:length, b].argmax(1), 0
+        for t, k in enumerate(best):
+            if k != blank and not (merge and t and best[t - 1] == k):
+                places.append((b, row))
+                classes.append(k)
+                row += 1
+        longest = max(longest, row)
+    sums = [[-x[:length, b].max(1).sum()] for b, length in enumerate(lengths)]
+    return np.array(places), np.array(classes), np.array([len(lengths), longest]), np.array(sums)

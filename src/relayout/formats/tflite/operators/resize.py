@@ -151,7 +151,8 @@ def resize_nearest_neighbor(op: Operation) -> None:
     finish(op.transpose(resized(op, op.transpose(x, TO_FIRST), mode="nearest", nearest_mode=nearest), TO_LAST))
 
 
-def _scaled(dim: Dim, factor: int, down: bool, op: Operation) -> Dim:
+def scaled(dim: Dim, factor: int, down: bool, op: Operation) -> Dim:
+    """An extent times a factor, or over it."""
     if factor <= 0 or (down and isinstance(dim, int) and dim % factor):
         raise ReadError(f"{dim} is not divided by {factor}", where=op.place)
     return divided(dim, factor) if down else times(dim, factor)
@@ -169,9 +170,9 @@ def depth_to_space(op: Operation) -> None:
     (x,), finish = op.carried(0, types=BYTES_ONLY)
     n, h, w, c = dims(x)
     height, width, depth = (
-        _scaled(h, block, False, op),
-        _scaled(w, block, False, op),
-        _scaled(c, block * block, True, op),
+        scaled(h, block, False, op),
+        scaled(w, block, False, op),
+        scaled(c, block * block, True, op),
     )
     last = op.out_dims((n, height, width, depth))
     shape = (last[0], last[3], last[1], last[2])
@@ -192,9 +193,9 @@ def space_to_depth(op: Operation) -> None:
     (x,), finish = op.carried(0, types=BYTES_ONLY)
     n, h, w, c = dims(x)
     height, width, depth = (
-        _scaled(h, block, True, op),
-        _scaled(w, block, True, op),
-        _scaled(c, block * block, False, op),
+        scaled(h, block, True, op),
+        scaled(w, block, True, op),
+        scaled(c, block * block, False, op),
     )
     last = op.out_dims((n, height, width, depth))
     shape = (last[0], last[3], last[1], last[2])

@@ -8,24 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
-from relayout.formats.tflite.operators.reduction import cumsum
 from relayout.formats.tflite.operators.tensorflow import attributes
 from relayout.formats.tflite.operators.windows import bordered
 from relayout.formats.tflite.registry import Unsupported, operator
 
 Pair = Callable[[Operation, ir.Value, ir.Value], ir.Value]
-
-
-@operator("CUSTOM FlexCumsum")
-def flex_cumsum(op: Operation) -> None:
-    """As CUMSUM."""
-    given = attributes(op)
-    op.options = Table("CumsumOptions", 0, {name: given.number(name) for name in ("exclusive", "reverse")})
-    cumsum(op)
 
 
 def _running(op: Operation, start: float, combined: Pair) -> None:

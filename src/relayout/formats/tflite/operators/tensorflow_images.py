@@ -1,115 +1,30 @@
-"""Operators of TensorFlow on images `n h w c` that are left to the Flex delegate: cubic resizes, patches, crops."""
+"""Operators of TensorFlow on images `n h w c` that are left to the Flex delegate: patches, windows, crops."""
 
 from __future__ import annotations
 
-from functools import partial, reduce
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.builder import dims
-from relayout.formats.tflite.enums import Padding
+from relayout.formats.tflite.enums import Padding, TensorType
 from relayout.formats.tflite.extents import product
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
-from relayout.formats.tflite.operators.resize import resized, size_of
 from relayout.formats.tflite.operators.shape import scalar
 from relayout.formats.tflite.operators.slicing import LAST, cut, joined, unsqueeze
 from relayout.formats.tflite.operators.tensorflow import attributes
 from relayout.formats.tflite.operators.tensorflow_pooling import padding, sides
 from relayout.formats.tflite.operators.windows import bordered
 from relayout.formats.tflite.registry import Unsupported, operator
-from relayout.formats.tflite.window import TO_FIRST, TO_LAST, is_open, pads, slid
+from relayout.formats.tflite.window import is_open, pads, slid
 
 _F32, _INT64, _BOOL = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.BOOL
 
-_STEPS = 1 << 10
-"""TensorFlow takes cubic weights from a table: a place between two elements is one of so many."""
-
-
-@operator("CUSTOM FlexResizeBicubic")
-def resize_bicubic(op: Operation) -> None:
-    """Resize, cubic; of known extents, where TensorFlow rounds places to 1024ths, Gathers and weights.
-
-    With half pixels its coefficient is -0.5, and what lies outside has no weight; else -0.75, and the edge is repeated.
-    Of open extents places are not rounded. Beside a Transpose, ONNX Runtime shrinks nothing with a cubic Resize: it
-    moves the Transpose through, and has no kernel for what that gives.
-    """
-    op.require_rank(0, 4)
-    given = attributes(op)
-    aligned, half = given.number("align_corners"), given.number("half_pixel_centers")
-    op.options = Table("ResizeBicubic", 0, {"align_corners": bool(aligned), "half_pixel_centers": bool(half)})
-    x = op.cast(op.stored(0), _F32)
-    known = [
-        (extent, size)
-        for extent, size in zip(dims(x)[1:3], size_of(op), strict=True)
-        if isinstance(extent, int) and isinstance(size, int)
-    ]
-    places = [_places(*pair, bool(aligned), bool(half)) for pair in known]
-    if len(known) == 2 and (any(map(_rounds, places)) or any(size < extent for extent, size in known)):
-        for axis, found in enumerate(places, 1):
-            x = _weighted(op, x, axis, found, bool(half))
-        op.result(x)
-        return
-    y = resized(
-        op,
-        op.transpose(x, TO_FIRST),
-        mode="cubic",
-        cubic_coeff_a=-0.5 if half else -0.75,
-        exclude_outside=half,
-    )
-    op.result(y, perm=TO_LAST)
-
-
-def _places(extent: int, size: int, aligned: bool, half: bool) -> npt.NDArray[np.float32]:
-    """Where the elements of the result lie, as TensorFlow computes it in single precision."""
-    if aligned and size > 1:
-        scale = np.float32(extent - 1) / np.float32(size - 1)
-    else:
-        scale = np.float32(extent) / np.float32(size)
-    at = np.arange(size, dtype=np.float32)
-    found: npt.NDArray[np.float32] = (at + np.float32(0.5)) * scale - np.float32(0.5) if half else at * scale
-    return found
-
-
-def _rounds(places: npt.NDArray[np.float32]) -> bool:
-    steps = (places - np.floor(places)) * _STEPS
-    return bool(np.any(np.abs(steps - np.round(steps)) > 2**-8))
-
-
-def _weighted(op: Operation, x: ir.Value, axis: int, places: npt.NDArray[np.float32], half: bool) -> ir.Value:
-    """Four neighbours along an axis, each with its weight from the table."""
-    extent = dims(x)[axis]
-    if not isinstance(extent, int):
-        raise ValueError("an unknown extent")
-    first = np.floor(places).astype(np.int64)
-    step = np.round((places - first.astype(np.float32)) * _STEPS) / _STEPS
-    a = -0.5 if half else -0.75
-    distances = np.abs(np.stack([step + 1, step, 1 - step, 2 - step]))
-    inner, outer = (
-        ((a + 2) * distances - (a + 3)) * distances**2 + 1,
-        ((a * distances - 5 * a) * distances + 8 * a) * distances - 4 * a,
-    )
-    indices, weights = first + np.array([[-1], [0], [1], [2]]), np.where(distances <= 1, inner, outer)
-    inside = np.clip(indices, 0, extent - 1)
-    if half:
-        weights = np.where(inside == indices, weights, 0)
-        weights /= weights.sum(0)
-    shape = (*dims(x)[:axis], len(places), *dims(x)[axis + 1 :])
-    behind = (1,) * (len(shape) - axis - 1)
-    parts = []
-    for index, weight in zip(inside, weights, strict=True):
-        part = op.emit("Gather", [x, op.ints([int(i) for i in index], "places")], shape, axis=axis)
-        by = op.builder.array(op.hint("weights"), weight.astype(np.float32).reshape(-1, *behind))
-        parts.append(two(op, "Mul", part, by))
-    return reduce(partial(two, op, "Add"), parts)
-
-
-MOST_SLICES = 1 << 10
-"""Rows and columns of a patch."""
+MOST_SLICES, MOST_ELEMENTS = 1 << 10, 1 << 8
+"""Rows and columns of a patch; elements of a window, each of which is a Slice."""
 
 
 @operator("CUSTOM FlexExtractImagePatches")
@@ -120,27 +35,59 @@ def extract_patches(op: Operation) -> None:
     window, strides, rates = (sides(op, given, name) for name in ("ksizes", "strides", "rates"))
     if sum(window) > MOST_SLICES:
         raise Unsupported("patches of many rows and columns")
-    same, x = padding(op, given) == Padding.SAME, op.stored(0)
-    if same and is_open(dims(x)[1:3], window, strides, rates):
-        raise Unsupported("unknown dimensions, around which SAME puts a border")
-    around = pads(dims(x)[1:3], window, strides, rates, same)
-    x = bordered(op, x, [0, *around[:2], 0], [0, *around[2:], 0], op.number(0, x, "zero"))
+    x = surrounded(op, window, strides, rates, padding(op, given), 0)
     reaches = [(k - 1) * rate for k, rate in zip(window, rates, strict=True)]
     _, h, w, _ = dims(x)
-    if any(isinstance(d, int) and d <= r for d, r in zip((h, w), reaches, strict=True)):
-        raise ReadError(f"patches of {window} do not fit {[h, w]}", where=op.place)
     if window == strides and reaches == [k - 1 for k in window] and isinstance(h, int) and isinstance(w, int):
         op.result(_side_by_side(op, x, window, (h // window[0], w // window[1])))
         return
     for axis in (2, 1):  # columns first: of the elements of a patch, rows are outermost
-        k, stride, rate, reach = (values[axis - 1] for values in (window, strides, rates, reaches))
-        shape = list(dims(x))
-        shape[axis] = slid(shape[axis], k, stride, rate, same=False)
-        bounds = [([i * rate], [i * rate - reach or LAST], [axis], [stride]) for i in range(k)]
-        names = ("starts", "ends", "axes", "steps")
-        parts = [op.emit("Slice", [x, *map(op.ints, of, names)], tuple(shape)) for of in bounds]
-        x = joined(op, parts, 3)
+        x = joined(op, slices(op, x, axis, window[axis - 1], strides[axis - 1], rates[axis - 1]), 3)
     op.result(x)
+
+
+def surrounded(
+    op: Operation, window: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: Padding, fill: float
+) -> ir.Value:
+    """Operand 0, `n h w c`, with the border that windows need."""
+    x, same = op.stored(0), padding == Padding.SAME
+    if same and is_open(dims(x)[1:3], window, strides, rates):
+        raise Unsupported("unknown dimensions, around which SAME puts a border")
+    around = pads(dims(x)[1:3], window, strides, rates, same)
+    x = bordered(op, x, [0, *around[:2], 0], [0, *around[2:], 0], op.number(fill, x, "fill"))
+    sides = zip(dims(x)[1:3], window, rates, strict=True)
+    if any(isinstance(d, int) and d <= (k - 1) * rate for d, k, rate in sides):
+        raise ReadError(f"windows of {list(window)} do not fit {list(dims(x))}", where=op.place)
+    return x
+
+
+def slices(op: Operation, x: ir.Value, axis: int, count: int, stride: int, rate: int) -> list[ir.Value]:
+    """Along an axis, the first elements of all windows, the second ones, and so on."""
+    shape, reach = list(dims(x)), (count - 1) * rate
+    shape[axis] = slid(shape[axis], count, stride, rate, same=False)
+    bounds = [([i * rate], [i * rate - reach or LAST], [axis], [stride]) for i in range(count)]
+    names = ("starts", "ends", "axes", "steps")
+    return [op.emit("Slice", [x, *map(op.ints, of, names)], tuple(shape)) for of in bounds]
+
+
+@operator("CUSTOM FlexDilation2D")
+def dilation(op: Operation) -> None:
+    """Max of Slices, to each of which its element of the kernel is added; what lies outside does not count."""
+    op.require_rank(0, 4)
+    op.require_rank(1, 3)
+    given, kernel = attributes(op), op.constant(1)
+    (rows, columns, _), strides, rates = kernel.shape, *(sides(op, given, name) for name in ("strides", "rates"))
+    if op.input(0).type not in (TensorType.FLOAT32, TensorType.FLOAT64):
+        raise Unsupported(f"{op.input(0).type.name}, of which a border has no least number")
+    if rows * columns > MOST_ELEMENTS:
+        raise Unsupported("windows of many elements")
+    least = float(np.finfo(kernel.dtype).min)
+    x = surrounded(op, (rows, columns), strides, rates, padding(op, given), least)
+    found: list[ir.Value] = []
+    for i, strip in enumerate(slices(op, x, 1, rows, strides[0], rates[0])):
+        for j, part in enumerate(slices(op, strip, 2, columns, strides[1], rates[1])):
+            found.append(two(op, "Add", part, op.builder.array(op.hint("kernel"), kernel[i, j])))
+    op.result(op.emit("Max", found, dims(found[0])))
 
 
 def _side_by_side(op: Operation, x: ir.Value, window: list[int], count: tuple[int, int]) -> ir.Value:

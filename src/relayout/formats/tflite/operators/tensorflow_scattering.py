@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import dims
+from relayout.formats.tflite.extents import product
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
 from relayout.formats.tflite.operators.gathering import counted
@@ -14,7 +16,7 @@ from relayout.formats.tflite.operators.slicing import unsqueeze
 from relayout.formats.tflite.operators.tensorflow import attributes
 from relayout.formats.tflite.registry import Translation, described, operator
 
-_INT64 = ir.DataType.INT64
+_BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
 
 def _scatter(reduction: str, negative: bool = False) -> Translation:
@@ -60,3 +62,25 @@ def bincount(op: Operation) -> None:
         y = op.emit("Reshape", [y, target], (shape[0], None if known is None else known + 1))
     ends = [op.ints(values, name) for values, name in (([0], "starts"), ([-1], "ends"), ([rank - 1], "axes"))]
     op.result(op.emit("Slice", [y, *ends], out))
+
+
+@operator("CUSTOM FlexDynamicPartition")
+def dynamic_partition(op: Operation) -> None:
+    """Gather of the rows of each part where they are known, else Compress."""
+    x, parts, count = op.stored(0), op.stored(1), len(op.operator.outputs)
+    rank = len(dims(parts))
+    pairs = list(zip(dims(x), dims(parts), strict=False))
+    if len(pairs) < rank or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
+        raise ReadError(f"parts of shape {list(dims(parts))} for {list(dims(x))}", where=op.place)
+    rest = dims(x)[rank:]
+    if rank != 1:
+        many = product(dims(parts))
+        x, parts = op.reshape(x, (many, *rest)), op.reshape(parts, (many,))
+    known = op.constant(1).reshape(-1) if op.is_constant(1) else None
+    for k in range(count):
+        if known is not None:
+            rows = np.flatnonzero(known == k)
+            op.result(op.emit("Gather", [x, op.builder.array(op.hint("rows"), rows)], (rows.size, *rest), axis=0), k)
+            continue
+        here = two(op, "Equal", parts, op.number(k, parts, "part"), ir.DataType.BOOL)
+        op.result(op.emit("Compress", [x, here], (op.tensors.symbol(op.output(k), 0), *rest), axis=0), k)
