@@ -110,7 +110,10 @@ def fake_quant_per_channel(op: Operation) -> None:
         raise ReadError(f"{bits} bits between {low.shape} and {high.shape} of {extent}", where=op.place)
     first, last = np.float32(given.number("narrow_range")), np.float32((1 << bits) - 1)
     some = high > low
-    scale = np.where(some, (high - low) / (last - first), np.float32(1))
+    with np.errstate(over="ignore"):
+        scale = np.where(some, (high - low) / (last - first), np.float32(1))
+    if not np.all((scale > 1e-30) & (scale < 1e30)):
+        raise ReadError(f"steps between {scale.min()} and {scale.max()}", where=op.place)
     start = first - low / scale
     zero = np.where(start < first, first, np.where(start > last, last, np.floor(start + np.float32(0.5))))
     low, high = (np.where(some, (end - zero) * scale, np.float32(0)).astype(np.float32) for end in (first, last))

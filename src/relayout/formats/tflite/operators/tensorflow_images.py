@@ -16,7 +16,7 @@ from relayout.formats.tflite.operators.elementwise import one, two
 from relayout.formats.tflite.operators.shape import scalar
 from relayout.formats.tflite.operators.slicing import LAST, cut, joined, unsqueeze
 from relayout.formats.tflite.operators.tensorflow import attributes
-from relayout.formats.tflite.operators.tensorflow_pooling import padding, sides
+from relayout.formats.tflite.operators.tensorflow_pooling import MOST, padding, sides
 from relayout.formats.tflite.operators.windows import bordered
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import is_open, pads, slid
@@ -111,7 +111,7 @@ def crop_and_resize(op: Operation) -> None:
     method, size = given.text("method"), op.integers(3)
     if method not in ("bilinear", "nearest"):
         raise Unsupported(f"the method {method}")
-    if len(size) != 2 or min(size) < 1 or dims(op.stored(1))[1:] != (4,):
+    if len(size) != 2 or not all(1 <= k <= MOST for k in size) or dims(op.stored(1))[1:] != (4,):
         raise ReadError(f"crops of {size} and boxes of {list(dims(op.stored(1)))}", where=op.place)
     x, images = op.stored(0), unsqueeze(op, op.cast(op.stored(2), _INT64), [1, 2])
     n, height, width, c = dims(x)

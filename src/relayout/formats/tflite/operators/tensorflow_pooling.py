@@ -20,7 +20,7 @@ from relayout.formats.tflite.registry import Unsupported, operator
 _INT64 = ir.DataType.INT64
 
 MOST = 1 << 16
-"""The longest side of a window, and the longest stride."""
+"""The longest side of a window or of an image that is cut or weighted by constants, and the longest stride."""
 
 
 def sides(op: Operation, given: NodeDef, name: str, planar: bool = False) -> list[int]:

@@ -22,7 +22,7 @@ from relayout.formats.tflite.operators.resize import (
     space_to_depth,
 )
 from relayout.formats.tflite.operators.tensorflow import attributes
-from relayout.formats.tflite.operators.tensorflow_pooling import planar
+from relayout.formats.tflite.operators.tensorflow_pooling import MOST, planar
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST
 
@@ -71,7 +71,7 @@ def resize_bicubic(op: Operation) -> None:
     known = [
         (extent, size)
         for extent, size in zip(dims(x)[1:3], size_of(op), strict=True)
-        if isinstance(extent, int) and isinstance(size, int)
+        if isinstance(extent, int) and isinstance(size, int) and size <= MOST
     ]
     places = [_places(*pair, aligned, half) for pair in known]
     if len(known) == 2 and (any(map(_rounds, places)) or any(size < extent for extent, size in known)):
