@@ -135,6 +135,25 @@ def flex_strided_slices() -> Iterator[Net]:
         yield net
 
 
+@cases("CUSTOM FlexStridedSlice")
+def flex_strided_spectra() -> Iterator[Net]:
+    """As a discrete cosine transform cuts its spectrum; an axis of its own behind all others is that of the pairs."""
+    for masks, index, shape in (
+        ({"begin_mask": 7, "end_mask": 3}, np.s_[:, :, :4], (2, 3, 4)),
+        ({"ellipsis_mask": 1}, np.s_[..., 0:4:2], (2, 3, 2)),
+        ({"ellipsis_mask": 1, "new_axis_mask": 2}, np.s_[..., None], (*SHAPE, 1)),
+    ):
+        net = Net()
+        numbers, part = net.tensor(SHAPE, type_name="COMPLEX64"), net.tensor(shape, type_name="COMPLEX64")
+        left(net, "Complex", [net.input(SHAPE), net.input(SHAPE)], numbers)
+        slices = [p if isinstance(p, slice) else slice(0, 0) for p in index]
+        bounds = [[p.start or 0 for p in slices], [p.stop or 0 for p in slices], [p.step or 1 for p in slices]]
+        left(net, "StridedSlice", [numbers, *(net.const(b, "int32") for b in bounds)], part, **masks)
+        net.op("IMAG", [part], [net.output(shape)])
+        net.expected = lambda x, y, index=index: y[index]
+        yield net
+
+
 @cases("CUSTOM FlexRoll")
 def flex_rolls() -> Iterator[Net]:
     for shifts, axes in (([1, -2], [1, 2]), ([7], [-1]), ([0, 3], [0, 1])):
