@@ -6,6 +6,7 @@ The interpreter at hand has no kernel for MediaPipe's operators. What MediaPipe 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import struct
 from typing import Any
@@ -15,9 +16,10 @@ import onnx
 import onnx_ir as ir
 import pytest
 from flatbuffers import flexbuffers
-from tflite_cases import I8, WITHOUT_KERNEL
+from tflite_cases import CASES, I8, WITHOUT_KERNEL, every
 from tflite_cases_custom import detection, flexible
 from tflite_cases_tensorflow import flex_strided_slices, left
+from tflite_cases_tensorflow_images import patches
 from tflite_running import check_model, feed, interpreter, run_interpreter, session
 from tflite_writing import Net, options
 
@@ -293,6 +295,108 @@ def test_damaged_attributes_of_tensorflow_are_refused() -> None:
     for alone in ({"a": 1}, ["StridedSlice"], ["StridedSlice", 3]):
         with pytest.raises(ReadError, match="none of an operator of TensorFlow"):
             NodeDef(bytes(flexbuffers.Dumps(alone)), "")
+
+
+def test_attributes_of_every_kind_are_read() -> None:
+    net = Net()
+    numbers = [1, -2, 1 << 40, 300]
+    left(net, "Any", [net.input((2,))], net.output((2,)), flag=True, k=-3, alpha=0.75, sizes=numbers, padding="SAME")
+    given = NodeDef(bytes(net.graph.operators[0].customOptions), "")
+    assert (given.number("flag"), given.number("k"), given.real("alpha")) == (1, -3, 0.75)
+    assert (given.numbers("sizes"), given.text("padding")) == (numbers, "SAME")
+    assert (given.number("none"), given.real("k"), given.numbers("alpha")) == (0, 0.0, [])
+
+
+every()
+FLEX = sorted(name for name in CASES if name.startswith("CUSTOM Flex"))
+
+
+@pytest.mark.parametrize("name", FLEX)
+def test_damaged_operators_of_tensorflow_are_refused(name: str) -> None:
+    """Bytes of the attributes and of constants changed at random: an error or another model, soon, and nothing else."""
+    rng, net = np.random.default_rng(0), next(CASES[name][0]())
+    operators = [o for o in net.graph.operators if o.customOptions is not None]
+    buffers = [b for b in net.model.buffers if b.data is not None and len(b.data)]
+    kept = [(list(o.customOptions)) for o in operators], [np.array(b.data) for b in buffers]
+    for _ in range(40):
+        for operator, options_ in zip(operators, kept[0], strict=True):
+            operator.customOptions = list(options_)
+        for buffer, data in zip(buffers, kept[1], strict=True):
+            buffer.data = data.copy()
+        if buffers and rng.integers(2):
+            data = buffers[rng.integers(len(buffers))].data
+            data[rng.integers(len(data))] = rng.choice([0, 1, 127, 128, 255])
+        elif operators:
+            changed = operators[rng.integers(len(operators))].customOptions
+            changed[rng.integers(len(changed))] = int(rng.choice([0, 7, 127, 255]))
+        with contextlib.suppress(ReadError, UnsupportedError):
+            read(net.bytes())
+
+
+REFUSED: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
+    "windows over the batch or over channels": (
+        "MaxPool3D", [(2, 4, 4, 4, 6)], {"ksize": [1, 2, 2, 2, 2], "strides": [1, 2, 2, 2, 2]},
+    ),
+    "has the ksize": ("MaxPool3D", [(2, 4, 4, 4, 6)], {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 2, 1]}),
+    "has the strides": ("MaxPool3D", [(2, 4, 4, 4, 6)], {"ksize": [1, 2, 2, 2, 1], "strides": [1, 2, 0, 2, 1]}),
+    "has rank 4, not 5": ("MaxPool3D", [(2, 4, 4, 6)], {"ksize": [1, 2, 2, 2, 1], "strides": [1, 2, 2, 2, 1]}),
+    "padding EXPLICIT": (
+        "MaxPool3D", [(2, 4, 4, 4, 6)],
+        {"ksize": [1, 2, 2, 2, 1], "strides": [1, 2, 2, 2, 1], "padding": "EXPLICIT"},
+    ),
+    "the layout NHWC": (
+        "MaxPool3D", [(2, 4, 4, 4, 6)],
+        {"ksize": [1, 2, 2, 2, 1], "strides": [1, 2, 2, 2, 1], "data_format": "NHWC"},
+    ),
+    "patches of many": (
+        "ExtractImagePatches", [(2, 4, 4, 6)], {"ksizes": [1, 2000, 1, 1], "strides": [1] * 4, "rates": [1] * 4},
+    ),
+    "do not fit": (
+        "ExtractImagePatches", [(2, 4, 4, 6)], {"ksizes": [1, 5, 1, 1], "strides": [1] * 4, "rates": [1] * 4},
+    ),
+    r"crops of \[4, 0\]": (
+        "CropAndResize", [(2, 4, 4, 6), (1, 4), np.zeros(1, np.int32), np.array([4, 0], np.int32)],
+        {"method": "bilinear"},
+    ),
+    "the method bicubic": (
+        "CropAndResize", [(2, 4, 4, 6), (1, 4), np.zeros(1, np.int32), np.array([4, 1], np.int32)],
+        {"method": "bicubic"},
+    ),
+    "diagonals 4 to 4": ("MatrixDiagPartV3", [(2, 4, 4), np.array(4, np.int32), np.zeros((), np.float32)], {}),
+    r"of shape \[2, 4, 4\]": ("RGBToHSV", [(2, 4, 4)], {}),
+    r"a bias of shape \[2, 4\]": ("BiasAdd", [(2, 4), (2, 4)], {"data_format": "NHWC"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_an_operator_of_tensorflow_cannot_be_is_refused(reason: str) -> None:
+    name, operands, attributes = REFUSED[reason]
+    net = Net()
+    inputs = [net.input(o) if isinstance(o, tuple) else net.const(o, o.dtype) for o in operands]
+    left(net, name, inputs, net.output((2, 4)), **{"padding": "VALID", "data_format": "NDHWC", **attributes})
+    with pytest.raises((ReadError, UnsupportedError), match=reason):
+        read(net.bytes())
+
+
+@pytest.mark.parametrize("name", ["Atan", "Erf", "MatrixDeterminant", "AvgPool3D", "ResizeNearestNeighbor"])
+def test_what_onnx_runtime_has_no_kernel_for_is_refused(name: str) -> None:
+    net = Net()
+    left(net, name, [net.input((2, 4, 4), "float64")], net.output((2, 4, 4), "float64"))
+    with pytest.raises(UnsupportedError, match="FLOAT64"):
+        read(net.bytes())
+
+
+def test_windows_over_open_extents_are_cut_as_over_known_ones() -> None:
+    """Patches of an image of any size, with VALID; with SAME and strides the border depends on the size."""
+    net = Net()
+    lists = {"ksizes": [1, 3, 2, 1], "strides": [1, 2, 1, 1], "rates": [1, 1, 2, 1]}
+    x, y = net.input((1, 7, 6, 2), signature=(-1, -1, -1, 2)), net.output((1, 3, 4, 12), signature=(-1, -1, -1, 12))
+    left(net, "ExtractImagePatches", [x], y, padding="VALID", **lists)
+    made = session(check_model(read(net.bytes())))
+    for shape in ((2, 7, 6, 2), (1, 4, 3, 2), (3, 10, 5, 2)):
+        image = np.random.default_rng(0).uniform(size=shape).astype(np.float32)
+        (got,) = made.run(None, {made.get_inputs()[0].name: image})
+        np.testing.assert_array_equal(got, patches(image, (3, 2), (2, 1), (1, 2), "VALID"))
 
 
 @pytest.mark.parametrize("equation", ["ab,bc", "ab,bc->ad", "ab->ab", "...b,bc->...c"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,14 +21,22 @@ ONE: dict[str, Callable[..., Any]] = {
     "Exp": np.exp,
     "Floor": np.floor,
     "Log": lambda x: np.log(np.abs(x)),
+    "LogSoftmax": lambda x: x - np.log(np.exp(x).sum(-1, keepdims=True)),
     "Neg": np.negative,
+    "Reciprocal": np.reciprocal,
+    "Selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
     "Sign": np.sign,
     "Sinh": np.sinh,
+    "Softmax": lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True),
+    "Softplus": lambda x: np.log1p(np.exp(x)),
     "Softsign": lambda x: x / (1 + np.abs(x)),
     "Sqrt": lambda x: np.sqrt(np.abs(x)),
     "Tan": np.tan,
 }
-KINDS = {"Abs": "int64", "Sign": "int64", **dict.fromkeys(("Ceil", "Exp", "Floor", "Log", "Neg", "Sqrt"), "float64")}
+KINDS = {
+    **dict.fromkeys(("Abs", "Sign"), "int64"),
+    **dict.fromkeys(("Ceil", "Exp", "Floor", "Log", "LogSoftmax", "Neg", "Reciprocal", "Softmax", "Sqrt"), "float64"),
+}
 """TFLite has these itself for real numbers of 32 bits."""
 TWO = {
     "AddV2": np.add,
@@ -40,7 +50,10 @@ TWO = {
 SHAPE = (2, 3, 5)
 
 
-def left(net: Net, name: str, inputs: Sequence[int], output: int, **attributes: int | str) -> Net:
+Attribute = int | float | str | list[int]
+
+
+def left(net: Net, name: str, inputs: Sequence[int], output: int | Sequence[int], **attributes: Attribute) -> Net:
     """An operator of TensorFlow: its name and its NodeDef, in a FlexBuffer."""
     from flatbuffers import flexbuffers
 
@@ -48,7 +61,7 @@ def left(net: Net, name: str, inputs: Sequence[int], output: int, **attributes: 
     with builder.Vector():
         builder.String(name)
         builder.Blob(node_def(name, **attributes))
-    net.op(f"CUSTOM Flex{name}", inputs, [output])
+    net.op(f"CUSTOM Flex{name}", inputs, [output] if isinstance(output, int) else output)
     net.graph.operators[-1].customOptions = list(as_text(builder.Finish()))
     return net
 
@@ -59,16 +72,21 @@ def as_text(buffer: bytes) -> bytes:
     return bytes((*buffer[:-4], buffer[-4] & 3 | 5 << 2, *buffer[-3:]))
 
 
-def node_def(name: str, **attributes: int | str) -> bytes:
-    entries = (field(1, key.encode()) + field(2, attribute(value)) for key, value in attributes.items())
+def node_def(name: str, **attributes: Attribute) -> bytes:
+    entries = (field(1, key.encode()) + field(2, attribute(v)) for key, v in attributes.items())
     # Field 6 holds names of more than 127 bytes: their length is no UTF-8.
     return field(2, name.encode()) + b"".join(field(5, entry) for entry in entries) + field(6, field(1, b"a" * 200))
 
 
-def attribute(value: int | bool | str) -> bytes:
+def attribute(value: Attribute) -> bytes:
+    """Text, list, truth value, whole or real number: fields 2, 1, 5, 3 and 4 of a value."""
     if isinstance(value, str):
         return field(2, value.encode())
-    return (b"\x28" if isinstance(value, bool) else b"\x18") + varint(int(value))
+    if isinstance(value, list):
+        return field(1, field(3, b"".join(map(varint, value))))
+    if isinstance(value, float):
+        return b"\x25" + struct.pack("<f", value)
+    return (b"\x28" if isinstance(value, bool) else b"\x18") + varint(value)
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -76,6 +94,7 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
     low = value & 127
     return bytes([low]) if value < 128 else bytes([low | 128]) + varint(value >> 7)
 
@@ -84,7 +103,7 @@ def varint(value: int) -> bytes:
 def flex_of_one() -> Iterator[Net]:
     for name, function in ONE.items():
         net, kind = Net(), KINDS.get(name, "float32")
-        low, high = (0.1, 3) if name in ("Log", "Sqrt") else (-1.3, 1.3)
+        low, high = (0.1, 3) if name in ("Log", "Reciprocal", "Sqrt") else (-1.3, 1.3)
         left(net, name, [net.input(SHAPE, kind, low, high)], net.output(SHAPE, kind))
         net.expected = function
         yield net
@@ -113,6 +132,25 @@ def flex_strided_slices() -> Iterator[Net]:
         operands = [net.input(SHAPE, "int32"), *(net.const(numbers, "int32") for numbers in bounds)]
         left(net, "StridedSlice", operands, net.output(np.zeros(SHAPE)[index].shape, "int32"), **masks)
         net.expected = lambda x, index=index: x[index]
+        yield net
+
+
+@cases("CUSTOM FlexStridedSlice")
+def flex_strided_spectra() -> Iterator[Net]:
+    """As a discrete cosine transform cuts its spectrum; an axis of its own behind all others is that of the pairs."""
+    for masks, index, shape in (
+        ({"begin_mask": 7, "end_mask": 3}, np.s_[:, :, :4], (2, 3, 4)),
+        ({"ellipsis_mask": 1}, np.s_[..., 0:4:2], (2, 3, 2)),
+        ({"ellipsis_mask": 1, "new_axis_mask": 2}, np.s_[..., None], (*SHAPE, 1)),
+    ):
+        net = Net()
+        numbers, part = net.tensor(SHAPE, type_name="COMPLEX64"), net.tensor(shape, type_name="COMPLEX64")
+        left(net, "Complex", [net.input(SHAPE), net.input(SHAPE)], numbers)
+        slices = [p if isinstance(p, slice) else slice(0, 0) for p in index]
+        bounds = [[p.start or 0 for p in slices], [p.stop or 0 for p in slices], [p.step or 1 for p in slices]]
+        left(net, "StridedSlice", [numbers, *(net.const(b, "int32") for b in bounds)], part, **masks)
+        net.op("IMAG", [part], [net.output(shape)])
+        net.expected = lambda x, y, index=index: y[index]
         yield net
 
 
@@ -152,3 +190,24 @@ def flex_transforms() -> Iterator[Net]:
 def transformed(x: Any, inverse: str, axes: str) -> Any:
     found = (np.fft.ifftn if inverse else np.fft.fftn)(x, axes=range(3 - int(axes[:1] or 1), 3))
     return found.real if axes == "2D" else found.imag
+
+
+@cases(*(f"CUSTOM Flex{inverse}RFFT{axes}" for inverse in ("", "I") for axes in ("", "2D", "3D")))
+def flex_transforms_of_reals() -> Iterator[Net]:
+    for axes, length in itertools.product((1, 2, 3), (1, 6, 7)):
+        lengths, suffix = [2, 3, length][-axes:], f"{axes}D" if axes > 1 else ""
+        over, half = range(3 - axes, 3), length // 2 + 1
+        net, spectrum = Net(), (2, 3, half)
+        whole, parts = net.const(lengths, "int32"), net.tensor(spectrum, type_name="COMPLEX64")
+        left(net, f"RFFT{suffix}", [net.input((2, 3, length)), whole], parts)
+        net.op("IMAG" if length > 1 else "REAL", [parts], [net.output(spectrum)])
+        part = np.imag if length > 1 else np.real
+        net.expected = lambda x, over=over, part=part: part(np.fft.rfftn(x, axes=over))
+        yield net
+        net = Net()
+        whole, parts = net.const(lengths, "int32"), net.tensor((2, 4, 5), type_name="COMPLEX64")
+        left(net, "Complex", [net.input((2, 4, 5)), net.input((2, 4, 5))], parts)
+        out = (2, 3 if axes > 1 else 4, length)
+        left(net, f"IRFFT{suffix}", [parts, whole], net.output(out))
+        net.expected = lambda x, y, s=lengths, over=over: np.fft.irfftn(x + 1j * y, s, over)
+        yield net

@@ -177,13 +177,14 @@ def _compare(got: Any, wanted: Any, reference: Any) -> Comparison:
         return Comparison(got.dtype, 0.0, 0.0, 0.0, 0.0)
     with np.errstate(invalid="ignore"):  # bits that are no number
         a, b, c = (np.asarray(v, np.float64) for v in (got, wanted, reference))
-    spread = float(np.nanmax(np.abs(b - c))) if b.shape == c.shape else 0.0
+        apart = np.abs(b - c) if b.shape == c.shape else np.zeros(1)
+    spread = float(np.max(apart, initial=0.0, where=np.isfinite(apart)))
     assert np.array_equal(np.isnan(a), np.isnan(b))
     if got.dtype.kind in "iu":  # exact, also beyond 53 bits
         high, low = (f(got, wanted).astype(np.uint64) for f in (np.maximum, np.minimum))
         difference = (high - low).astype(np.float64)
     else:
-        difference = np.where((a == b) | np.isnan(a), 0.0, np.abs(a - b))
-    return Comparison(
-        got.dtype, float(difference.max()), spread, float(np.nanmax(np.abs(b))), float((got != wanted).mean())
-    )
+        with np.errstate(invalid="ignore"):  # infinity less infinity
+            difference = np.where((a == b) | np.isnan(a), 0.0, np.abs(a - b))
+    largest = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
+    return Comparison(got.dtype, float(difference.max()), spread, largest, float((got != wanted).mean()))

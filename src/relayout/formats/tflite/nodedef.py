@@ -1,18 +1,19 @@
 """Read the attributes of an operator of TensorFlow that the converter left to the Flex delegate, from untrusted bytes.
 
 Its options are a FlexBuffer of two: the operator's name, and TensorFlow's NodeDef, a message of Protocol Buffers. Of
-that only attributes that are texts, whole numbers or flags are read (field 5: a name, and a value, of which field 2 is
-the text, field 3 the number, and field 5 the flag).
+that only attributes are read that are texts, numbers, truth values, or lists of whole numbers (field 5: a name, and a
+value, of which field 2 is the text, 3 the whole number, 4 the real one, 5 the truth value, and 1 the list).
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.flexbuffer import parse
 
-_ATTRIBUTES, _NAME, _VALUE, _TEXT, _NUMBER, _FLAG = 5, 1, 2, 2, 3, 5
+_ATTRIBUTES, _NAME, _VALUE, _LIST, _TEXT, _NUMBER, _REAL, _FLAG = 5, 1, 2, 1, 2, 3, 4, 5
 _VARINT, _LONG, _BYTES, _SHORT = 0, 1, 2, 5
 
 
@@ -42,16 +43,24 @@ class NodeDef:
                 self.attributes[names[-1]] = dict(_fields(values[-1], place))
 
     def number(self, name: str) -> int:
-        """A whole number; 0 where there is none."""
-        return self._whole(name, _NUMBER)
+        """A whole number, or a truth value; 0 where there is none."""
+        value = self.attributes.get(name.encode(), {})
+        found = value.get(_NUMBER, value.get(_FLAG, 0))
+        return _signed(found) if isinstance(found, int) else 0
 
-    def flag(self, name: str) -> bool:
-        """A flag, which is not set where there is none."""
-        return bool(self._whole(name, _FLAG))
+    def numbers(self, name: str) -> list[int]:
+        """A list of whole numbers; an empty one where there is none."""
+        listed = self.attributes.get(name.encode(), {}).get(_LIST, b"")
+        found: list[int] = []
+        for number, value in _fields(listed, self.place) if isinstance(listed, bytes) else ():
+            if number == _NUMBER:
+                found += [_signed(value)] if isinstance(value, int) else _packed(value, self.place)
+        return found
 
-    def _whole(self, name: str, kind: int) -> int:
-        found = self.attributes.get(name.encode(), {}).get(kind, 0)
-        return found if isinstance(found, int) else 0
+    def real(self, name: str) -> float:
+        """A real number; 0 where there is none."""
+        found = self.attributes.get(name.encode(), {}).get(_REAL)
+        return float(struct.unpack("<f", found)[0]) if isinstance(found, bytes) and len(found) == 4 else 0.0
 
     def text(self, name: str) -> str:
         """A text; none is an error."""
@@ -82,6 +91,19 @@ def _fields(data: bytes, place: str) -> Iterator[tuple[int, int | bytes]]:
             raise _damaged(place)
         yield tag >> 3, data[at : at + size]
         at += size
+
+
+def _packed(data: bytes, place: str) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        value, at = _varint(data, at, place)
+        yield _signed(value)
+
+
+def _signed(value: int) -> int:
+    """A number of 64 bits whose highest one is the sign."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
 
 
 def _varint(data: bytes, at: int, place: str) -> tuple[int, int]:

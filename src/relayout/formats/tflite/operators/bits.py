@@ -24,7 +24,11 @@ _UINT64 = ir.DataType.UINT64
 @operator("RIGHT_SHIFT")
 def right_shift(op: Operation) -> None:
     """BitShift; of a negative number x, the complement of the shifted complement."""
-    x, count = op.raw(0), op.raw(1)
+    op.result_stored(shifted_right(op, op.raw(0), op.raw(1)))
+
+
+def shifted_right(op: Operation, x: ir.Value, count: ir.Value) -> ir.Value:
+    """Integers shifted by so many bits, their signs kept."""
     dtype = x.dtype or ir.DataType.INT32
     wide = _UINT64 if dtype in (ir.DataType.INT64, _UINT64) else ir.DataType.UINT32
     if dtype.is_signed():
@@ -34,7 +38,7 @@ def right_shift(op: Operation) -> None:
     operands = [op.cast(x, wide), op.cast(count, wide)]
     y = op.emit("BitShift", operands, broadcast(dims(x), dims(count)), direction="RIGHT")
     y = op.cast(y, dtype)
-    op.result_stored(two(op, "BitwiseXor", y, mask) if dtype.is_signed() else y)
+    return two(op, "BitwiseXor", y, mask) if dtype.is_signed() else y
 
 
 @dataclass(frozen=True)

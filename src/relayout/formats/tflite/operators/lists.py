@@ -10,10 +10,10 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dim, Dims, dims
 from relayout.formats.tflite.contents import element
-from relayout.formats.tflite.nodedef import NodeDef
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.shape import scalar
 from relayout.formats.tflite.operators.slicing import cut, joined, unsqueeze
+from relayout.formats.tflite.operators.tensorflow import attributes
 from relayout.formats.tflite.registry import operator
 
 _INT64 = ir.DataType.INT64
@@ -42,7 +42,7 @@ def from_tensor(op: Operation) -> None:
 def set_item(op: Operation) -> None:
     """ScatterND of one row. Operands: list, index, row."""
     place, _ = _number(op, 1)
-    longer = NodeDef(np.asarray(op.operator.custom_options).tobytes(), op.place).flag("resize_if_index_out_of_bounds")
+    longer = attributes(op).number("resize_if_index_out_of_bounds")
     rows = _widened(op, op.stored(0), op.stored(2), place if longer else None)
     updates = unsqueeze(op, op.stored(2), [0])
     index = op.emit("Unsqueeze", [place, op.ints([0])], (1, 1))

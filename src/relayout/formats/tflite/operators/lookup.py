@@ -142,18 +142,23 @@ def bucketize(op: Operation) -> None:
 
 @operator("UNIQUE", options="UniqueOptions")
 def unique(op: Operation) -> None:
-    """Unique, in the order of first appearance; and where each element's value is among them."""
+    """Unique, in the order of first appearance; where each element's value is among them, and how often it appears."""
     (x,), finish = op.carried(0)
     kind = x.dtype or ir.DataType.FLOAT
-    # ONNX Runtime takes these; any other integer fits the last.
-    given = x if kind in (ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT8) else op.cast(x, _INT64)
+    # ONNX Runtime takes these; any other integer fits INT64.
+    taken = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64, ir.DataType.INT8)
+    given = x if kind in taken else op.cast(x, _INT64)
     count: Dim = op.tensors.symbol(op.output(), 0)
     extent = dims(x)[0] if len(dims(x)) == 1 else None
     name, dtype = op.hint("unique"), given.dtype or _INT64
     outputs = [(name, dtype, (count,)), (name, _INT64, (count,)), (name, _INT64, (extent,))]
-    values, _, inverse = op.builder.emit("Unique", [given], outputs, source=op.source, sorted=0)
+    if len(op.operator.outputs) > 2:
+        outputs.append((name, _INT64, (count,)))
+    values, _, inverse, *counts = op.builder.emit("Unique", [given], outputs, source=op.source, sorted=0)
     finish(op.cast(values, kind))
     op.result_stored(inverse, 1)
+    for k, many in enumerate(counts, 2):
+        op.result_stored(many, k)
 
 
 @operator("BROADCAST_ARGS")

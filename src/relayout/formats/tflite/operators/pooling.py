@@ -1,9 +1,10 @@
-"""Pools over `n h w c`."""
+"""Pools over `n *s c`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,16 +20,51 @@ from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST, Border, is_open, pads, slid
 
 
-def _window(op: Operation) -> list[int]:
-    return [op.options.filter_height, op.options.filter_width]
+@dataclass(frozen=True)
+class Sliding:
+    """Windows over the axes between batch and channels, `n *s c`.
 
+    Args:
+        window: their extents.
+        strides: from one window to the next.
+        same: whether there are `ceil(extent / stride)` of them, a border around them where they need one.
+        planar: whether the channels lie before those axes, `n c *s`.
+    """
 
-def _strides(op: Operation) -> list[int]:
-    return [op.options.stride_h, op.options.stride_w]
+    window: list[int]
+    strides: list[int]
+    same: bool
+    planar: bool = False
+
+    @staticmethod
+    def of(op: Operation) -> Sliding:
+        """Those that `Pool2DOptions` tell of."""
+        o = op.options
+        return Sliding([o.filter_height, o.filter_width], [o.stride_h, o.stride_w], o.padding == Padding.SAME)
+
+    @property
+    def ones(self) -> list[int]:
+        """From one element of a window to the next."""
+        return [1] * len(self.window)
+
+    @property
+    def to_first(self) -> tuple[int, ...]:
+        """The perm `n *s c -> n c *s`."""
+        return (0, len(self.window) + 1, *range(1, len(self.window) + 1))
+
+    @property
+    def to_last(self) -> tuple[int, ...] | None:
+        """The perm back, if there is one."""
+        return None if self.planar else (0, *range(2, len(self.window) + 2), 1)
+
+    def first(self, op: Operation, x: ir.Value) -> ir.Value:
+        """A value as `n c *s`."""
+        return x if self.planar else op.transpose(x, self.to_first)
 
 
 def _pooled(
     op: Operation,
+    over: Sliding,
     op_type: str,
     x: ir.Value,
     border: Border | None = None,
@@ -36,60 +72,71 @@ def _pooled(
     kernel: Sequence[ir.Value] = (),
     **attributes: Any,
 ) -> tuple[ir.Value, bool]:
-    """One pool over `n c h w`; whether a border of `fill` was computed, which it takes for elements.
+    """One pool over `n c *s`; whether a border of `fill` was computed, which it takes for elements.
 
     Behind a PAD that stays it says that it has no border (`VALID`): where it is silent, ONNX Runtime makes the PAD a
     border of the pool's, also with zeros where others are below, and beyond what a pool may have.
     """
-    window, strides, ones = _window(op), _strides(op), [1, 1]
-    (n, c, *_), spatial = dims(x), dims(op.stored(0))[1:3]
-    same = op.options.padding == Padding.SAME
-    known: list[Dim] = [slid(e, k, s, 1, same) for e, k, s in zip(spatial, window, strides, strict=True)]
-    last: Dims = op.out_dims([n, *known, c])
-    around: dict[str, Any] = {}
-    computed = False
-    if border is not None:
-        around = {"pads": border.pads}
+    x, shape, around, computed = surrounded(op, over, x, border, fill)
+    more = {"kernel_shape": over.window, "strides": over.strides, **attributes}
+    return op.emit(op_type, [x, *kernel], shape, **around, **more), computed
+
+
+def surrounded(
+    op: Operation, over: Sliding, x: ir.Value, border: Border | None = None, fill: float = 0
+) -> tuple[ir.Value, Dims, dict[str, Any], bool]:
+    """What a pool over `n c *s` slides over, its result's shape, its border as attributes, whether one was computed."""
+    window, strides, (n, c, *_) = over.window, over.strides, dims(x)
+    spatial = dims(op.stored(0))[2:] if over.planar else dims(op.stored(0))[1:-1]
+    known: list[Dim] = [slid(e, k, s, 1, over.same) for e, k, s in zip(spatial, window, strides, strict=True)]
+    if over.planar:
+        shape = op.out_dims([n, c, *known])
     else:
-        padded = op.operator.inputs[0] in op.tensors.borders
-        x, around, computed = bordered(op, x, window, strides, ones, same, fill, padded)
-        around = {"auto_pad": "VALID"} if padded else around
-    shape = (last[0], last[3], last[1], last[2])
-    y = op.emit(op_type, [x, *kernel], shape, **around, kernel_shape=window, strides=strides, **attributes)
-    return y, computed
+        first, *rest, last = op.out_dims([n, *known, c])
+        shape = (first, last, *rest)
+    if border is not None:
+        return x, shape, {"pads": border.pads}, False
+    padded = op.operator.inputs[0] in op.tensors.borders
+    x, around, computed = bordered(op, x, window, strides, over.ones, over.same, fill, padded)
+    return x, shape, {"auto_pad": "VALID"} if padded else around, computed
 
 
-def _average(op: Operation, prepare: Callable[[ir.Value], ir.Value]) -> ir.Value:
-    """AveragePool over the elements that are there, of what is made of `n c h w`; zeros from a PAD are there.
+def average(op: Operation, over: Sliding, prepare: Callable[[ir.Value], ir.Value]) -> ir.Value:
+    """AveragePool over the elements that are there, of what is made of `n c *s`; zeros from a PAD are there.
 
     With a computed border, it is divided by the share of each window that is there.
     """
-    border = unbordered(op, _window(op), [1, 1], alone=True)
+    border = unbordered(op, over.window, over.ones, alone=True)
     if border is not None:
-        x = prepare(op.transpose(op.tensors.value(border.inner), TO_FIRST))
-        return _pooled(op, "AveragePool", x, border, count_include_pad=1)[0]
-    x = prepare(op.transpose(op.stored(0), TO_FIRST))
-    mean, computed = _pooled(op, "AveragePool", x, count_include_pad=0)
+        x = prepare(over.first(op, op.tensors.value(border.inner)))
+        return _pooled(op, over, "AveragePool", x, border, count_include_pad=1)[0]
+    x = prepare(over.first(op, op.stored(0)))
+    mean, computed = _pooled(op, over, "AveragePool", x, count_include_pad=0)
     if not computed:
         return mean
-    extents = op.emit("Shape", [x], (2,), ir.DataType.INT64, start=2, end=4)
-    plane = op.emit("Concat", [op.ints([1, 1], "one"), extents], (4,), axis=0)
+    many = len(over.window)
+    extents = op.emit("Shape", [x], (many,), ir.DataType.INT64, start=2, end=2 + many)
+    plane = op.emit("Concat", [op.ints([1, 1], "one"), extents], (2 + many,), axis=0)
     there = op.emit("Expand", [op.number(1, x, "there"), plane], (1, 1, *dims(x)[2:]))
-    share, _ = _pooled(op, "AveragePool", there, count_include_pad=0)
+    share, _ = _pooled(op, over, "AveragePool", there, count_include_pad=0)
     return two(op, "Div", mean, share)
 
 
-def _greatest(op: Operation, x: ir.Value) -> ir.Value:
-    """MaxPool of `n h w c`, as `n c h w`; a computed border holds the least there is.
+def greatest(op: Operation, over: Sliding, x: ir.Value) -> ir.Value:
+    """MaxPool of `n *s c`, as `n c *s`; a computed border holds the least there is.
 
     Zeros from a PAD are elements, and MaxPool's own border is none: the same where nothing is below 0.
     """
-    border = unbordered(op, _window(op), [1, 1], least=True, alone=True) if x is op.stored(0) else None
+    border = unbordered(op, over.window, over.ones, least=True, alone=True) if x is op.stored(0) else None
     if border is not None:
-        return _pooled(op, "MaxPool", op.transpose(op.tensors.value(border.inner), TO_FIRST), border)[0]
+        return _pooled(op, over, "MaxPool", over.first(op, op.tensors.value(border.inner)), border)[0]
+    return _pooled(op, over, "MaxPool", over.first(op, x), fill=least_of(x))[0]
+
+
+def least_of(x: ir.Value) -> float:
+    """The least that a value of its type can be."""
     dtype = x.dtype or ir.DataType.FLOAT
-    least = float(np.iinfo(dtype.numpy().name).min) if dtype.is_integer() else -math.inf
-    return _pooled(op, "MaxPool", op.transpose(x, TO_FIRST), fill=least)[0]
+    return float(np.iinfo(dtype.numpy().name).min) if dtype.is_integer() else -math.inf
 
 
 @operator("AVERAGE_POOL_2D", options="Pool2DOptions")
@@ -101,7 +148,7 @@ def average_pool_2d(op: Operation) -> None:
         _without_scale(op)
         return
     channels = _summable(op)
-    y = _summed(op, channels) if channels else _average(op, partial(op.dequantize, 0))
+    y = _summed(op, channels) if channels else average(op, Sliding.of(op), partial(op.dequantize, 0))
     op.result_alike(y, 0, perm=TO_LAST, fused=fused)
 
 
@@ -115,8 +162,8 @@ def _summable(op: Operation) -> int:
 
     Of any other 0. ONNX Runtime's depthwise integer convolution takes a twentieth of its integer AveragePool's time.
     """
-    window, strides, (_, *spatial, channels) = _window(op), _strides(op), dims(op.stored(0))
-    same, quantization = op.options.padding == Padding.SAME, op.tensors.quantization(op.input(0))
+    over, (_, *spatial, channels) = Sliding.of(op), dims(op.stored(0))
+    window, strides, same, quantization = over.window, over.strides, over.same, op.tensors.quantization(op.input(0))
     if not isinstance(channels, int):
         return 0
     summable = (
@@ -138,7 +185,8 @@ def _summed(op: Operation, channels: int) -> ir.Value:
     the one further from the integer 0: of uint8 the greater one. There the sum counts in halves, and one half more
     decides.
     """
-    window, border = _window(op), unbordered(op, _window(op), [1, 1])
+    over = Sliding.of(op)
+    window, border = over.window, unbordered(op, over.window, over.ones)
     count = window[0] * window[1]
     decided = count % 2 == 0 and op.input(0).stated == TensorType.UINT8
     ones = op.builder.shared(op.hint("ones"), np.full([channels, 1, *window], 1 + decided, np.int8))
@@ -156,14 +204,14 @@ def _summed(op: Operation, channels: int) -> ir.Value:
         kernel.append(op.emit("DequantizeLinear", [half, step], dims(half), ir.DataType.FLOAT))
     inner = op.stored(0) if border is None else op.tensors.value(border.inner)
     x = op.dequantize(0, op.transpose(inner, TO_FIRST))
-    return _pooled(op, "Conv", x, border, kernel=kernel, group=channels)[0]
+    return _pooled(op, over, "Conv", x, border, kernel=kernel, group=channels)[0]
 
 
 def _without_scale(op: Operation) -> None:
     """The average of plain integers, halves away from zero."""
     if op.options.fused_activation_function:
         raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
-    mean = _average(op, lambda x: op.cast(x, ir.DataType.FLOAT))
+    mean = average(op, Sliding.of(op), lambda x: op.cast(x, ir.DataType.FLOAT))
     op.result_whole(op.transpose(rounded_away(op, mean), TO_LAST))
 
 
@@ -174,7 +222,7 @@ def max_pool_2d(op: Operation) -> None:
     if op.input(0).type in MOVABLE and op.input(0).quantization is None and op.options.fused_activation_function:
         raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
     (x,), finish = op.carried(0, types=BYTES_ONLY, fused=op.options.fused_activation_function)
-    y = _greatest(op, x)
+    y = greatest(op, Sliding.of(op), x)
     finish(op.transpose(y, TO_LAST))
 
 
@@ -187,5 +235,5 @@ def l2_pool_2d(op: Operation) -> None:
         x = op.dequantize(0, x)
         return op.emit("Mul", [x, x], dims(x))
 
-    mean = _average(op, squared)
+    mean = average(op, Sliding.of(op), squared)
     op.result(op.emit("Sqrt", [mean], dims(mean)), perm=TO_LAST, fused=op.options.fused_activation_function)

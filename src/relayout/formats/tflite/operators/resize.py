@@ -19,14 +19,14 @@ from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST
 
 
-def _emit(op: Operation, x: ir.Value, **attributes: Any) -> ir.Value:
+def resized(op: Operation, x: ir.Value, **attributes: Any) -> ir.Value:
     """Resize `n c h w` to the height and width in operand 1."""
     options = op.options
     coordinates = (
         "align_corners" if options.align_corners else "half_pixel" if options.half_pixel_centers else "asymmetric"
     )
     n, c, *spatial = dims(x)
-    height, width = _size(op)
+    height, width = size_of(op)
     last = op.out_dims((n, height, width, c))
     scales, sizes = _target(op, x, (n, c), spatial, (height, width))
     return op.emit(
@@ -65,7 +65,8 @@ def _target(
     return None, op.emit("Concat", [front, back], (4,), axis=0)
 
 
-def _size(op: Operation) -> tuple[Dim, Dim]:
+def size_of(op: Operation) -> tuple[Dim, Dim]:
+    """The height and width in operand 1, as far as they are known."""
     if not op.is_constant(1):
         known = contents(op.stored(1))
         return (known[0], known[1]) if known is not None and len(known) == 2 else (None, None)
@@ -84,11 +85,11 @@ def resize_bilinear(op: Operation) -> None:
         (x,), finish = op.carried(0, types=MOVABLE)
         finish(_interpolated(op, x) if x.dtype != ir.DataType.FLOAT else _between_transposes(op, x))
         return
-    op.result_alike(_emit(op, op.real(0, TO_FIRST), mode="linear"), 0, perm=TO_LAST)
+    op.result_alike(resized(op, op.real(0, TO_FIRST), mode="linear"), 0, perm=TO_LAST)
 
 
 def _between_transposes(op: Operation, x: ir.Value) -> ir.Value:
-    return op.transpose(_emit(op, op.transpose(x, TO_FIRST), mode="linear"), TO_LAST)
+    return op.transpose(resized(op, op.transpose(x, TO_FIRST), mode="linear"), TO_LAST)
 
 
 _BITS = 10
@@ -97,7 +98,7 @@ _BITS = 10
 
 def _interpolated(op: Operation, x: ir.Value) -> ir.Value:
     """Bilinear in integers: along each axis the two neighbours, weighted in 1024ths; halves away from zero."""
-    extents, sizes = dims(x)[1:3], _size(op)
+    extents, sizes = dims(x)[1:3], size_of(op)
     narrow, x = x.dtype, op.cast(x, ir.DataType.INT64)
     for axis, (extent, size) in enumerate(zip(extents, sizes, strict=True), 1):
         if not isinstance(extent, int) or not isinstance(size, int):
@@ -147,10 +148,11 @@ def resize_nearest_neighbor(op: Operation) -> None:
     plain = not op.options.align_corners and not op.options.half_pixel_centers
     (x,), finish = op.carried(0, types=BYTES_ONLY)
     nearest = "floor" if plain else "round_prefer_ceil"
-    finish(op.transpose(_emit(op, op.transpose(x, TO_FIRST), mode="nearest", nearest_mode=nearest), TO_LAST))
+    finish(op.transpose(resized(op, op.transpose(x, TO_FIRST), mode="nearest", nearest_mode=nearest), TO_LAST))
 
 
-def _scaled(dim: Dim, factor: int, down: bool, op: Operation) -> Dim:
+def scaled(dim: Dim, factor: int, down: bool, op: Operation) -> Dim:
+    """An extent times a factor, or over it."""
     if factor <= 0 or (down and isinstance(dim, int) and dim % factor):
         raise ReadError(f"{dim} is not divided by {factor}", where=op.place)
     return divided(dim, factor) if down else times(dim, factor)
@@ -168,9 +170,9 @@ def depth_to_space(op: Operation) -> None:
     (x,), finish = op.carried(0, types=BYTES_ONLY)
     n, h, w, c = dims(x)
     height, width, depth = (
-        _scaled(h, block, False, op),
-        _scaled(w, block, False, op),
-        _scaled(c, block * block, True, op),
+        scaled(h, block, False, op),
+        scaled(w, block, False, op),
+        scaled(c, block * block, True, op),
     )
     last = op.out_dims((n, height, width, depth))
     shape = (last[0], last[3], last[1], last[2])
@@ -191,9 +193,9 @@ def space_to_depth(op: Operation) -> None:
     (x,), finish = op.carried(0, types=BYTES_ONLY)
     n, h, w, c = dims(x)
     height, width, depth = (
-        _scaled(h, block, True, op),
-        _scaled(w, block, True, op),
-        _scaled(c, block * block, False, op),
+        scaled(h, block, True, op),
+        scaled(w, block, True, op),
+        scaled(c, block * block, False, op),
     )
     last = op.out_dims((n, height, width, depth))
     shape = (last[0], last[3], last[1], last[2])

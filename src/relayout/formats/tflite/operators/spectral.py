@@ -5,13 +5,14 @@ Pairs live inside the graph only: they are refused where the interface, a consta
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.builder import Dims, broadcast, dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.operators.slicing import bordered_to, squeeze, unsqueeze
+from relayout.formats.tflite.operators.slicing import bordered_to, cut, joined, squeeze, unsqueeze
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
 
@@ -35,15 +36,56 @@ def result_pairs(op: Operation, value: ir.Value) -> None:
     op.tensors.bind(tensor, value)
 
 
-@operator("RFFT2D", options="Rfft2dOptions")
-def rfft2d(op: Operation) -> None:
-    """DFT of the last axis, the half of it that the other mirrors, then DFT of the axis before."""
-    x, (height, width) = op.real(0), op.integers(1, 2)
-    rank = len(dims(x))
-    x = bordered_to(op, bordered_to(op, x, rank - 2, height), rank - 1, width)
-    x = unsqueeze(op, x, [rank])
-    y = _dft(op, x, rank - 1, (*dims(x)[: rank - 1], width // 2 + 1, 2), 1)
-    result_pairs(op, _dft(op, y, rank - 2, dims(y)) if height > 1 else y)
+def _of_reals(axes: int) -> Translation:
+    def translate(op: Operation) -> None:
+        x, lengths = op.real(0), _lengths(op, axes)
+        rank = len(dims(x))
+        for axis, length in lengths.items():
+            x = bordered_to(op, x, axis, length)
+        x = unsqueeze(op, x, [rank])
+        y = _dft(op, x, rank - 1, (*dims(x)[: rank - 1], lengths[rank - 1] // 2 + 1, 2), 1)
+        for axis in sorted(lengths, reverse=True)[1:]:
+            y = _dft(op, y, axis, dims(y)) if lengths[axis] > 1 else y
+        result_pairs(op, y)
+
+    before = "" if axes == 1 else ", then DFT of the axis before" if axes == 2 else ", then DFT of the two axes before"
+    summary = f"DFT of the last axis, the half of it that the other mirrors{before}."
+    return described(translate, f"rfft{axes}", summary)
+
+
+def _to_reals(axes: int) -> Translation:
+    def translate(op: Operation) -> None:
+        x, lengths = pairs(op), _lengths(op, axes, rank=len(dims(pairs(op))) - 1)
+        last = max(lengths)
+        for axis in sorted(lengths)[:-1]:
+            x = bordered_to(op, x, axis, lengths[axis])
+            x = _dft(op, x, axis, dims(x), inverse=1)
+        half, mirrored = lengths[last] // 2 + 1, (lengths[last] - 1) // 2
+        x = bordered_to(op, x, last, half)
+        if mirrored:
+            other = cut(op, x, [mirrored], [0], [last], [-1])
+            signs = op.builder.array(op.hint("signs"), np.array([1, -1], np.float32))
+            x = joined(op, [x, op.emit("Mul", [other, signs], dims(other))], last)
+        op.result(_component(op, _dft(op, x, last, dims(x), inverse=1), 0, "real"))
+
+    before = "" if axes == 1 else f"; before that of the {axes - 1} axes in front of it" if axes > 2 else ""
+    before = "; before that of the axis in front of it" if axes == 2 else before
+    summary = f"Inverse DFT of the last axis, of which the other half is mirrored{before}."
+    return described(translate, f"irfft{axes}", summary)
+
+
+def _lengths(op: Operation, axes: int, rank: int = 0) -> dict[int, int]:
+    """Axis -> how many elements are transformed."""
+    rank, lengths = rank or len(dims(op.stored(0))), op.integers(1, axes)
+    if len(lengths) != axes or rank < axes or min(lengths) < 1:
+        raise ReadError(f"{op.operator.name} of {lengths} elements, of rank {rank}", where=op.place)
+    return dict(zip(range(rank - axes, rank), lengths, strict=True))
+
+
+operator("RFFT2D", options="Rfft2dOptions")(_of_reals(2))
+for _suffix, _axes in {"": 1, "2D": 2, "3D": 3}.items():
+    operator(f"CUSTOM FlexRFFT{_suffix}")(_of_reals(_axes))
+    operator(f"CUSTOM FlexIRFFT{_suffix}")(_to_reals(_axes))
 
 
 def _dft(op: Operation, x: ir.Value, axis: int, shape: Dims, onesided: int = 0, inverse: int = 0) -> ir.Value:
@@ -86,7 +128,10 @@ def complex_(op: Operation) -> None:
 
 def part(op: Operation, index: int, what: str) -> ir.Value:
     """The real or the imaginary parts of operand 0."""
-    x = pairs(op)
+    return _component(op, pairs(op), index, what)
+
+
+def _component(op: Operation, x: ir.Value, index: int, what: str) -> ir.Value:
     last = len(dims(x)) - 1
     return squeeze(op, op.emit("Gather", [x, op.ints([index], what)], (*dims(x)[:-1], 1), axis=last), [last])
 

@@ -10,15 +10,22 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.builder import Dim, dims
+from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.nodedef import NodeDef
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.operators.elementwise import binary_of_reals, unary_of_reals
-from relayout.formats.tflite.operators.slicing import LAST, cut, joined
-from relayout.formats.tflite.operators.strided import strided_slice
-from relayout.formats.tflite.registry import Unsupported, operator
+from relayout.formats.tflite.operators.elementwise import binary_of_reals, one, two, unary_of_reals
+from relayout.formats.tflite.operators.gathering import gather
+from relayout.formats.tflite.operators.slicing import LAST, cut, joined, unsqueeze
+from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
-_ONE = ("Abs", "Atan", "Ceil", "Cosh", "Erf", "Exp", "Floor", "Log", "Neg", "Sign", "Sinh", "Softsign", "Sqrt", "Tan")
+_ONE = (
+    *("Abs", "Ceil", "Exp", "Floor", "Log", "LogSoftmax", "Neg", "Reciprocal", "Selu", "Sign", "Softmax", "Softplus"),
+    *("Softsign", "Sqrt"),
+)
 """Operators of one operand, by ONNX's names, too. Some are TFLite's own, but not of 64 bits."""
+
+_OF_FLOATS = ("Atan", "Cosh", "Erf", "Sinh", "Tan")
+"""The same, of 32-bit reals only."""
 
 _TWO = {"AddV2": "Add", "Maximum": "Max", "Minimum": "Min", "Mul": "Mul", "Pow": "Pow", "RealDiv": "Div", "Sub": "Sub"}
 """Operators of two operands that broadcast, of 64-bit reals -> ONNX's names."""
@@ -27,25 +34,27 @@ _EQUATION = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*")
 """An Einsum's, without ellipses."""
 
 
+def _of_floats(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        if op.input(0).type == TensorType.FLOAT64:
+            raise Unsupported("FLOAT64, for which ONNX Runtime has no kernel")
+        op.result(one(op, op_type, op.real(0)))
+
+    return described(translate, op_type.lower(), f"{op_type}.")
+
+
 for _name in _ONE:
     operator(f"CUSTOM Flex{_name}")(unary_of_reals(_name))
+for _name in _OF_FLOATS:
+    operator(f"CUSTOM Flex{_name}")(_of_floats(_name))
 for _name, _op_type in _TWO.items():
     operator(f"CUSTOM Flex{_name}")(binary_of_reals(_op_type, ", broadcast from the right"))
-
-
-@operator("CUSTOM FlexStridedSlice")
-def flex_strided_slice(op: Operation) -> None:
-    """As STRIDED_SLICE; so the converter leaves new axes among those of unknown extents."""
-    names = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
-    given = _attributes(op)
-    op.options = Table("StridedSliceOptions", 0, {**{name: given.number(name) for name in names}, "offset": False})
-    strided_slice(op)
 
 
 @operator("CUSTOM FlexEinsum")
 def einsum(op: Operation) -> None:
     """Einsum."""
-    equation = _attributes(op).text("equation").replace(" ", "")
+    equation = attributes(op).text("equation").replace(" ", "")
     terms, _, result = equation.partition("->")
     values = [op.stored(i) for i in range(len(op.operator.inputs))]
     fits = terms.count(",") + 1 == len(values) and set(result) <= set(terms)
@@ -58,7 +67,8 @@ def einsum(op: Operation) -> None:
     op.result(op.emit("Einsum", values, tuple(extents.get(axis) for axis in result), equation=equation))
 
 
-def _attributes(op: Operation) -> NodeDef:
+def attributes(op: Operation) -> NodeDef:
+    """Those of TensorFlow's operator."""
     return NodeDef(np.asarray(op.operator.custom_options).tobytes(), op.place)
 
 
@@ -87,3 +97,32 @@ def _rolled(op: Operation, x: ir.Value, shift: int, axis: int) -> ir.Value:
     bounds = ((place, op.ints([LAST], "last")), (op.ints([0], "first"), place))
     parts = [op.emit("Slice", [x, *both, op.ints([axis], "axis")], shape) for both in bounds]
     return op.emit("Concat", parts, dims(x), axis=axis)
+
+
+@operator("CUSTOM FlexGatherV2")
+def gather_v2(op: Operation) -> None:
+    """As GATHER, whose axis is an operand."""
+    (axis,) = op.integers(2, 1)
+    op.options = Table("GatherOptions", 0, {"axis": axis, "batch_dims": attributes(op).number("batch_dims")})
+    gather(op)
+
+
+@operator("CUSTOM FlexConcatV2")
+def concat_v2(op: Operation) -> None:
+    """Concat; the axis is the last operand."""
+    count = len(op.operator.inputs) - 1
+    if count < 1:
+        raise ReadError("nothing to concatenate", where=op.place)
+    (axis,), parts = op.integers(count, 1), [op.stored(i) for i in range(count)]
+    op.result(joined(op, parts, op.axis(axis, len(dims(parts[0])))))
+
+
+@operator("CUSTOM FlexBiasAdd")
+def bias_add(op: Operation) -> None:
+    """Add to each channel; with channels first the bias has axes of 1 behind."""
+    x, bias = op.stored(0), op.stored(1)
+    if len(dims(x)) < 2 or len(dims(bias)) != 1:
+        raise ReadError(f"a bias of shape {list(dims(bias))} for {list(dims(x))}", where=op.place)
+    if attributes(op).text("data_format").startswith("NC"):
+        bias = unsqueeze(op, bias, range(1, len(dims(x)) - 1)) if len(dims(x)) > 2 else bias
+    op.result(two(op, "Add", x, bias))
