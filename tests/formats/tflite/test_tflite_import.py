@@ -239,12 +239,12 @@ def test_planted_faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(Exception, match=r"shape|Mismatch|dimension|\("):
             _worst([conv()])
     with monkeypatch.context() as patch:
-        emit = resize._emit
+        emit = resize.resized
 
         def other_rounding(*arguments: object, **attributes: str) -> ir.Value:
             attributes.pop("nearest_mode", None)
             return emit(*arguments, **attributes)  # type: ignore[arg-type]
 
-        patch.setattr(resize, "_emit", other_rounding)
+        patch.setattr(resize, "resized", other_rounding)
         assert _worst(list(resizes())) > 0
     assert _worst(list(pools())[:4]) <= 0
