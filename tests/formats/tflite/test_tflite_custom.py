@@ -443,3 +443,15 @@ def test_an_einsum_keeps_what_is_known_of_an_axis() -> None:
     net.graph.tensors[open_].shapeSignature = [-1, 4]
     (y,) = read(net.bytes()).graph.outputs
     assert tuple(y.shape) == (3, 4)
+
+
+def test_what_follows_from_an_unknown_operator_is_not_called_damaged() -> None:
+    """Its result has no shape in the file, and nothing behind it fits."""
+    net = Net()
+    x, y = net.tensor(()), net.tensor((1,))
+    net.op("CUSTOM Strange", [net.input((2, 3))], [x])
+    net.op("EXPAND_DIMS", [x, net.const(0, "int32")], [y], options("ExpandDimsOptions"))
+    table = options("Pool2DOptions", strideH=1, strideW=1, filterHeight=2, filterWidth=2)
+    net.op("MAX_POOL_2D", [y], [net.output((2, 4, 4, 3))], table)
+    with pytest.raises(UnsupportedError, match="1 unsupported: CUSTOM Strange"):
+        read(net.bytes())

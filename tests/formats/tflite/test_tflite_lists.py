@@ -94,6 +94,14 @@ def test_a_list_of_which_nothing_is_known_is_refused() -> None:
         read(net.bytes())
 
 
+def test_rows_of_which_nothing_tells_the_rank_are_refused() -> None:
+    net = Net()
+    rows = list_of(net, "Empty", [net.const(-1, "int32"), net.const(-1, "int32")])
+    taken(net, "Stack", [list_of(net, "PushBack", [rows, net.input(())]), net.const(-1, "int32")], ())
+    with pytest.raises(UnsupportedError, match=f"element type {LIST}"):
+        read(net.bytes())
+
+
 def test_rows_that_are_said_to_have_two_ranks_are_refused() -> None:
     net = Net()
     rows = list_of(net, "FromTensor", [net.input((3, *ROW)), net.const(ROW, "int32")])

@@ -208,6 +208,19 @@ def lists_as_stacks() -> Iterator[Net]:
         yield net
 
 
+@cases("CUSTOM FlexTensorListPushBack")
+def lists_of_numbers() -> Iterator[Net]:
+    """Only what is put together tells that a row has no axes: a file writes so of what nobody knows the rank of."""
+    net = Net()
+    unknown = net.const(-1, "int32")
+    rows = list_of(net, "Empty", [unknown, unknown])
+    for row in [net.input(()) for _ in range(3)]:
+        rows = list_of(net, "PushBack", [rows, row])
+    taken(net, "Stack", [rows, unknown], (3,))
+    net.expected = lambda a, b, c: np.stack([a, b, c])
+    yield net
+
+
 @cases(*(f"CUSTOM FlexTensorList{name}" for name in ("FromTensor", "Gather", "Resize")))
 def lists_of_what_is_there() -> Iterator[Net]:
     for count in (1, 3, 5):

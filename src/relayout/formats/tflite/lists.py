@@ -59,14 +59,10 @@ class _Told:
 
     @property
     def element(self) -> tuple[int, ...] | None:
-        """A row's shape, -1 for what is not known, or known otherwise; None where not even the rank is.
-
-        A file says of what has no axes, and of what nobody knows the rank of, the same.
-        """
-        shapes = [shape for shape in self.shapes if shape] or self.shapes
-        if len({len(shape) for shape in shapes}) != 1:
+        """A row's shape, -1 for what is not known, or known otherwise; None where not even the rank is."""
+        if len({len(shape) for shape in self.shapes}) != 1:
             return None
-        known = [{extent for extent in extents if extent >= 0} for extents in zip(*shapes, strict=True)]
+        known = [{extent for extent in extents if extent >= 0} for extents in zip(*self.shapes, strict=True)]
         return tuple(each.pop() if len(each) == 1 else -1 for each in known)
 
 
@@ -148,7 +144,8 @@ class _Lists:
             if 0 <= place < len(indices) and indices[place] >= 0:
                 tensor = subgraph.tensors[indices[place]]
                 told.types.add(tensor.type)
-                told.shapes.append((-1,) * (len(tensor.signature) - before))  # extents may be placeholders
+                if tensor.signature:  # no axes may be of any number; and extents may be placeholders
+                    told.shapes.append((-1,) * (len(tensor.signature) - before))
         place = SHAPES.get(kind, -1)
         if 0 <= place < len(operator.inputs) and operator.inputs[place] >= 0:
             shape = subgraph.tensors[operator.inputs[place]]

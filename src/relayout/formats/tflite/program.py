@@ -127,7 +127,8 @@ class Program:
 
     def _translate(self, operator: Operator, tensors: Tensors) -> None:
         entry = self.find(operator.name)
-        tainted = any(index in tensors.tainted for index in operator.inputs)
+        tainted = not tensors.tainted.isdisjoint(operator.inputs)
+        unsure = tainted or not tensors.unsure.isdisjoint(operator.inputs)
         try:
             if entry is None:
                 raise Unsupported(NO_TRANSLATION)
@@ -149,9 +150,11 @@ class Program:
                 self.unsupported.setdefault(key, {})[operator.place] = None
             _give_up(operator, tensors)
         except ReadError:
-            if not tainted:
+            if not unsure:
                 raise
             _give_up(operator, tensors)
+        if unsure:
+            tensors.unsure.update(operator.outputs)
 
 
 def _has_texts(operator: Operator, subgraph: Subgraph) -> bool:

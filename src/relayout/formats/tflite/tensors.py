@@ -133,7 +133,8 @@ class Tensors:
         self.subgraph, self.builder, self.dequantize = subgraph, builder, quant == "float"
         self.names: dict[int, str] = {}
         self.handles: dict[int, Handle] = {}
-        self.tainted: set[int] = set()
+        self.tainted: set[int] = set()  # results of what could not be translated
+        self.unsure: set[int] = set()  # what follows from them: their shapes are the file's, which may be none
         self.constants: dict[int, ir.Value] = {}
         self.borders: dict[int, Border | None] = {}
         self._values: dict[int, ir.Value] = {}
