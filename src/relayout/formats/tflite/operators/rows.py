@@ -1,10 +1,11 @@
-"""A WHILE whose rounds take one row of a tensor each, a known number of them: a Scan, in which nothing is counted.
+"""A WHILE whose rounds take one row of a tensor each, all of them: a Scan, in which nothing is counted.
 
 Keras writes its recurrent layers so. A round picks row t of what the layer reads, and puts a row into a list of
-results: the rows before t, the new one and the rows behind put together, so that a Loop copies the list in every round.
+results: the rows before t, the new one and the rows behind put together, so that a Loop copies the list in every round;
+or one row of a list of tensors (see `lists`).
 
-1. A counter begins with 0 and grows by 1. The condition says that counters are less than numbers; the least is how many
-   rounds there are.
+1. A counter begins with 0 and grows by 1. The condition says that counters are less than numbers, the least of which is
+   how many rounds there are, or less than one extent that is known when the model runs.
 2. What is picked by a counter, of as many rows as rounds, is an operand of the Scan; a list of as many rows, of which
    every round writes the one that a counter tells, and which nothing else reads, is a result of it.
 3. Counters that nothing else reads are no states: after the loop they are the number of rounds.
@@ -38,6 +39,7 @@ NOW, NEXT = "now", "next"
 """A counter in this round, and in the next one."""
 
 SET_ITEM, GET_ITEM = (f"CUSTOM FlexTensorList{name}Item" for name in ("Set", "Get"))
+"""How TensorFlow writes and reads a row of a list (see `lists`)."""
 
 _PURE = frozenset(
     ("ADD", "CONCATENATION", "DYNAMIC_UPDATE_SLICE", "GATHER", "PACK", "RESHAPE", "SLICE", SET_ITEM, GET_ITEM)
@@ -233,6 +235,7 @@ class _Writing:
     rounds: _Rounds
     index: int
     fixed: dict[int, ir.Value] = field(default_factory=dict)
+    wider: bool = False
 
     def run(self) -> bool:
         """Write it; False, and nothing is written, if the states or rows are not of one shape."""
@@ -305,6 +308,9 @@ class _Writing:
         Their extents are those of what the loop is given, by their names.
         """
         op, rounds = self.op, self.rounds
+        if self.wider:  # rows that grow with the list
+            return False
+        self.wider = True
         known: dict[Dim, tuple[ir.Value, int]] = {}
         for value in rounds.given:
             known |= {d: (value, axis) for axis, d in enumerate(dims(value)) if isinstance(d, str)}
