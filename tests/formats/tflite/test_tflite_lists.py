@@ -86,6 +86,11 @@ def test_rounds_that_another_limit_ends_are_a_loop(limited: str, rounds: int) ->
     np.testing.assert_allclose(rows, np.concatenate([found, 0 * x[rounds:]]), atol=1e-6)
 
 
+def test_rows_that_grow_with_their_list_end() -> None:
+    """Each would be longer than the list that it is written into, which no runtime takes."""
+    assert kinds(writing(ROW, at_counter, read="joined"))["Loop"] == 1
+
+
 def test_a_list_of_which_nothing_is_known_is_refused() -> None:
     net = Net()
     rows = list_of(net, "Reserve", [net.const(-1, "int32"), net.const(3, "int32")])

@@ -40,7 +40,7 @@ def writing(
     first: Any = None,
     count: int = TIME,
     resized: bool = False,
-    read: bool = False,
+    read: str = "",
     opened: bool = False,
     thin: bool = False,
     limited: str = "",
@@ -82,15 +82,19 @@ def writing(
         net.graph.inputs = t = operands(net)
         net.op("GATHER", [t[3], t[0]], [row := net.tensor(ROW, signature=batch)], options("GatherOptions"))
         net.op("ADD", [row, t[2]], [total := net.tensor(ROW, signature=batch)], options("AddOptions"))
-        net.op("TANH", [total], [new := net.tensor(ROW, signature=batch)])
+        net.op("TANH", [total], [state := net.tensor(ROW, signature=batch)])
+        new = state
         if read:  # a list that a round reads is a state
             again = net.tensor(ROW)
             left(net, "TensorListGetItem", [t[1], t[0], net.const(ROW, "int32")], again)
-            new = binary(net, "ADD", new, again, ROW)
+            if read == "joined":
+                net.op("CONCATENATION", [new, again], [new := net.tensor((4, 4))], options("ConcatenationOptions"))
+            else:
+                new = binary(net, "ADD", new, again, ROW)
         after = list_of(net, "SetItem", [t[1], place(net, t[1], t[0]), new], resize_if_index_out_of_bounds=resized)
         one = constant(net, 1, "int32")
         limit = binary(net, "SUB", t[4], one, (), "int32") if limited == "less" else t[4]
-        net.graph.outputs = [binary(net, "ADD", t[0], one, (), "int32"), after, new, t[3], limit]
+        net.graph.outputs = [binary(net, "ADD", t[0], one, (), "int32"), after, state, t[3], limit]
     finals = operands(net)
     net.graph.outputs = [finals[2]]
     loop(net, begun, finals, (test, body))
@@ -182,7 +186,7 @@ def lists_that_grow() -> Iterator[Net]:
 
 @cases("CUSTOM FlexTensorListGetItem")
 def lists_that_are_read() -> Iterator[Net]:
-    net = writing(ROW, at_counter, read=True)
+    net = writing(ROW, at_counter, read="added")
     net.expected = lambda x, h: (states(x, h)[-1], np.stack(states(x, h)))  # what is read are zeros
     yield net
     net = Net()
