@@ -16,7 +16,7 @@ from conftest import KERAS
 from formats.tflite.tflite_writing import Net, Scale, options
 from relayout import convert
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
-from relayout.verification import Verdict, verify
+from relayout.verification import Verdict, litert, verify
 from relayout.verification.litert import OPTIMIZED, LiteRTSide, quiet
 from relayout.verification.side import opened
 from relayout.verification.spread import Spread, disturbed
@@ -496,6 +496,13 @@ def flexible() -> bytes:
 def test_operators_of_tensorflow_need_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(MissingRuntimeError, match=r"pip install 'tensorflow==2\.19\.\*'"):
+        verify(flexible(), convert(flexible()).model)
+
+
+def test_an_interpreter_without_the_delegate_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of `tensorflow-cpu` says what LiteRT's does."""
+    monkeypatch.setattr(litert, "_is_left_to_flex", lambda source: False)
+    with pytest.raises(MissingRuntimeError, match=r"'tensorflow==2\.19\.\*', which is built with that delegate"):
         verify(flexible(), convert(flexible()).model)
 
 

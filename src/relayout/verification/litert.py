@@ -43,7 +43,10 @@ NEEDED = {
     LITERT: "running a .tflite needs LiteRT: pip install 'relayout[verify]'",
     TENSORFLOW: "the Flex delegate's operators need TensorFlow's interpreter: pip install 'tensorflow==2.19.*'",
 }
-"""What to say where it is not there. Of TensorFlow's packages the one for processors only has no such delegate."""
+"""What to say where it is not there."""
+
+NO_DELEGATE = "Select TensorFlow op"
+"""How an interpreter without the Flex delegate begins, such as that of `tensorflow-cpu`."""
 
 ANNOUNCED = (b"INFO:", b"VERBOSE:", b"WARNING:", b"I0000", b"W0000", b"E0000")
 """How LiteRT begins what it announces, and TensorFlow while it is loaded: errors of libraries for graphics, too."""
@@ -211,8 +214,16 @@ class LiteRTSide:
                     _resize(interpreter, self._extents)
                 interpreter.allocate_tensors()
             except (ValueError, RuntimeError) as error:
-                raise ReadError(f"LiteRT cannot run the model: {one_line(error)}", where=self.label) from None
+                self.without_delegate(error)
+                raise ReadError(
+                    f"{self.runtime[0]} cannot run the model: {one_line(error)}", where=self.label
+                ) from None
         return interpreter
+
+    def without_delegate(self, error: Exception) -> None:
+        """Say what a model needs that has operators of TensorFlow, if that is what an interpreter lacks."""
+        if str(error).startswith(NO_DELEGATE):
+            raise MissingRuntimeError(f"{NEEDED[TENSORFLOW]}, which is built with that delegate") from None
 
     def _imported(self) -> Any:
         """The module that has the interpreter."""
@@ -382,7 +393,8 @@ class _Runner:
                 interpreter.set_tensor(self._side.indices[name], array)
             interpreter.invoke()
         except (ValueError, RuntimeError) as error:
-            raise RelayoutError(f"LiteRT fails on '{self._side.label}': {one_line(error)}") from None
+            self._side.without_delegate(error)
+            raise RelayoutError(f"{self._side.runtime[0]} fails on '{self._side.label}': {one_line(error)}") from None
 
 
 class _Reference:

@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -85,7 +86,7 @@ class OrtSide:
         """Nothing happens here that needs a note."""
         return ()
 
-    @property
+    @cached_property
     def rounds(self) -> bool:
         """Whether it has quantized values, or floats of 16 bits, which kernels compute with wider ones."""
         graph = self.model.graph

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import onnx_ir as ir
 
@@ -14,7 +13,7 @@ from relayout.formats.tflite.contents import contents, element
 from relayout.formats.tflite.extents import divided, product, times
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.slicing import extents_of, squeeze, unsqueeze
-from relayout.formats.tflite.operators.spectral import is_complex, pairs, result_pairs
+from relayout.formats.tflite.operators.spectral import is_complex, moved, pairs, result_pairs
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.layout import Extent
 from relayout.layout import perm as perms
@@ -89,8 +88,8 @@ def _resolved(shape: Dims, wanted: Dims) -> tuple[list[int], Dims] | None:
 @operator("SQUEEZE", options="SqueezeOptions")
 def squeeze_(op: Operation) -> None:
     """Squeeze of the axes given, or of every axis of extent 1."""
-    (x,), finish = ([pairs(op)], partial(result_pairs, op)) if is_complex(op) else op.carried(0)
-    shape = dims(x)[:-1] if is_complex(op) else dims(x)
+    x, finish, rank = moved(op)
+    shape = dims(x)[:rank]
     axes = [op.axis(int(a), len(shape)) for a in op.options.squeeze_dims[:64]]
     if not axes:
         ones = [axis for axis, dim in enumerate(shape) if dim == 1]
@@ -106,9 +105,8 @@ def squeeze_(op: Operation) -> None:
 @operator("EXPAND_DIMS")
 def expand_dims(op: Operation) -> None:
     """Unsqueeze; the axis counts in the result."""
-    (x,), finish = ([pairs(op)], partial(result_pairs, op)) if is_complex(op) else op.carried(0)
+    x, finish, rank = moved(op)
     (axis,) = op.integers(1, 1)
-    rank = len(dims(x)) - is_complex(op)
     finish(unsqueeze(op, x, [op.axis(axis, rank + 1)]))
 
 

@@ -5,6 +5,9 @@ Pairs live inside the graph only: they are refused where the interface, a consta
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import onnx_ir as ir
 
@@ -34,6 +37,14 @@ def result_pairs(op: Operation, value: ir.Value) -> None:
     if tensor.index in op.tensors.subgraph.outputs or tensor.type != TensorType.COMPLEX64:
         raise Unsupported("complex numbers at the interface")
     op.tensors.bind(tensor, value)
+
+
+def moved(op: Operation) -> tuple[ir.Value, Callable[[ir.Value], None], int]:
+    """Operand 0 of an operator that only moves elements, what takes its result, and the rank; pairs' own axis stays."""
+    if is_complex(op):
+        return pairs(op), partial(result_pairs, op), len(dims(pairs(op))) - 1
+    (x,), finish = op.carried(0)
+    return x, finish, len(dims(x))
 
 
 def _of_reals(axes: int) -> Translation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -14,7 +13,7 @@ from relayout.formats.tflite.contents import contents
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.slicing import FIRST, LAST, cut, squeeze, unsqueeze
-from relayout.formats.tflite.operators.spectral import is_complex, pairs, result_pairs
+from relayout.formats.tflite.operators.spectral import moved
 from relayout.formats.tflite.registry import Unsupported, operator
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
@@ -66,13 +65,13 @@ def _positions(op: Operation, count: int, rank: int) -> tuple[list[_Position], l
 @operator("STRIDED_SLICE", options="StridedSliceOptions")
 def strided_slice(op: Operation) -> None:
     """Slice, then Squeeze of the axes that are indexed, then Unsqueeze of new ones."""
-    (x,), finish = ([pairs(op)], partial(result_pairs, op)) if is_complex(op) else op.carried(0)
+    x, finish, rank = moved(op)
     bounds = [_numbers(op, i) for i in (1, 2, 3)]
     counts = {len(b) if b is not None else dims(op.stored(i))[0] for i, b in enumerate(bounds, 1)}
     count = counts.pop()
     if counts or not isinstance(count, int):
         raise ReadError("begin, end and strides differ in length", where=op.place)
-    positions, inserted = _positions(op, count, len(dims(x)) - is_complex(op))
+    positions, inserted = _positions(op, count, rank)
     begin, end, steps = bounds
     if steps is not None and 0 in steps:
         raise ReadError("a stride is 0", where=op.place)
