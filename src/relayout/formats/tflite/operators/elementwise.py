@@ -84,15 +84,6 @@ def unary_of_reals(op_type: str) -> Translation:
     return described(translate, op_type.lower(), f"{op_type}.")
 
 
-def binary_of_reals(op_type: str, how: str = "") -> Translation:
-    """An operator of two operands, by what their integers mean; `how` they meet is for the documents."""
-
-    def translate(op: Operation) -> None:
-        op.result(two(op, op_type, op.real(0), op.real(1)))
-
-    return described(translate, op_type.lower(), f"{op_type}{how}.")
-
-
 def _unary(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
         # Of integers without a scale the kernels know none but these.

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.bodies import hand_over, operands
-from relayout.formats.tflite.operators.elementwise import binary_of_reals, one, two, unary_of_reals
+from relayout.formats.tflite.operators.elementwise import one, two, unary_of_reals
 from relayout.formats.tflite.operators.gathering import chosen
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
@@ -31,6 +31,13 @@ _COMPARISONS = ("Equal", "", "GreaterOrEqual", "Greater", "LessOrEqual", "Less")
 """What the numbers of `StablehloComparisonDirection` stand for; 1 is "not equal"."""
 
 
+def _binary(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        op.result(two(op, op_type, op.real(0), op.real(1)))
+
+    return described(translate, op_type.lower(), f"{op_type}.")
+
+
 def _of_integers(op_type: str, logical: str) -> Translation:
     def translate(op: Operation) -> None:
         a, b = op.whole(0), op.whole(1)
@@ -50,7 +57,7 @@ def _logical(op_type: str) -> Translation:
 for _name, _op_type in _UNARY.items():
     operator(f"STABLEHLO_{_name}")(unary_of_reals(_op_type))
 for _name, _op_type in _BINARY.items():
-    operator(f"STABLEHLO_{_name}")(binary_of_reals(_op_type))
+    operator(f"STABLEHLO_{_name}")(_binary(_op_type))
 for _name, (_op_type, _of_booleans) in _OF_INTEGERS.items():
     operator(f"STABLEHLO_{_name}")(_of_integers(_op_type, _of_booleans))
 for _op_type in ("And", "Or"):

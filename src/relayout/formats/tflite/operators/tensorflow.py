@@ -13,22 +13,16 @@ from relayout.formats.tflite.builder import Dim, dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.nodedef import NodeDef
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.operators.elementwise import binary_of_reals, one, two, unary_of_reals
+from relayout.formats.tflite.operators.elementwise import one, two, unary_of_reals
 from relayout.formats.tflite.operators.gathering import gather
 from relayout.formats.tflite.operators.slicing import LAST, cut, joined, unsqueeze
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
-_ONE = (
-    *("Abs", "Ceil", "Exp", "Floor", "Log", "LogSoftmax", "Neg", "Reciprocal", "Selu", "Sign", "Softmax", "Softplus"),
-    *("Softsign", "Sqrt"),
-)
-"""Operators of one operand, by ONNX's names, too. Some are TFLite's own, but not of 64 bits."""
+_ONE = ("Reciprocal", "Selu", "Softmax", "Softplus", "Softsign")
+"""Operators of one operand, by ONNX's names, too."""
 
 _OF_FLOATS = ("Atan", "Cosh", "Erf", "Sinh", "Tan")
 """The same, of 32-bit reals only."""
-
-_TWO = {"AddV2": "Add", "Maximum": "Max", "Minimum": "Min", "Mul": "Mul", "Pow": "Pow", "RealDiv": "Div", "Sub": "Sub"}
-"""Operators of two operands that broadcast, of 64-bit reals -> ONNX's names."""
 
 _EQUATION = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*")
 """An Einsum's, without ellipses."""
@@ -47,8 +41,6 @@ for _name in _ONE:
     operator(f"CUSTOM Flex{_name}")(unary_of_reals(_name))
 for _name in _OF_FLOATS:
     operator(f"CUSTOM Flex{_name}")(_of_floats(_name))
-for _name, _op_type in _TWO.items():
-    operator(f"CUSTOM Flex{_name}")(binary_of_reals(_op_type, ", broadcast from the right"))
 
 
 @operator("CUSTOM FlexEinsum")
