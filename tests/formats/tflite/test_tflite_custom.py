@@ -317,7 +317,7 @@ def test_damaged_operators_of_tensorflow_are_refused(name: str) -> None:
     rng, net = np.random.default_rng(0), next(CASES[name][0]())
     operators = [o for o in net.graph.operators if o.customOptions is not None]
     buffers = [b for b in net.model.buffers if b.data is not None and len(b.data)]
-    kept = [(list(o.customOptions)) for o in operators], [np.array(b.data) for b in buffers]
+    kept = [list(o.customOptions) for o in operators], [np.array(b.data) for b in buffers]
     for _ in range(40):
         for operator, options_ in zip(operators, kept[0], strict=True):
             operator.customOptions = list(options_)
