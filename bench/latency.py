@@ -1,10 +1,11 @@
-"""Compare latencies: relayout's result and tf2onnx's in ONNX Runtime, and the .tflite itself in LiteRT.
+"""Compare latencies: relayout's results and tf2onnx's in ONNX Runtime, and the .tflite itself in LiteRT.
 
     python bench/latency.py --peers PYTHON [--threads 1 2] [--rounds 30] [--out DIRECTORY] PATH ...
 
 A PATH is a model, NAME_FORMAT.tflite, or a folder that is searched for them; `latency_models.py` makes some. What
-follows the last underscore of a file's name is its number format. This Python has relayout with its `verify` extra;
-`--peers` (or PEERS_PYTHON) is one that has tf2onnx.
+follows the last underscore of a file's name is its number format. relayout converts each twice: by default, and for
+ONNX Runtime's CPU provider (`--target onnxruntime-cpu`). This Python has relayout with its `verify` extra; `--peers`
+(or PEERS_PYTHON) is one that has tf2onnx.
 
 Machines are noisy, so runtimes take turns: one round runs each of them for some milliseconds, in another order each
 time, and counts its fastest inference; what is reported is the median of the rounds' ratios, with their quartiles. On
@@ -32,8 +33,9 @@ from tables import table
 
 import relayout
 
-LITERT, OURS, PEER = "LiteRT", "relayout", "tf2onnx"
-PAIRS = ((OURS, LITERT), (PEER, LITERT), (OURS, PEER))
+LITERT, OURS, TARGETED, PEER = "LiteRT", "relayout", "with target", "tf2onnx"
+RUNTIMES, RESULTS = (LITERT, OURS, TARGETED, PEER), (OURS, TARGETED, PEER)
+PAIRS = ((OURS, LITERT), (TARGETED, LITERT), (PEER, LITERT), (TARGETED, OURS), (OURS, PEER))
 TURN_SECONDS = 0.04
 """How long a runtime runs before it is another's turn, at least three inferences."""
 
@@ -150,12 +152,14 @@ def take_turns(row: Row, runs: dict[str, Run], rounds: int) -> None:
 def results(source: Path, directory: Path, peers: str | None, why: dict[str, str]) -> dict[str, Path]:
     """The model as each converter writes it; where one fails, why. What the peer wrote before is not made again."""
     made = {}
-    ours, theirs = (directory / f"{source.stem}.{name}.onnx" for name in (OURS, PEER))
-    try:
-        relayout.convert(source).save(ours)
-        made[OURS] = ours
-    except relayout.RelayoutError as error:
-        why[OURS] = str(error).splitlines()[0]
+    for name, target in ((OURS, None), (TARGETED, "onnxruntime-cpu")):
+        ours = directory / f"{source.stem}.{name.replace(' ', '_')}.onnx"
+        try:
+            relayout.convert(source, target=target).save(ours)
+            made[name] = ours
+        except relayout.RelayoutError as error:
+            why[name] = str(error).splitlines()[0]
+    theirs = directory / f"{source.stem}.{PEER}.onnx"
     if peers and theirs.exists():
         made[PEER] = theirs
     elif peers:
@@ -180,7 +184,7 @@ def compared(source: Path, threads: list[int], rounds: int, peers: str | None, d
             runs[LITERT], given = litert(source, row.threads)
             wanted = runs[LITERT]()
         except (RuntimeError, ValueError) as error:  # a kernel that LiteRT has for other types only
-            row.why |= {name: f"LiteRT: {str(error).splitlines()[0]}"[:200] for name in (OURS, PEER)}
+            row.why |= {name: f"LiteRT: {str(error).splitlines()[0]}"[:200] for name in RESULTS}
             continue
         for converter, path in made.items():
             try:
@@ -199,16 +203,14 @@ def shown(ratio: tuple[float, float, float] | None) -> str:
 
 
 def cells_of(row: Row) -> list[str]:
-    times = [
-        f"{statistics.median(row.milliseconds[n]):.1f}" if n in row.milliseconds else "—" for n in (LITERT, OURS, PEER)
-    ]
-    errors = [f"{row.error[name]:.1e}" if name in row.error else row.why.get(name, "") for name in (OURS, PEER)]
+    times = [f"{statistics.median(row.milliseconds[n]):.1f}" if n in row.milliseconds else "—" for n in RUNTIMES]
+    errors = [f"{row.error[name]:.1e}" if name in row.error else row.why.get(name, "") for name in RESULTS]
     return [row.model, row.format, str(row.threads), *times, *(shown(row.ratio(*pair)) for pair in PAIRS), *errors]
 
 
 def markdown(rows: list[Row]) -> str:
-    head = ["model", "format", "threads", *(f"{n} ms" for n in (LITERT, OURS, PEER)), *(f"{a} / {b}" for a, b in PAIRS)]
-    head += [f"error {OURS}", f"error {PEER}"]
+    head = ["model", "format", "threads", *(f"{n} ms" for n in RUNTIMES), *(f"{a} / {b}" for a, b in PAIRS)]
+    head += [f"error {name}" for name in RESULTS]
     return "\n".join([table(head, map(cells_of, rows), 2), "", summary(rows)])
 
 

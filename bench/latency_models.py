@@ -93,6 +93,8 @@ MODELS: dict[str, Callable[[], tf.keras.Model]] = {
     "efficientnet_b0": lambda: application("EfficientNetB0", 224),
     "densenet121": lambda: application("DenseNet121", 160),
     "resnet18": resnet,
+    "resnet50": lambda: application("ResNet50", 224),
+    "inception_v3": lambda: application("InceptionV3", 299),
     "lstm": lstm,
     "transformer": transformer,
     "keyword": keyword,

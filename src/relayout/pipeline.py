@@ -24,7 +24,7 @@ from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
 from relayout.known import forget
 from relayout.layout import Dim, Extent
-from relayout.layout.holds import STATED
+from relayout.layout.holds import FIXED, STATED
 from relayout.progress import say
 from relayout.reports import Axes, Naming, Report, constants, grown, inspection, operators, report, unsaid, unstated
 from relayout.reports.inspection import Inspection
@@ -180,9 +180,7 @@ def convert(
         "outputs": list(outputs or ()),
     }
     say("reading")
-    model = read(source, **reading)
-    if dims:
-        fix_dims(model, dims)
+    model = read(source, dims=dims, **reading)
     wishes.against(model.graph)
     refuse_others(model, wishes.target.blocks if wishes.target else None)
     fused = as_kernels(model, wishes.target)
@@ -333,6 +331,7 @@ def read(
     *,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    dims: Mapping[str, Dim] | None = None,
     **options: Any,
 ) -> ir.Model:
     """Read a model, or the part of it between named values: a `.tflite` literally, NHWC and all; an `.onnx` as it is.
@@ -341,14 +340,18 @@ def read(
         source: a path, the bytes of a `.tflite`, or a model in memory.
         inputs: what the part begins with; see `relayout.formats.onnx.cut`.
         outputs: what it ends in.
+        dims: dynamic dimensions to fix, or to give the names of others.
         options: of `relayout.formats.tflite.read`, where the source is a `.tflite`.
 
     Raises:
         ReadError: not a model, or damaged.
         UnsupportedError: operators that cannot be converted.
+        LayoutError: `dims` names no dimension, or gives it no extent.
         NamesError: `inputs` or `outputs` name what cannot be an end of a part.
     """
-    model = _read(source, inputs, outputs, options)
+    model = _read(source, inputs, outputs, dims or {}, options)
+    if dims:
+        fix_dims(model, dims)
     if inputs or outputs:
         ends = {"inputs": [v.name for v in model.graph.inputs], "outputs": [v.name for v in model.graph.outputs]}
         model.metadata_props[CUT] = json.dumps(ends, ensure_ascii=False)
@@ -359,6 +362,7 @@ def _read(
     source: Source,
     inputs: Sequence[str] | None,
     outputs: Sequence[str] | None,
+    dims: Mapping[str, Dim],
     options: Mapping[str, Any],
 ) -> ir.Model:
     if isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source)):
@@ -367,8 +371,9 @@ def _read(
         from relayout.formats.onnx import SOURCES, identity
         from relayout.formats.onnx.parts import UNANNOTATED
 
-        with in_file("the given bytes" if isinstance(source, bytes) else str(source)):
-            model = tflite.read(source, inputs=inputs, outputs=outputs, **options)
+        extents = {name: int(extent) for name, extent in dims.items() if not isinstance(extent, str)}
+        with in_file("the given bytes" if isinstance(source, bytes) else str(source)), _told(extents):
+            model = tflite.read(source, inputs=inputs, outputs=outputs, dims=extents, **options)
         model.meta[TFLITE] = model.meta[UNANNOTATED] = True
         if not isinstance(source, bytes):
             model.meta[SOURCES] = frozenset({identity(outermost(Path(source)))})
@@ -393,6 +398,18 @@ def _read(
     return model
 
 
+@contextmanager
+def _told(extents: Mapping[str, int]) -> Iterator[None]:
+    """Say in an error that the user gave extents, which the file may be right not to fit."""
+    try:
+        yield
+    except ReadError as error:
+        if not extents or error.hint:
+            raise
+        given = ", ".join(f"{name}={extent}" for name, extent in extents.items())
+        raise ReadError(error.what, where=error.where, hint=f"it was read with --dim {given}") from error
+
+
 def _refuse_options_of_tflite(options: Mapping[str, Any]) -> None:
     for name, default in OF_TFLITE.items():
         if options.get(name, default) != default:
@@ -407,7 +424,7 @@ def fix_dims(model: ir.Model, dims: Mapping[str, Dim]) -> None:
         LayoutError: no such dimension, an extent below 1, or the name of a dimension that is given another extent.
     """
     values = [*model.graph.inputs, *(value for node in model.graph for value in node.outputs)]
-    known: set[str] = set()
+    known = set[str](model.meta.get(FIXED, ()))
     for value in values:
         if value.shape is None:
             continue
@@ -467,14 +484,12 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
     try:
         each, exchange = options.setdefault("per_transpose", 0), options.setdefault("exchange", False)
         check({**options, **options["read"], **options["wishes"]}, OPTIONS)
-        model = read(source, **options["read"])
+        model = read(source, dims=options["dims"], **options["read"])
         layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
-        keep, dims = options["io"] == "keep", dict(options["dims"])
+        keep = options["io"] == "keep"
         wishes = Wishes.of(**options["wishes"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
-    if dims:
-        fix_dims(model, dims)
     as_kernels(model, wishes.target)
     choose = wishes if wishes else None
     sites = build(model, keep_interface=keep, layouts=layouts, choose=choose, per_transpose=each, exchange=exchange)

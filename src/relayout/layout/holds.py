@@ -32,6 +32,8 @@ MOST_FACTORS, MOST_WAYS = 12, 64
 """Of a value several of whose factors are dynamic; and ways to part them into dimensions that are looked at."""
 STATED = "relayout.stated"
 """In the `meta` of an output, in memory only: the shape that its file states."""
+FIXED = "relayout.fixed"
+"""In the `meta` of a model, in memory only: dynamic dimensions that were fixed before an operator was read."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,9 +29,11 @@ from tflite_dynamic import (
 from tflite_running import Comparison, check_model, compare, interpreter, run_interpreter, session
 from tflite_writing import Net, options
 
+import relayout
 from relayout.errors import UnsupportedError
 from relayout.formats.tflite import read
 from relayout.formats.tflite.extents import divided, product, shifted, shrunk, times, total
+from relayout.layout.holds import FIXED
 
 
 def check(results: list[Comparison], quantized: bool) -> None:
@@ -44,6 +47,34 @@ def test_two_sizes(name: str) -> None:
     net = build()
     for size in sizes:
         check(compare(net.bytes(), net.ranges, resize={0: size}), name.endswith(("int8", "int16")))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_size_that_is_given_when_the_file_is_read(name: str) -> None:
+    """Every extent is a number then, as far as extents follow from those of inputs."""
+    build, sizes = MODELS[name]
+    net = build()
+    shapes = [value.shape for value in read(net.bytes()).graph.inputs if value.shape is not None]
+    for size in sizes:
+        dims = {str(d.value): n for d, n in zip(shapes[0], size, strict=True) if not isinstance(d, int)}
+        model = read(net.bytes(), dims=dims | {"other": 3})
+        assert model.meta[FIXED] == set(dims)
+        assert model.graph.inputs[0].shape == list(size)
+        check(compare(net.bytes(), net.ranges, resize={0: size}, dims=dims), name.endswith(("int8", "int16")))
+
+
+def test_an_extent_that_a_file_does_not_fit_is_said_to_be_given(tmp_path: Path) -> None:
+    net = Net()
+    a, b = (net.input((1, 4), name=name, signature=(1, -1)) for name in "ab")
+    net.op("ADD", [a, b], [net.output((1, 4), signature=(1, -1))], options("AddOptions"))
+    path = tmp_path / "two.tflite"
+    path.write_bytes(net.bytes())
+    assert relayout.convert(path, dims={"a_1": 4, "b_1": 4}).report.interface[0].shape == (1, 4)
+    with pytest.raises(relayout.ReadError, match=r"extents of 4 and 5 .* at .*it was read with --dim a_1=4, b_1=5$"):
+        relayout.convert(path, dims={"a_1": 4, "b_1": 5})
+    for dims, said in (({"c": 4}, "no dimension"), ({"a_1": 0}, "at least 1"), ({"a_1": 4, "c": 4}, "no dimension")):
+        with pytest.raises(relayout.LayoutError, match=said):
+            relayout.convert(path, dims=dims)
 
 
 APART = [((1, 1), (2, 3)), ((2, 1), (3, 4)), ((3, 2), (4, 5)), ((3, 2), (2, 4))]

@@ -27,7 +27,7 @@ from relayout.formats.tflite.program import Choices, Program, State
 from relayout.formats.tflite.registry import Entry, Unsupported, entries
 from relayout.formats.tflite.tensors import Quant, sufficient_opset
 from relayout.formats.tflite.unsigned import unsigned
-from relayout.layout.holds import SIGNATURE, TENSOR
+from relayout.layout.holds import FIXED, SIGNATURE, TENSOR
 
 NOTES = "relayout.notes"
 """Set in `ir.Model.meta`: what of the file was left out, in sentences."""
@@ -50,6 +50,7 @@ def read(
     fast: bool = False,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    dims: Mapping[str, int] | None = None,
 ) -> ir.Model:
     """Read a TFLite model as an ONNX model that computes the same.
 
@@ -77,6 +78,8 @@ def read(
             stand for (see `operators.condensed`, `operators.subpixel` and `operators.unrolled`).
         inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
         outputs: read only what these tensors are computed from; what lies outside is not translated at all.
+        dims: dynamic dimension of an input -> its extent, which all that follows goes by. Others are left out:
+            `model.meta` says which are not.
 
     Raises:
         ReadError: the file is no TFLite model, or is damaged.
@@ -104,7 +107,9 @@ def read(
     subgraph = model.subgraphs[index]
     stem = "main" if isinstance(source, bytes) else Path(source).stem
     program = Program(model, Builder(opset), Choices(quant, state, custom_ops or {}, bool(fast)), _entry)
-    result = _Import(program, subgraph, chosen).run(subgraph.name or stem)
+    imported = _Import(program, subgraph, chosen, dims or {})
+    result = imported.run(subgraph.name or stem)
+    result.meta[FIXED] = frozenset(imported.fixed)
     _describe(result, found, whole)
     if chosen and index:
         result.metadata_props[SIGNATURE] = chosen.key
@@ -139,8 +144,11 @@ def _entry(name: str) -> Entry | None:
 
 
 class _Import:
-    def __init__(self, program: Program, subgraph: Subgraph, signature: Signature | None) -> None:
-        self.program, self.subgraph, self.signature = program, subgraph, signature
+    def __init__(
+        self, program: Program, subgraph: Subgraph, signature: Signature | None, dims: Mapping[str, int]
+    ) -> None:
+        self.program, self.subgraph, self.signature, self.dims = program, subgraph, signature, dims
+        self.fixed: set[str] = set()
         self.builder, self.tensors = program.builder, program.tensors(subgraph)
 
     def run(self, name: str) -> ir.Model:
@@ -195,10 +203,11 @@ class _Import:
 
     def graph_input(self, index: int, *, first: bool) -> ir.Value:
         tensor = self.subgraph.tensors[index]
-        shape = tuple(
+        named = (
             dim if dim is not None else "batch" if first and axis == 0 else self.tensors.symbol(tensor, axis)
             for axis, dim in enumerate(self.tensors.declared(tensor))
         )
+        shape = tuple(self.extent(dim) if isinstance(dim, str) else dim for dim in named)
         try:
             dtype = self.tensors.dtype(tensor)
         except Unsupported as problem:
@@ -207,6 +216,14 @@ class _Import:
         self.tensors.bind(tensor, value)
         self.record(value, index)
         return value
+
+    def extent(self, name: str) -> int | str:
+        """What a dynamic dimension is fixed to, or its name."""
+        extent = self.dims.get(name, 0)
+        if extent < 1:
+            return name
+        self.fixed.add(name)
+        return extent
 
     def graph_outputs(self, names: list[str]) -> list[ir.Value]:
         """The outputs; one that no node computes, or that is there twice, is given a node and a name of its own."""

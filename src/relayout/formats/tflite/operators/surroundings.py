@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Operator, Subgraph
 from relayout.formats.tflite.operation import BYTES_ONLY
 from relayout.formats.tflite.program import Program
-
-PIXELS = 0.1
-"""How much of the work of hybrid convolutions may be in windows of one pixel, against that in larger ones."""
 
 
 def multiplies_alone(program: Program) -> bool:
@@ -31,19 +26,5 @@ def _is_hybrid(operator: Operator, subgraph: Subgraph) -> bool:
 
 
 def unrolls(program: Program) -> bool:
-    """Whether hybrid convolutions may be products, channels last.
-
-    Not beside depthwise ones, which need channels first; nor where much of the work is in windows of one pixel:
-    these are rounded one by one, which takes longer than their product saves.
-    """
-    work = {True: 0, False: 0}
-    for subgraph in program.model.subgraphs if program.choices.fast else ():
-        for operator in subgraph.operators:
-            if operator.name == "DEPTHWISE_CONV_2D":
-                return False
-            tensors = (*operator.inputs[1:2], *operator.outputs[:1])
-            convolves = operator.name == "CONV_2D" and len(tensors) == 2 and min(tensors) >= 0
-            if convolves and _is_hybrid(operator, subgraph):
-                kernel, result = (subgraph.tensors[i].shape for i in tensors)
-                work[kernel[1:3] == (1, 1)] += math.prod(kernel) * math.prod(result[1:3])
-    return work[True] < PIXELS * work[False]
+    """Whether hybrid convolutions may be products, channels last."""
+    return program.choices.fast and not program.once(multiplies_alone)

@@ -1,9 +1,12 @@
-"""A convolution of real numbers and int8 weights as a product of integers, as LiteRT computes it.
+"""A convolution of real numbers and int8 weights as a product of integers.
 
 An image is quantized at run time, to 255 steps; the elements of each window are put side by side, as a row; and rows
 are multiplied by the weights. ONNX Runtime has fast kernels for products of integers, and none for such convolutions:
-this takes a third to a half of a float Conv's time where there are channels enough. What it stands for is no longer
+this takes a quarter to a half of a float Conv's time where there are channels enough. What it stands for is no longer
 seen in the graph, and all is channels last: for those who count time.
+
+That is how LiteRT computes it, but that its delegate rounds each pixel by itself where windows are of one pixel, of
+which nothing would be won. There an image is rounded at once, as LiteRT's other kernels do.
 """
 
 from __future__ import annotations
@@ -23,12 +26,17 @@ from relayout.formats.tflite.operators import hybrid
 from relayout.formats.tflite.operators.border import unbordered
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.slicing import cut
-from relayout.formats.tflite.operators.surroundings import unrolls
 from relayout.formats.tflite.tensors import array
 from relayout.formats.tflite.window import pads, slid
 
-LEAST, MOST = 64, 25
-"""Channels from which on it pays to copy each element of a window; and elements of a window up to which it does."""
+LEAST = 16
+"""Channels from which on it pays to copy each element of a window."""
+MARGIN = 0.8
+"""The part of a Conv's time that a product may take: neighbours that want channels first take longer beside it."""
+REORDERING = 0.4
+"""What an element costs, in ns, that is brought to channels first, or back."""
+FIRST = ("DEPTHWISE_CONV_2D",)
+"""Operators that ONNX Runtime has no kernel for but with channels first."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +48,26 @@ class _Windows:
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
 
-    @property
-    def are_pixels(self) -> bool:
-        """Whether each is one pixel, and all are there: LiteRT rounds each of them by itself then."""
-        return (*self.extents, *self.strides) == (1, 1, 1, 1)
+    def pays(self, read: int, channels: int, units: int, reordered: int) -> bool:
+        """Whether ONNX Runtime takes less time for the product than for a float Conv.
+
+        The times are those of `bench/measure_hybrid.py`, in ns, on one thread of an x86 server with AVX-512 VNNI: of a
+        node, a product of two elements, an element of a window that is copied, one that is read or given. Of what a
+        Conv reads and gives it is half: between two of them no element is reordered.
+
+        Args:
+            read: elements of the image.
+            channels: how many of them are one pixel.
+            units: elements given for each window.
+            reordered: elements, read or given, that another operator has channels first.
+        """
+        window, count = math.prod(self.extents), math.prod(self.counts)
+        rows, given = count * window * channels, count * units
+        if window > 1 and channels < LEAST:
+            return False
+        copying = 6200 + 0.14 * rows if window > 1 else 0
+        product = 2200 + 0.0044 * rows * units + 0.26 * read + 0.37 * given + REORDERING * reordered
+        return copying + product < MARGIN * (2000 + 0.018 * rows * units + 0.13 * (read + given))
 
 
 def unrolled(op: Operation) -> bool:
@@ -51,12 +75,12 @@ def unrolled(op: Operation) -> bool:
     weights, image = op.input(1), op.stored(0)
     n, *spatial, channels = dims(image)
     extents = [e for e in spatial if isinstance(e, int)]
-    if not op.program.once(unrolls) or n != 1 or len(extents) != 2 or weights.shape[3] != channels:
+    if not op.program.choices.fast or n != 1 or len(extents) != 2 or weights.shape[3] != channels:
         return False
     if not hybrid.has_centred_weights(op):
         return False
     o, *window, depth = weights.shape
-    if depth < LEAST or window[0] * window[1] > MOST or min(weights.shape) < 1:
+    if min(weights.shape) < 1:
         return False
     options = op.options
     strides, dilations = [options.stride_h, options.stride_w], [options.dilation_h_factor, options.dilation_w_factor]
@@ -68,49 +92,58 @@ def unrolled(op: Operation) -> bool:
     if len(counts) != 2:
         return False
     windows = _Windows(tuple(window), tuple(counts), tuple(strides), tuple(dilations))
-    if windows.are_pixels and not any(around):
-        y = hybrid.product(op, op.reshape(inner, (math.prod(counts), depth)), _columns(op))
-    else:
-        y = _product(op, inner, windows, around)
+    read, given = math.prod(extents) * depth, math.prod(counts) * o
+    if not windows.pays(read, depth, o, _reordered(op, read, given)):
+        return False
+    y = _product(op, inner, windows, around)
     bias = op.bias(2, 0, 1)
-    y = y if bias is None else two(op, "Add", y, bias)
-    op.result(op.reshape(y, (1, *counts, o)), fused=options.fused_activation_function)
+    op.result(y if bias is None else two(op, "Add", y, bias), fused=options.fused_activation_function)
     return True
 
 
-def _rows(op: Operation, x: ir.Value, windows: _Windows, depth: int) -> ir.Value:
-    """The windows over `1 h w c`, each a row `(h w c)`."""
-    elements = []
-    for place in np.ndindex(windows.extents):
-        starts = [at * d for at, d in zip(place, windows.dilations, strict=True)]
-        ends = [s + (n - 1) * step + 1 for s, n, step in zip(starts, windows.counts, windows.strides, strict=True)]
-        whole = (*starts, *ends, *windows.strides) == (0, 0, *dims(x)[1:3], 1, 1)
-        elements.append(x if whole else cut(op, x, starts, ends, [1, 2], windows.strides))
-    size = len(elements) * depth
-    joined = op.emit("Concat", elements, (1, *windows.counts, size), axis=3) if len(elements) > 1 else elements[0]
-    return op.reshape(joined, (math.prod(windows.counts), size))
+def _reordered(op: Operation, read: int, given: int) -> int:
+    """How many elements of image and result an operator beside it has channels first."""
+    maker = op.tensors.flow.producer(op.operator.inputs[0])
+    readers = op.tensors.flow.readers(op.operator.outputs[0])
+    before = read if maker is not None and maker.name in FIRST else 0
+    return before + (given if any(reader.name in FIRST for reader in readers) else 0)
+
+
+def _rows(op: Operation, x: ir.Value, windows: _Windows) -> ir.Value:
+    """The windows over `1 h w c` as rows, `1 y x (kw kh c)`; of the height long runs are copied, so it comes first."""
+    steps = zip(windows.extents, windows.counts, windows.strides, windows.dilations, strict=True)
+    for axis, (extent, count, stride, dilation) in enumerate(steps, 1):
+        starts = [place * dilation for place in range(extent)]
+        ends = [start + (count - 1) * stride + 1 for start in starts]
+        if (starts, ends, stride) == ([0], [dims(x)[axis]], 1):
+            continue
+        parts = [cut(op, x, [start], [end], [axis], [stride]) for start, end in zip(starts, ends, strict=True)]
+        *shape, depth = dims(parts[0])
+        width = depth * extent if isinstance(depth, int) else None
+        x = op.emit("Concat", parts, (*shape, width), axis=3) if len(parts) > 1 else parts[0]
+    return x
 
 
 def _product(op: Operation, image: ir.Value, windows: _Windows, around: Sequence[int]) -> ir.Value:
-    """Windows over an image `1 h w c` times the weights, without the bias: a row for each."""
-    (_, *extents, _), (o, *_, depth), scale = dims(image), op.input(1).shape, op.input(1).quantization
+    """Windows over an image `1 h w c` times the weights, without the bias."""
+    (_, *extents, depth), (o, *_), scale = dims(image), op.input(1).shape, op.input(1).quantization
     integers, step, zero = hybrid.quantized(op, image)
     if any(around):
         amounts = op.ints([0, *around[:2], 0, 0, *around[2:], 0], "pads")
         grown = [shifted(e, a + b) for e, a, b in zip(extents, around[:2], around[2:], strict=True)]
         integers = op.emit("Pad", [integers, amounts, zero], (1, *grown, depth), mode="constant")
-    rows = _rows(op, integers, windows, depth)
+    rows = _rows(op, integers, windows)
     steps = op.builder.array(op.tensors.hint(op.input(1), "scale"), np.ones(1) if scale is None else scale.scale)
-    sums = op.emit("MatMulInteger", [rows, _columns(op), zero], (dims(rows)[0], o), ir.DataType.INT32)
+    sums = op.emit("MatMulInteger", [rows, _columns(op), zero], (1, *windows.counts, o), ir.DataType.INT32)
     return two(op, "Mul", op.cast(sums, ir.DataType.FLOAT), two(op, "Mul", step, steps))
 
 
 def _columns(op: Operation) -> ir.Value:
-    """The weights `o h w i` as `(h w i) o`."""
+    """The weights `o h w i` as `(w h i) o`."""
     weights = op.input(1)
     o, *rest = weights.shape
     content = ir.LazyTensor(
-        lambda: ir.Tensor(np.ascontiguousarray(array(weights).reshape(o, -1).T)),
+        lambda: ir.Tensor(np.ascontiguousarray(array(weights).transpose(2, 1, 3, 0).reshape(-1, o))),
         ir.DataType.INT8,
         ir.Shape([math.prod(rest), o]),
     )
