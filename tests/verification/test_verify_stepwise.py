@@ -468,3 +468,33 @@ def test_a_sum_in_16_bits_is_not_forgiven_what_its_terms_are_rounded_by() -> Non
     assert verify(product(1), product(1)).ok
     row = next(row for row in verify(product(1), product(1.004)).rows if row.name == "p")
     assert row.verdict is Verdict.DIFFERS
+
+
+def pixels(units: int = 64) -> bytes:
+    """Two hybrid convolutions of one pixel, each of which LiteRT rounds by itself."""
+    rng, net = np.random.default_rng(6), Net()
+    x, scale = net.input((1, 11, 9, units), name="x"), Scale((0.002 + 0.0005 * (np.arange(units) % 7)).tolist(), 0)
+    for make in (net.tensor, net.output):
+        kernel = net.const(rng.integers(-127, 128, (units, 1, 1, units)), "int8", q=scale)
+        y = make((1, 11, 9, units))
+        table = options("Conv2DOptions", strideH=1, strideW=1, fusedActivationFunction=1)
+        net.op("CONV_2D", [x, kernel, net.const(rng.normal(size=units))], [y], table, version=5)
+        x = y
+    return net.bytes()
+
+
+def test_operands_that_both_round_may_fall_to_the_next_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whole images here, pixel by pixel there; of an operand moved by half a level that is the size."""
+    content = pixels()
+    assert wrong(content, read(content, fast=True)) == []
+    for number in range(2):
+        model = read(content, fast=True)
+        values = [value for name, value in model.graph.initializers.items() if name.endswith("scale")]
+        scale = values[number].const_value
+        assert scale is not None
+        one = scale.numpy().copy()
+        one[5] *= 1.1
+        values[number].const_value = ir.Tensor(one)
+        assert wrong(content, model) == ["CONV_2D"]
+    monkeypatch.setattr(Stepwise, "_beside_levels", lambda self, pair, step, given, fed: step)
+    assert wrong(content, read(content, fast=True)) == ["CONV_2D"] * 2

@@ -46,6 +46,8 @@ SUMMING = {
     "Sum",
 }
 ROUNDING = {"QuantizeLinear"}
+LEVELS = 255
+"""To which DynamicQuantizeLinear rounds."""
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 
 
@@ -169,6 +171,7 @@ class OrtSide:
         return _Forced(
             _Runner(self.label, self._session(path), self.initial),
             {name: entry.name or "" for name, entry in needed.items()},
+            LEVELS if any(node.op_type == "DynamicQuantizeLinear" for node in graph) else 0,
         )
 
     def before(self, name: str) -> set[str]:
@@ -280,8 +283,8 @@ class _Runner:
 class _Forced:
     """A session some of whose inputs are values of the model."""
 
-    def __init__(self, runner: _Runner, given: dict[str, str]) -> None:
-        self._runner, self.given = runner, given
+    def __init__(self, runner: _Runner, given: dict[str, str], levels: int) -> None:
+        self._runner, self.given, self.levels = runner, given, levels
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The values of these names."""

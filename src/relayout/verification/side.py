@@ -123,6 +123,10 @@ class Forced(Protocol):
     def given(self) -> Mapping[str, str]:
         """Those among them that it needs, and the names under which to feed them."""
 
+    @property
+    def levels(self) -> int:
+        """To how many levels it rounds real numbers while it runs, by their range; 0 if it does not."""
+
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The values of these names, made of what is given before them. RelayoutError if it fails."""
 

@@ -16,7 +16,8 @@ that counts, however deep the network is.
    differ in whether they take the even integer then. A kernel that multiplies 8 bits by an integer and shifts rounds
    to halves first, so it takes all from a quarter on up. Where enough others are left, those tell.
 4. A hybrid operator of the source computes with its operand rounded to 8 bits. It is held against the second model on
-   the operand as it is, or on what that rounding makes of it.
+   the operand as it is, or on what that rounding makes of it. Where the second model rounds operands while it runs,
+   too, each may fall to the next level: as far as the result moves when operands are moved by up to half a level.
 5. Where a float stands for integers, it is fed what they mean, and its result, rounded as theirs, is what counts. One
    float may stand for several tensors: an operator is given the one that the source's operator reads.
 6. A recurrent operator is also given what it yields, as its results of the steps before.
@@ -41,11 +42,13 @@ from relayout.verification.compare import (
     kind_of,
     magnitude,
     relative,
+    wider,
 )
 from relayout.verification.holders import Holders, choices
 from relayout.verification.hybrid import readings
 from relayout.verification.pairs import Pair, batches, holding
 from relayout.verification.side import Array, Feeds, Forced, Side
+from relayout.verification.spread import DISTURBANCES, disturbed
 
 ENOUGH = 16
 """Elements from which on a direction is told from chance."""
@@ -166,6 +169,7 @@ class Stepwise:
             return step if real else self._beside_midway(pair, step, source, theirs, given, fed)
         if step is not None and step.verdict is Verdict.DIFFERS:
             step = self._beside_terms(pair, step, given, fed)
+            step = step if step.verdict.passes else self._beside_levels(pair, step, given, fed)
             return step if step.verdict.passes else self._beside_own(pair, step, source, given, fed, values)
         return step
 
@@ -208,6 +212,22 @@ class Stepwise:
         found = replace(step.difference, max_rel=off, rounding=0.0)  # the type's own has been allowed for the sum
         tolerance = replace(self._tolerance, rtol=min(REORDERED, self._tolerance.rtol))
         return Step(judge(found, Kind.REAL, tolerance, None, pair.left.step), found)
+
+    def _beside_levels(self, pair: Pair, step: Step, given: Sequence[str], fed: Feeds) -> Step:
+        """The step of what both round operands for, measured by what other roundings make of it.
+
+        What rounding makes of a number that many elements have in common is common to them, and has a direction.
+        """
+        name = pair.right.name
+        forced = self._making(name, given) if self._left.levels else None
+        if forced is None or not forced.levels:
+            return step
+        made, spread = forced.run(fed, [name])[name], None
+        for index in range(DISTURBANCES):
+            moved = forced.run(disturbed(fed, index, forced.levels), [name])[name]
+            spread = wider(spread, difference(made, moved))
+        kind = kind_of(made, pair.left.quantized)
+        return Step(judge(step.difference, kind, self._tolerance, spread, pair.left.step), step.difference)
 
     def _beside_own(
         self, pair: Pair, step: Step, source: Feeds, given: Sequence[str], fed: Feeds, values: Feeds
