@@ -484,7 +484,7 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
     try:
         each, exchange = options.setdefault("per_transpose", 0), options.setdefault("exchange", False)
         check({**options, **options["read"], **options["wishes"]}, OPTIONS)
-        model = read(source, dims=options["dims"], **options["read"])
+        model = read(source, dims=dict(options["dims"]), **options["read"])
         layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
         keep = options["io"] == "keep"
         wishes = Wishes.of(**options["wishes"])

@@ -793,3 +793,52 @@ def test_what_follows_from_constants_alone_costs_nothing() -> None:
         table=floats(1, 5, 8),
     )
     assert relayout.optimize(drawn).report.source_bytes == 160
+
+
+def test_a_reshape_in_a_unit_of_its_own_stays_there() -> None:
+    """Between DequantizeLinear and QuantizeLinear, if no other place wins: runtimes make one operator of the three."""
+    source = model(
+        """
+        g (float[2,3,4] x, float[2,4,3] z) => (float[2,3,4] y, float[8,5] w) {
+            a = Transpose<perm=[0,2,1]>(x)
+            b = Relu(a)
+            y = Transpose<perm=[0,2,1]>(b)
+            q1 = QuantizeLinear(z, scale, zero)
+            d1 = DequantizeLinear(q1, scale, zero)
+            r = Reshape(d1, rows)
+            q2 = QuantizeLinear(r, scale, zero)
+            d2 = DequantizeLinear(q2, scale, zero)
+            w = Gemm(d2, weight)
+        }""",
+        scale=np.array(0.1, np.float32),
+        zero=np.array(3, np.int8),
+        rows=np.array([8, 3]),
+        weight=floats(3, 5),
+    )
+    result = same(source)
+    made = {node.output[0]: node for node in result.graph.node}
+    (gemm,) = (node for node in result.graph.node if node.op_type == "Gemm")
+    before, name = [], gemm.input[0]
+    while name in made:
+        before.append(made[name].op_type)
+        name = made[name].input[0]
+    assert before == ["DequantizeLinear", "QuantizeLinear", "Reshape", "DequantizeLinear", "QuantizeLinear"]
+
+
+def test_a_reshape_that_meets_another_goes() -> None:
+    """Behind an operator that counts no axes: there it undoes the next one."""
+    source = model(
+        """
+        g (float[2,3,4] x) => (float[2,3,4] y) {
+            a = Transpose<perm=[0,2,1]>(x)
+            b = Reshape(a, rows)
+            c = Relu(b)
+            d = Neg(c)
+            e = Reshape(d, whole)
+            f = Exp(e)
+            y = Transpose<perm=[0,2,1]>(f)
+        }""",
+        rows=np.array([8, 3]),
+        whole=np.array([2, 4, 3]),
+    )
+    assert operators(same(source)) == ["Relu", "Neg", "Exp"]

@@ -22,6 +22,7 @@ def forms(plan: Plan) -> tuple[Forms, dict[Site, Label]]:
     """
     choice = _Choice(plan)
     choice.follow_producers()
+    choice.return_to_source()
     _follow_readers(plan.sites.sites, choice.chosen)
     return choice.chosen, choice.labels
 
@@ -38,6 +39,7 @@ class _Choice:
         wanting = (site for site in self.sites if site not in self.free)
         self.readers = _readers(port for site in wanting for port in site.ports if not port.output)
         self.given: dict[Root, Form] = {}
+        self.own: dict[Site, Sequence[Form]] = {}
 
     def follow_producers(self) -> None:
         """Choose site by site, in the order of the graph."""
@@ -49,6 +51,18 @@ class _Choice:
             for port in site.ports:
                 if port.output:
                     self.given[port.view.root] = self.chosen[port]
+
+    def return_to_source(self) -> None:
+        """Store operands in the source's dimensions again where others won nothing: a Reshape stands where it did."""
+        self.readers = _readers(port for site in self.sites for port in site.ports if not port.output)
+        for site in reversed(self.sites):
+            if site not in self.own:
+                continue
+            free = site.free_ports()
+            beside, taken = self._beside(free), tuple(self.chosen[port] for port in free)
+            if _reshapes(beside, self.own[site]) <= _reshapes(beside, taken):
+                self.chosen.update(zip(free, self.own[site], strict=True))
+                self.given.update((port.view.root, self.chosen[port]) for port in free if port.output)
 
     def _beside(self, ports: Sequence[Port]) -> tuple[Beside, ...]:
         found = []
@@ -66,6 +80,8 @@ class _Choice:
         free = site.free_ports()
         now, beside = tuple([self.chosen[port] for port in free]), self._beside(free)
         found = site.pattern.of(_fewest, (now, beside), lambda: _fewest(free, now, beside))
+        if found != now:
+            self.own[site] = now
         self.chosen.update(zip(free, found, strict=True))
 
     def _move(self, site: Site, ones: frozenset[int]) -> None:
@@ -146,15 +162,17 @@ class Beside(NamedTuple):
         return sum(1 for other in others if other != form and order_of(other) == order_of(form))
 
 
+def _reshapes(beside: Sequence[Beside], forms: Sequence[Form]) -> int:
+    """How many Reshapes stand beside all operands of a site."""
+    return sum(each.reshapes(form) for each, form in zip(beside, forms, strict=True))
+
+
 def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside]) -> Sequence[Form]:
     """The forms of a site's operands with the fewest Reshapes around it: those of one of its inputs, or `now`."""
     tokens = [_tokens(port) for port in free]
     full = max((len(held) for held in tokens), default=0)
 
-    def count(forms: Sequence[Form]) -> int:
-        return sum(each.reshapes(form) for each, form in zip(beside, forms, strict=True))
-
-    best, least = None, count(now)
+    best, least = None, _reshapes(beside, now)
     for (form, _), held, order in zip(beside, tokens, map(order_of, now), strict=True):
         if form is None or len(held) < full or order_of(form) != order:
             continue
@@ -163,7 +181,9 @@ def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside])
         found = [taken for taken in dealt if taken is not None]
         if len(found) < len(free) or any(order_of(a) != order_of(b) for a, b in zip(found, now, strict=True)):
             continue
-        if (needed := count(found)) < least or (needed == least and best is None):  # what follows may follow, too
+        if (needed := _reshapes(beside, found)) < least or (
+            needed == least and best is None
+        ):  # what follows may follow, too
             best, least = found, needed
     return now if best is None else best
 
@@ -189,8 +209,10 @@ def _dealt(tokens: dict[int, Token], dims: Sequence[tuple[Token, ...]], full: in
 
 
 def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
+    """Let what belongs to its reader have its dimensions; a Reshape before what belongs to its maker is theirs."""
     following = [site for site in sites if site.signature.with_reader]
-    readers = _readers(port for site in sites for port in site.ports if not port.output) if following else {}
+    led = (site for site in sites if not site.signature.with_maker) if following else ()
+    readers = _readers(port for site in led for port in site.ports if not port.output)
     for site in reversed(following):
         source, result = site.free_ports()
         wanted = {chosen[reader] for reader in readers.get(result.view.root, [])}

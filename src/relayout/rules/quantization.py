@@ -21,8 +21,8 @@ def quantized_along(operator: Operator, axis: int) -> Signature | None:
         return _by_unknown_scales(operator, letters, axis)
     per_tensor = not scale or (len(scale) == 1 and Extent.of(scale[0]).is_one and shape != scale)
     if per_tensor:
-        dequantizes = operator.name == "DequantizeLinear"
-        return Signature(operator.operands({0: letters}), (letters,), with_reader=dequantizes)
+        back = operator.name == "DequantizeLinear"
+        return Signature(operator.operands({0: letters}), (letters,), with_reader=back, with_maker=not back)
     if not letters:
         return None
     along = letters[axis % len(letters)] if len(letters) > 1 else letters[0]

@@ -200,6 +200,8 @@ class Signature:
         broadcast: an input that lacks an axis, or has extent 1 there, is stretched (numpy's rules).
         with_reader: the operator belongs to the one that reads it (a DequantizeLinear): where that wants other
             dimensions in the same order, the Reshape goes before both.
+        with_maker: the operator belongs to the one that makes what it reads (a QuantizeLinear). A Reshape between the
+            two kinds is what stands there: a unit of its own.
         changes: attributes and parameters in the chosen order.
         price: what running the operator in an order costs beside its best one, in bytes that might be moved instead.
         grain: (axis in `whole`, elements): what cuts or joins the axis does so at multiples of this many, so that runs
@@ -217,6 +219,7 @@ class Signature:
     variants: tuple[Variant, ...] = ()
     broadcast: bool = False
     with_reader: bool = False
+    with_maker: bool = False
     changes: Callable[[Placement], Changes] = field(default=unchanged, compare=False)
     price: Callable[[Placement], int] | None = field(default=None, compare=False)
     grain: tuple[tuple[str, int], ...] = ()

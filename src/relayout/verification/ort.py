@@ -46,8 +46,8 @@ SUMMING = {
     "Sum",
 }
 ROUNDING = {"QuantizeLinear"}
-LEVELS = 255
-"""To which DynamicQuantizeLinear rounds."""
+LEVELS = {"DynamicQuantizeLinear": 255}
+"""Operator -> to how many levels it rounds real numbers, by their range."""
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 
 
@@ -171,7 +171,7 @@ class OrtSide:
         return _Forced(
             _Runner(self.label, self._session(path), self.initial),
             {name: entry.name or "" for name, entry in needed.items()},
-            LEVELS if any(node.op_type == "DynamicQuantizeLinear" for node in graph) else 0,
+            max((LEVELS.get(node.op_type, 0) for node in graph), default=0),
         )
 
     def before(self, name: str) -> set[str]:
