@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -54,22 +54,22 @@ class _Choice:
 
     def return_to_source(self) -> None:
         """Store operands in the source's dimensions again where others won nothing: a Reshape stands where it did."""
-        self.readers = _readers(port for site in self.sites for port in site.ports if not port.output)
-        for site in reversed(self.sites):
-            if site not in self.own:
-                continue
+        following = [site for site in self.sites if site in self.own]
+        others = (port for site in self.sites for port in site.ports if not port.output) if following else ()
+        readers = _readers(others)
+        for site in reversed(following):
             free = site.free_ports()
-            beside, taken = self._beside(free), tuple(self.chosen[port] for port in free)
+            beside, taken = self._beside(free, readers), tuple(self.chosen[port] for port in free)
             if _reshapes(beside, self.own[site]) <= _reshapes(beside, taken):
                 self.chosen.update(zip(free, self.own[site], strict=True))
                 self.given.update((port.view.root, self.chosen[port]) for port in free if port.output)
 
-    def _beside(self, ports: Sequence[Port]) -> tuple[Beside, ...]:
+    def _beside(self, ports: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> tuple[Beside, ...]:
         found = []
         for port in ports:
             root = port.view.root
             if port.output:
-                wanted = frozenset([self.chosen[reader] for reader in self.readers.get(root, ())])
+                wanted = frozenset([self.chosen[reader] for reader in readers.get(root, ())])
                 found.append(Beside(wanted=wanted))
             else:
                 found.append(Beside(None if root.constant else self.given.get(root)))
@@ -78,7 +78,7 @@ class _Choice:
     def _take(self, site: Site) -> None:
         """Store every operand of a site in the dimensions that need the fewest Reshapes around it."""
         free = site.free_ports()
-        now, beside = tuple([self.chosen[port] for port in free]), self._beside(free)
+        now, beside = tuple([self.chosen[port] for port in free]), self._beside(free, self.readers)
         found = site.pattern.of(_fewest, (now, beside), lambda: _fewest(free, now, beside))
         if found != now:
             self.own[site] = now
@@ -87,7 +87,7 @@ class _Choice:
     def _move(self, site: Site, ones: frozenset[int]) -> None:
         """Let a site's size-1 axes lie where fewer Reshapes are needed around it."""
         free, label = site.free_ports(), self.labels[site]
-        beside = self._beside(free)
+        beside = self._beside(free, self.readers)
         found = site.pattern.of(_moved, (label, beside), lambda: _moved(site, label, ones, beside))
         if found != label:
             self.labels[site] = found
@@ -181,9 +181,8 @@ def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside])
         found = [taken for taken in dealt if taken is not None]
         if len(found) < len(free) or any(order_of(a) != order_of(b) for a, b in zip(found, now, strict=True)):
             continue
-        if (needed := _reshapes(beside, found)) < least or (
-            needed == least and best is None
-        ):  # what follows may follow, too
+        needed = _reshapes(beside, found)
+        if needed < least or (needed == least and best is None):  # what follows may follow, too
             best, least = found, needed
     return now if best is None else best
 

@@ -53,14 +53,14 @@ def has_centred_weights(op: Operation, *more: TensorType) -> bool:
     )
 
 
-def product(op: Operation, x: ir.Value, columns: ir.Value | None = None) -> ir.Value:
-    """Rows `r k` times weights `n k`, without the bias: `r n`; `columns` are these as `k n`, if they are no matrix."""
+def product(op: Operation, x: ir.Value) -> ir.Value:
+    """Rows `r k` times weights `n k`, without the bias: `r n`."""
     weights = op.input(1)
     quantization = weights.quantization
     if quantization is None:
         raise ValueError(f"{weights.name} is not quantized")
     op.tensors.need_opset(weights)
-    kernel = op.transpose(op.cast(op.stored(1), ir.DataType.INT8), (1, 0)) if columns is None else columns
+    kernel = op.transpose(op.cast(op.stored(1), ir.DataType.INT8), (1, 0))
     shape = (dims(x)[0], dims(kernel)[1])
     steps = op.builder.array(op.tensors.hint(weights, "scale"), quantization.scale)
     q, step, zero = quantized(op, x)
