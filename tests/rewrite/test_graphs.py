@@ -825,6 +825,25 @@ def test_a_reshape_in_a_unit_of_its_own_stays_there() -> None:
     assert before == ["DequantizeLinear", "QuantizeLinear", "Reshape", "DequantizeLinear", "QuantizeLinear"]
 
 
+def test_a_reshape_before_several_operators_stays_before_all_of_them() -> None:
+    source = model(
+        """
+        g (float[2,3,4] x, float[2,4,3] z) => (float[2,3,4] y, float[8,5] w) {
+            a = Transpose<perm=[0,2,1]>(x)
+            b = Tanh(a)
+            y = Transpose<perm=[0,2,1]>(b)
+            c = Exp(z)
+            d = Reshape(c, rows)
+            e = Relu(d)
+            f = Neg(e)
+            w = Gemm(f, weight)
+        }""",
+        rows=np.array([8, 3]),
+        weight=floats(3, 5),
+    )
+    assert operators(same(source)) == ["Tanh", "Exp", "Reshape", "Relu", "Neg", "Gemm"]
+
+
 def test_a_reshape_that_meets_another_goes() -> None:
     """Behind an operator that counts no axes: there it undoes the next one."""
     source = model(

@@ -41,7 +41,7 @@ def steps(source: Path | bytes | ir.Model, model: Path | ir.Model) -> tuple[dict
         return found, {value.name: value.operator for value in (*left.interiors, *left.outputs)}
 
 
-def wrong(source: Path | bytes, model: ir.Model) -> list[str]:
+def wrong(source: Path | bytes, model: Path | ir.Model) -> list[str]:
     """The operators whose own results are not the source's."""
     found, operators = steps(source, model)
     assert found
@@ -498,3 +498,24 @@ def test_operands_that_both_round_may_fall_to_the_next_level(monkeypatch: pytest
         assert wrong(content, model) == ["CONV_2D"]
     monkeypatch.setattr(Stepwise, "_beside_levels", lambda self, pair, step, given, fed: step)
     assert wrong(content, read(content, fast=True)) == ["CONV_2D"] * 2
+
+
+def test_a_source_that_rounds_nothing_is_not_held_against_levels(tmp_path: Path) -> None:
+    source = parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[6,8] x) => (float[6,4] y) { h = Relu(x) p = MatMul(h, w) y = Neg(p) }""")
+    rounding = parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[6,8] x) => (float[6,4] y) {
+            h = Relu(x)
+            q, step, zero = DynamicQuantizeLinear(h)
+            d = DequantizeLinear(q, step, zero)
+            p = MatMul(d, w)
+            y = Neg(p)
+        }""")
+    weights = numpy_helper.from_array(np.random.default_rng(5).normal(size=(8, 4)).astype(np.float32), "w")
+    paths = [tmp_path / name for name in ("source.onnx", "rounding.onnx")]
+    for graph, path in zip((source, rounding), paths, strict=True):
+        graph.graph.initializer.append(weights)
+        onnx.save(onnx.shape_inference.infer_shapes(graph), path)
+    assert wrong(*paths) == ["MatMul"]

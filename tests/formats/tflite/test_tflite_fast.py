@@ -158,10 +158,10 @@ def hybrid(
     height: int = 11,
     border: tuple[int, int] = (0, 0),
     per_channel: bool = True,
-    depthwise: bool = False,
+    depthwise: str = "",
     batch: bool = False,
 ) -> bytes:
-    """A convolution of real numbers and int8 weights, perhaps behind a PAD, or between depthwise ones."""
+    """A convolution of real numbers and int8 weights, perhaps behind a PAD, or beside depthwise ones."""
     rng, net = np.random.default_rng(6), Net()
     shape = (count, height, 9, channels)
     x = net.input(shape, name="x", signature=(-1, *shape[1:]) if batch else None)
@@ -172,7 +172,7 @@ def hybrid(
         net.op("DEPTHWISE_CONV_2D", [x, kernel, net.const(np.zeros(channels))], [y], given)
         return y
 
-    if depthwise:
+    if "before" in depthwise:
         x = weighted(x, net.tensor(shape), channels)
     if any(border):
         amounts = net.const(np.array([[0, 0], list(border), list(border), [0, 0]]), "int32")
@@ -196,9 +196,9 @@ def hybrid(
     )
     found = (count, *out, units)
     last = net.output(found, name="y", signature=(-1, *found[1:]) if batch else None)
-    y = net.tensor(found) if depthwise else last
+    y = net.tensor(found) if "behind" in depthwise else last
     net.op("CONV_2D", [x, kernel, net.const(rng.normal(size=units))], [y], table, version=5)
-    if depthwise:
+    if "behind" in depthwise:
         weighted(y, last, units)
     return net.bytes()
 
@@ -257,16 +257,35 @@ def test_windows_of_one_pixel_are_rounded_with_their_image() -> None:
         ({"window": (1, 1)}, 1),
         ({"window": (1, 1), "height": 2}, 0),
         ({"window": (1, 1), "units": 48}, 1),
-        ({"window": (1, 1), "units": 48, "depthwise": True}, 0),
-        ({"window": (1, 1), "channels": 256, "units": 256, "depthwise": True}, 1),
+        ({"window": (1, 1), "units": 48, "depthwise": "before"}, 0),
+        ({"window": (1, 1), "units": 48, "depthwise": "behind"}, 0),
+        ({"window": (1, 1), "channels": 256, "units": 256, "depthwise": "before, behind"}, 1),
         ({"units": 8}, 0),
-        ({"channels": 12}, 0),
+        ({"channels": 16, "units": 256}, 1),
+        ({"channels": 12, "units": 256}, 0),
         ({"count": 2}, 0),
     ],
 )
 def test_hybrid_convolutions_are_products_where_that_takes_less_time(given_: Any, products: int) -> None:
     assert count(read(hybrid(**given_), fast=True))["MatMulInteger"] == products
     assert count(read(hybrid(**given_)))["MatMulInteger"] == 0
+
+
+@pytest.mark.parametrize(("kind", "fast", "normalized"), [("int8", True, 0), ("int8", False, 1), ("float32", True, 1)])
+def test_scale_and_shift_are_no_batch_normalization_where_images_are_channels_last(
+    kind: str, fast: bool, normalized: int
+) -> None:
+    """That wants channels first; products of hybrid convolutions do not."""
+    net, rng = Net(), np.random.default_rng(3)
+    x, shape = net.input((1, 6, 5, 64)), (1, 6, 5, 64)
+    scaled, shifted, y = net.tensor(shape), net.tensor(shape), net.output(shape)
+    net.op("MUL", [x, net.const(rng.normal(size=64))], [scaled], options("MulOptions"))
+    net.op("ADD", [scaled, net.const(rng.normal(size=64))], [shifted], options("AddOptions"))
+    kernel = rng.integers(-127, 128, (64, 3, 3, 64))
+    weights = net.const(kernel, "int8", q=Scale(0.01, 0)) if kind == "int8" else net.const(kernel / 100)
+    table = options("Conv2DOptions", strideH=1, strideW=1)
+    net.op("CONV_2D", [shifted, weights, net.const(rng.normal(size=64))], [y], table, version=5)
+    assert count(read(net.bytes(), fast=fast))["BatchNormalization"] == normalized
 
 
 def test_an_open_batch_keeps_its_convolutions_unless_it_is_fixed(tmp_path: Path) -> None:
