@@ -517,5 +517,5 @@ def test_a_source_that_rounds_nothing_is_not_held_against_levels(tmp_path: Path)
     paths = [tmp_path / name for name in ("source.onnx", "rounding.onnx")]
     for graph, path in zip((source, rounding), paths, strict=True):
         graph.graph.initializer.append(weights)
-        onnx.save(onnx.shape_inference.infer_shapes(graph), path)
+        onnx.save(graph, path)
     assert wrong(*paths) == ["MatMul"]

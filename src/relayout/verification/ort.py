@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -227,9 +227,12 @@ class OrtSide:
         made = [
             value for node in graph for value in node.outputs if (value.name and value.uses()) or id(value) in outputs
         ]
-        shapes = _inferred(self.model) if any(value.shape is None for value in made) else {}
+        known = _inferred(self.model) if any(value.shape is None or value.type is None for value in made) else {}
+        for value in made:
+            if value.type is None and value.name in known:
+                value.type = known[value.name].type
         values = {
-            id(value): self._value(value, orders, bounds, shapes) for value in (*graph.inputs, *graph.outputs, *made)
+            id(value): self._value(value, orders, bounds, known) for value in (*graph.inputs, *graph.outputs, *made)
         }
         weights = set(graph.initializers)
         self.inputs = [values[id(value)] for value in graph.inputs if value.name not in weights]
@@ -238,13 +241,13 @@ class OrtSide:
         self.interiors = [values[id(v)] for v in made if id(v) not in outputs]
 
     def _value(
-        self, value: ir.Value, orders: dict[int, int], bounds: dict[str, int], shapes: dict[str, ir.Shape]
+        self, value: ir.Value, orders: dict[int, int], bounds: dict[str, int], known: Mapping[str, ir.Value]
     ) -> Value:
         node = value.producer()
         dtype = None if value.dtype is None or value.dtype == ir.DataType.UNDEFINED else value.dtype.numpy()
         notes = value.metadata_props
         name = value.name or ""
-        shape = shapes.get(name) if value.shape is None else value.shape
+        shape = known[name].shape if value.shape is None and name in known else value.shape
         dims = None if shape is None else tuple(shape)
         return Value(
             name=name,
@@ -308,11 +311,14 @@ def _initial(value: ir.Value) -> Array | None:
         return None
 
 
-def _inferred(model: ir.Model) -> dict[str, ir.Shape]:
-    """Shapes of values of the main graph, for a file that states none: what an operator is fed has all of its axes."""
+def _inferred(model: ir.Model) -> dict[str, ir.Value]:
+    """Values of the main graph with what ONNX infers of them, for a file that does not state it.
+
+    What an operator is fed needs a type, and has all of its axes.
+    """
     other = model.clone()
     complete(other)
-    return {value.name or "": value.shape for node in other.graph for value in node.outputs if value.shape is not None}
+    return {value.name or "": value for node in other.graph for value in node.outputs}
 
 
 def _nudge(graph: ir.Graph, steps: float) -> None:
