@@ -115,6 +115,7 @@ class Stepwise:
         self._ends = [name for name in dict.fromkeys(ends) if name not in own]
         self._source = left.runner([*self._ends, *self._holders.first])
         self._alone: dict[tuple[str, float, bool, bool], Forced | None] = {}
+        self._both_round = False
 
     def judge(self, feeds: Feeds) -> dict[str, Step]:
         """The source's name of each value -> what the second model makes there of the source's values."""
@@ -137,6 +138,7 @@ class Stepwise:
         forced = self._right.forced(list(dict.fromkeys(pair.right.name for pair in part)), interior)
         if forced is None:
             return {}
+        self._both_round = self._left.levels > 0 and forced.levels > 0
         entries = {name: name for name in self._inputs} | dict(forced.given)
         before = {(pair.left.name, pair.right.name): self._holders.source_of(pair) for pair in part}
         needed = [*part, *chain(*(given[name] for name in entries)), *filter(None, before.values())]
@@ -219,7 +221,7 @@ class Stepwise:
         What rounding makes of a number that many elements have in common is common to them, and has a direction.
         """
         name = pair.right.name
-        forced = self._making(name, given) if self._left.levels else None
+        forced = self._making(name, given) if self._both_round else None
         if forced is None or not forced.levels:
             return step
         made, spread = forced.run(fed, [name])[name], None
