@@ -13,9 +13,14 @@ STANDS_FOR = "relayout.stands_for"
 object that is asked has a store of its own from then on; metadata is there anyway.)"""
 
 
-def stands_for(made: ir.Value | ir.Node, value: ir.Value) -> None:
-    """Say which value of the source something is in the place of, before it gets another name."""
-    made.metadata_props[STANDS_FOR] = known_as(value)
+def stands_for(made: ir.Value | ir.Node, what: ir.Value | ir.Node) -> None:
+    """Say what of the source something is in the place of, before it gets another name."""
+    made.metadata_props[STANDS_FOR] = known_as(what) if isinstance(what, ir.Value) else label(what)
+
+
+def is_made(value: ir.Value) -> bool:
+    """Whether a value is in the place of one of the source, whose name is not its own."""
+    return STANDS_FOR in value.metadata_props
 
 
 def known_as(value: ir.Value) -> str:

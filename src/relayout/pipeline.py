@@ -29,7 +29,16 @@ from relayout.progress import say
 from relayout.reports import Axes, Naming, Report, constants, grown, inspection, operators, report, unsaid, unstated
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
-from relayout.rewrite import apply, as_functions, as_kernels, as_transposes, in_blocks, inline_functions
+from relayout.rewrite import (
+    apart,
+    apply,
+    as_functions,
+    as_kernels,
+    as_transposes,
+    in_blocks,
+    inline_functions,
+    together,
+)
 from relayout.rewrite import rename as rename_values
 from relayout.rewrite.apply import UNSAID
 from relayout.rules import is_known, outputs_of
@@ -260,10 +269,13 @@ def relayout_in_place(
     spell_out(model, is_known)
     if CALLS in model.meta:
         complete(model, outputs_of)  # nothing is known of what is inside
+    shared = apart(model)
     decided = plan(build(model, per_transpose=per_transpose, exchange=exchange))
     before, after = (decided.source_count, decided.source_size), (len(decided.crossings), decided.size)
     if before != after:
         apply(model, decided)
+    together(shared)
+    forget(model.graph)
     restore_calls(model)
     return before, after
 
@@ -491,6 +503,7 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
     as_kernels(model, wishes.target)
+    apart(model, layouts)
     choose = wishes if wishes else None
     sites = build(model, keep_interface=keep, layouts=layouts, choose=choose, per_transpose=each, exchange=exchange)
     return planfile.check(data, sites)
@@ -510,6 +523,7 @@ def _relayout(
 
     say("planning")
     began = perf_counter()
+    shared = apart(model, options["layouts"])
     choose = wishes if wishes else None
     sites = build(
         model,
@@ -530,6 +544,7 @@ def _relayout(
         decided.source_size,
         decided.source_count,
     ):
+        together(shared)
         restore_calls(model)
         found = replace(found, operators=operators(model), seconds=seconds)
         return Result(model, found, written, original, naming)
@@ -537,6 +552,7 @@ def _relayout(
     began = perf_counter()
     held = constants(model)
     result = apply(model, decided, None if wishes.target is None else wishes.target.blocks)
+    together(shared)
     if wishes.target is None:  # a target claims operators, not calls
         restore_calls(result)
     more = (*as_transposes(result, wishes.target), *grown(held, constants(result)), *unsaid(result.meta[UNSAID]))

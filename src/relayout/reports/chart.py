@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from relayout.infer import Plan, Port, Root, Site, Sites, placed, size_of
+from relayout.known import known_as, label
 from relayout.reports.axes import Axes
 from relayout.reports.regions import Link, regions
 
@@ -139,7 +140,7 @@ class _Source:
 
     def __init__(self, sites: Sites) -> None:
         moving = {name for name, _ in sites.moves}
-        self.names = {root: root.value.name or "" for root in sites.roots}
+        self.names = {root: known_as(root.value) for root in sites.roots}
         self.spots = {site: _said(site.node) for site in sites.sites if site.node is not None}
         self.inputs = {site: site.node.inputs for site in sites.sites if site.node is not None}
         self.behind = {node.outputs[0]: node.inputs[0] for node, _, _ in sites.viewing}
@@ -151,7 +152,7 @@ class _Source:
 def _said(node: ir.Node) -> tuple[str, str, str]:
     """A node's name, its operator, and the TensorFlow Lite operator that it comes from."""
     operator = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
-    return node.name or node.outputs[0].name or "", operator, node.metadata_props.get("relayout.source", "")
+    return label(node), operator, node.metadata_props.get("relayout.source", "")
 
 
 class _Chart:

@@ -151,7 +151,7 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
             " -> ".join(axes.orders(crossing.root, crossing.given, crossing.order)),
             crossing.size,
             crossing.producer.name,
-            tuple(site.name for site in crossing.readers),
+            tuple(dict.fromkeys(site.name for site in crossing.readers)),
             each,
             reason,
         )

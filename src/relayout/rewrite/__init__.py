@@ -5,10 +5,12 @@ from relayout.rewrite.functions import inline_functions
 from relayout.rewrite.kernels import as_kernels, as_transposes, in_blocks
 from relayout.rewrite.regions import REGIONS, Part, as_functions, part_model, parts
 from relayout.rewrite.renaming import rename
+from relayout.rewrite.sharing import apart, together
 
 __all__ = [
     "REGIONS",
     "Part",
+    "apart",
     "apply",
     "as_functions",
     "as_kernels",
@@ -18,4 +20,5 @@ __all__ = [
     "part_model",
     "parts",
     "rename",
+    "together",
 ]

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from relayout.errors import LayoutError
 from relayout.infer import Form, Root, Sites, order_of
+from relayout.known import is_made
 from relayout.layout.holds import Holds
 from relayout.layout.perm import inverse
 
@@ -32,7 +33,7 @@ def origins(sites: Sites, root: Root) -> Origins:
         form = sites.views[value].form
         told = {held.name: found for held in held_by(value) if (found := _form(root, form, held)) is not None}
         earlier = told | earlier
-        if value.name:
+        if value.name and not is_made(value):
             own[value.name] = form
     names = [*((name, form) for name, form in earlier.items() if name not in own), *own.items()]
     return Origins(names, [(name, form) for name, form in earlier.items() if own.get(name, form) != form])
@@ -47,6 +48,14 @@ def held_by(value: ir.Value) -> list[Holds]:
         return Holds.load(text)
     except LayoutError:
         return []  # metadata of others is not ours to judge
+
+
+def holds_itself(value: ir.Value) -> None:
+    """Say in a value's metadata that it holds what it is called now, whatever it is called later."""
+    if value.shape is not None:
+        shape = tuple(extent if isinstance(extent, int) else -1 for extent in value.shape)
+        held = Holds(value.name or "", shape, tuple(range(len(shape))), shape)
+        value.metadata_props[Holds.KEY] = Holds.dump([held, *held_by(value)])
 
 
 def _form(root: Root, stored: Form, held: Holds) -> Form | None:

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.known import stands_for
-from relayout.layout.holds import Holds
 from relayout.rewrite.constants import Constants
-from relayout.rewrite.origins import held_by
+from relayout.rewrite.origins import holds_itself
 from relayout.rewrite.regions import operator_of
 from relayout.rules import Operator
 from relayout.targets import Target, Unit
@@ -105,14 +104,6 @@ def fuse_units(model: ir.Model, target: Target) -> dict[str, int]:
     return dict(sorted(fusing.counts.items()))
 
 
-def _holds_itself(value: ir.Value) -> None:
-    """Say in a value's metadata that it holds what it is called now, whatever it is called later."""
-    if value.shape is not None:
-        shape = tuple(extent if isinstance(extent, int) else -1 for extent in value.shape)
-        held = Holds(value.name or "", shape, tuple(range(len(shape))), shape)
-        value.metadata_props[Holds.KEY] = Holds.dump([held, *held_by(value)])
-
-
 class _Fusing:
     def __init__(self, model: ir.Model, units: Sequence[Unit]) -> None:
         self.model, self.units = model, units
@@ -131,7 +122,7 @@ class _Fusing:
             if node.op_type in QUANTIZING and self._ends_in_signed(value):
                 self._shift(node)
                 stands_for(value, value)
-                _holds_itself(value)
+                holds_itself(value)
                 value.meta.pop(ANNOTATION, None)  # its zero point is that of the other type
                 value.dtype, value.name = ir.DataType.UINT8, self.names.unique(f"{value.name}/unsigned")
                 for use in value.uses():

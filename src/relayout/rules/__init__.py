@@ -2,7 +2,7 @@
 
 from relayout.rules.elementwise import aligned
 from relayout.rules.extending import register, register_variant, scope
-from relayout.rules.facts import Facts, draws, facts, in_standard, is_known, is_laid, rule_of
+from relayout.rules.facts import Facts, draws, facts, in_standard, is_known, is_laid, repeats, rule_of
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid
 from relayout.rules.operator import Operator, axis_letters, normalized
@@ -57,6 +57,7 @@ __all__ = [
     "register",
     "register_variant",
     "registry",
+    "repeats",
     "rule",
     "rule_of",
     "scope",

@@ -37,6 +37,12 @@ def draws(node: ir.Node) -> bool:
     return rule is not None and rule.draws
 
 
+def repeats(node: ir.Node) -> bool:
+    """Whether a node belongs to who reads it: each reader may have one of its own, at no cost."""
+    rule = registry().get(_called(node))
+    return rule is not None and rule.repeats
+
+
 def is_known(node: ir.Node) -> bool:
     """Whether there is a rule for what a node is called, or it is a function of a layout."""
     key = _called(node)

@@ -50,13 +50,15 @@ def _by_unknown_scales(operator: Operator, letters: Letters, axis: int) -> Signa
     return Signature(inputs, (letters,), whole=frozenset({along}), changes=lambda p: Changes({"axis": p.axis(along)}))
 
 
-@rule("QuantizeLinear", "DequantizeLinear", kind="axis attributes")
+@rule("DequantizeLinear", kind="axis attributes", repeats=True)
+@rule("QuantizeLinear", kind="axis attributes")
 def quantization(operator: Operator) -> Fact:
     """Any order; the axis of per-channel scales is one dimension and follows (in order, where scales are per block)."""
     return quantized_along(operator, operator.int("axis", 1))
 
 
-@rule("QuantizeLinear", "DequantizeLinear", kind="axis attributes", domain="com.microsoft")
+@rule("DequantizeLinear", kind="axis attributes", domain="com.microsoft", repeats=True)
+@rule("QuantizeLinear", kind="axis attributes", domain="com.microsoft")
 def contributed(operator: Operator) -> Fact:
     """Any order; the axis of per-channel scales is one dimension and follows."""
     return quantized_along(operator, operator.int("axis", 1))

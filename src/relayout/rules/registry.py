@@ -28,6 +28,7 @@ class Rule:
         layouts: input -> the standard names of its first two axes, for an operator on images: `NC` for an image, `OI`
             or `IO` for a kernel. Outputs of rank 3 and more are images, too. Empty: no layout has a name here.
         draws: whether it draws numbers, others each time.
+        repeats: whether it belongs to who reads it: each reader may have one of its own, at no cost.
     """
 
     domain: str
@@ -37,6 +38,7 @@ class Rule:
     facts: Callable[[Operator], Fact]
     layouts: Mapping[int, str] = field(default_factory=dict)
     draws: bool = False
+    repeats: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,12 @@ _variants: dict[Key, tuple[LayoutVariant, ...]] = {}
 
 
 def rule(
-    *op_types: str, kind: str, domain: str = "", layouts: Mapping[int, str] | None = None, draws: bool = False
+    *op_types: str,
+    kind: str,
+    domain: str = "",
+    layouts: Mapping[int, str] | None = None,
+    draws: bool = False,
+    repeats: bool = False,
 ) -> Callable[[Callable[[Operator], Fact]], Callable[[Operator], Fact]]:
     """Register a function as the rule of operators; its docstring's first line is the row of `relayout ops`.
 
@@ -75,6 +82,7 @@ def rule(
         domain: the operators' domain.
         layouts: input -> the standard names of its first two axes (`Rule.layouts`).
         draws: whether they draw numbers, others each time.
+        repeats: whether each reader may have one of its own.
     """
 
     def register(facts: Callable[[Operator], Fact]) -> Callable[[Operator], Fact]:
@@ -84,7 +92,7 @@ def rule(
         for op_type in " ".join(op_types).split():
             if (domain, op_type) in _rules:
                 raise ValueError(f"two rules for {domain}:{op_type}")
-            _rules[domain, op_type] = Rule(domain, op_type, kind, line, facts, layouts or {}, draws)
+            _rules[domain, op_type] = Rule(domain, op_type, kind, line, facts, layouts or {}, draws, repeats)
         return facts
 
     return register

@@ -1,0 +1,92 @@
+"""A DequantizeLinear for each of its readers while orders are chosen, and one again for those that read alike.
+
+It belongs to who reads it. Where two readers want two orders, the integers before it are brought into both, at a
+quarter of the bytes, and each reader has it right before itself, where runtimes look for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+import onnx_ir as ir
+
+from relayout.known import stands_for
+from relayout.rewrite.origins import holds_itself
+from relayout.rewrite.storage import Names
+from relayout.rules import repeats
+
+Shared = Sequence[Sequence[ir.Node]]
+"""Nodes that a model had once: the source's own, then one for each other reader."""
+
+
+def apart(model: ir.Model, but: Collection[str] = ()) -> Shared:
+    """Give each reader of what is dequantized a node of its own, in place.
+
+    Args:
+        model: the model.
+        but: values that stay one, by name.
+    """
+    nodes = list(model.graph.all_nodes())
+    found = [node for node in nodes if repeats(node) and node.outputs[0].name not in but and not _narrows(node)]
+    several = [(node, readers) for node in found if (readers := _others(node.outputs[0]))]
+    if not several:
+        return ()
+    values = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
+    names = Names({name for name in (*(v.name for v in values), *(node.name for node in nodes)) if name})
+    return [[node, *(_copy(node, reader, names) for reader in readers)] for node, readers in several]
+
+
+def together(shared: Shared) -> None:
+    """Let nodes that read the same be one again, in place; a copy whose result a graph gives stays."""
+    for group in shared:
+        kept: dict[object, ir.Node] = {}
+        for node in group:
+            if node.graph is None:
+                continue
+            first = kept.setdefault((node.graph, *node.inputs, *map(str, node.attributes.values())), node)
+            if first is not node and not node.outputs[0].is_graph_output():
+                node.outputs[0].replace_all_uses_with(first.outputs[0])
+                node.graph.remove(node, safe=True)
+
+
+def _narrows(node: ir.Node) -> bool:
+    """Whether what is read has more bytes than what is given."""
+    read, given = node.inputs[0], node.outputs[0]
+    if read is None or read.dtype is None or given.dtype is None:
+        return True
+    return read.dtype.bitwidth > given.dtype.bitwidth
+
+
+def _others(value: ir.Value) -> list[ir.Node]:
+    """Who reads a value, but for the first that does or gives it."""
+    readers = list(dict.fromkeys(use.node for use in value.uses()))
+    return readers if value.is_graph_output() else readers[1:]
+
+
+def _copy(node: ir.Node, reader: ir.Node, names: Names) -> ir.Node:
+    assert node.graph is not None
+    value = node.outputs[0]
+    given = ir.Value(name=value.name, type=value.type, shape=value.shape)
+    given.metadata_props.update(value.metadata_props)
+    holds_itself(given)
+    stands_for(given, value)
+    given.name = names.unique(value.name or "")
+    copied = ir.Node(
+        node.domain,
+        node.op_type,
+        node.inputs,
+        _copied(node.attributes.values()),
+        outputs=[given],
+        name=names.unique(node.name) if node.name else None,
+        version=node.version,
+    )
+    stands_for(copied, node)
+    node.graph.insert_after(node, copied)
+    for slot, read in enumerate(reader.inputs):
+        if read is value:
+            reader.replace_input_with(slot, given)
+    return copied
+
+
+def _copied(attributes: Iterable[ir.Attr]) -> list[ir.Attr]:
+    return [ir.Attr(each.name, each.type, each.value) for each in attributes]

@@ -1,0 +1,168 @@
+"""What dequantizes belongs to who reads it: each reader may have one of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import relayout
+from relayout.passes import OptimizeLayouts
+from running import run
+from text_form import floats, model
+
+PARAMETERS = "<float sc = {0.1}, int8 zp = {3}>"
+
+
+def operators(proto: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in proto.graph.node]
+
+
+def same(source: onnx.ModelProto, **options: object) -> relayout.Result:
+    """The result, after it was run beside its source on the same inputs."""
+    result = relayout.convert(source, **options)  # type: ignore[arg-type]
+    assert result.report.proved
+    onnx.checker.check_model(result.proto, full_check=True)
+    shape = [dim.dim_value for dim in source.graph.input[0].type.tensor_type.shape.dim]
+    feed = {"x": np.random.default_rng(1).normal(size=shape).astype(np.float32)}
+    for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    return result
+
+
+def two_orders(last: str = "v = Identity(z)") -> onnx.ModelProto:
+    """An image that a convolution reads channels first, and a dense layer channels last."""
+    return model(
+        f"""g (float[1,16,8,8] x) => (float[1,16,8,8] y, float[1,8,8,12] z, float[1,8,8,12] v) {PARAMETERS} {{
+            q = QuantizeLinear(x, sc, zp)
+            d = DequantizeLinear(q, sc, zp)
+            y = Conv(d, k)
+            t = Transpose<perm=[0,2,3,1]>(d)
+            z = MatMul(t, w)
+            {last}
+        }}""",
+        k=floats(16, 16, 1, 1),
+        w=floats(16, 12),
+    )
+
+
+def test_integers_are_transposed_where_readers_want_two_orders() -> None:
+    result = same(two_orders())
+    assert (result.report.source_bytes, result.report.bytes) == (4 * 16 * 64, 16 * 64)
+    (moved,) = (node for node in result.proto.graph.node if node.op_type == "Transpose")
+    (reader,) = (node for node in result.proto.graph.node if moved.output[0] in node.input)
+    assert reader.op_type == "DequantizeLinear"
+
+
+def test_readers_of_one_order_share_one() -> None:
+    result = same(two_orders("u = Transpose<perm=[0,2,3,1]>(d) v = MatMul(u, w)"))
+    assert operators(result.proto).count("DequantizeLinear") == 2
+    assert operators(result.proto).count("Transpose") == 1
+
+
+def test_reports_and_metadata_know_a_copy_as_what_it_copies() -> None:
+    result = same(two_orders(), annotate=True)
+    assert [cut.readers for cut in result.report.remaining] == [("DequantizeLinear d",)]
+    assert "d_2" not in str(result.report)
+    held = [value for node in result.model.graph for value in node.outputs if '"d"' in str(value.metadata_props)]
+    assert held, "no value of the result says that it holds d"
+
+
+def test_a_model_with_nothing_to_win_is_untouched(tmp_path: Path) -> None:
+    source = model(
+        f"""g (float[1,16,8,8] x) => (float[1,16,8,8] y, float[1,16,8,8] z, float[1,16,8,8] d) {PARAMETERS} {{
+            q = QuantizeLinear(x, sc, zp)
+            d = DequantizeLinear(q, sc, zp)
+            y = Relu(d)
+            z = Mul(d, d)
+        }}"""
+    )
+    path, out = tmp_path / "source.onnx", tmp_path / "result.onnx"
+    onnx.save(source, path)
+    result = relayout.optimize(path)
+    result.save(out)
+    assert out.read_bytes() == path.read_bytes()
+    assert [node.op_type for node in result.model.graph].count("DequantizeLinear") == 1
+    inside = ir.from_proto(source)
+    OptimizeLayouts()(inside)
+    assert ir.to_proto(inside).graph.SerializeToString() == ir.to_proto(ir.from_proto(source)).graph.SerializeToString()
+
+
+def test_what_is_dequantized_is_given_and_read_in_another_order() -> None:
+    result = same(
+        model(
+            f"""g (float[1,16,8,8] x) => (float[1,16,8,8] d, float[1,8,8,12] z) {PARAMETERS} {{
+                q = QuantizeLinear(x, sc, zp)
+                d = DequantizeLinear(q, sc, zp)
+                t = Transpose<perm=[0,2,3,1]>(d)
+                z = MatMul(t, w)
+            }}""",
+            w=floats(16, 12),
+        )
+    )
+    assert result.report.bytes == 16 * 64
+
+
+def test_readers_in_bodies_have_their_own() -> None:
+    source = model(
+        """g (float[1,16,8,8] x) => (float[1,16,8,8] y, float[1,8,8,12] z)
+            <bool c = {1}, float sc = {0.1}, int8 zp = {3}> {
+            q = QuantizeLinear(x, sc, zp)
+            d = DequantizeLinear(q, sc, zp)
+            y = Conv(d, k)
+            z = If(c) <
+                then_branch = a () => (float[1,8,8,12] m) { t = Transpose<perm=[0,2,3,1]>(d) m = MatMul(t, w) },
+                else_branch = b () => (float[1,8,8,12] n) { s = Transpose<perm=[0,2,3,1]>(d) n = MatMul(s, w) }
+            >
+        }""",
+        k=floats(16, 16, 1, 1),
+        w=floats(16, 12),
+    )
+    assert same(source).report.bytes == 16 * 64
+
+
+def test_a_pinned_value_is_one() -> None:
+    result = same(two_orders(), layouts={"d": ("NCHW", "NHWC")})
+    assert result.report.bytes == (1 + 4) * 16 * 64, "q before it, and d itself for the convolution"
+
+
+def test_longer_integers_than_their_floats_stay_one() -> None:
+    """Before the operator they have more bytes than behind it."""
+    source = model(
+        """g (float[1,16,8,8] x) => (float16[1,8,16,8] y, float16[1,8,8,12] z) {
+            q = Cast<to=6>(x)
+            d = DequantizeLinear(q, sc)
+            t = Transpose<perm=[0,2,1,3]>(d)
+            y = Softmax<axis=1>(t)
+            u = Transpose<perm=[0,2,3,1]>(d)
+            z = MatMul(u, w)
+        }""",
+        sc=np.array(0.1, np.float16),
+        w=floats(16, 12).astype(np.float16),
+    )
+    result = relayout.optimize(source)
+    assert result.report.bytes <= result.report.source_bytes
+    assert operators(result.proto).count("DequantizeLinear") == 1
+
+
+@pytest.mark.parametrize("opset", [21, 23])
+def test_int8_that_two_readers_want_in_other_dimensions_loads_in_onnx_runtime(opset: int) -> None:
+    """From opset 21 on ONNX Runtime refuses an int8 DequantizeLinear whose result is reshaped."""
+    source = model(
+        f"""g (float[2,16,4,4] x) => (float[2,16,4,4] y, float[2,4,4,1] z) {PARAMETERS} {{
+            t = Transpose<perm=[0,2,3,1]>(x)
+            a = ReduceMean<keepdims=1>(t, axes)
+            q = QuantizeLinear(a, sc, zp)
+            d = DequantizeLinear(q, sc, zp)
+            s = Sub(t, d)
+            y = Transpose<perm=[0,3,1,2]>(s)
+            z = Mul(d, d)
+        }}""",
+        axes=np.array([3], np.int64),
+    )
+    source.opset_import[0].version = opset
+    result = same(source)
+    assert "Transpose" not in operators(result.proto)
