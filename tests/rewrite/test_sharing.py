@@ -166,3 +166,27 @@ def test_int8_that_two_readers_want_in_other_dimensions_loads_in_onnx_runtime(op
     source.opset_import[0].version = opset
     result = same(source)
     assert "Transpose" not in operators(result.proto)
+
+
+def test_a_reshape_behind_what_dequantizes_stays_behind_it() -> None:
+    """ONNX Runtime makes integers unsigned where a DequantizeLinear stands right behind its QuantizeLinear."""
+    result = same(
+        model(
+            f"""g (float[2,8,16] x) => (float[2,8,12] z) {PARAMETERS} {{
+                a = Transpose<perm=[0,2,1]>(x)
+                b = Relu(a)
+                r = Transpose<perm=[0,2,1]>(b)
+                s = Reshape(r, rows)
+                m = Gemm(s, w)
+                q = QuantizeLinear(m, sc, zp)
+                d = DequantizeLinear(q, sc, zp)
+                t = Reshape(d, tokens)
+                z = Add(t, u)
+            }}""",
+            w=floats(16, 12),
+            u=floats(2, 8, 12),
+            rows=np.array([16, 16], np.int64),
+            tokens=np.array([2, 8, 12], np.int64),
+        )
+    )
+    assert operators(result.proto) == ["Relu", "Reshape", "Gemm", "QuantizeLinear", "DequantizeLinear", "Reshape", "Add"]

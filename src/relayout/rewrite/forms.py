@@ -208,17 +208,27 @@ def _dealt(tokens: dict[int, Token], dims: Sequence[tuple[Token, ...]], full: in
 
 
 def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
-    """Let what belongs to its reader have its dimensions; a Reshape before what belongs to its maker is theirs."""
+    """Let what belongs to its reader have its dimensions; a Reshape before what belongs to its maker is theirs.
+
+    One that the source has behind it stays there, if no other place saves one.
+    """
     following = [site for site in sites if site.signature.with_reader]
     led = (site for site in sites if not site.signature.with_maker) if following else ()
     readers = _readers(port for site in led for port in site.ports if not port.output)
+    given = {port.view.root: chosen[port] for site in sites for port in site.ports if port.output} if following else {}
     for site in reversed(following):
         source, result = site.free_ports()
-        wanted = {chosen[reader] for reader in readers.get(result.view.root, [])}
+        behind = readers.get(result.view.root, [])
+        wanted = {chosen[reader] for reader in behind}
         if len(wanted) == 1 and order_of(form := wanted.pop()) == order_of(chosen[result]):
             mirrored = _mirrored(form, result, source)
-            if mirrored is not None:
-                chosen[result], chosen[source] = form, mirrored
+            if mirrored is None:
+                continue
+            before = Beside(None if source.view.root.constant else given.get(source.view.root))
+            apart = all(reader.view.form != result.view.form for reader in behind)
+            if apart and before.reshapes(chosen[source]) + (form != chosen[result]) <= before.reshapes(mirrored):
+                continue
+            chosen[result], chosen[source] = form, mirrored
 
 
 def _mirrored(form: Form, port: Port, other: Port) -> Form | None:
