@@ -315,7 +315,7 @@ def _looked(path: Path) -> Looked:
     say("planning")
     decided = plan(build(model))
     axes = Axes(decided.sites, TFLITE in model.meta)
-    return Looked(str(path), Drawing(decided, axes, [""] * len(decided.crossings)).chart, attributes)
+    return Looked(str(path), Drawing(decided, axes).chart, attributes)
 
 
 def inspect(path: str | Path) -> Inspection:

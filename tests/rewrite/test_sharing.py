@@ -189,4 +189,12 @@ def test_a_reshape_behind_what_dequantizes_stays_behind_it() -> None:
             tokens=np.array([2, 8, 12], np.int64),
         )
     )
-    assert operators(result.proto) == ["Relu", "Reshape", "Gemm", "QuantizeLinear", "DequantizeLinear", "Reshape", "Add"]
+    assert operators(result.proto) == [
+        "Relu",
+        "Reshape",
+        "Gemm",
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "Reshape",
+        "Add",
+    ]

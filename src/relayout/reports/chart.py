@@ -117,15 +117,18 @@ class Drawing:
     Args:
         plan: the plan; None: there is nothing to see.
         axes: names of axes.
-        reasons: for each crossing why it remains.
+        reasons: what tells for each crossing why it remains; None: nothing is said of it.
     """
 
-    def __init__(self, plan: Plan | None = None, axes: Axes | None = None, reasons: Sequence[str] = ()) -> None:
+    def __init__(
+        self, plan: Plan | None = None, axes: Axes | None = None, reasons: Callable[[], Sequence[str]] | None = None
+    ) -> None:
         self._draw: Callable[[], Chart] | None = None
         self._chart = Chart((), (), Side((), (), ()), Side((), (), ()))
         if plan is not None and axes is not None:
             source = _Source(plan.sites)
-            self._draw = lambda: _Chart(plan, source, axes, reasons).run()
+            said = reasons or (lambda: [""] * len(plan.crossings))
+            self._draw = lambda: _Chart(plan, source, axes, said()).run()
 
     @property
     def chart(self) -> Chart:

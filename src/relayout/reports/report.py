@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
 from typing import Any
 
 import onnx_ir as ir
@@ -62,6 +63,50 @@ class Interface:
     layout: str
 
 
+class Remaining:
+    """The Transposes that remain, each with its reason, found when they are first looked at.
+
+    What the graph calls their values is noted before the plan is applied to it.
+
+    Args:
+        plan: the plan; None: there are none.
+        axes: names of axes.
+    """
+
+    def __init__(self, plan: Plan | None = None, axes: Axes | None = None) -> None:
+        self._plan, self._axes = plan, axes
+        self._names = [known_as(crossing.root.value) for crossing in plan.crossings] if plan is not None else []
+
+    @cached_property
+    def rows(self) -> tuple[Transposed, ...]:
+        """The Transposes, in the order of the graph."""
+        plan, axes, self._plan, self._axes = self._plan, self._axes, None, None
+        return tuple(_remaining(plan, axes, self._names)) if plan is not None and axes is not None else ()
+
+    def reasons(self) -> list[str]:
+        """For each why it remains."""
+        return [row.reason for row in self.rows]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Remaining) and self.rows == other.rows
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _remaining(plan: Plan, axes: Axes, names: Sequence[str]) -> Iterator[Transposed]:
+    for crossing, found, name in zip(plan.crossings, causes(plan, axes), names, strict=True):
+        yield Transposed(
+            name,
+            tuple(_dims(crossing.root)),
+            " -> ".join(axes.orders(crossing.root, crossing.given, crossing.order)),
+            crossing.size,
+            crossing.producer.name,
+            tuple(dict.fromkeys(site.name for site in crossing.readers)),
+            found,
+            sentence(found),
+        )
+
+
 @dataclass(frozen=True)
 class Report:
     """What a conversion did, and what is proved of it.
@@ -74,7 +119,7 @@ class Report:
         bytes: bytes they move.
         lower_bound: bytes below which no choice of orders can go; where prices count, what they leave of the proof.
         proved: the independent checker agreed that `bytes` equals the lower bound.
-        remaining: each remaining Transpose with its reason.
+        left: what finds `remaining`.
         interface: inputs and outputs with their layouts.
         barriers: operators that keep the source's order, with the reason -> how many.
         what_if: operators and ends of the interface that are fixed, with the bytes that each costs alone.
@@ -91,7 +136,7 @@ class Report:
     bytes: int
     lower_bound: int
     proved: bool
-    remaining: tuple[Transposed, ...]
+    left: Remaining = field(repr=False)
     interface: tuple[Interface, ...]
     barriers: dict[str, int]
     what_if: tuple[Relaxed, ...] = ()
@@ -99,6 +144,11 @@ class Report:
     per_transpose: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     drawing: Drawing = field(default_factory=Drawing, repr=False, compare=False)
+
+    @property
+    def remaining(self) -> tuple[Transposed, ...]:
+        """Each remaining Transpose with its reason."""
+        return self.left.rows
 
     @property
     def chart(self) -> Chart:
@@ -123,7 +173,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """For machines: JSON types only."""
-        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "drawing"}
+        shown = ("remaining" if each.name == "left" else each.name for each in fields(self) if each.name != "drawing")
+        plain = {name: getattr(self, name) for name in shown}
         found = _plain(plain | {"chart": self.chart, "verdict": self.verdict})
         assert isinstance(found, dict)
         return found
@@ -142,22 +193,7 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
         axes: names of the graph's axes.
         relaxed: what single constraints cost.
     """
-    found = causes(plan, axes)
-    reasons = [sentence(each) for each in found]
-    remaining = tuple(
-        Transposed(
-            known_as(crossing.root.value),
-            tuple(_dims(crossing.root)),
-            " -> ".join(axes.orders(crossing.root, crossing.given, crossing.order)),
-            crossing.size,
-            crossing.producer.name,
-            tuple(dict.fromkeys(site.name for site in crossing.readers)),
-            each,
-            reason,
-        )
-        for crossing, each, reason in zip(plan.crossings, found, reasons, strict=True)
-    )
-    notes = []
+    notes, left = [], Remaining(plan, axes)
     if plan.formulation.capped:
         notes.append(DROPPED)
     if not plan.solution.finished:
@@ -171,13 +207,13 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
         plan.size,
         plan.bound,
         plan.proved,
-        remaining,
+        left,
         tuple(_interface(plan, axes)),
         dict(sorted(barriers.items())),
         tuple(relaxed),
         tuple(notes),
         plan.sites.per_transpose,
-        drawing=Drawing(plan, axes, reasons),
+        drawing=Drawing(plan, axes, left.reasons),
     )
 
 
