@@ -132,10 +132,12 @@ class Program:
         try:
             if entry is None:
                 raise Unsupported(NO_TRANSLATION)
-            if not entry.texts and _has_texts(operator, tensors.subgraph):
+            if not entry.texts and _has(operator, tensors.subgraph, TensorType.STRING):
                 raise Unsupported("texts")
             try:
-                entry.translate(Operation(operator, entry, tensors, self))
+                complex_ = _has(operator, tensors.subgraph, TensorType.COMPLEX64)
+                translate = entry.of_complex if complex_ else entry.translate
+                translate(Operation(operator, entry, tensors, self))
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                 # Operands that contradict each other show first where a translation computes with them.
                 raise ReadError(
@@ -157,9 +159,10 @@ class Program:
             tensors.unsure.update(operator.outputs)
 
 
-def _has_texts(operator: Operator, subgraph: Subgraph) -> bool:
+def _has(operator: Operator, subgraph: Subgraph, kind: TensorType) -> bool:
+    """Whether an operand or result is of a type."""
     indices = (*operator.inputs, *operator.outputs)
-    return any(i >= 0 and subgraph.tensors[i].type == TensorType.STRING for i in indices)
+    return any(i >= 0 and subgraph.tensors[i].type == kind for i in indices)
 
 
 def _give_up(operator: Operator, tensors: Tensors) -> None:

@@ -47,6 +47,11 @@ class Entry:
     texts: bool = False
 
     @property
+    def of_complex(self) -> Translation:
+        """The function that translates it where an operand is of complex numbers."""
+        return _OF_COMPLEX.get(self.name, self.translate)
+
+    @property
     def summary(self) -> str:
         """The first line of the function's docstring."""
         return (self.translate.__doc__ or "").strip().partition("\n")[0]
@@ -72,6 +77,22 @@ def operator(
             if name in _ENTRIES:
                 raise ValueError(f"{name} is registered twice: {_ENTRIES[name].translate} and {function}")
             _ENTRIES[name] = Entry(name, function, options, opset, texts)
+        return function
+
+    return register
+
+
+_OF_COMPLEX: dict[str, Translation] = {}
+
+
+def of_complex(*names: str) -> Callable[[Translation], Translation]:
+    """Register a function as the translation of operators where an operand is of complex numbers."""
+
+    def register(function: Translation) -> Translation:
+        for name in names:
+            if name in _OF_COMPLEX:
+                raise ValueError(f"{name} of complex numbers is registered twice")
+            _OF_COMPLEX[name] = function
         return function
 
     return register

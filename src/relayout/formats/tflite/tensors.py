@@ -137,6 +137,7 @@ class Tensors:
         self.unsure: set[int] = set()  # what follows from them: their shapes are the file's, which may be none
         self.constants: dict[int, ir.Value] = {}
         self.borders: dict[int, Border | None] = {}
+        self.halves: dict[int, tuple[ir.Value, ir.Value]] = {}  # of complex numbers: the real and the imaginary parts
         self._values: dict[int, ir.Value] = {}
         self._bound: set[int] = set()
         self._parameters: dict[int, tuple[ir.Value, ir.Value]] = {}

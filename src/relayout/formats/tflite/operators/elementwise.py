@@ -15,8 +15,8 @@ from relayout.formats.tflite.builder import broadcast, dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.channels import normalized, weighted
+from relayout.formats.tflite.operators.complexes import halves, is_complex, result_real
 from relayout.formats.tflite.operators.layers import layer_normalized
-from relayout.formats.tflite.operators.spectral import is_complex, part, result_real
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
 
 _UNARY = {
@@ -210,7 +210,17 @@ def floor_mod(op: Operation) -> None:
 @operator("ATAN2")
 def atan2(op: Operation) -> None:
     """Atan of y / x, turned by pi where x is negative; 0 where both are 0."""
-    y, x = op.real(0), op.real(1)
+    op.result(_angle(op, op.real(0), op.real(1)))
+
+
+@operator("CUSTOM FlexAngle")
+def angle(op: Operation) -> None:
+    """Of complex numbers, as ATAN2 of the imaginary and the real parts."""
+    x, y = halves(op)
+    op.result(_angle(op, y, x))
+
+
+def _angle(op: Operation, y: ir.Value, x: ir.Value) -> ir.Value:
     shape, bool_, zero = broadcast(dims(y), dims(x)), ir.DataType.BOOL, op.number(0, x, "zero")
     angle = one(op, "Atan", two(op, "Div", y, x))
     half_turn = op.emit(
@@ -222,7 +232,7 @@ def atan2(op: Operation) -> None:
     left = two(op, "Less", x, zero, bool_)
     angle = op.emit("Where", [left, two(op, "Add", angle, half_turn), angle], shape, y.dtype)
     origin = two(op, "And", two(op, "Equal", y, zero, bool_), two(op, "Equal", x, zero, bool_))
-    op.result(op.emit("Where", [origin, zero, angle], shape, y.dtype))
+    return op.emit("Where", [origin, zero, angle], shape, y.dtype)
 
 
 @operator("CAST", options="CastOptions")
@@ -230,7 +240,7 @@ def cast(op: Operation) -> None:
     """Cast of what is stored: TFLite's cast takes no notice of scales. Of a complex number its real part counts."""
     if TensorType.STRING in (op.input(0).type, op.output().type):
         raise Unsupported("strings")
-    x, target = part(op, 0, "real") if is_complex(op) else op.raw(0), op.output()
+    x, target = halves(op)[0] if is_complex(op) else op.raw(0), op.output()
     if target.type == TensorType.COMPLEX64:
         result_real(op, x)
     else:

@@ -13,7 +13,6 @@ from relayout.formats.tflite.contents import contents, element
 from relayout.formats.tflite.extents import divided, product, times
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.slicing import extents_of, squeeze, unsqueeze
-from relayout.formats.tflite.operators.spectral import is_complex, moved, pairs, result_pairs
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.layout import Extent
 from relayout.layout import perm as perms
@@ -39,10 +38,6 @@ def regrouped(shape: Dims, target: list[int], op: Operation) -> Dims:
 @operator("RESHAPE", options="ReshapeOptions", texts=True)
 def reshape(op: Operation) -> None:
     """Reshape to the second operand, or to the option where there is none."""
-    if is_complex(op):
-        shape = regrouped(dims(pairs(op))[:-1], op.integers(1), op)
-        result_pairs(op, op.reshape(pairs(op), (*shape, 2)))
-        return
     (x,), finish = op.carried(0)
     if op.has(1) and not op.is_constant(1):
         target = op.stored(1)
@@ -88,8 +83,8 @@ def _resolved(shape: Dims, wanted: Dims) -> tuple[list[int], Dims] | None:
 @operator("SQUEEZE", options="SqueezeOptions")
 def squeeze_(op: Operation) -> None:
     """Squeeze of the axes given, or of every axis of extent 1."""
-    x, finish, rank = moved(op)
-    shape = dims(x)[:rank]
+    (x,), finish = op.carried(0)
+    shape = dims(x)
     axes = [op.axis(int(a), len(shape)) for a in op.options.squeeze_dims[:64]]
     if not axes:
         ones = [axis for axis, dim in enumerate(shape) if dim == 1]
@@ -105,9 +100,9 @@ def squeeze_(op: Operation) -> None:
 @operator("EXPAND_DIMS")
 def expand_dims(op: Operation) -> None:
     """Unsqueeze; the axis counts in the result."""
-    x, finish, rank = moved(op)
+    (x,), finish = op.carried(0)
     (axis,) = op.integers(1, 1)
-    finish(unsqueeze(op, x, [op.axis(axis, rank + 1)]))
+    finish(unsqueeze(op, x, [op.axis(axis, len(dims(x)) + 1)]))
 
 
 @operator("TRANSPOSE")

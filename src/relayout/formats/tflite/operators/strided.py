@@ -13,7 +13,6 @@ from relayout.formats.tflite.contents import contents
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import two
 from relayout.formats.tflite.operators.slicing import FIRST, LAST, cut, squeeze, unsqueeze
-from relayout.formats.tflite.operators.spectral import moved
 from relayout.formats.tflite.registry import Unsupported, operator
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
@@ -65,7 +64,8 @@ def _positions(op: Operation, count: int, rank: int) -> tuple[list[_Position], l
 @operator("STRIDED_SLICE", options="StridedSliceOptions")
 def strided_slice(op: Operation) -> None:
     """Slice, then Squeeze of the axes that are indexed, then Unsqueeze of new ones."""
-    x, finish, rank = moved(op)
+    (x,), finish = op.carried(0)
+    rank = len(dims(x))
     bounds = [_numbers(op, i) for i in (1, 2, 3)]
     counts = {len(b) if b is not None else dims(op.stored(i))[0] for i, b in enumerate(bounds, 1)}
     count = counts.pop()

@@ -9,12 +9,20 @@ from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.extents import product
 from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.complexes import multiplied
 from relayout.formats.tflite.operators.slicing import cut, joined, unsqueeze
 from relayout.formats.tflite.operators.tensorflow import attributes
 from relayout.formats.tflite.operators.windows import bordered
-from relayout.formats.tflite.registry import Unsupported, operator
+from relayout.formats.tflite.registry import Unsupported, of_complex, operator
 
 MOST_DIAGONALS = 1 << 8
+
+
+@of_complex("CUSTOM FlexBatchMatMulV2")
+def adjoint_product(op: Operation) -> None:
+    """What is transposed is conjugated, too."""
+    given = attributes(op)
+    multiplied(op, bool(given.number("adj_x")), bool(given.number("adj_y")))
 
 
 @operator("CUSTOM FlexMatrixDiagPartV3")
