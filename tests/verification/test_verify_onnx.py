@@ -306,3 +306,32 @@ def test_other_lengths_are_tried_where_the_first_do_not_run() -> None:
     fixed = windows(text.replace("float[B,1,L]", "float[2,1,16]"))
     with pytest.raises(RelayoutError, match="Conv"):
         verify(fixed, fixed)
+
+
+def test_a_model_that_loads_without_optimizations_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """ONNX Runtime's optimizer fails on int8 data that is reshaped before it is quantized again, from opset 21 on."""
+    from relayout.verification import ort
+
+    source, path = model("{ h = Neg(x)  y = Relu(h) }"), tmp_path / "result.onnx"
+    onnx.save(source, path)
+    plain = ort._session
+
+    def failing(where: Path, level: object = None) -> object:
+        if level is None and where == path:
+            raise RuntimeError("an optimization went wrong")
+        return plain(where, level)
+
+    monkeypatch.setattr(ort, "_session", failing)
+    report = verify(source, path)
+    assert report.ok
+    (note,) = report.notes
+    ran = "result.onnx was run without ONNX Runtime's optimizations, with which it does not load"
+    assert note == f"{ran}: an optimization went wrong"
+
+
+def test_a_model_that_loads_in_no_way_is_an_error(tmp_path: Path) -> None:
+    source, path = model("{ y = Relu(x) }"), tmp_path / "result.onnx"
+    broken = model("{ y = NoSuch(x) }")
+    onnx.save(broken, path)
+    with pytest.raises(ReadError, match="cannot load the model"):
+        verify(source, path)

@@ -51,11 +51,22 @@ LEVELS = {"DynamicQuantizeLinear": 255}
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 
 
+def _session(path: Path, level: Any = None) -> Any:
+    onnxruntime = _onnxruntime()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    if level is not None:
+        options.graph_optimization_level = level
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
 class OrtSide:
     """An ONNX model, from anything that `formats.onnx.read` takes, or its bytes. A context: it owns temporary files."""
 
     def __init__(self, source: Source) -> None:
         self.label = str(source) if isinstance(source, str | Path) else "the given model"
+        self.notes: list[str] = []
         self._directory = tempfile.TemporaryDirectory(prefix="relayout-verify-", ignore_cleanup_errors=True)
         try:
             self._path, self.model = self._read(source)
@@ -82,11 +93,6 @@ class OrtSide:
     def runtime(self) -> tuple[str, str]:
         """ONNX Runtime and its version."""
         return "ONNX Runtime", str(_onnxruntime().__version__)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Nothing happens here that needs a note."""
-        return ()
 
     @cached_property
     def rounds(self) -> bool:
@@ -125,16 +131,20 @@ class OrtSide:
         return _Runner(self.label, self._session(path, reference), self.initial)
 
     def _session(self, path: Path, reference: bool = False) -> Any:
-        onnxruntime = _onnxruntime()
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        if reference:
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        """A session as ONNX Runtime makes it by default; without its optimizations, if it fails over these."""
+        level = _onnxruntime().GraphOptimizationLevel
         try:
-            return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            return _session(path, level.ORT_DISABLE_ALL if reference else None)
         except Exception as error:  # a dozen types of onnxruntime's own, without a common base
-            raise ReadError(f"ONNX Runtime cannot load the model: {one_line(error)}", where=self.label) from None
+            problem = one_line(error)
+        try:
+            session = _session(path, level.ORT_DISABLE_ALL)
+        except Exception:
+            raise ReadError(f"ONNX Runtime cannot load the model: {problem}", where=self.label) from None
+        if not self.notes:
+            ran = f"{Path(self.label).name} was run without ONNX Runtime's optimizations, with which it does not load"
+            self.notes.append(f"{ran}: {problem}")
+        return session
 
     def forced(
         self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False

@@ -85,7 +85,7 @@ def verify(
             rtol,
             atol,
             tuple(dict([left.runtime, right.runtime]).items()),
-            tuple(dict.fromkeys((*comparison.notes, *left.notes))),
+            tuple(dict.fromkeys((*comparison.notes, *left.notes, *right.notes))),
         )
 
 
