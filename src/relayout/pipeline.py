@@ -503,7 +503,7 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
     as_kernels(model, wishes.target)
-    apart(model, layouts)
+    apart(model)
     choose = wishes if wishes else None
     sites = build(model, keep_interface=keep, layouts=layouts, choose=choose, per_transpose=each, exchange=exchange)
     return planfile.check(data, sites)
@@ -523,7 +523,7 @@ def _relayout(
 
     say("planning")
     began = perf_counter()
-    shared = apart(model, options["layouts"])
+    shared = apart(model)
     choose = wishes if wishes else None
     sites = build(
         model,

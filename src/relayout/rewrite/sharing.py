@@ -6,7 +6,7 @@ quarter of the bytes, and each reader has it right before itself, where runtimes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -19,15 +19,10 @@ Shared = Sequence[Sequence[ir.Node]]
 """Nodes that a model had once: the source's own, then one for each other reader."""
 
 
-def apart(model: ir.Model, but: Collection[str] = ()) -> Shared:
-    """Give each reader of what is dequantized a node of its own, in place.
-
-    Args:
-        model: the model.
-        but: values that stay one, by name.
-    """
+def apart(model: ir.Model) -> Shared:
+    """Give each reader of what is dequantized a node of its own, in place."""
     nodes = list(model.graph.all_nodes())
-    found = [node for node in nodes if repeats(node) and node.outputs[0].name not in but and not _narrows(node)]
+    found = [node for node in nodes if repeats(node) and not _narrows(node)]
     several = [(node, readers) for node in found if (readers := _others(node.outputs[0]))]
     if not several:
         return ()

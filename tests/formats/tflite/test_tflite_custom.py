@@ -455,3 +455,12 @@ def test_what_follows_from_an_unknown_operator_is_not_called_damaged() -> None:
     net.op("MAX_POOL_2D", [y], [net.output((2, 4, 4, 3))], table)
     with pytest.raises(UnsupportedError, match="1 unsupported: CUSTOM Strange"):
         read(net.bytes())
+
+
+def test_of_complex_numbers_only_what_is_read_is_computed() -> None:
+    net = Net()
+    numbers, product = (net.tensor((3, 4), type_name="COMPLEX64") for _ in range(2))
+    left(net, "Complex", [net.input((3, 4)), net.input((3, 4))], numbers)
+    net.op("MUL", [numbers, numbers], [product], options("MulOptions"))
+    net.op("REAL", [product], [net.output((3, 4))])
+    assert [node.op_type for node in read(net.bytes()).graph] == ["Mul", "Mul", "Sub", "Identity"]

@@ -43,7 +43,7 @@ def pairs(op: Operation, i: int = 0) -> ir.Value:
     tensor = op.input(i)
     if tensor.type != TensorType.COMPLEX64:
         raise Unsupported(f"{tensor.type.name} in place of COMPLEX64")
-    if not op.tensors.is_constant(tensor):
+    if tensor.data is None or not op.tensors.is_constant(tensor):
         return op.tensors.value(tensor)
     return op.builder.array(op.tensors.hint(tensor, "pairs"), _elements(tensor))
 
@@ -55,7 +55,7 @@ def halves(op: Operation, i: int = 0) -> tuple[ir.Value, ir.Value]:
         raise Unsupported(f"{tensor.type.name} in place of COMPLEX64")
     known = op.tensors.halves
     if tensor.index not in known:
-        if op.tensors.is_constant(tensor):
+        if tensor.data is not None and op.tensors.is_constant(tensor):
             both = [op.builder.array(op.tensors.hint(tensor, half), _elements(tensor)[..., k]) for k, half in _HALVES]
         else:
             both = [_half(op, op.tensors.value(tensor), k, op.tensors.hint(tensor, half)) for k, half in _HALVES]
@@ -67,8 +67,6 @@ _HALVES = tuple(enumerate(("real", "imaginary")))
 
 
 def _elements(tensor: Tensor) -> npt.NDArray[np.float32]:
-    if tensor.data is None:
-        return np.empty((*tensor.shape, 2), np.float32)
     return tensor.content.view(np.dtype(np.float32).newbyteorder("<")).reshape(*tensor.shape, 2)
 
 
@@ -126,14 +124,6 @@ class _OfHalves(Operation):
 
     def stored(self, i: int) -> ir.Value:
         return halves(self.complete, i)[self.chosen[i]] if is_complex(self.complete, i) else self.complete.stored(i)
-
-    def constant(self, i: int) -> npt.NDArray[Any]:
-        if not is_complex(self.complete, i):
-            return self.complete.constant(i)
-        known = self.stored(i).const_value
-        if known is None:
-            raise Unsupported(f"operand {i} is computed, and ONNX has to know it")
-        return known.numpy()
 
     def emit_all(
         self, op_type: str, inputs: Sequence[ir.Value | None], shapes: Sequence[Dims], *rest: Any, **attributes: Any
