@@ -255,3 +255,21 @@ def test_a_reshape_behind_what_dequantizes_stays_behind_it() -> None:
         "Reshape",
         "Add",
     ]
+
+
+def test_what_is_transposed_and_reshaped_is_transposed_first() -> None:
+    """Integers that a Transpose brings into other dimensions, too, would need a Reshape before and behind it."""
+    result = same(
+        model(
+            f"""g (float[4,2,32,24] x) => (float[1,64,12,8] y) {PARAMETERS} {{
+                q = QuantizeLinear(x, sc, zp)
+                d = DequantizeLinear(q, sc, zp)
+                t = Transpose<perm=[1,2,0,3]>(d)
+                r = Reshape(t, image)
+                y = Add(r, u)
+            }}""",
+            image=np.array([1, 64, 12, 8], np.int64),
+            u=floats(1, 64, 12, 8),
+        )
+    )
+    assert operators(result.proto) == ["QuantizeLinear", "Transpose", "DequantizeLinear", "Reshape", "Add"]

@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from relayout.infer import Form, Label, Plan, Port, Root, Site, order_of, orders, placed, repaired
+from relayout.rewrite.storage import transposed
 from relayout.rules.signature import unchanged
 
 Forms = dict[Port, Form]
@@ -37,7 +38,7 @@ class _Choice:
                 self.chosen[port] = placed(site, label, port).form
         self.free = {site for site in self.sites if _counts_no_axes(site)}
         wanting = (site for site in self.sites if site not in self.free)
-        self.readers = _readers(port for site in wanting for port in site.ports if not port.output)
+        self.readers = _by_root(port for site in wanting for port in site.ports if not port.output)
         self.given: dict[Root, Form] = {}
         self.own: dict[Site, Sequence[Form]] = {}
 
@@ -56,7 +57,7 @@ class _Choice:
         """Store operands in the source's dimensions again where others won nothing: a Reshape stands where it did."""
         following = [site for site in self.sites if site in self.own]
         others = (port for site in self.sites for port in site.ports if not port.output) if following else ()
-        readers = _readers(others)
+        readers = _by_root(others)
         for site in reversed(following):
             free = site.free_ports()
             beside, taken = self._beside(free, readers), tuple(self.chosen[port] for port in free)
@@ -158,8 +159,19 @@ class Beside(NamedTuple):
 
     def reshapes(self, form: Form) -> int:
         """How many Reshapes stand beside an operand in `form`."""
-        others = self.wanted if self.given is None else (self.given,)
-        return sum(1 for other in others if other != form and order_of(other) == order_of(form))
+        if self.given is not None:
+            return _between(self.given, form)
+        return sum([_between(form, other) for other in self.wanted])
+
+
+def _between(form: Form, other: Form) -> int:
+    """How many Reshapes bring a value from one form into another, beside a Transpose where the orders differ."""
+    if form == other:
+        return 0
+    if order_of(form) == order_of(other):
+        return 1
+    before, after = transposed(form, other)
+    return (before != form) + (after != other)
 
 
 def _reshapes(beside: Sequence[Beside], forms: Sequence[Form]) -> int:
@@ -213,9 +225,18 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
     One that the source has behind it stays there, if no other place saves one.
     """
     following = [site for site in sites if site.signature.with_reader]
-    led = (site for site in sites if not site.signature.with_maker) if following else ()
-    readers = _readers(port for site in led for port in site.ports if not port.output)
-    given = {port.view.root: chosen[port] for site in sites for port in site.ports if port.output} if following else {}
+    if not following:
+        return
+    led = (site for site in sites if not site.signature.with_maker)
+    readers = _by_root(port for site in led for port in site.ports if not port.output)
+    beside = _by_root(port for site in sites for port in site.ports)
+
+    def before(source: Port, form: Form) -> int:
+        """How many Reshapes bring what is dequantized into a form."""
+        root = source.view.root
+        there = {chosen[port] for port in beside[root] if port is not source and not root.constant}
+        return min([_between(other, form) for other in there], default=0)
+
     for site in reversed(following):
         source, result = site.free_ports()
         behind = readers.get(result.view.root, [])
@@ -224,9 +245,8 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
             mirrored = _mirrored(form, result, source)
             if mirrored is None:
                 continue
-            before = Beside(None if source.view.root.constant else given.get(source.view.root))
             apart = all(reader.view.form != result.view.form for reader in behind)
-            if apart and before.reshapes(chosen[source]) + (form != chosen[result]) <= before.reshapes(mirrored):
+            if apart and before(source, chosen[source]) + (form != chosen[result]) <= before(source, mirrored):
                 continue
             chosen[result], chosen[source] = form, mirrored
 
@@ -250,9 +270,9 @@ def _mirrored(form: Form, port: Port, other: Port) -> Form | None:
     return tuple(dims)
 
 
-def _readers(ports: Iterable[Port]) -> dict[Root, list[Port]]:
-    """Root -> the operands that read it."""
-    readers: dict[Root, list[Port]] = {}
+def _by_root(ports: Iterable[Port]) -> dict[Root, list[Port]]:
+    """Root -> the operands that are views of it."""
+    found: dict[Root, list[Port]] = {}
     for port in ports:
-        readers.setdefault(port.view.root, []).append(port)
-    return readers
+        found.setdefault(port.view.root, []).append(port)
+    return found

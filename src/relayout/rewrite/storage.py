@@ -152,19 +152,7 @@ class Storage:
             return
         if self.blocks is not None and self._reorder(root, form, self.blocks):
             return
-        source = self.given[root]
-        if sorted(source) == sorted(form):
-            self._transpose(root, source, form)
-            return
-        if sorted(filter(None, source)) == sorted(filter(None, form)):
-            # Only size-1 dimensions differ: they stay in front while the others are brought into order.
-            ones = tuple(dim for dim in source if not dim)
-            self._transpose(root, source, (*ones, *filter(None, form)))
-            self.get(root, form)
-            return
-        coarse = _common(source, form, bounded=not all(extent.is_static for extent in root.extents))
-        before = tuple(coarse[dim] for dim in _runs(order_of(source), coarse))
-        after = tuple(coarse[dim] for dim in _runs(order_of(form), coarse))
+        before, after = transposed(self.given[root], form, bounded=not all(e.is_static for e in root.extents))
         self.get(root, before)
         self._transpose(root, before, after)
         self.get(root, form)
@@ -406,6 +394,24 @@ def _plain(root: Root, form: Form, tile: int) -> tuple[Form, ...]:
     if product(root.extents[index] for index in inner) != Extent.of(tile) or not all(e.is_static for e in channels):
         return ()
     return (n, (*outer, *inner), h, w), (n, h, w, (*outer, *inner))
+
+
+def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Form, Form]:
+    """What a Transpose reads and gives that brings a value into another order: Reshapes are before and behind it.
+
+    Args:
+        source: the form in which the value is.
+        target: the one in which it is wanted.
+        bounded: dimensions are not joined, since they are dynamic and could not be split.
+    """
+    if sorted(source) == sorted(target):
+        return source, target
+    if sorted(filter(None, source)) == sorted(filter(None, target)):
+        # Only size-1 dimensions differ: they stay in front while the others are brought into order.
+        return source, (*(dim for dim in source if not dim), *filter(None, target))
+    coarse = _common(source, target, bounded=bounded)
+    before, after = (tuple(coarse[dim] for dim in _runs(order_of(form), coarse)) for form in (source, target))
+    return before, after
 
 
 def _common(first: Form, second: Form, *, bounded: bool) -> dict[int, tuple[int, ...]]:
