@@ -368,6 +368,9 @@ def _named(value: onnx.ValueInfoProto, shape: Sequence[Item], symbols: Container
     better = onnx.ValueInfoProto()
     better.CopyFrom(value)
     dims, new = better.type.tensor_type.shape.dim, False
+    if shape and not better.type.tensor_type.HasField("shape"):  # before opset 14 not even the rank is inferred
+        dims.extend(onnx.TensorShapeProto.Dimension() for _ in shape)
+        new = True
     for dim, item in zip(dims, shape, strict=False):
         if dim.HasField("dim_value") or dim.dim_param in symbols:
             continue
