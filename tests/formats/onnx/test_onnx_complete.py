@@ -78,6 +78,22 @@ def test_static_extents_of_a_dynamic_shape_are_known() -> None:
     assert known(source, feed) == {"c", "half", "rest"}
 
 
+def test_an_axis_beside_one_that_is_cut_keeps_its_name() -> None:
+    """Shape inference makes names up for all axes of a Slice, as long as it does not know where it begins."""
+    source = model(
+        """
+        g (float[batch,12,5] x) => (float[n,c,w] y) {
+            s = Shape(x)
+            c = Slice(s, one, two)   half = Div(c, two)
+            a = Slice(x, half, c, one)
+            y = Relu(a)
+        }""",
+        one=ints(1),
+        two=ints(2),
+    )
+    assert str(completed(source)["a"].shape) == "[batch,6,5]"
+
+
 HEADS = """
     g (float[batch,length,6,16] x, float[length,batch] unnamed) => (float[a,b,c,d] y, float[e,f] z, float[i,j,k] v) {
         t = Transpose<perm=[0,2,1,3]>(x)

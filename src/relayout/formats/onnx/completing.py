@@ -269,11 +269,9 @@ def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]
             break
         light.CopyFrom(inferred)
         # What is known is an initializer from here on; ONNX would believe the symbols of its value_info instead, and
-        # symbols of its own beside those that were found.
-        open_still = [value for value in light.graph.value_info if value.name not in found]
-        if shapes:
-            stated |= {value.name: value for value in shapes}
-            open_still = [stated[value.name] for value in open_still if value.name in stated]
+        # symbols of its own beside those that are found.
+        stated |= {value.name: value for value in shapes}
+        open_still = [value for name, value in stated.items() if name not in known]
         del light.graph.node[:], light.graph.value_info[:]
         light.graph.node.extend(kept)
         light.graph.value_info.extend(open_still)
