@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -92,6 +94,47 @@ def test_an_axis_beside_one_that_is_cut_keeps_its_name() -> None:
         two=ints(2),
     )
     assert str(completed(source)["a"].shape) == "[batch,6,5]"
+
+
+def test_vectors_of_shapes_tell_what_they_can() -> None:
+    """What begins, repeats or spreads is known in part: shape inference makes up names for all axes then."""
+    source = model(
+        """
+        g (float[batch,6,1] x, float[rows,6,5] other)
+            => (float[a,b,c] cut, float[d,e,f] rest, float[g,h,i] tiled, float[j,k,l,m] spread, float[o,p,q] wide,
+                float[t,u,v] zeros) {
+            s = Shape(x)   n = Slice(s, zero, one)
+            double = Concat<axis=0>(x, x)
+            two_n = Shape<start=0, end=1>(double)   more = Add(two_n, one)   half = Div(more, two)
+            a_cut = Slice(double, half, two_n, zero)   cut = Relu(a_cut)
+            a_rest = Slice(double, half, two_n)   rest = Relu(a_rest)
+            times = Concat<axis=0>(n, one, two)
+            a_tiled = Tile(x, times)   tiled = Relu(a_tiled)
+            t = Shape(other)   r = Slice(t, zero, one)
+            square = Concat<axis=0>(r, one, one, five)
+            a_spread = Expand(other, square)   spread = Relu(a_spread)
+            a_wide = Expand(x, t)   wide = Relu(a_wide)
+            a_zeros = ConstantOfShape(times)   zeros = Relu(a_zeros)
+        }""",
+        zero=ints(0),
+        one=ints(1),
+        two=ints(2),
+        five=ints(5),
+    )
+    found = completed(source)
+    names = [put.name for put in source.graph.output]
+    shapes = {name: re.sub("unk__[0-9]+", "?", str(found[f"a_{name}"].shape)) for name in names}
+    assert shapes == {
+        "cut": "[?,6,1]",
+        "rest": "[?,6,1]",
+        "tiled": "[batch*batch,6,2]",
+        "spread": "[rows,rows,6,5]",
+        "wide": "[?,6,5]",
+        "zeros": "[batch,1,2]",
+    }
+    given = run(source, {"x": np.ones((3, 6, 1), np.float32), "other": np.ones((3, 6, 5), np.float32)})
+    sizes = [(3, 6, 1), (3, 6, 1), (9, 6, 2), (3, 3, 6, 5), (3, 6, 5), (3, 1, 2)]
+    assert dict(zip(names, [array.shape for array in given], strict=True)) == dict(zip(names, sizes, strict=True))
 
 
 HEADS = """

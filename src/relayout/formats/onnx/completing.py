@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from relayout.captures import bodies
 from relayout.errors import ReadError
 from relayout.formats.onnx.checking import without_weights
-from relayout.formats.onnx.evaluating import WINDOWS, Array, Evaluation, Item
+from relayout.formats.onnx.evaluating import TOLD, WINDOWS, Array, Evaluation, Item
 from relayout.formats.onnx.inferring import infer_shapes
 from relayout.formats.onnx.parts import SILENT
 from relayout.layout import Extent
@@ -299,8 +299,7 @@ def _name_by_others(
             continue
         for _ in evaluation.run(node):
             pass
-        items = evaluation.reshaped(node) if node.op_type == "Reshape" else []
-        items = evaluation.slid(node) if node.op_type in WINDOWS else items
+        items = evaluation.slid(node) if node.op_type in WINDOWS else evaluation.told(node)
         for dim, item in zip(evaluation.dims(node.output[0]) or (), items, strict=False):
             if isinstance(dim, Extent) and len(dim.symbols) == dim.number == 1 and item not in (None, dim):
                 (name,) = dim.symbols
@@ -349,9 +348,8 @@ def _evaluated(
         if node.domain not in ("", "ai.onnx") or node.output[0] in known:
             continue
         values.update(evaluation.run(node))
-        if node.op_type == "Reshape" and node.output[0] in shapes:
-            shape = evaluation.reshaped(node)
-            value = _named(shapes[node.output[0]], shape, symbols)
+        if node.op_type in TOLD and node.output[0] in shapes:
+            value = _named(shapes[node.output[0]], evaluation.told(node), symbols)
             if value is not None:
                 found.append(value)
                 evaluation.shapes[value.name] = value.type.tensor_type
