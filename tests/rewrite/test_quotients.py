@@ -76,6 +76,15 @@ def test_windows_that_are_normalized_move_twice() -> None:
     )
 
 
+@pytest.mark.parametrize("bounds", ["", "<start=1>", "<end=1>", "<start=2, end=2>"])
+def test_extents_of_windows_are_products_of_those_that_are_stored(bounds: str) -> None:
+    """What only asks for extents wants no order: none of the axes of a window need lie in one dimension."""
+    source = windows(f"r = Relu(tokens) sizes = Shape{bounds}(r)")
+    source.graph.output.append(helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, [None]))
+    result = check(source, SIZES, 0)
+    assert "sizes" in {name for node in result.graph.node for name in node.output}
+
+
 def test_extents_in_the_source_keep_their_names() -> None:
     result = relayout.optimize(windows("r = Relu(tokens)"))
     shapes = {
