@@ -641,3 +641,30 @@ def test_extents_behind_windows_are_those_before_them_in_bodies_too() -> None:
     assert shapes["valid"][2] != "h"
     assert shapes["valid"][3] != "w"
     assert shapes["same"] == shapes["valid"]
+
+
+@pytest.mark.parametrize("operator", ["Add(t, v)", "Where(mask, t, v)", "Max(half, t, v)"])
+def test_extents_of_operands_that_broadcast_are_the_results(operator: str) -> None:
+    """Shape inference gives two names that it made up a third: what a skip connection adds is as wide as both."""
+    source = model(
+        f"""
+        g (float[b,8,h,w] x) => (float[n,c,p,q] y) {{
+            c = Conv<kernel_shape=[3,3], strides=[2,2]>(x, k)
+            d = Conv<kernel_shape=[1,1]>(c, one)
+            f = Reshape(c, flat)   t = Transpose<perm=[0,2,1]>(f)
+            g = Reshape(d, flat)   v = Transpose<perm=[0,2,1]>(g)
+            mask = Greater(t, half)
+            a = {operator}
+            u = Transpose<perm=[0,2,1]>(a)
+            s = Shape(c)
+            r = Reshape(u, s)
+            y = Relu(r)
+        }}""",
+        k=np.zeros((8, 8, 3, 3), np.float32),
+        one=np.zeros((8, 8, 1, 1), np.float32),
+        flat=ints(0, 8, -1),
+        half=np.full(8, 0.5, np.float32),
+    )
+    found = completed(source)
+    assert str(found["a"].shape) == str(found["t"].shape)
+    assert str(found["r"].shape) == str(found["c"].shape)

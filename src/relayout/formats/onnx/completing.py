@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from relayout.captures import bodies
 from relayout.errors import ReadError
 from relayout.formats.onnx.checking import without_weights
-from relayout.formats.onnx.evaluating import TOLD, WINDOWS, Array, Evaluation, Item
+from relayout.formats.onnx.evaluating import BROADCASTING, TOLD, WINDOWS, Array, Evaluation, Item
 from relayout.formats.onnx.inferring import infer_shapes
 from relayout.formats.onnx.parts import SILENT
 from relayout.layout import Extent
@@ -300,6 +300,7 @@ def _name_by_others(
         for _ in evaluation.run(node):
             pass
         items = evaluation.slid(node) if node.op_type in WINDOWS else evaluation.told(node)
+        items = evaluation.broadcast(node) if node.op_type in BROADCASTING else items
         for dim, item in zip(evaluation.dims(node.output[0]) or (), items, strict=False):
             if isinstance(dim, Extent) and len(dim.symbols) == dim.number == 1 and item not in (None, dim):
                 (name,) = dim.symbols

@@ -36,6 +36,12 @@ STARTS = frozenset(("ConstantOfShape", "Range", "Shape", "Size"))
 """Where values begin that follow from extents: masks, positions. Weights are not folded here."""
 WINDOWS = frozenset(("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool"))
 """Operators that slide a window over the last axes of their first operand."""
+_NAMES = """
+    Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or
+    Pow PRelu Sub Sum Where Xor
+"""
+BROADCASTING = frozenset(_NAMES.split())
+"""Operators whose operands broadcast against each other."""
 PRODUCTS = frozenset(("Div", "Mul"))
 """Arithmetic that is done with symbols, too."""
 MOST_ELEMENTS = 64
@@ -144,6 +150,19 @@ class Evaluation:
             return []
         gone = {axis % len(dims) for axis in axes.tolist()}
         return [None if axis in gone else dim for axis, dim in enumerate(dims)]
+
+    def broadcast(self, node: onnx.NodeProto) -> list[Item]:
+        """The extents of operands that broadcast against each other, where no more than one of them is not 1."""
+        given = [self.dims(name) for name in node.input if name]
+        shapes = [dims for dims in given if dims is not None]
+        if len(shapes) < len(given):
+            return []
+        rank = max(map(len, shapes), default=0)
+        found: list[Item] = []
+        for axis in range(-rank, 0):
+            dims = {dims[axis] for dims in shapes if len(dims) >= -axis} - {1}
+            found.append(next(iter(dims), 1) if len(dims) < 2 else None)
+        return found
 
     def slid(self, node: onnx.NodeProto) -> list[Item]:
         """The extents that a sliding window keeps: it moves by one, and pads make up for its reach."""
