@@ -668,3 +668,27 @@ def test_extents_of_operands_that_broadcast_are_the_results(operator: str) -> No
     found = completed(source)
     assert str(found["a"].shape) == str(found["t"].shape)
     assert str(found["r"].shape) == str(found["c"].shape)
+
+
+def test_an_extent_that_is_scaled_by_a_reciprocal_is_known() -> None:
+    """Detectors bring the shorter side of an image, here a constant already, to a length by `length / side`."""
+    found = completed(
+        model(
+            """
+        g (float[1,8,5] y) => (float[1,h,w] z) {
+            a = Cast<to=1>(side)
+            b = Reciprocal(a)
+            c = Mul(b, length)
+            d = Floor(c)
+            e = Cast<to=7>(d)
+            s = Concat<axis=0>(one, e, rest)
+            t = Reshape(y, s)
+            z = Relu(t)
+        }""",
+            side=ints(8),
+            length=np.array([16], np.float32),
+            one=ints(1),
+            rest=ints(-1),
+        )
+    )
+    assert str(found["t"].shape) == "[1,2,20]"

@@ -21,14 +21,14 @@ _MOVING = "Cast Concat Flatten Gather Identity Reshape Slice Squeeze Transpose U
 MOVING = frozenset(_MOVING.split())
 """Operators whose results hold elements of their first operand (Concat: of all), by no more than where they stand."""
 _NAMES = """
-    Add And Ceil ConstantOfShape Div Equal Expand Floor Greater Less Max Min Mod Mul Neg Not Or Pow Range ReduceMax
-    ReduceMin ReduceProd ReduceSum ScatterND Split Sub Where
+    Add And Ceil ConstantOfShape Div Equal Expand Floor Greater Less Max Min Mod Mul Neg Not Or Pow Range Reciprocal
+    ReduceMax ReduceMin ReduceProd ReduceSum ScatterND Split Sub Where
 """
 SHAPE_ARITHMETIC = MOVING | frozenset(_NAMES.split())
 """Operators that exporters compute shapes and axes with; others are not evaluated from constants alone."""
 _NAMES = """
     Abs ArgMax ArgMin Clip Cos CumSum Exp EyeLike GatherElements GatherND GreaterOrEqual IsNaN LessOrEqual Log OneHot
-    Pad Reciprocal ReduceMean Round ScatterElements Sign Sin Sqrt Tile Trilu Xor
+    Pad ReduceMean Round ScatterElements Sign Sin Sqrt Tile Trilu Xor
 """
 FROM_EXTENTS = SHAPE_ARITHMETIC | frozenset(_NAMES.split())
 """Operators that are evaluated where extents, and not constants alone, are what they start from."""
