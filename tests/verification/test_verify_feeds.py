@@ -83,6 +83,15 @@ def test_dynamic_dimensions_get_sizes() -> None:
         dynamic_shape(value("float32"), sizes)
 
 
+def test_dynamic_volumes_are_as_wide_as_images_and_fit_into_memory() -> None:
+    volume = value("float32", (None, 1, None, None, None))
+    assert dynamic_shape(volume, {}) == (2, 1, 64, 64, 64)
+    assert dynamic_shape(volume, {}, (48, 4096)) == (2, 1, 48, 48, 48)
+    assert dynamic_shape(value("float32", (1 << 20, 1 << 10)), {}) == (1 << 20, 1 << 10)  # what a model says, it wants
+    with pytest.raises(RelayoutError, match="'x' would have 2 × 4096 × 65536 elements; give an array for it"):
+        dynamic_shape(value("float32", (None, None, 1 << 16)), {}, (48, 4096))
+
+
 def test_arrays_are_taken_by_any_name(tmp_path: Path) -> None:
     inputs = [value("float32", (2, None), aliases=("tensor",), held=(Holds("held", (2, 3), (1, 0), (2, 3)),))]
     array = np.ones((2, 3))

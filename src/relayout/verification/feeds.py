@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,10 @@ EXTENTS = ((64, 16), (32, 512), (48, 4096))
 run with the first. A window of sound is longer than 16 samples, and lines of text may be 32 or 48 rows high."""
 
 IMAGE = 4
-"""The rank of images."""
+"""The rank of images; volumes and videos have more."""
+
+MOST = 1 << 27
+"""Elements of an input whose dynamic dimensions nobody gave: more would fill the memory."""
 
 SMALL = 10
 """Integers that are fed where nothing says how far they may count."""
@@ -118,16 +122,19 @@ def dynamic_shape(value: Value, sizes: dict[str, int], extents: tuple[int, int] 
         extents: those of the axes of pictures, and of all others, behind the first.
 
     Raises:
-        RelayoutError: the model does not say how many dimensions the value has.
+        RelayoutError: the model does not say how many dimensions the value has, or it would have too many elements.
     """
     if value.shape is None:
         raise RelayoutError(f"the model does not say the shape of '{value.name}'; {given(value.name)}")
-    picture = len(value.shape) == IMAGE
+    picture = len(value.shape) >= IMAGE
     found = []
     for axis, extent in enumerate(value.shape):
         symbol = value.symbols[axis] if axis < len(value.symbols) else ""
         size = BATCH if axis == 0 else extents[not picture]
         found.append(extent if extent is not None else sizes.setdefault(symbol, size) if symbol else size)
+    if None in value.shape and math.prod(found) > MOST:
+        listed = " × ".join(map(str, found))
+        raise RelayoutError(f"'{value.name}' would have {listed} elements; {given(value.name)}")
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from relayout.errors import ReadError
 from relayout.formats.onnx.checking import without_weights
 from relayout.formats.onnx.evaluating import BROADCASTING, TOLD, WINDOWS, Array, Evaluation, Item
 from relayout.formats.onnx.inferring import infer_shapes
-from relayout.formats.onnx.parts import SILENT
+from relayout.formats.onnx.parts import SILENT, holds_map
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
 
@@ -392,7 +392,7 @@ def _complete(graph: ir.Graph, inferred: onnx.GraphProto) -> None:
     for node in graph:
         for value in node.outputs:
             declared = found.get(value.name or "")
-            if declared is not None and not _is_known(value):
+            if declared is not None and not holds_map(declared) and not _is_known(value):
                 types.give(value, declared)
     nested = {node.outputs[0].name: node for node in graph if node.attributes and node.outputs and bodies(node)}
     for proto in inferred.node if nested else ():
