@@ -134,6 +134,11 @@ class LiteRTSide:
             return int(self._details[int(operator["inputs"][1])]["shape"][-1])
         return int(shape[-1]) if len(shape) > 1 else 0
 
+    @property
+    def drawn(self) -> frozenset[str]:
+        """Nothing: nothing behind a draw can be given, and all would be excused."""
+        return frozenset()
+
     def forced(
         self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
     ) -> None:
