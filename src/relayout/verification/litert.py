@@ -80,7 +80,7 @@ class LiteRTSide:
 
     def _name(self, source: Source) -> None:
         self.label = "the given bytes" if isinstance(source, bytes) else str(source)
-        self._extents: tuple[int, int] | None = None
+        self._extents: tuple[int, int, int] | None = None
         self._tried = {REFERENCE}  # `lives` tries those, with feeds
         self._source: Any = source if isinstance(source, bytes) else _given(Path(str(source)))
         self._package = TENSORFLOW if _is_left_to_flex(source) else LITERT

@@ -210,7 +210,7 @@ class Comparison:
         raise errors[-1 if own else 0]
 
     def _random(
-        self, given: Feeds, rng: np.random.Generator, signed: bool, extents: tuple[int, int] | None
+        self, given: Feeds, rng: np.random.Generator, signed: bool, extents: tuple[int, int, int] | None
     ) -> dict[str, Array]:
         """Arrays for all inputs; dynamic dimensions of these extents, or of the model's own."""
         sizes: dict[str, int] = {}
