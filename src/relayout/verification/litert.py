@@ -437,7 +437,7 @@ def _is_left_to_flex(source: Source) -> bool:
     return any(o.name.startswith("CUSTOM Flex") for subgraph in model.subgraphs for o in subgraph.operators)
 
 
-def _resize(interpreter: Any, extents: tuple[int, int]) -> None:
+def _resize(interpreter: Any, extents: tuple[int, int, int]) -> None:
     """Give open axes of inputs, but for a batch, an extent: those of images, and all others."""
     for details in interpreter.get_input_details():
         own = [int(n) for n in details["shape"]]
