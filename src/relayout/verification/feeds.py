@@ -127,7 +127,7 @@ def dynamic_shape(value: Value, sizes: dict[str, int], extents: tuple[int, int, 
     """
     if value.shape is None:
         raise RelayoutError(f"the model does not say the shape of '{value.name}'; {given(value.name)}")
-    other = extents[0 if len(value.shape) == IMAGE else 1 if len(value.shape) > IMAGE else 2]
+    other = of_rank(len(value.shape), extents)
     found = []
     for axis, extent in enumerate(value.shape):
         symbol = value.symbols[axis] if axis < len(value.symbols) else ""
@@ -137,6 +137,11 @@ def dynamic_shape(value: Value, sizes: dict[str, int], extents: tuple[int, int, 
         listed = " × ".join(map(str, found))
         raise RelayoutError(f"'{value.name}' would have {listed} elements; {given(value.name)}")
     return tuple(found)
+
+
+def of_rank(rank: int, extents: tuple[int, int, int]) -> int:
+    """Of extents for images, volumes and all others that for an array of a rank."""
+    return extents[0 if rank == IMAGE else 1 if rank > IMAGE else 2]
 
 
 def _stretched(grid: Array, axis: int, size: int) -> Array:

@@ -21,7 +21,7 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.stored import open_stored
 from relayout.formats.tflite.loading import load
-from relayout.verification.feeds import EXTENTS, IMAGE
+from relayout.verification.feeds import EXTENTS, of_rank
 from relayout.verification.side import Array, Feeds, Runner, Source, Value, is_spelt, one_line
 
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
@@ -438,12 +438,12 @@ def _is_left_to_flex(source: Source) -> bool:
 
 
 def _resize(interpreter: Any, extents: tuple[int, int, int]) -> None:
-    """Give open axes of inputs, but for a batch, an extent: those of images, and all others."""
+    """Give open axes of inputs, but for a batch, an extent: those of images, of volumes, and all others."""
     for details in interpreter.get_input_details():
         own = [int(n) for n in details["shape"]]
         open_axes = [axis for axis, n in enumerate(details["shape_signature"]) if n == -1 and (axis or len(own) == 1)]
         if open_axes:
-            shape = [extents[len(own) != IMAGE] if axis in open_axes else n for axis, n in enumerate(own)]
+            shape = [of_rank(len(own), extents) if axis in open_axes else n for axis, n in enumerate(own)]
             interpreter.resize_tensor_input(details["index"], shape)
 
 
