@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -520,6 +522,65 @@ def test_unknown_operators_are_barriers_and_named() -> None:
     report = relayout.explain(source)
     assert report.barriers == {"what Strange does with axes is not known here": 1}
     assert report.bytes == 480
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_what_onnx_runtime_adds_to_the_standards_domain_is_known(inner: bool, tmp_path: Path) -> None:
+    """ONNX has no such operator: a model that ONNX Runtime has optimized holds it all the same."""
+    norm = "SimplifiedLayerNormalization<axis=-1>(b, scale)"
+    body = f"then_branch = yes () => (float[2,4,5,3] r) {{ r = {norm} }}"
+    other = "else_branch = no () => (float[2,4,5,3] q) { q = Neg(b) }"
+    source = model(
+        f"""g (float[2,4,5,3] x) => (float[2,4,5,3] y) {{
+            a = Transpose<perm=[0,3,1,2]>(x)
+            u = Relu(a)
+            b = Transpose<perm=[0,2,3,1]>(u)
+            {"s = ReduceMax<keepdims=0>(x)  c = Greater(s, zero)" if inner else ""}
+            m = {f"If(c) <{body}, {other}>" if inner else norm}
+            y = Neg(m)
+        }}""",
+        scale=floats(3),
+        **({"zero": np.zeros((), np.float32)} if inner else {}),
+    )
+    result = relayout.optimize(source)
+    result.save(tmp_path / "result.onnx")  # what is not valid is not written
+    x = np.random.default_rng(0).normal(size=(2, 4, 5, 3)).astype(np.float32)
+    np.testing.assert_allclose(run(result.proto, {"x": x})[0], run(source, {"x": x})[0], rtol=1e-5, atol=1e-6)
+    assert (result.report.transposes, result.report.barriers) == (0, {})
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_maps_that_a_classifier_gives_are_kept(inner: bool) -> None:
+    """scikit-learn's probabilities, a sequence of maps: onnx-ir has no type for them."""
+    source = model(
+        """
+        g (float[2,3,4,5] x) => (float[2,3] y) {
+            a = Transpose<perm=[0,2,3,1]>(x)
+            b = Relu(a)
+            c = Transpose<perm=[0,3,1,2]>(b)
+            y = ReduceMean<keepdims=0>(c, axes)
+        }""",
+        axes=np.array([2, 3]),
+    )
+    source.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    labels = {"domain": "ai.onnx.ml", "classlabels_int64s": [4, 5, 6]}
+    source.graph.node.append(helper.make_node("ZipMap", ["y"], ["z"], **labels))
+    probability = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+    kind = helper.make_sequence_type_proto(helper.make_map_type_proto(onnx.TensorProto.INT64, probability))
+    if inner:
+        source.graph.value_info.append(helper.make_value_info("z", kind))
+    else:
+        source.graph.output.append(helper.make_value_info("z", kind))
+    result = relayout.optimize(source)
+    onnx.checker.check_model(result.proto, full_check=True)
+    assert [output.type for output in result.proto.graph.output] == [output.type for output in source.graph.output]
+    assert result.report.transposes == 0
+    x = {"x": np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype(np.float32)}
+    for got, want in zip(run(result.proto, x), run(source, x), strict=True):
+        for one, other in zip(np.atleast_1d(got), np.atleast_1d(want), strict=True):
+            pairs = zip(one.items(), other.items(), strict=True) if isinstance(one, dict) else [(one, other)]
+            for mine, theirs in pairs:
+                np.testing.assert_allclose(mine, theirs, rtol=1e-5)
 
 
 def test_operators_of_unknown_rank_are_barriers_for_that() -> None:

@@ -76,6 +76,30 @@ def test_windows_that_are_normalized_move_twice() -> None:
     )
 
 
+@pytest.mark.parametrize("bounds", ["", "<start=1>", "<end=1>", "<start=2, end=2>"])
+def test_extents_of_windows_are_products_of_those_that_are_stored(bounds: str) -> None:
+    """What only asks for extents wants no order: none of the axes of a window need lie in one dimension."""
+    source = windows(f"r = Relu(tokens) sizes = Shape{bounds}(r)")
+    source.graph.output.append(helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, [None]))
+    result = check(source, SIZES, 0)
+    assert "sizes" in {name for node in result.graph.node for name in node.output}
+
+
+def test_a_sequence_has_no_extents() -> None:
+    """A file says of a sequence what its elements are like: extents are not reckoned from that."""
+    source = windows("r = LayerNormalization<axis=-1>(tokens, scale)")
+    for node in source.graph.node:
+        node.input[:] = ["one" if name == "x" else name for name in node.input]
+    source.graph.node.insert(0, helper.make_node("SequenceConstruct", ["x"], ["all"]))
+    source.graph.node.insert(1, helper.make_node("SequenceAt", ["all", "first"], ["one"]))
+    source.graph.initializer.append(numpy_helper.from_array(np.array(0, np.int64), "first"))
+    tensor = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, ["b", 8, "u", "v"])
+    del source.graph.value_info[:]
+    source.graph.value_info.append(helper.make_value_info("all", helper.make_sequence_type_proto(tensor)))
+    source.graph.value_info.append(helper.make_value_info("one", tensor))
+    check(source, SIZES, 2)
+
+
 def test_extents_in_the_source_keep_their_names() -> None:
     result = relayout.optimize(windows("r = Relu(tokens)"))
     shapes = {

@@ -9,7 +9,7 @@ import pytest
 
 from relayout.errors import ReadError, RelayoutError
 from relayout.layout.holds import Holds
-from relayout.verification.feeds import channel_axis, dynamic_shape, given_feeds, random_feed
+from relayout.verification.feeds import EXTENTS, channel_axis, dynamic_shape, given_feeds, random_feed
 from relayout.verification.side import Value
 
 
@@ -81,6 +81,15 @@ def test_dynamic_dimensions_get_sizes() -> None:
     assert dynamic_shape(value("float32", (None, 4), symbols=("L", "")), sizes) == (16, 4)
     with pytest.raises(RelayoutError, match="does not say the shape"):
         dynamic_shape(value("float32"), sizes)
+
+
+def test_dynamic_volumes_are_less_wide_than_images_and_fit_into_memory() -> None:
+    volume = value("float32", (None, 1, None, None, None))
+    assert dynamic_shape(volume, {}) == (2, 1, 32, 32, 32)
+    assert dynamic_shape(volume, {}, EXTENTS[1]) == (2, 1, 64, 64, 64)
+    assert dynamic_shape(value("float32", (1 << 20, 1 << 10)), {}) == (1 << 20, 1 << 10)  # what a model says, it wants
+    with pytest.raises(RelayoutError, match="'x' would have 2 × 4096 × 65536 elements; give an array for it"):
+        dynamic_shape(value("float32", (None, None, 1 << 16)), {}, EXTENTS[2])
 
 
 def test_arrays_are_taken_by_any_name(tmp_path: Path) -> None:

@@ -519,3 +519,24 @@ def test_a_source_that_rounds_nothing_is_not_held_against_levels(tmp_path: Path)
         graph.graph.initializer.append(weights)
         onnx.save(graph, path)
     assert wrong(*paths) == ["MatMul"]
+
+
+@pytest.mark.parametrize(("scale", "passes"), [(2.0, True), (2.5, False)])
+def test_what_is_drawn_at_random_is_no_fault_and_what_follows_is_judged(scale: float, passes: bool) -> None:
+    """An autoencoder that draws in its middle: both models draw for themselves."""
+    source = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (float[2,3,4,5] x) => (float[2,3,4,5] y) {
+            a = Transpose<perm=[0,2,3,1]>(x)
+            noise = RandomNormalLike(a)
+            by = Constant<value = float {2.0}>()
+            scaled = Mul(noise, by)
+            sum = Add(a, scaled)
+            y = Transpose<perm=[0,3,1,2]>(sum)
+        }""")
+    result = relayout.optimize(source)
+    assert result.report.transposes == 0
+    model = result.proto
+    (by,) = model.graph.initializer
+    by.CopyFrom(numpy_helper.from_array(np.array(scale, np.float32), by.name))
+    assert verify(source, model).ok == passes
+    assert verify(source, source).ok

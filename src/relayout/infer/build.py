@@ -201,8 +201,8 @@ class _Builder:
         if value.const_value is not None:
             self.static[value] = tuple(value.const_value.shape.numpy())
             return self.static[value]
-        if value.shape is None:
-            return None
+        if value.shape is None or isinstance(value.type, ir.SequenceType | ir.OptionalType):
+            return None  # what a sequence is said to have is its elements' shape
         given = tuple(value.shape)
         if is_static(given):
             self.static[value] = given

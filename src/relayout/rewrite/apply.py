@@ -232,8 +232,8 @@ class _Rewrite:
         self.storage.nodes[site.graph].append(node)
         for port in site.carried or site.ports:
             if port.output and port.body < 0:
-                if port.slot in changes.gathered_outputs:
-                    value = self._restored(site.graph, node.outputs[port.slot], *changes.gathered_outputs[port.slot])
+                if port.slot in changes.extents:
+                    value = self._multiplied(site.graph, node.outputs[port.slot], changes.extents[port.slot])
                     self.storage.put(port.view.root, self.forms[port], value)
                 else:
                     self._give(port)
@@ -350,16 +350,38 @@ class _Rewrite:
             self._gather(graph, value, followed, axis, indices)
         node.replace_input_with(slot, followed)
 
-    def _restored(self, graph: ir.Graph, output: ir.Value, axis: int, indices: tuple[int, ...]) -> ir.Value:
-        """An output with its items back in the source's order: it takes the source's name."""
-        restored = ir.Value(name=output.name, type=output.type, shape=output.shape)
-        output.shape = None
-        output.name = self.storage.names.unique(f"{output.name}__stored")
-        self._gather(graph, output, restored, axis, indices)
-        return restored
+    def _multiplied(self, graph: ir.Graph, stored: ir.Value, groups: Sequence[tuple[int, ...]]) -> ir.Value:
+        """The extents that the source has, as products of those that are stored: the value takes the source's name."""
+        stem, kind, shape = stored.name or "", stored.type, stored.shape
+        stored.name, stored.shape = self.storage.names.unique(f"{stem}__stored"), None
+        most = max(map(len, groups), default=1)
+        items = stored
+        if any(len(group) != most for group in groups):
+            one = self.storage.constant(f"{stem}/one", np.ones(1, np.int64))
+            items = self._small(graph, "Concat", [stored, one], f"{stem}__and_one", axis=0)
+        pieces = []
+        for place in range(most):
+            indices = [group[place] if place < len(group) else -1 for group in groups]
+            pieces.append(self._small(graph, "Gather", [items, self._indices(stem, indices)], f"{stem}__piece", axis=0))
+        result = pieces[0]
+        for piece in pieces[1:]:
+            result = self._small(graph, "Mul", [result, piece], f"{stem}__product")
+        result.name, result.type, result.shape = stem, kind, shape
+        return result
+
+    def _small(self, graph: ir.Graph, op_type: str, inputs: Sequence[ir.Value], name: str, **given: int) -> ir.Value:
+        """What a node on a few integers gives."""
+        output = ir.Value(name=self.storage.names.unique(name), type=ir.TensorType(ir.DataType.INT64))
+        attributes = [ir.AttrInt64(key, number) for key, number in given.items()]
+        named = self.storage.names.unique(f"{name}/{op_type}")
+        self.storage.nodes[graph].append(ir.Node("", op_type, inputs, attributes, outputs=[output], name=named))
+        return output
+
+    def _indices(self, stem: str, indices: Sequence[int]) -> ir.Value:
+        return self.storage.constant(f"{stem}/items", np.array(indices, np.int64))
 
     def _gather(self, graph: ir.Graph, value: ir.Value, output: ir.Value, axis: int, indices: tuple[int, ...]) -> None:
-        items = self.storage.constant(f"{output.name}/items", np.array(indices, np.int64))
+        items = self._indices(output.name or "", indices)
         name = self.storage.names.unique(f"{output.name}/Gather")
         attributes = [ir.AttrInt64("axis", axis)]
         self.storage.nodes[graph].append(ir.Node("", "Gather", [value, items], attributes, outputs=[output], name=name))

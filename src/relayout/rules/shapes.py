@@ -67,8 +67,9 @@ CONTRIBUTED: Mapping[str, Told] = {
 }
 """Operators of `com.microsoft`; of others the shape is read off the signature, and the type stays unknown."""
 
-UNINFERRED: Mapping[str, Told] = {"GroupNormalization": Told((0,), ("Identity", 16), (0,))}
-"""Operators of the standard that ONNX has no shape inference for."""
+_AS_INPUT = "GroupNormalization SimplifiedLayerNormalization"
+UNINFERRED: Mapping[str, Told] = dict.fromkeys(_AS_INPUT.split(), Told((0,), ("Identity", 16), (0,)))
+"""Operators of the standard's domain that ONNX has no shape inference for; the second is ONNX Runtime's."""
 UNKNOWN = ""
 """An extent that nothing tells."""
 Output = tuple[ir.DataType | None, Shape | None]

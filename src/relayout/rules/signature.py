@@ -35,8 +35,8 @@ class Changes:
         inputs: input index -> new constant; None removes the input.
         gathered: input index -> (axis, indices): a parameter whose items along `axis` follow the new order; it is
             folded where it is constant, else a Gather of a few elements.
-        gathered_outputs: output index -> (axis, indices): an output whose items follow the operand's order and are
-            brought back to the source's by a Gather (Shape).
+        extents: output index -> groups: the output lists the extents of an operand as it is stored, and each extent of
+            the source is the product of a group of them (Shape).
         op_type: another operator of the same domain.
         exchanged: the first two inputs change places.
     """
@@ -44,7 +44,7 @@ class Changes:
     attributes: Mapping[str, Attribute | None] = field(default_factory=dict)
     inputs: Mapping[int, NDArray[np.generic] | None] = field(default_factory=dict)
     gathered: Mapping[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-    gathered_outputs: Mapping[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    extents: Mapping[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     op_type: str | None = None
     exchanged: bool = False
 

@@ -68,7 +68,7 @@ def _stated(operator: Operator, shape: Sequence[Dim]) -> Fact:
 
 @rule("Shape", kind="axis attributes")
 def shape(operator: Operator) -> Fact:
-    """Any order: the extents are read from where the axes lie."""
+    """Any order: the extents are read from where the axes lie, in however many pieces."""
     rank = operator.rank()
     if rank is None:
         return None
@@ -76,7 +76,7 @@ def shape(operator: Operator) -> Fact:
     window = range(rank)[slice(operator.int("start", 0), operator.int("end", rank))]
 
     def changes(placement: Placement) -> Changes:
-        indices = tuple(placement.axis(letters[axis]) for axis in window)
-        return Changes({"start": None, "end": None}, gathered_outputs={0: (0, indices)})
+        groups = tuple(placement.axes((letters[axis],)) for axis in window)
+        return Changes({"start": None, "end": None}, extents={0: groups})
 
-    return Signature((letters,), (None,), block=frozenset(letters), changes=changes)
+    return Signature((letters,), (None,), changes=changes)

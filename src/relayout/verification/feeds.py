@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,12 +18,16 @@ from relayout.verification.side import Array, Value
 BATCH = 2
 """Size of a dynamic first dimension."""
 
-EXTENTS = ((64, 16), (32, 512), (48, 4096))
-"""Sizes of other dynamic dimensions, those of images and all others: one pair after the other, where a model does not
-run with the first. A window of sound is longer than 16 samples, and lines of text may be 32 or 48 rows high."""
+EXTENTS = ((64, 32, 16), (32, 64, 512), (48, 48, 4096))
+"""Sizes of other dynamic dimensions, those of images, of volumes and all others: one after the other, where a model
+does not run with the first. A window of sound is longer than 16 samples, and lines of text may be 32 or 48 rows high.
+"""
 
 IMAGE = 4
-"""The rank of images."""
+"""The rank of images; volumes and videos have more."""
+
+MOST = 1 << 27
+"""Elements of an input whose dynamic dimensions nobody gave: more would fill the memory."""
 
 SMALL = 10
 """Integers that are fed where nothing says how far they may count."""
@@ -109,26 +114,34 @@ def smooth_images(shape: tuple[int, ...], channels: int, rng: np.random.Generato
     return image if channels == 3 else image.transpose(0, 3, 1, 2)
 
 
-def dynamic_shape(value: Value, sizes: dict[str, int], extents: tuple[int, int] = EXTENTS[0]) -> tuple[int, ...]:
+def dynamic_shape(value: Value, sizes: dict[str, int], extents: tuple[int, int, int] = EXTENTS[0]) -> tuple[int, ...]:
     """The value's shape with a size for every dynamic dimension; `sizes` keeps those of named ones.
 
     Args:
         value: an input.
         sizes: symbol -> extent, which grows.
-        extents: those of the axes of pictures, and of all others, behind the first.
+        extents: those of the axes of images, of volumes, and of all others, behind the first.
 
     Raises:
-        RelayoutError: the model does not say how many dimensions the value has.
+        RelayoutError: the model does not say how many dimensions the value has, or it would have too many elements.
     """
     if value.shape is None:
         raise RelayoutError(f"the model does not say the shape of '{value.name}'; {given(value.name)}")
-    picture = len(value.shape) == IMAGE
+    other = of_rank(len(value.shape), extents)
     found = []
     for axis, extent in enumerate(value.shape):
         symbol = value.symbols[axis] if axis < len(value.symbols) else ""
-        size = BATCH if axis == 0 else extents[not picture]
+        size = BATCH if axis == 0 else other
         found.append(extent if extent is not None else sizes.setdefault(symbol, size) if symbol else size)
+    if None in value.shape and math.prod(found) > MOST:
+        listed = " × ".join(map(str, found))
+        raise RelayoutError(f"'{value.name}' would have {listed} elements; {given(value.name)}")
     return tuple(found)
+
+
+def of_rank(rank: int, extents: tuple[int, int, int]) -> int:
+    """Of extents for images, volumes and all others that for an array of a rank."""
+    return extents[0 if rank == IMAGE else 1 if rank > IMAGE else 2]
 
 
 def _stretched(grid: Array, axis: int, size: int) -> Array:

@@ -21,7 +21,7 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.stored import open_stored
 from relayout.formats.tflite.loading import load
-from relayout.verification.feeds import EXTENTS, IMAGE
+from relayout.verification.feeds import EXTENTS, of_rank
 from relayout.verification.side import Array, Feeds, Runner, Source, Value, is_spelt, one_line
 
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
@@ -80,7 +80,7 @@ class LiteRTSide:
 
     def _name(self, source: Source) -> None:
         self.label = "the given bytes" if isinstance(source, bytes) else str(source)
-        self._extents: tuple[int, int] | None = None
+        self._extents: tuple[int, int, int] | None = None
         self._tried = {REFERENCE}  # `lives` tries those, with feeds
         self._source: Any = source if isinstance(source, bytes) else _given(Path(str(source)))
         self._package = TENSORFLOW if _is_left_to_flex(source) else LITERT
@@ -133,6 +133,11 @@ class LiteRTSide:
         if operator["op_name"] == "FULLY_CONNECTED":
             return int(self._details[int(operator["inputs"][1])]["shape"][-1])
         return int(shape[-1]) if len(shape) > 1 else 0
+
+    @property
+    def drawn(self) -> frozenset[str]:
+        """Nothing: nothing behind a draw can be given, and all would be excused."""
+        return frozenset()
 
     def forced(
         self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
@@ -432,13 +437,13 @@ def _is_left_to_flex(source: Source) -> bool:
     return any(o.name.startswith("CUSTOM Flex") for subgraph in model.subgraphs for o in subgraph.operators)
 
 
-def _resize(interpreter: Any, extents: tuple[int, int]) -> None:
-    """Give open axes of inputs, but for a batch, an extent: those of images, and all others."""
+def _resize(interpreter: Any, extents: tuple[int, int, int]) -> None:
+    """Give open axes of inputs, but for a batch, an extent: those of images, of volumes, and all others."""
     for details in interpreter.get_input_details():
         own = [int(n) for n in details["shape"]]
         open_axes = [axis for axis, n in enumerate(details["shape_signature"]) if n == -1 and (axis or len(own) == 1)]
         if open_axes:
-            shape = [extents[len(own) != IMAGE] if axis in open_axes else n for axis, n in enumerate(own)]
+            shape = [of_rank(len(own), extents) if axis in open_axes else n for axis, n in enumerate(own)]
             interpreter.resize_tensor_input(details["index"], shape)
 
 

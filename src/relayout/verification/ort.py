@@ -23,6 +23,7 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import CONTRADICTED, complete, read, write
 from relayout.layout.holds import INITIAL, SIGNATURE, TENSOR, Holds, relay
 from relayout.rewrite import REGIONS
+from relayout.rules import draws
 from relayout.targets import refuse_elsewhere
 from relayout.verification.recalling import recall
 from relayout.verification.side import Array, Feeds, Part, Source, Value, is_spelt, one_line
@@ -110,6 +111,12 @@ class OrtSide:
     def rounded(self) -> dict[str, tuple[int, ...]]:
         """ONNX Runtime rounds nothing that the graph does not say."""
         return {}
+
+    @cached_property
+    def drawn(self) -> frozenset[str]:
+        """What operators that draw without a seed give."""
+        drawing = (node for node in self.model.graph if draws(node) and "seed" not in node.attributes)
+        return frozenset(value.name or "" for node in drawing for value in node.outputs)
 
     @property
     def signature(self) -> str | None:

@@ -171,6 +171,10 @@ class Side(Protocol):
         """Real values whose rows operators round to 8 bits before they compute with them, and how long a row is."""
 
     @property
+    def drawn(self) -> frozenset[str]:
+        """Values that are drawn at random, others in each run: nothing else can be said of them than their shapes."""
+
+    @property
     def notes(self) -> Sequence[str]:
         """What happened that a reader of the report should know."""
 

@@ -210,7 +210,7 @@ class Comparison:
         raise errors[-1 if own else 0]
 
     def _random(
-        self, given: Feeds, rng: np.random.Generator, signed: bool, extents: tuple[int, int] | None
+        self, given: Feeds, rng: np.random.Generator, signed: bool, extents: tuple[int, int, int] | None
     ) -> dict[str, Array]:
         """Arrays for all inputs; dynamic dimensions of these extents, or of the model's own."""
         sizes: dict[str, int] = {}
@@ -266,7 +266,8 @@ class Comparison:
 
         An output agrees if its own operator does, and so does every value before it, in one way or the other; but for
         those that lean, though by a step only. Of a float model of integers operators decide alone: what is saturated
-        in the source is not there, and what is close in the end need not be right.
+        in the source is not there, and what is close in the end need not be right. What is drawn at random is as the
+        source drew it for all that follows.
         """
         if self._stepwise is None:
             pairs = [*self.interiors, *self.outputs]
@@ -279,6 +280,9 @@ class Comparison:
             return rows
         judged, wrong = [], set()
         for row in rows:
+            if row.source in self.left.drawn and row.difference is not None:
+                judged.append(replace(row, verdict=Verdict.STEPWISE))
+                continue
             step = steps.get(row.source)
             fails = step is not None and (step.leans or bool(step.copies) or not step.verdict.passes)
             if step is not None and (row.verdict is Verdict.DIFFERS or step.leans or step.copies or self.dequantized):

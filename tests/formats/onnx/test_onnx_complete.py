@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -78,6 +80,63 @@ def test_static_extents_of_a_dynamic_shape_are_known() -> None:
     assert known(source, feed) == {"c", "half", "rest"}
 
 
+def test_an_axis_beside_one_that_is_cut_keeps_its_name() -> None:
+    """Shape inference makes names up for all axes of a Slice, as long as it does not know where it begins."""
+    source = model(
+        """
+        g (float[batch,12,5] x) => (float[n,c,w] y) {
+            s = Shape(x)
+            c = Slice(s, one, two)   half = Div(c, two)
+            a = Slice(x, half, c, one)
+            y = Relu(a)
+        }""",
+        one=ints(1),
+        two=ints(2),
+    )
+    assert str(completed(source)["a"].shape) == "[batch,6,5]"
+
+
+def test_vectors_of_shapes_tell_what_they_can() -> None:
+    """What begins, repeats or spreads is known in part: shape inference makes up names for all axes then."""
+    source = model(
+        """
+        g (float[batch,6,1] x, float[rows,6,5] other)
+            => (float[a,b,c] cut, float[d,e,f] rest, float[g,h,i] tiled, float[j,k,l,m] spread, float[o,p,q] wide,
+                float[t,u,v] zeros) {
+            s = Shape(x)   n = Slice(s, zero, one)
+            double = Concat<axis=0>(x, x)
+            two_n = Shape<start=0, end=1>(double)   more = Add(two_n, one)   half = Div(more, two)
+            a_cut = Slice(double, half, two_n, zero)   cut = Relu(a_cut)
+            a_rest = Slice(double, half, two_n)   rest = Relu(a_rest)
+            times = Concat<axis=0>(n, one, two)
+            a_tiled = Tile(x, times)   tiled = Relu(a_tiled)
+            t = Shape(other)   r = Slice(t, zero, one)
+            square = Concat<axis=0>(r, one, one, five)
+            a_spread = Expand(other, square)   spread = Relu(a_spread)
+            a_wide = Expand(x, t)   wide = Relu(a_wide)
+            a_zeros = ConstantOfShape(times)   zeros = Relu(a_zeros)
+        }""",
+        zero=ints(0),
+        one=ints(1),
+        two=ints(2),
+        five=ints(5),
+    )
+    found = completed(source)
+    names = [put.name for put in source.graph.output]
+    shapes = {name: re.sub("unk__[0-9]+", "?", str(found[f"a_{name}"].shape)) for name in names}
+    assert shapes == {
+        "cut": "[?,6,1]",
+        "rest": "[?,6,1]",
+        "tiled": "[batch*batch,6,2]",
+        "spread": "[rows,rows,6,5]",
+        "wide": "[?,6,5]",
+        "zeros": "[batch,1,2]",
+    }
+    given = run(source, {"x": np.ones((3, 6, 1), np.float32), "other": np.ones((3, 6, 5), np.float32)})
+    sizes = [(3, 6, 1), (3, 6, 1), (9, 6, 2), (3, 3, 6, 5), (3, 6, 5), (3, 1, 2)]
+    assert dict(zip(names, [array.shape for array in given], strict=True)) == dict(zip(names, sizes, strict=True))
+
+
 HEADS = """
     g (float[batch,length,6,16] x, float[length,batch] unnamed) => (float[a,b,c,d] y, float[e,f] z, float[i,j,k] v) {
         t = Transpose<perm=[0,2,1,3]>(x)
@@ -99,10 +158,16 @@ HEADS = """
     }"""
 
 
-def test_products_of_extents_are_known() -> None:
-    """`(batch heads)` as attention has it, and where one extent is left to the rest."""
+@pytest.mark.parametrize("opset", [21, 13])
+def test_products_of_extents_are_known(opset: int) -> None:
+    """`(batch heads)` as attention has it, and where one extent is left to the rest.
+
+    Before opset 14 ONNX does not infer even the rank of what a Reshape gives.
+    """
     constants = {name: ints(value) for value, name in enumerate(("zero", "one", "two", "three", "four"))}
-    found = completed(model(HEADS, minus=ints(-1), **constants))
+    source = model(HEADS, minus=ints(-1), **constants)
+    source.opset_import[0].version = opset
+    found = completed(source)
     shapes = {name: str(found[name].shape) for name in ("heads", "turned", "apart", "m", "w")}
     assert shapes == {
         "heads": "[6*batch,length,16]",
@@ -576,3 +641,54 @@ def test_extents_behind_windows_are_those_before_them_in_bodies_too() -> None:
     assert shapes["valid"][2] != "h"
     assert shapes["valid"][3] != "w"
     assert shapes["same"] == shapes["valid"]
+
+
+@pytest.mark.parametrize("operator", ["Add(t, v)", "Where(mask, t, v)", "Max(half, t, v)"])
+def test_extents_of_operands_that_broadcast_are_the_results(operator: str) -> None:
+    """Shape inference gives two names that it made up a third: what a skip connection adds is as wide as both."""
+    source = model(
+        f"""
+        g (float[b,8,h,w] x) => (float[n,c,p,q] y) {{
+            c = Conv<kernel_shape=[3,3], strides=[2,2]>(x, k)
+            d = Conv<kernel_shape=[1,1]>(c, one)
+            f = Reshape(c, flat)   t = Transpose<perm=[0,2,1]>(f)
+            g = Reshape(d, flat)   v = Transpose<perm=[0,2,1]>(g)
+            mask = Greater(t, half)
+            a = {operator}
+            u = Transpose<perm=[0,2,1]>(a)
+            s = Shape(c)
+            r = Reshape(u, s)
+            y = Relu(r)
+        }}""",
+        k=np.zeros((8, 8, 3, 3), np.float32),
+        one=np.zeros((8, 8, 1, 1), np.float32),
+        flat=ints(0, 8, -1),
+        half=np.full(8, 0.5, np.float32),
+    )
+    found = completed(source)
+    assert str(found["a"].shape) == str(found["t"].shape)
+    assert str(found["r"].shape) == str(found["c"].shape)
+
+
+def test_an_extent_that_is_scaled_by_a_reciprocal_is_known() -> None:
+    """Detectors bring the shorter side of an image, here a constant already, to a length by `length / side`."""
+    found = completed(
+        model(
+            """
+        g (float[1,8,5] y) => (float[1,h,w] z) {
+            a = Cast<to=1>(side)
+            b = Reciprocal(a)
+            c = Mul(b, length)
+            d = Floor(c)
+            e = Cast<to=7>(d)
+            s = Concat<axis=0>(one, e, rest)
+            t = Reshape(y, s)
+            z = Relu(t)
+        }""",
+            side=ints(8),
+            length=np.array([16], np.float32),
+            one=ints(1),
+            rest=ints(-1),
+        )
+    )
+    assert str(found["t"].shape) == "[1,2,20]"

@@ -437,7 +437,9 @@ def test_external_attributes_are_resolved(tmp_path: Path) -> None:
 
 def test_what_the_ir_cannot_hold_is_one_line() -> None:
     model = text("{ y = Relu(x) }")
-    model.graph.input.add(name="m").type.map_type.key_type = TensorProto.INT64
+    body = helper.make_graph([helper.make_node("Relu", ["x"], ["m"])], "body", [], [])
+    body.output.add(name="m").type.map_type.key_type = TensorProto.INT64
+    model.graph.node[0].attribute.append(helper.make_attribute("body", body))
     with pytest.raises(ReadError, match=r"not a valid ONNX model: Map types are not supported yet at ") as error:
         read(model)
     assert "\n" not in str(error.value)

@@ -11,6 +11,10 @@ from relayout.errors import InvalidModelError
 from relayout.formats.onnx.inferring import infer_shapes
 from relayout.formats.onnx.parts import Weight, one_line, split
 
+OF_ONNX_RUNTIME = frozenset(("SimplifiedLayerNormalization",))
+"""Operators that ONNX Runtime adds to the standard's domain when it optimizes a model, and ONNX does not know."""
+ELSEWHERE = "com.microsoft"
+
 SMALL = 1 << 14
 """Initializers up to so many bytes stay, since shapes may depend on them; no shape depends on a larger one."""
 
@@ -29,6 +33,7 @@ def check(model: ir.Model) -> None:
 def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
     """`check` of a model that is serialized already; it is not changed."""
     light = _light(proto, weights)
+    _move_elsewhere(light)
     try:
         onnx.checker.check_model(light, full_check=True)
         bare, claims = _without_claims(light)
@@ -45,6 +50,24 @@ def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
                 raise InvalidModelError(
                     f"it claims {_text(claim)} for '{name}', and {node.op_type} '{node.name}' makes {_text(inference)}"
                 )
+
+
+def _move_elsewhere(light: onnx.ModelProto) -> None:
+    """Leave the standard's domain to the standard's operators, in place: others are no less known elsewhere."""
+    added = [node for node in _nodes(light.graph) if node.op_type in OF_ONNX_RUNTIME and node.domain in ("", "ai.onnx")]
+    for node in added:
+        node.domain = ELSEWHERE
+    if added and ELSEWHERE not in {opset.domain for opset in light.opset_import}:
+        light.opset_import.append(onnx.helper.make_opsetid(ELSEWHERE, 1))
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of all bodies in it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
 
 
 def without_weights(model: ir.Model) -> onnx.ModelProto:

@@ -13,9 +13,9 @@ from onnx import numpy_helper
 from relayout.captures import bodies
 from relayout.errors import ReadError
 from relayout.formats.onnx.checking import without_weights
-from relayout.formats.onnx.evaluating import WINDOWS, Array, Evaluation, Item
+from relayout.formats.onnx.evaluating import BROADCASTING, TOLD, WINDOWS, Array, Evaluation, Item
 from relayout.formats.onnx.inferring import infer_shapes
-from relayout.formats.onnx.parts import SILENT
+from relayout.formats.onnx.parts import SILENT, holds_map
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
 
@@ -269,11 +269,9 @@ def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]
             break
         light.CopyFrom(inferred)
         # What is known is an initializer from here on; ONNX would believe the symbols of its value_info instead, and
-        # symbols of its own beside those that were found.
-        open_still = [value for value in light.graph.value_info if value.name not in found]
-        if shapes:
-            stated |= {value.name: value for value in shapes}
-            open_still = [stated[value.name] for value in open_still if value.name in stated]
+        # symbols of its own beside those that are found.
+        stated |= {value.name: value for value in shapes}
+        open_still = [value for name, value in stated.items() if name not in known]
         del light.graph.node[:], light.graph.value_info[:]
         light.graph.node.extend(kept)
         light.graph.value_info.extend(open_still)
@@ -301,8 +299,8 @@ def _name_by_others(
             continue
         for _ in evaluation.run(node):
             pass
-        items = evaluation.reshaped(node) if node.op_type == "Reshape" else []
-        items = evaluation.slid(node) if node.op_type in WINDOWS else items
+        items = evaluation.slid(node) if node.op_type in WINDOWS else evaluation.told(node)
+        items = evaluation.broadcast(node) if node.op_type in BROADCASTING else items
         for dim, item in zip(evaluation.dims(node.output[0]) or (), items, strict=False):
             if isinstance(dim, Extent) and len(dim.symbols) == dim.number == 1 and item not in (None, dim):
                 (name,) = dim.symbols
@@ -351,9 +349,8 @@ def _evaluated(
         if node.domain not in ("", "ai.onnx") or node.output[0] in known:
             continue
         values.update(evaluation.run(node))
-        if node.op_type == "Reshape" and node.output[0] in shapes:
-            shape = evaluation.reshaped(node)
-            value = _named(shapes[node.output[0]], shape, symbols)
+        if node.op_type in TOLD and node.output[0] in shapes:
+            value = _named(shapes[node.output[0]], evaluation.told(node), symbols)
             if value is not None:
                 found.append(value)
                 evaluation.shapes[value.name] = value.type.tensor_type
@@ -368,6 +365,9 @@ def _named(value: onnx.ValueInfoProto, shape: Sequence[Item], symbols: Container
     better = onnx.ValueInfoProto()
     better.CopyFrom(value)
     dims, new = better.type.tensor_type.shape.dim, False
+    if shape and not better.type.tensor_type.HasField("shape"):  # before opset 14 not even the rank is inferred
+        dims.extend(onnx.TensorShapeProto.Dimension() for _ in shape)
+        new = True
     for dim, item in zip(dims, shape, strict=False):
         if dim.HasField("dim_value") or dim.dim_param in symbols:
             continue
@@ -392,7 +392,7 @@ def _complete(graph: ir.Graph, inferred: onnx.GraphProto) -> None:
     for node in graph:
         for value in node.outputs:
             declared = found.get(value.name or "")
-            if declared is not None and not _is_known(value):
+            if declared is not None and not holds_map(declared) and not _is_known(value):
                 types.give(value, declared)
     nested = {node.outputs[0].name: node for node in graph if node.attributes and node.outputs and bodies(node)}
     for proto in inferred.node if nested else ():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,14 @@ _MOVING = "Cast Concat Flatten Gather Identity Reshape Slice Squeeze Transpose U
 MOVING = frozenset(_MOVING.split())
 """Operators whose results hold elements of their first operand (Concat: of all), by no more than where they stand."""
 _NAMES = """
-    Add And Ceil ConstantOfShape Div Equal Expand Floor Greater Less Max Min Mod Mul Neg Not Or Pow Range ReduceMax
-    ReduceMin ReduceProd ReduceSum ScatterND Split Sub Where
+    Add And Ceil ConstantOfShape Div Equal Expand Floor Greater Less Max Min Mod Mul Neg Not Or Pow Range Reciprocal
+    ReduceMax ReduceMin ReduceProd ReduceSum ScatterND Split Sub Where
 """
 SHAPE_ARITHMETIC = MOVING | frozenset(_NAMES.split())
 """Operators that exporters compute shapes and axes with; others are not evaluated from constants alone."""
 _NAMES = """
     Abs ArgMax ArgMin Clip Cos CumSum Exp EyeLike GatherElements GatherND GreaterOrEqual IsNaN LessOrEqual Log OneHot
-    Pad Reciprocal ReduceMean Round ScatterElements Sign Sin Sqrt Tile Trilu Xor
+    Pad ReduceMean Round ScatterElements Sign Sin Sqrt Tile Trilu Xor
 """
 FROM_EXTENTS = SHAPE_ARITHMETIC | frozenset(_NAMES.split())
 """Operators that are evaluated where extents, and not constants alone, are what they start from."""
@@ -36,6 +36,12 @@ STARTS = frozenset(("ConstantOfShape", "Range", "Shape", "Size"))
 """Where values begin that follow from extents: masks, positions. Weights are not folded here."""
 WINDOWS = frozenset(("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool"))
 """Operators that slide a window over the last axes of their first operand."""
+_NAMES = """
+    Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or
+    Pow PRelu Sub Sum Where Xor
+"""
+BROADCASTING = frozenset(_NAMES.split())
+"""Operators whose operands broadcast against each other."""
 PRODUCTS = frozenset(("Div", "Mul"))
 """Arithmetic that is done with symbols, too."""
 MOST_ELEMENTS = 64
@@ -99,6 +105,20 @@ class Evaluation:
             return array
         return array.astype(onnx.helper.tensor_dtype_to_np_dtype(kind), copy=False)
 
+    def told(self, node: onnx.NodeProto) -> list[Item]:
+        """The extents that an operator gives, as far as a vector of shapes that it reads tells them; empty: no word.
+
+        Shape inference makes up names for all of them where it does not know the vector as a whole.
+        """
+        return TOLD[node.op_type](self, node) if node.op_type in TOLD else []
+
+    def tiled(self, node: onnx.NodeProto) -> list[Item]:
+        """The extents of what a Tile gives: its operand's, as often as it is repeated."""
+        repeats, dims = self.values.get(node.input[1]) if len(node.input) == 2 else None, self.dims(node.input[0])
+        if repeats is None or dims is None or repeats.shape != (len(dims),):
+            return []
+        return [_combined("Mul", dim, item) for dim, item in zip(dims, repeats.tolist(), strict=True)]
+
     def reshaped(self, node: onnx.NodeProto) -> list[Item]:
         """The extents of what a Reshape gives, as its vector of shapes and the extents of its operand tell them."""
         if len(node.input) < 2:  # before opset 5 an attribute says it, which shape inference reads
@@ -116,6 +136,33 @@ class Evaluation:
         if found.count(-1) == 1 and given is not None and len(others) == len(found) - 1:
             found[found.index(-1)] = _item(given.floor(product(others)))
         return [None if item == -1 else item for item in found]
+
+    def cut(self, node: onnx.NodeProto) -> list[Item]:
+        """The extents that a Slice keeps, wherever it begins and ends: those of the axes that it does not cut."""
+        dims = self.dims(node.input[0])
+        if dims is None or len(node.input) < 3:  # before opset 10 attributes say it, which shape inference reads
+            return []
+        count = self.dims(node.input[1])
+        axes = np.arange(count[0]) if count and isinstance(count[0], int) else None
+        if len(node.input) > 3 and node.input[3]:
+            axes = self.values.get(node.input[3])
+        if axes is None or axes.dtype == object:
+            return []
+        gone = {axis % len(dims) for axis in axes.tolist()}
+        return [None if axis in gone else dim for axis, dim in enumerate(dims)]
+
+    def broadcast(self, node: onnx.NodeProto) -> list[Item]:
+        """The extents of operands that broadcast against each other, where no more than one of them is not 1."""
+        given = [self.dims(name) for name in node.input if name]
+        shapes = [dims for dims in given if dims is not None]
+        if len(shapes) < len(given):
+            return []
+        rank = max(map(len, shapes), default=0)
+        found: list[Item] = []
+        for axis in range(-rank, 0):
+            dims = {dims[axis] for dims in shapes if len(dims) >= -axis} - {1}
+            found.append(next(iter(dims), 1) if len(dims) < 2 else None)
+        return found
 
     def slid(self, node: onnx.NodeProto) -> list[Item]:
         """The extents that a sliding window keeps: it moves by one, and pads make up for its reach."""
@@ -206,6 +253,14 @@ class Evaluation:
                 return [np.asarray(array) for array in ReferenceEvaluator(single).run(None, dict(given))]
         except Exception:  # the node is wrong, or the reference lacks it: it is simply not known in advance
             return []
+
+
+TOLD: dict[str, Callable[[Evaluation, onnx.NodeProto], list[Item]]] = {
+    "Reshape": Evaluation.reshaped,
+    "Slice": Evaluation.cut,
+    "Tile": Evaluation.tiled,
+}
+"""Operators that read the extents of what they give, or where it is cut."""
 
 
 def _shape(node: onnx.NodeProto, dims: Sequence[Item] | None) -> list[Array]:

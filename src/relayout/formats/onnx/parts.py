@@ -25,6 +25,9 @@ CONTRADICTED = "relayout.contradicted"
 
 ANNOTATION = "quant_parameter_tensor_names"
 """Under this key of a value's `meta` onnx-ir keeps the value's `quantization_annotation`."""
+MAP = "relayout.map"
+"""In the `meta` of an input or output that holds maps (what a classifier of scikit-learn gives): its type, as a proto,
+since onnx-ir has none for it."""
 UNANNOTATED = "relayout.unannotated"
 """In the `meta` of a model whose main graph has none: nobody need look, which costs a value a `meta` of its own."""
 
@@ -110,6 +113,9 @@ def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, 
     except Exception as error:  # what onnx-ir raises on a model that cannot be serialized has many types
         raise WriteError(f"the model cannot be serialized: {one_line(error)}") from error
     _complete_calls(proto)
+    for stated, value in zip((*proto.graph.input, *proto.graph.output), (*graph.inputs, *graph.outputs), strict=True):
+        if value is not None and MAP in value.meta:
+            stated.type.CopyFrom(value.meta[MAP])
     weights = []
     inputs = {id(value) for value in graph.inputs}
     for name, value in graph.initializers.items():
@@ -120,6 +126,14 @@ def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, 
             _keep_notes(proto.graph, value)
     _drop_annotations(proto.graph, {weight.value.name for weight in weights})
     return proto, weights
+
+
+def holds_map(kind: onnx.TypeProto) -> bool:
+    """Whether values of a type are maps, or sequences of them."""
+    which = kind.WhichOneof("value")
+    if which in ("sequence_type", "optional_type"):
+        return holds_map(getattr(kind, which).elem_type)
+    return bool(which == "map_type")
 
 
 def _drop_annotations(graph: onnx.GraphProto, weights: set[str | None]) -> None:

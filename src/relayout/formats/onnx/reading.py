@@ -15,7 +15,7 @@ from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import SOURCES, identity
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
-from relayout.formats.onnx.parts import CONTRADICTED, UNANNOTATED
+from relayout.formats.onnx.parts import CONTRADICTED, MAP, UNANNOTATED, holds_map
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
 from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
@@ -199,14 +199,29 @@ def _without_raw_data(buffer: Bytes, start: int, stop: int) -> tuple[bytes, tupl
 
 
 def _deserialized(proto: onnx.ModelProto) -> ir.Model:
+    maps = dict(_taken_maps(proto.graph))
     try:
-        return ir.from_proto(proto)
+        model = ir.from_proto(proto)
+        for value in (*model.graph.inputs, *model.graph.outputs):
+            if value is not None and value.name in maps:
+                value.meta[MAP] = maps[value.name]
+        return model
     except Exception as error:  # onnx-ir's own checks raise errors of many types, wrapped in each other
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
         reason = " ".join(str(cause).split()).partition(". Please contribute")[0] or type(cause).__name__
         raise ReadError(f"not a valid ONNX model: {reason}") from None
+
+
+def _taken_maps(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TypeProto]]:
+    """The types of values that hold maps, which onnx-ir does not have: they are taken out of the graph."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if holds_map(value.type):
+            kind = onnx.TypeProto()
+            kind.CopyFrom(value.type)
+            value.ClearField("type")
+            yield value.name, kind
 
 
 def _resolve_external(model: ir.Model, files: DataFiles | None) -> None:
