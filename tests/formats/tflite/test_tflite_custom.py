@@ -464,3 +464,11 @@ def test_of_complex_numbers_only_what_is_read_is_computed() -> None:
     net.op("MUL", [numbers, numbers], [product], options("MulOptions"))
     net.op("REAL", [product], [net.output((3, 4))])
     assert [node.op_type for node in read(net.bytes()).graph] == ["Mul", "Mul", "Sub", "Identity"]
+
+
+def test_complex_numbers_at_the_interface_are_refused() -> None:
+    net = Net()
+    numbers = net.output((3, 4), type_name="COMPLEX64")
+    left(net, "Complex", [net.input((3, 4)), net.input((3, 4))], numbers)
+    with pytest.raises(UnsupportedError, match="complex numbers at the interface"):
+        read(net.bytes())
