@@ -12,6 +12,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper
 
+import relayout
+
 
 def run(model: onnx.ModelProto, feed: Mapping[str, NDArray[np.generic]]) -> list[NDArray[np.generic]]:
     """The model's outputs, with no optimization of the runtime's own."""
@@ -37,6 +39,28 @@ def moved_bytes(model: onnx.ModelProto, feed: Mapping[str, NDArray[np.generic]])
         moved = [axis for axis, extent in zip(perm, array.shape, strict=True) if extent != 1]
         total += array.nbytes if moved != sorted(moved) else 0
     return total
+
+
+def operators(proto: onnx.ModelProto) -> list[str]:
+    """The operators of the graph, in order."""
+    return [node.op_type for node in proto.graph.node]
+
+
+def converted(source: onnx.ModelProto, **options: object) -> relayout.Result:
+    """The result, after it was run beside its source on the same inputs."""
+    before = source.SerializeToString()
+    result = relayout.convert(source, **options)  # type: ignore[arg-type]
+    assert source.SerializeToString() == before, "the caller's model was changed"
+    onnx.checker.check_model(result.proto, full_check=True)
+    feed = {}
+    for value in source.graph.input:
+        shape = [dim.dim_value if dim.HasField("dim_value") else 2 for dim in value.type.tensor_type.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        feed[value.name] = np.random.default_rng(1).normal(size=shape).astype(dtype)
+    for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    return result
 
 
 def same_values(source: onnx.ModelProto, result: onnx.ModelProto, sizes: Iterable[tuple[int, ...]]) -> None:

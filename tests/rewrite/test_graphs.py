@@ -11,29 +11,12 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser, shape_inference
 
 import relayout
-from running import run
+from running import converted, operators, run
 from text_form import HEADER, floats, model
 
 
-def operators(proto: onnx.ModelProto) -> list[str]:
-    return [node.op_type for node in proto.graph.node]
-
-
 def same(source: onnx.ModelProto, **options: object) -> onnx.ModelProto:
-    """The result, after it was run beside its source on the same inputs."""
-    before = source.SerializeToString()
-    result = relayout.convert(source, **options)  # type: ignore[arg-type]
-    assert source.SerializeToString() == before, "the caller's model was changed"
-    onnx.checker.check_model(result.proto, full_check=True)
-    feed = {}
-    for value in source.graph.input:
-        shape = [dim.dim_value if dim.HasField("dim_value") else 2 for dim in value.type.tensor_type.shape.dim]
-        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        feed[value.name] = np.random.default_rng(1).normal(size=shape).astype(dtype)
-    for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
-        assert got.shape == want.shape
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-    return result.proto
+    return converted(source, **options).proto
 
 
 def test_transposes_around_an_elementwise_operator_vanish() -> None:

@@ -314,14 +314,14 @@ def test_a_model_that_loads_without_optimizations_only(monkeypatch: pytest.Monke
 
     source, path = model("{ h = Neg(x)  y = Relu(h) }"), tmp_path / "result.onnx"
     onnx.save(source, path)
-    plain = ort._session
+    plain = ort._opened
 
-    def failing(where: Path, level: object = None) -> object:
-        if level is None:
+    def failing(where: Path, optimized: bool) -> object:
+        if optimized:
             raise RuntimeError(f"an optimization went wrong at {where}")
-        return plain(where, level)
+        return plain(where, optimized)
 
-    monkeypatch.setattr(ort, "_session", failing)
+    monkeypatch.setattr(ort, "_opened", failing)
     report = verify(source, path)
     assert report.ok
     assert [note.partition(": ")[0] for note in report.notes] == [

@@ -69,28 +69,24 @@ class Remaining:
     What the graph calls their values is noted before the plan is applied to it.
 
     Args:
-        plan: the plan; None: there are none.
+        plan: the plan.
         axes: names of axes.
     """
 
-    def __init__(self, plan: Plan | None = None, axes: Axes | None = None) -> None:
+    def __init__(self, plan: Plan, axes: Axes) -> None:
         self._plan, self._axes = plan, axes
-        self._names = [known_as(crossing.root.value) for crossing in plan.crossings] if plan is not None else []
+        self._names = [known_as(crossing.root.value) for crossing in plan.crossings]
 
     @cached_property
     def rows(self) -> tuple[Transposed, ...]:
         """The Transposes, in the order of the graph."""
-        plan, axes, self._plan, self._axes = self._plan, self._axes, None, None
-        return tuple(_remaining(plan, axes, self._names)) if plan is not None and axes is not None else ()
+        found = tuple(_remaining(self._plan, self._axes, self._names))
+        del self._plan, self._axes  # as large as the model
+        return found
 
     def reasons(self) -> list[str]:
         """For each why it remains."""
         return [row.reason for row in self.rows]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Remaining) and self.rows == other.rows
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def _remaining(plan: Plan, axes: Axes, names: Sequence[str]) -> Iterator[Transposed]:
@@ -119,7 +115,7 @@ class Report:
         bytes: bytes they move.
         lower_bound: bytes below which no choice of orders can go; where prices count, what they leave of the proof.
         proved: the independent checker agreed that `bytes` equals the lower bound.
-        left: what finds `remaining`.
+        remains: what finds `remaining`.
         interface: inputs and outputs with their layouts.
         barriers: operators that keep the source's order, with the reason -> how many.
         what_if: operators and ends of the interface that are fixed, with the bytes that each costs alone.
@@ -136,7 +132,7 @@ class Report:
     bytes: int
     lower_bound: int
     proved: bool
-    left: Remaining = field(repr=False)
+    remains: Remaining = field(repr=False, compare=False)
     interface: tuple[Interface, ...]
     barriers: dict[str, int]
     what_if: tuple[Relaxed, ...] = ()
@@ -148,7 +144,7 @@ class Report:
     @property
     def remaining(self) -> tuple[Transposed, ...]:
         """Each remaining Transpose with its reason."""
-        return self.left.rows
+        return self.remains.rows
 
     @property
     def chart(self) -> Chart:
@@ -173,7 +169,9 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """For machines: JSON types only."""
-        shown = ("remaining" if each.name == "left" else each.name for each in fields(self) if each.name != "drawing")
+        shown = (
+            "remaining" if each.name == "remains" else each.name for each in fields(self) if each.name != "drawing"
+        )
         plain = {name: getattr(self, name) for name in shown}
         found = _plain(plain | {"chart": self.chart, "verdict": self.verdict})
         assert isinstance(found, dict)
@@ -193,7 +191,7 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
         axes: names of the graph's axes.
         relaxed: what single constraints cost.
     """
-    notes, left = [], Remaining(plan, axes)
+    notes, remains = [], Remaining(plan, axes)
     if plan.formulation.capped:
         notes.append(DROPPED)
     if not plan.solution.finished:
@@ -207,13 +205,13 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
         plan.size,
         plan.bound,
         plan.proved,
-        left,
+        remains,
         tuple(_interface(plan, axes)),
         dict(sorted(barriers.items())),
         tuple(relaxed),
         tuple(notes),
         plan.sites.per_transpose,
-        drawing=Drawing(plan, axes, left.reasons),
+        drawing=Drawing(plan, axes, remains.reasons),
     )
 
 

@@ -354,7 +354,7 @@ class _Rewrite:
         """The extents that the source has, as products of those that are stored: the value takes the source's name."""
         stem, kind, shape = stored.name or "", stored.type, stored.shape
         stored.name, stored.shape = self.storage.names.unique(f"{stem}__stored"), None
-        most = max(map(len, groups), default=1)
+        most = max([1, *map(len, groups)])
         items = stored
         if any(len(group) != most for group in groups):
             one = self.storage.constant(f"{stem}/one", np.ones(1, np.int64))

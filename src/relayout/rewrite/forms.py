@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -165,7 +166,10 @@ class Beside(NamedTuple):
 
 
 def _between(form: Form, other: Form) -> int:
-    """How many Reshapes bring a value from one form into another, beside a Transpose where the orders differ."""
+    """How many Reshapes bring a value from one form into another, beside a Transpose where the orders differ.
+
+    An estimate where extents are dynamic: then dimensions that a Transpose would join stay apart.
+    """
     if form == other:
         return 0
     if order_of(form) == order_of(other):
@@ -229,13 +233,17 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
         return
     led = (site for site in sites if not site.signature.with_maker)
     readers = _by_root(port for site in led for port in site.ports if not port.output)
-    beside = _by_root(port for site in sites for port in site.ports)
+    there: dict[Root, Counter[Form]] = {}
+    for port in (port for site in sites for port in site.ports):
+        there.setdefault(port.view.root, Counter())[chosen[port]] += 1
 
     def before(source: Port, form: Form) -> int:
-        """How many Reshapes bring what is dequantized into a form."""
-        root = source.view.root
-        there = {chosen[port] for port in beside[root] if port is not source and not root.constant}
-        return min([_between(other, form) for other in there], default=0)
+        """How many Reshapes bring what is dequantized into a form, from what is there without it."""
+        if source.view.root.constant:
+            return 0
+        held = there[source.view.root]
+        others = [other for other, count in held.items() if count > (other == chosen[source])]
+        return min([_between(other, form) for other in others], default=0)
 
     for site in reversed(following):
         source, result = site.free_ports()
@@ -248,7 +256,11 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
             apart = all(reader.view.form != result.view.form for reader in behind)
             if apart and before(source, chosen[source]) + (form != chosen[result]) <= before(source, mirrored):
                 continue
-            chosen[result], chosen[source] = form, mirrored
+            for port, taken in ((result, form), (source, mirrored)):
+                held = there[port.view.root]
+                held[chosen[port]] -= 1
+                held[taken] += 1
+                chosen[port] = taken
 
 
 def _mirrored(form: Form, port: Port, other: Port) -> Form | None:

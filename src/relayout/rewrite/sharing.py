@@ -6,7 +6,7 @@ quarter of the bytes, and each reader has it right before itself, where runtimes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -28,7 +28,7 @@ def apart(model: ir.Model) -> Shared:
         return ()
     values = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
     names = Names({name for name in (*(v.name for v in values), *(node.name for node in nodes)) if name})
-    return [[node, *(_copy(node, reader, names) for reader in readers)] for node, readers in several]
+    return [[node, *(_copy(node, reader, slots, names) for reader, slots in readers)] for node, readers in several]
 
 
 def together(shared: Shared) -> None:
@@ -52,13 +52,16 @@ def _narrows(node: ir.Node) -> bool:
     return read.dtype.bitwidth > given.dtype.bitwidth
 
 
-def _others(value: ir.Value) -> list[ir.Node]:
-    """Who reads a value, but for the first that does or gives it."""
-    readers = list(dict.fromkeys(use.node for use in value.uses()))
+def _others(value: ir.Value) -> list[tuple[ir.Node, list[int]]]:
+    """Who reads a value, and as which operands, but for the first that does or gives it."""
+    slots: dict[ir.Node, list[int]] = {}
+    for use in value.uses():
+        slots.setdefault(use.node, []).append(use.idx)
+    readers = list(slots.items())
     return readers if value.is_graph_output() else readers[1:]
 
 
-def _copy(node: ir.Node, reader: ir.Node, names: Names) -> ir.Node:
+def _copy(node: ir.Node, reader: ir.Node, slots: Sequence[int], names: Names) -> ir.Node:
     assert node.graph is not None
     value = node.outputs[0]
     given = ir.Value(name=value.name, type=value.type, shape=value.shape)
@@ -70,18 +73,13 @@ def _copy(node: ir.Node, reader: ir.Node, names: Names) -> ir.Node:
         node.domain,
         node.op_type,
         node.inputs,
-        _copied(node.attributes.values()),
+        [ir.Attr(each.name, each.type, each.value) for each in node.attributes.values()],
         outputs=[given],
         name=names.unique(node.name) if node.name else None,
         version=node.version,
     )
     stands_for(copied, node)
     node.graph.insert_after(node, copied)
-    for slot, read in enumerate(reader.inputs):
-        if read is value:
-            reader.replace_input_with(slot, given)
+    for slot in slots:
+        reader.replace_input_with(slot, given)
     return copied
-
-
-def _copied(attributes: Iterable[ir.Attr]) -> list[ir.Attr]:
-    return [ir.Attr(each.name, each.type, each.value) for each in attributes]

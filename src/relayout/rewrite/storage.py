@@ -42,13 +42,17 @@ class Names:
     """Names that are taken; every new one is made unique."""
 
     taken: set[str]
+    numbered: dict[str, int] = field(default_factory=dict)
 
     def unique(self, name: str) -> str:
         """`name`, or `name_2` and so on where it is taken."""
         result, number = name, 1
-        while result in self.taken:
-            number += 1
-            result = f"{name}_{number}"
+        if name in self.taken:
+            number = self.numbered.get(name, 1)
+            while result in self.taken:
+                number += 1
+                result = f"{name}_{number}"
+            self.numbered[name] = number
         self.taken.add(result)
         return result
 

@@ -52,13 +52,13 @@ LEVELS = {"DynamicQuantizeLinear": 255}
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 
 
-def _session(path: Path, level: Any = None) -> Any:
+def _opened(path: Path, optimized: bool) -> Any:
     onnxruntime = _onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    if level is not None:
-        options.graph_optimization_level = level
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
@@ -139,15 +139,19 @@ class OrtSide:
 
     def _session(self, path: Path, reference: bool = False) -> Any:
         """A session as ONNX Runtime makes it by default; without its optimizations, if it fails over these."""
-        level = _onnxruntime().GraphOptimizationLevel
         try:
-            return _session(path, level.ORT_DISABLE_ALL if reference else None)
+            return _opened(path, optimized=not reference)
+        except RelayoutError:
+            raise
         except Exception as error:  # a dozen types of onnxruntime's own, without a common base
             problem = one_line(error)
+        refused = ReadError(f"ONNX Runtime cannot load the model: {problem}", where=self.label)
+        if reference:
+            raise refused
         try:
-            session = _session(path, level.ORT_DISABLE_ALL)
+            session = _opened(path, optimized=False)
         except Exception:
-            raise ReadError(f"ONNX Runtime cannot load the model: {problem}", where=self.label) from None
+            raise refused from None
         if not self.notes:
             ran = f"{Path(self.label).name} was run without ONNX Runtime's optimizations, with which it does not load"
             self.notes.append(f"{ran}: {problem}")

@@ -472,3 +472,24 @@ def test_complex_numbers_at_the_interface_are_refused() -> None:
     left(net, "Complex", [net.input((3, 4)), net.input((3, 4))], numbers)
     with pytest.raises(UnsupportedError, match="complex numbers at the interface"):
         read(net.bytes())
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("name", ["MUL", "FlexSub", "FlexConcatV2"])
+def test_complex_numbers_beside_real_ones_are_refused(name: str, first: bool) -> None:
+    """No kernel takes both; half by half, real numbers would count as imaginary, too."""
+    net = Net()
+    numbers, result = (net.tensor((3, 4), type_name="COMPLEX64") for _ in range(2))
+    real = net.input((3, 4))
+    left(net, "Complex", [real, net.input((3, 4))], numbers)
+    operands = [real, numbers] if first else [numbers, real]
+    if name == "MUL":
+        net.op("MUL", operands, [result], options("MulOptions"))
+    elif name == "FlexSub":
+        left(net, "Sub", operands, result)
+    else:
+        result = net.tensor((3, 8), type_name="COMPLEX64")
+        left(net, "ConcatV2", [*operands, net.const(1, "int32")], result)
+    net.op("REAL", [result], [net.output((3, 4))])
+    with pytest.raises(UnsupportedError, match=r"real numbers beside|FLOAT32 in place of COMPLEX64"):
+        read(net.bytes())

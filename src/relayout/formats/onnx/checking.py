@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import InvalidModelError
+from relayout.formats.onnx.bodies import all_nodes
 from relayout.formats.onnx.inferring import infer_shapes
 from relayout.formats.onnx.parts import Weight, one_line, split
 
@@ -54,20 +55,13 @@ def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
 
 def _move_elsewhere(light: onnx.ModelProto) -> None:
     """Leave the standard's domain to the standard's operators, in place: others are no less known elsewhere."""
-    added = [node for node in _nodes(light.graph) if node.op_type in OF_ONNX_RUNTIME and node.domain in ("", "ai.onnx")]
+    added = [
+        node for node in all_nodes(light.graph) if node.op_type in OF_ONNX_RUNTIME and node.domain in ("", "ai.onnx")
+    ]
     for node in added:
         node.domain = ELSEWHERE
     if added and ELSEWHERE not in {opset.domain for opset in light.opset_import}:
         light.opset_import.append(onnx.helper.make_opsetid(ELSEWHERE, 1))
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph and of all bodies in it."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
 
 
 def without_weights(model: ir.Model) -> onnx.ModelProto:

@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 from relayout.captures import bodies
 from relayout.errors import ReadError
+from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.checking import without_weights
 from relayout.formats.onnx.evaluating import BROADCASTING, TOLD, WINDOWS, Array, Evaluation, Item
 from relayout.formats.onnx.inferring import infer_shapes
@@ -324,8 +325,7 @@ def _open_dims(
         yield from (dim for dim in value.type.tensor_type.shape.dim if dim.dim_param)
     for node in graph.node:
         for attribute in node.attribute:
-            if attribute.HasField("g"):
-                body = attribute.g
+            for body in graphs_in(attribute):
                 yield from _open_dims(body, (*body.input, *body.value_info, *body.output))
 
 

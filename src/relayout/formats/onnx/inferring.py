@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import onnx
 
+from relayout.formats.onnx.bodies import graphs_in
+
 SHORT = 1 << 10
 """Elements up to which a vector may be a shape, and is not counted: thousands of biases are in a usual model."""
 
@@ -60,5 +62,5 @@ def _lengths(graph: onnx.GraphProto) -> Iterator[int]:
             yield dims[0].dim_value
     for node in graph.node:
         for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            for inner in graphs_in(attribute):
                 yield from _lengths(inner)

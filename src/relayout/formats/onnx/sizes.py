@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import ReadError
+from relayout.formats.onnx.bodies import graphs_in
 
 _TYPED = {
     "FLOAT": "float_data",
@@ -103,7 +104,7 @@ def _node_tensors(nodes: Any, place: str) -> Iterator[tuple[str, onnx.TensorProt
                 yield where, attribute.t
             for tensor in attribute.tensors:
                 yield where, tensor
-            for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            for graph in graphs_in(attribute):
                 yield from _graph_tensors(graph, f"{where}, ")
 
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 import onnx
 
 from relayout.errors import ReadError, shortened
+from relayout.formats.onnx.bodies import graphs_in
 
 _TYPES = onnx.AttributeProto.AttributeType
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
@@ -107,8 +108,7 @@ def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterab
     for node in nodes:
         names = set(filter(None, node.input))
         for attribute in node.attribute:
-            subgraphs = (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
-            for graph in subgraphs:
+            for graph in graphs_in(attribute):
                 place = f"{_at(scope, node)}, {attribute.name}"
                 captured, crooked = _check_graph(graph, visible, place, scope.in_function)
                 names |= captured

@@ -32,6 +32,8 @@ HALF_BY_HALF = """
 PRODUCTS = "MUL FlexEinsum FlexMatMul FlexMul"
 """What multiplies two operands, and adds such products."""
 
+_REALS = {TensorType.FLOAT16, TensorType.FLOAT32, TensorType.FLOAT64}
+
 
 def is_complex(op: Operation, i: int = 0) -> bool:
     """Whether operand i is of complex numbers."""
@@ -40,33 +42,40 @@ def is_complex(op: Operation, i: int = 0) -> bool:
 
 def pairs(op: Operation, i: int = 0) -> ir.Value:
     """Operand i as pairs: the real part, the imaginary part."""
-    tensor = op.input(i)
-    if tensor.type != TensorType.COMPLEX64:
-        raise Unsupported(f"{tensor.type.name} in place of COMPLEX64")
-    if tensor.data is None or not op.tensors.is_constant(tensor):
+    tensor = _complex(op, i)
+    if (elements := _constant(op, tensor)) is None:
         return op.tensors.value(tensor)
-    return op.builder.array(op.tensors.hint(tensor, "pairs"), _elements(tensor))
+    return op.builder.array(op.tensors.hint(tensor, "pairs"), elements)
 
 
 def halves(op: Operation, i: int = 0) -> tuple[ir.Value, ir.Value]:
     """Operand i as two values: the real parts, the imaginary parts."""
-    tensor = op.input(i)
-    if tensor.type != TensorType.COMPLEX64:
-        raise Unsupported(f"{tensor.type.name} in place of COMPLEX64")
+    tensor = _complex(op, i)
     known = op.tensors.halves
     if tensor.index not in known:
-        if tensor.data is not None and op.tensors.is_constant(tensor):
-            both = [op.builder.array(op.tensors.hint(tensor, half), _elements(tensor)[..., k]) for k, half in _HALVES]
-        else:
-            both = [_half(op, op.tensors.value(tensor), k, op.tensors.hint(tensor, half)) for k, half in _HALVES]
-        known[tensor.index] = both[0], both[1]
+        elements = _constant(op, tensor)
+
+        def half(index: int, what: str) -> ir.Value:
+            name = op.tensors.hint(tensor, what)
+            if elements is None:
+                return _half(op, op.tensors.value(tensor), index, name)
+            return op.builder.array(name, elements[..., index])
+
+        known[tensor.index] = half(0, "real"), half(1, "imaginary")
     return known[tensor.index]
 
 
-_HALVES = tuple(enumerate(("real", "imaginary")))
+def _complex(op: Operation, i: int) -> Tensor:
+    tensor = op.input(i)
+    if tensor.type != TensorType.COMPLEX64:
+        raise Unsupported(f"{tensor.type.name} in place of COMPLEX64")
+    return tensor
 
 
-def _elements(tensor: Tensor) -> npt.NDArray[np.float32]:
+def _constant(op: Operation, tensor: Tensor) -> npt.NDArray[np.float32] | None:
+    """Its pairs, where they are known."""
+    if tensor.data is None or not op.tensors.is_constant(tensor):
+        return None
     return tensor.content.view(np.dtype(np.float32).newbyteorder("<")).reshape(*tensor.shape, 2)
 
 
@@ -148,6 +157,9 @@ def _of_halves(op: Operation, *chosen: int) -> dict[int, ir.Value]:
 
 def _half_by_half(name: str) -> Translation:
     def translate(op: Operation) -> None:
+        types = {op.input(i).type for i in range(len(op.operator.inputs)) if op.has(i)}
+        if TensorType.COMPLEX64 not in types or types & _REALS:
+            raise Unsupported("real numbers beside complex ones")
         real, imaginary = (_of_halves(op, *[half] * len(op.operator.inputs)) for half in (0, 1))
         for i in real:
             result_halves(op, real[i], imaginary[i], i)
@@ -166,6 +178,8 @@ def _product(name: str) -> Translation:
 
 def multiplied(op: Operation, first: bool = False, second: bool = False) -> None:
     """Hand over a product of two complex operands; either may be conjugated before."""
+    for i in (0, 1):
+        _complex(op, i)
     (a, b), (c, d) = ([_of_halves(op, i, k)[0] for i, k in each] for each in (((0, 0), (1, 1)), ((1, 0), (0, 1))))
     real = op.emit("Add" if first != second else "Sub", [a, b], dims(a))
     if first == second:
@@ -176,10 +190,9 @@ def multiplied(op: Operation, first: bool = False, second: bool = False) -> None
     result_halves(op, real, imaginary)
 
 
-for _name in HALF_BY_HALF.split():
-    of_complex(_name if _name.isupper() else f"CUSTOM {_name}")(_half_by_half(_name))
-for _name in PRODUCTS.split():
-    of_complex(_name if _name.isupper() else f"CUSTOM {_name}")(_product(_name))
+for _names, _entry in ((HALF_BY_HALF, _half_by_half), (PRODUCTS, _product)):
+    for _name in _names.split():
+        of_complex(_name if _name.isupper() else f"CUSTOM {_name}")(_entry(_name))
 
 
 @of_complex("CUSTOM FlexSquare")
