@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, ModuleType
 
+import onnx
+import pytest
+
 import relayout
+import text_form
 
 SCALE = Path(__file__).parents[1] / "bench" / "scale.py"
 SMALL, TIMES = 300, 4
@@ -27,13 +32,36 @@ def scale(bench: Path) -> ModuleType:
     return module
 
 
-def calls(count: int) -> dict[str, int]:
-    """Module -> calls of functions, C's among them, that one `optimize` of so many nodes makes in it."""
-    model, found = scale(SCALE).residual_network(count), dict[str, int]()
+def residual(count: int) -> onnx.ModelProto:
+    """So many nodes with a Transpose every sixth node."""
+    network = scale(SCALE).residual_network(count)
+    assert isinstance(network, onnx.ModelProto)
+    return network
+
+
+def dequantized(count: int) -> onnx.ModelProto:
+    """Integers that so many nodes read, in two orders, each of which gives an output."""
+    kinds = ("float[1,4,2,2]", "float[1,2,2,4]")
+    nodes = [
+        line
+        for i in range(0, count, 3)
+        for line in (f"y{i} = Relu(d)", f"t{i} = Transpose<perm=[0,2,3,1]>(d)", f"y{i + 1} = MatMul(t{i}, w)")
+    ]
+    outputs = ", ".join(f"{kinds[i % 3]} y{i}" for i in range(count) if i % 3 < 2)
+    given = "<float sc = {0.1}, int8 zp = {3}>"
+    text = (
+        f"g (float[1,4,2,2] x) => ({outputs}) {given} {{ q = QuantizeLinear(x, sc, zp) d = DequantizeLinear(q, sc, zp)"
+    )
+    return text_form.model(f"{text} {' '.join(nodes)} }}", w=text_form.floats(4, 4))
+
+
+def calls(model: onnx.ModelProto) -> dict[str, int]:
+    """Module -> calls of functions, C's among them, that one `optimize` makes in it."""
+    found = dict[str, int]()
 
     def seen(frame: FrameType, event: str, _: object) -> None:
-        name = frame.f_globals.get("__name__", "")
-        if event in ("call", "c_call") and name.startswith("relayout."):
+        if event in ("call", "c_call"):
+            name = frame.f_globals.get("__name__", "")
             found[name] = found.get(name, 0) + 1
 
     sys.setprofile(seen)
@@ -46,9 +74,10 @@ def calls(count: int) -> dict[str, int]:
     return found
 
 
-def test_calls_grow_with_nodes() -> None:
-    calls(60)  # what is found once: rules, schemas
-    small, large = calls(SMALL), calls(TIMES * SMALL)
+@pytest.mark.parametrize("network", [residual, dequantized])
+def test_calls_grow_with_nodes(network: Callable[[int], onnx.ModelProto]) -> None:
+    calls(network(60))  # what is found once: rules, schemas
+    small, large = calls(network(SMALL)), calls(network(TIMES * SMALL))
     grown = {name: round(count / small.get(name, 1), 1) for name, count in large.items() if count > 2_000}
     assert grown
     assert {name: times for name, times in grown.items() if times > 1.6 * TIMES} == {}

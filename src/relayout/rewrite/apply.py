@@ -67,6 +67,7 @@ class _Rewrite:
         self.storage.ends.update({self.graph.outputs[port.slot]: self.forms[port] for port in ends})
         self.borders = {port: site for site in plan.sites.sites if site.kind == "border" for port in site.ports}
         self.results: dict[ir.Graph, list[tuple[int, ir.Value]]] = {}
+        self.given: dict[ir.Value, set[ir.Graph]] = {}
         self.listed: dict[tuple[ir.Graph, ir.Value, Form], ir.Value] = {}
         self.entries: dict[ir.Graph, list[Port]] = {}
         for site in plan.sites.sites:
@@ -113,12 +114,10 @@ class _Rewrite:
             self.results[graph] = []
             graph.outputs.clear()
         for graph in self.graphs:
-            for node in list(graph):
-                graph.remove(node)
+            graph.remove(list(graph))
 
     def _put_together(self) -> None:
         results = {value for _, value in self.results[self.graph]}
-        self.given = {value for pairs in self.results.values() for _, value in pairs}
         self._let_go()
         relaid = any(root.constant and root.value.producer() is not None for root, _ in self.storage.stored)
         self.known = {site.node for site in self.plan.sites.sites if _is_known(site)} if relaid else set()
@@ -278,13 +277,14 @@ class _Rewrite:
             return self.listed[listed]
         value = self.storage.get(root, self.forms[port])
         outer = root.graph is not graph or value.is_graph_input() or value.producer() is None
-        if (outer and value is not original.value) or any(value is other for _, other in self.results[graph]):
+        if (outer and value is not original.value) or graph in self.given.get(value, ()):
             name = original.name if graph is self.graph else self.storage.names.unique(f"{original.name}__out")
             output = ir.Value(name=name, type=value.type, shape=value.shape)
             node_name = self.storage.names.unique(f"{name}/Identity")
             self.storage.nodes[graph].append(ir.Node("", "Identity", [value], outputs=[output], name=node_name))
             value = output
         self.results[graph].append((port.slot, value))
+        self.given.setdefault(value, set()).add(graph)
         self.listed[listed] = value
         return value
 

@@ -33,6 +33,7 @@ def apart(model: ir.Model) -> Shared:
 
 def together(shared: Shared) -> None:
     """Let nodes that read the same be one again, in place; a copy whose result a graph gives stays."""
+    spare: dict[ir.Graph, list[ir.Node]] = {}
     for group in shared:
         kept: dict[object, ir.Node] = {}
         for node in group:
@@ -41,7 +42,9 @@ def together(shared: Shared) -> None:
             first = kept.setdefault((node.graph, *node.inputs, *map(str, node.attributes.values())), node)
             if first is not node and not node.outputs[0].is_graph_output():
                 node.outputs[0].replace_all_uses_with(first.outputs[0])
-                node.graph.remove(node, safe=True)
+                spare.setdefault(node.graph, []).append(node)
+    for graph, nodes in spare.items():
+        graph.remove(nodes, safe=True)
 
 
 def _narrows(node: ir.Node) -> bool:

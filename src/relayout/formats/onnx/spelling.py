@@ -111,8 +111,7 @@ class _SpellingOut:
         nodes = list(body)
         call.identities.update(dict.fromkeys(node for node in nodes if is_identity(node)))
         self.left -= len(nodes)
-        for inner in nodes:
-            body.remove(inner)
+        body.remove(nodes)
         graph.insert_before(node, nodes)
         for slot, value in enumerate(body.inputs):
             actual = node.inputs[slot] if slot < len(node.inputs) else None
