@@ -117,11 +117,14 @@ def _moved(site: Site, label: Label, ones: frozenset[int], beside: Sequence[Besi
         return sum(each.reshapes(placed(site, label, port).form) for port, each in pairs)
 
     best, least = label, count(label)
+    alike: dict[Label, None] = {}
     for port, (given, wanted) in zip(free, beside, strict=True) if least else ():
         for form in (*sorted(wanted), *([given] if given is not None else [])):
-            other = _like(site, label, ones, port, form)
-            if other is not None and (needed := count(other)) < least:
-                best, least = other, needed
+            if (other := _like(site, label, ones, port, form)) is not None:
+                alike[other] = None
+    for other in alike:
+        if (needed := count(other)) < least:
+            best, least = other, needed
     return best
 
 
@@ -188,11 +191,12 @@ def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside])
     tokens = [_tokens(port) for port in free]
     full = max((len(held) for held in tokens), default=0)
 
-    best, least = None, _reshapes(beside, now)
+    alike: dict[tuple[tuple[Token, ...], ...], None] = {}  # of a thousand operands nearly all are
     for (form, _), held, order in zip(beside, tokens, map(order_of, now), strict=True):
-        if form is None or len(held) < full or order_of(form) != order:
-            continue
-        dims = [tuple(held[leaf] for leaf in dim) for dim in form]
+        if form is not None and len(held) == full and order_of(form) == order:
+            alike[tuple(tuple(held[leaf] for leaf in dim) for dim in form)] = None
+    best, least = None, _reshapes(beside, now)
+    for dims in alike:
         dealt = [_dealt(other, dims, full) for other in tokens]
         found = [taken for taken in dealt if taken is not None]
         if len(found) < len(free) or any(order_of(a) != order_of(b) for a, b in zip(found, now, strict=True)):
@@ -208,7 +212,7 @@ def _tokens(port: Port) -> dict[int, Token]:
     return {leaf: (factor, k) for factor, held in port.factors.items() for k, leaf in enumerate(held)}
 
 
-def _dealt(tokens: dict[int, Token], dims: Sequence[tuple[Token, ...]], full: int) -> Form | None:
+def _dealt(tokens: Mapping[int, Token], dims: Sequence[Sequence[Token]], full: int) -> Form | None:
     """An operand's form under the dimensions `dims`; None where it holds a part of one of them only."""
     leaves = {token: leaf for leaf, token in tokens.items()}
     form = []
