@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from relayout.infer import Crossing, Order, Plan, Root, Site, placed
 from relayout.reports.axes import Axes
@@ -49,8 +50,6 @@ class _Causes:
         self.plan, self.axes = plan, axes
         self.sites = plan.sites.sites
         self.number = {site: node for node, site in enumerate(self.sites)}
-        self.links: dict[int, list[tuple[int, Root]]] = {}
-        self.parts: list[int] = []
         self.demanding: set[int] = set()
         self.nearest: dict[tuple[tuple[int, ...], Root], tuple[int, Root]] = {}
 
@@ -86,7 +85,7 @@ class _Causes:
             return self._said(reader, crossing.root, crossing.order)
         begin = (crossing.producer,) if above else crossing.readers
         nodes = tuple(self.number[site] for site in begin)
-        if not (end.fixed and self._parts()[end.node] in {self._parts()[node] for node in nodes}):
+        if not (end.fixed and self._parts[end.node] in {self._parts[node] for node in nodes}):
             # Of more than two orders, a price may serve several paths, and lead on to other Transposes: no proof then,
             # but where to look.
             near, root = self._nearest(nodes, crossing.root)
@@ -94,25 +93,25 @@ class _Causes:
         root = self.plan.formulation.roots[end.value]
         return self._said(end.node, root, self.plan.formulation.orders[end.value][end.order])
 
+    @cached_property
     def _parts(self) -> list[int]:
         """Site -> which of the parts, between which Transposes stand, it is in: the number of one of its sites."""
-        if not self.parts:
-            self.parts = list(range(len(self.sites)))
-            for node in range(len(self.sites)):
-                if self.parts[node] == node:
-                    self._reach(node)
-        return self.parts
+        parts = list(range(len(self.sites)))
+        for node in range(len(self.sites)):
+            if parts[node] == node:
+                self._reach(node, parts)
+        return parts
 
-    def _reach(self, first: int) -> None:
+    def _reach(self, first: int, parts: list[int]) -> None:
         """Give a part the number of its first site, and note whether any of its sites wants an order by itself."""
         queue = deque([first])
         while queue:
             node = queue.popleft()
             if self._is_demand(node):
                 self.demanding.add(first)
-            for other, _ in self._links().get(node, ()):
-                if self.parts[other] != first:
-                    self.parts[other] = first
+            for other, _ in self._links.get(node, ()):
+                if parts[other] != first:
+                    parts[other] = first
                     queue.append(other)
 
     def _nearest(self, begin: tuple[int, ...], root: Root) -> tuple[int, Root]:
@@ -124,7 +123,7 @@ class _Causes:
         return self.nearest[begin, root]
 
     def _search(self, begin: tuple[int, ...], root: Root) -> tuple[int, Root]:
-        if not any(self._parts()[node] in self.demanding for node in begin):
+        if not any(self._parts[node] in self.demanding for node in begin):
             return begin[0], root
         found = dict.fromkeys(begin, root)
         queue = deque(found)
@@ -132,23 +131,24 @@ class _Causes:
             node = queue.popleft()
             if self._is_demand(node):
                 return node, found[node]
-            for other, by in self._links().get(node, ()):
+            for other, by in self._links.get(node, ()):
                 if other not in found:
                     found[other] = by
                     queue.append(other)
         return begin[0], root
 
+    @cached_property
     def _links(self) -> dict[int, list[tuple[int, Root]]]:
         """Site -> the sites that it gives a value to, or has one from, without a Transpose in between."""
-        if not self.links:
-            crossed = {(crossing.root, site) for crossing in self.plan.crossings for site in crossing.readers}
-            formulation = self.plan.formulation
-            for value, root in zip(formulation.values, formulation.roots, strict=True):
-                for reader in value.readers:
-                    if (root, self.sites[reader.node]) not in crossed:
-                        self.links.setdefault(value.producer.node, []).append((reader.node, root))
-                        self.links.setdefault(reader.node, []).append((value.producer.node, root))
-        return self.links
+        links: dict[int, list[tuple[int, Root]]] = {}
+        crossed = {(crossing.root, site) for crossing in self.plan.crossings for site in crossing.readers}
+        formulation = self.plan.formulation
+        for value, root in zip(formulation.values, formulation.roots, strict=True):
+            for reader in value.readers:
+                if (root, self.sites[reader.node]) not in crossed:
+                    links.setdefault(value.producer.node, []).append((reader.node, root))
+                    links.setdefault(reader.node, []).append((value.producer.node, root))
+        return links
 
     def _is_demand(self, node: int) -> bool:
         """Whether a site wants an order by itself."""
