@@ -39,6 +39,8 @@ Choose = Callable[[Operator, Signature], Signature]
 
 ROUNDS = 4
 """How often a graph is gone through again because a Reshape told something of dynamic extents."""
+WRAPPING = (ir.SequenceType, ir.OptionalType)
+"""Types of values that are no tensors. As protocols they are slow to ask whether a value's type is one of theirs."""
 
 
 @dataclass(eq=False)
@@ -201,7 +203,7 @@ class _Builder:
         if value.const_value is not None:
             self.static[value] = tuple(value.const_value.shape.numpy())
             return self.static[value]
-        if value.shape is None or isinstance(value.type, ir.SequenceType | ir.OptionalType):
+        if value.shape is None or type(value.type) in WRAPPING:
             return None  # what a sequence is said to have is its elements' shape
         given = tuple(value.shape)
         if is_static(given):
