@@ -264,3 +264,25 @@ def test_what_is_transposed_and_reshaped_is_transposed_first() -> None:
         )
     )
     assert operators(result.proto) == ["QuantizeLinear", "Transpose", "DequantizeLinear", "Reshape", "Add"]
+
+
+def test_no_two_nodes_have_one_name() -> None:
+    """A model that was converted before has nodes that are named like those that are written now."""
+    source = model(
+        f"""g (float[1,16,4,4] x) => (float[1,16,16] y, float[1,16,12] z, float[1,4,4,12] v) {PARAMETERS} {{
+            q = QuantizeLinear(x, sc, zp)
+            d = DequantizeLinear(q, sc, zp)
+            t = Transpose<perm=[0,2,3,1]>(d)
+            v = MatMul(t, w)
+            s = Reshape(d, split)
+            u = Reshape(s, joined)
+            z = MatMul(u, w)
+            y = Reshape(d, joined)
+        }}""",
+        w=floats(16, 12),
+        split=np.array([1, 16, 2, 8], np.int64),
+        joined=np.array([1, 16, 16], np.int64),
+    )
+    source.graph.node[-1].name = "u/Reshape"
+    made = [node.name for node in same(source).proto.graph.node if node.op_type == "Reshape"]
+    assert sorted(made) == ["u/Reshape", "u/Reshape_2"]

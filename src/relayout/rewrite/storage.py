@@ -70,6 +70,7 @@ class Storage:
             it is first wanted: one that a subgraph wants of an outer value runs once, before the subgraph.
         initializers: graph -> the result's initializers.
         ends: output of the source -> the form in which the result gives it: its name is its own.
+        emitted: the names of the nodes that were made here.
     """
 
     sites: Sites
@@ -83,6 +84,7 @@ class Storage:
     given: dict[Root, Form] = field(default_factory=dict)
     shapes: dict[tuple[int, ...], ir.Value] = field(default_factory=dict)
     ends: dict[ir.Value, Form] = field(default_factory=dict)
+    emitted: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         # The source's names, before its values are given others.
@@ -213,6 +215,8 @@ class Storage:
                 view = self.sites.views.get(other) if slot and other is not None else None
                 if view is not None:
                     node.replace_input_with(slot, self.get(view.root, view.form))
+            if node.name in self.emitted:  # a model that was converted before has nodes that are named like ours
+                node.name = self._node_name(node.name)
             self.names.taken.update(taken for taken in (name, node.name) if taken)
             self.describe(value, root, target)
             value.shape = shape
@@ -310,7 +314,7 @@ class Storage:
         self, root: Root, name: str, op_type: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr] = ()
     ) -> ir.Value:
         output = ir.Value(name=self.names.unique(name), type=ir.TensorType(ir.DataType.INT64))
-        node = ir.Node("", op_type, inputs, attributes, outputs=[output], name=self.names.unique(f"{name}/{op_type}"))
+        node = ir.Node("", op_type, inputs, attributes, outputs=[output], name=self._node_name(f"{name}/{op_type}"))
         self.nodes[root.graph].append(node)
         return output
 
@@ -326,11 +330,16 @@ class Storage:
         name = self.name(root, form)
         output = ir.Value(name=self.names.unique(name), type=root.value.type)
         self.describe(output, root, form)
-        name = self.names.unique(f"{output.name}/{op_type}")
+        name = self._node_name(f"{output.name}/{op_type}")
         node = ir.Node(domain, op_type, inputs, attributes, outputs=[output], name=name)
         self.nodes[root.graph].append(node)
         self.put(root, form, output)
         return node
+
+    def _node_name(self, wanted: str) -> str:
+        name = self.names.unique(wanted)
+        self.emitted.add(name)
+        return name
 
     def name(self, root: Root, form: Form) -> str:
         """The name of the source's value that lies like this, where there is one; else the root's, with its order."""
