@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from flatbuffers import flexbuffers
 from tflite_cases import CASES, I8, WITHOUT_KERNEL, every
 from tflite_cases_custom import detection, flexible
 from tflite_cases_tensorflow import flex_strided_slices, left
+from tflite_cases_tensorflow_detection import combined
 from tflite_cases_tensorflow_images import patches
 from tflite_running import check_model, feed, interpreter, run_interpreter, session
 from tflite_writing import Net, options
@@ -492,4 +494,47 @@ def test_complex_numbers_beside_real_ones_are_refused(name: str, first: bool) ->
         left(net, "ConcatV2", [*operands, net.const(1, "int32")], result)
     net.op("REAL", [result], [net.output((3, 4))])
     with pytest.raises(UnsupportedError, match=r"real numbers beside|FLOAT32 in place of COMPLEX64"):
+        read(net.bytes())
+
+
+def boxes(own: int = 1, limit: float = 0.5, sides: int = 4, total: int = 20, **signatures: Sequence[int]) -> Net:
+    """The best boxes of images, with the numbers that TensorFlow's operator is given."""
+    net = Net()
+    operands = [net.input((2, 9, own, sides), signature=signatures.get("boxes")), net.input((2, 9, 3))]
+    net.graph.tensors[operands[1]].shapeSignature = signatures.get("scores")
+    operands += [net.const(n, "int32") for n in (4, total)] + [net.const(n) for n in (limit, 0.1)]
+    results = [net.output((2, 20, *rest)) for rest in ((4,), (), ())] + [net.output((2,), "int32")]
+    return left(net, "CombinedNonMaxSuppression", operands, results, pad_per_class=False, clip_boxes=True)
+
+
+@pytest.mark.parametrize(("own", "open_"), [(1, (-1, 9)), (1, (2, -1)), (1, (-1, -1)), (3, (-1, 9)), (3, (2, -1))])
+def test_boxes_of_open_extents(own: int, open_: tuple[int, int]) -> None:
+    net = boxes(own, boxes=(*open_, own, 4), scores=(*open_, 3))
+    made = session(check_model(read(net.bytes())))
+    for images, count in ((2, 9), (3, 9), (1, 9), (2, 4), (2, 30), (4, 5)):
+        if any(n not in (-1, size) for n, size in zip(open_, (images, count), strict=True)):
+            continue
+        x, y = (
+            feed(np.random.default_rng(k), shape, "float32", 0, 1)
+            for k, shape in enumerate(((images, count, own, 4), (images, count, 3)))
+        )
+        got = made.run(None, dict(zip([put.name for put in made.get_inputs()], (x, y), strict=True)))
+        wanted = combined(x, y, 4, 20, 0.5, np.float32(0.1), padded=False, clipped=True)
+        for one, other in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [
+        (boxes(2), r"boxes of shape \[2, 9, 2, 4\] for 3 classes"),
+        (boxes(sides=5), r"boxes of shape \[2, 9, 1, 5\] for 3 classes"),
+        (boxes(total=-1), "-1 boxes are wanted"),
+        (boxes(limit=1.5), "not between 0 and 1"),
+        (boxes(scores=(-1, 9, -1)), "an unknown number of classes"),
+        (boxes(3, boxes=(-1, -1, 3, 4), scores=(-1, -1, 3)), "several unknown dimensions"),
+    ],
+)
+def test_boxes_that_are_refused(net: Net, said: str) -> None:
+    with pytest.raises((ReadError, UnsupportedError), match=said):
         read(net.bytes())
