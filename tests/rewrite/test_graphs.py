@@ -507,6 +507,13 @@ def test_unknown_operators_are_barriers_and_named() -> None:
     assert report.bytes == 480
 
 
+def test_operators_without_axes_say_what_they_do_with_their_operands() -> None:
+    source = model("g (float[2,3] x) => (int64[2,N] y) { a = Transpose(x) y = NonZero(a) }")
+    report = relayout.explain(source)
+    assert report.barriers == {"NonZero lists coordinates in the order in which the elements lie": 1}
+    assert "NonZero lists coordinates" in report.remaining[0].reason
+
+
 @pytest.mark.parametrize("inner", [False, True])
 def test_what_onnx_runtime_adds_to_the_standards_domain_is_known(inner: bool, tmp_path: Path) -> None:
     """ONNX has no such operator: a model that ONNX Runtime has optimized holds it all the same."""

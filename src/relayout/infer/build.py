@@ -33,6 +33,7 @@ from relayout.rules import (
     axis_letters,
     draws,
     is_known,
+    rule_of,
 )
 
 Choose = Callable[[Operator, Signature], Signature]
@@ -536,6 +537,9 @@ def _why_barrier(operator: Operator) -> str:
     given = zip(operator.node.inputs, operator.inputs, strict=True)
     if is_known(operator.node) and any(value is not None and shape is None for value, shape in given):
         return f"the rank of what {operator.name} reads is not known"
+    rule = rule_of(operator)
+    if rule is not None and rule.kind == "opaque" and rule.line:
+        return f"{operator.name} {rule.line[0].lower()}{rule.line[1:].rstrip('.')}"
     return f"what {operator.name} does with axes is not known here"
 
 

@@ -1,4 +1,7 @@
-"""Operators with nothing to say about axes: their operands keep the source's order."""
+"""Operators with nothing to say about axes: their operands keep the source's order.
+
+The line of each says what it does with them; reports give it as the reason.
+"""
 
 from __future__ import annotations
 
@@ -37,23 +40,23 @@ def classes(_: Operator) -> Fact:
 
 @rule("Attention", "RotaryEmbedding", "LinearAttention", "CausalConvWithState", kind="opaque")
 def attention(_: Operator) -> Fact:
-    """Axes of its operands have their places, packed heads and a cache included; nothing could be gained."""
+    """Has a place for every axis, packed heads and a cache included; nothing could be gained."""
     return None
 
 
 @rule("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix", "Range", "STFT", kind="opaque")
 def signals(_: Operator) -> Fact:
-    """A vector, a table or a batch of signals: one order only."""
+    """Has to do with a vector, a table or a batch of signals: one order only."""
     return None
 
 
 @rule("Constant", kind="opaque")
 def constant(_: Operator) -> Fact:
-    """A constant: the reader makes it an initializer, which is stored as its readers want it."""
+    """Is a constant: the reader makes it an initializer, which is stored as its readers want it."""
     return None
 
 
 @rule("ImageDecoder", "RegexFullMatch", "StringNormalizer", "StringSplit", "TfIdfVectorizer", kind="opaque")
 def text(_: Operator) -> Fact:
-    """Strings or encoded bytes."""
+    """Reads strings or encoded bytes."""
     return None
