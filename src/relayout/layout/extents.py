@@ -203,11 +203,11 @@ class Learned:
 
     Args:
         divisors: symbol -> what divides it.
-        same: symbol -> another that is equal.
+        same: symbol -> another that is equal, or, of one that shape inference made up, a number.
     """
 
     divisors: Mapping[str, int] = field(default_factory=dict)
-    same: Mapping[str, str] = field(default_factory=dict)
+    same: Mapping[str, Dim] = field(default_factory=dict)
 
     def of(self, source: Iterable[Extent], target: Iterable[Extent]) -> Learned:
         """The same with what a Reshape from `source` to `target` adds: both have as many elements.
@@ -223,6 +223,11 @@ class Learned:
         if len(whole.symbols) == 1 and len(floored.symbols) == 1 and not any(map(quotient, floored.symbols)):
             kept, other = sorted((*whole.symbols, *floored.symbols), key=lambda name: (name.startswith("unk__"), name))
             return replace(self, same={**self.same, other: kept}) if whole.number == floored.number else self
+        number, named = sorted(sides, key=lambda side: len(side.symbols))
+        if number.is_static and len(named.symbols) == 1 and number.number % named.number == 0:
+            (name,) = named.symbols
+            found = number.number // named.number
+            return replace(self, same={**self.same, name: found}) if name.startswith("unk__") else self
         parts = [quotient(symbol) or (Extent(1, (symbol,)), 1) for symbol in floored.symbols]
         by = math.prod(divisor for _, divisor in parts)
         if Extent(floored.number) * product(part for part, _ in parts) != whole * Extent(by):
