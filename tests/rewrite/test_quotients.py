@@ -329,3 +329,64 @@ def test_random_regroupings_of_dynamic_extents(seed: int) -> None:
     sizes = ({"b": 2, "h": 12, "w": 24}, {"b": 1, "h": 24, "w": 12})
     most = sum(node.op_type == "Transpose" for node in drawn.nodes)
     check(drawn.proto, [tuple(size.get(str(dim), 8) for dim in drawn.dims) for size in sizes], most)
+
+
+def test_a_sum_is_a_symbol_of_a_product() -> None:
+    """As exporters name what a convolution with strides gives: groups of its channels are still pieces of them."""
+    source = model(
+        """g (float[b,8,h,w] x) => (float[b,p,q,8] y) {
+            c = Conv<kernel_shape=[3,3], strides=[2,2]>(x, k)
+            t = Transpose<perm=[0,2,3,1]>(c)
+            m = MatMul(t, a)
+            u = Transpose<perm=[0,3,1,2]>(m)
+            groups = Reshape(u, apart)
+            scaled = Mul(groups, each)
+            size = Shape(c)
+            whole = Reshape(scaled, size)
+            z = Transpose<perm=[0,2,3,1]>(whole)
+            y = MatMul(z, a)
+        }""",
+        k=floats(8, 8, 3, 3),
+        a=floats(8, 8, seed=2),
+        each=floats(1, 2, 1, seed=3),
+        apart=np.array([0, 2, -1], np.int64),
+    )
+    high, wide = "(((h - 3)//2)) + 1", "(((w - 3)//2)) + 1"
+    first, last = ["b", 8, high, wide], ["b", high, wide, 8]
+    for name, dims in {"c": first, "t": last, "m": last, "u": first}.items():
+        source.graph.value_info.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims))
+    check(source, SIZES[:1], 1)
+
+
+def test_what_is_known_of_an_extent_is_known_of_its_products() -> None:
+    """A table of 5 rows is added: there are as many, also where they lie in one dimension with others."""
+    source = model(
+        """g (float[n,w,8] x) => (float[p,q,8] y) {
+            a = Add(x, table)
+            rows = Shape<start=0, end=1>(x)
+            columns = Shape<start=1, end=2>(x)
+            apart = Concat<axis=0>(rows, minus, four)
+            h = Reshape(a, apart)
+            ht = Transpose<perm=[1,0,2]>(h)
+            s = Softmax<axis=-1>(ht)
+            hb = Transpose<perm=[1,0,2]>(s)
+            flat = Reshape(hb, pairs)
+            m = MatMul(flat, k)
+            back = Concat<axis=0>(rows, columns, eight)
+            v = Reshape(m, back)
+            y = Transpose<perm=[1,0,2]>(v)
+        }""",
+        table=floats(5, 1, 8),
+        k=floats(8, 8, seed=2),
+        minus=np.array([-1], np.int64),
+        four=FOUR,
+        eight=EIGHT,
+        pairs=np.array([-1, 8], np.int64),
+    )
+    stated = {"a": [5, "w", 8], "h": ["n", "2*w", 4], "flat": ["n*w", 8], "m": ["n*w", 8], "v": ["n", "w", 8]}
+    del source.graph.value_info[:]
+    source.graph.value_info.extend(
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims) for name, dims in stated.items()
+    )
+    assert relayout.optimize(source).report.barriers == {}
+    check(source, [(5, 6, 8), (5, 1, 8)], 1)

@@ -217,9 +217,22 @@ class _Builder:
                 continue
             self.symbolic = True
             name = str(dim.value) if dim.value is not None else self.unnamed.setdefault((value, axis), self._symbol())
-            known = self.aliases.get(name, name)
+            known = self._known_as(name)
             dims.append(self._in_quotients(known) if self.known.divisors and isinstance(known, str) else known)
         return tuple(dims)
+
+    def _known_as(self, name: str) -> Dim:
+        """What is known of a dynamic extent; of a product what is known of each factor."""
+        if name in self.aliases:
+            return self.aliases[name]
+        whole = Extent.of(name) if self.aliases else None
+        if whole is None or self.aliases.keys().isdisjoint({*whole.symbols, *whole.names}):
+            return name
+        found = whole.fixed(self.aliases)
+        if found.is_static:
+            return found.number
+        self.sites.named.setdefault(found, name)
+        return str(found) if Extent.of(str(found)) == found else name
 
     def _in_quotients(self, dim: str) -> Dim:
         """A dynamic extent, with the quotients of the divided ones in it."""

@@ -14,6 +14,7 @@ from relayout.infer.build import Sites
 from relayout.infer.candidates import Candidates, candidates, identity, numbers, placement, source_numbers
 from relayout.infer.sites import Label, Order, Port, Root, Site
 from relayout.layout import product
+from relayout.rules import is_transposed
 from relayout.solve import Port as NumberPort
 from relayout.solve import Problem, Solution, Value, moved, solve
 
@@ -25,6 +26,11 @@ RUN = 8
 SPAN = 32
 """The shortest run, in elements, in which an operator may stretch one operand over another: it takes runs one by one.
 A shorter one weighs what an innermost axis does."""
+
+AVOIDED = 16
+"""What it weighs, in bytes for each reader, to move a byte of a value that no Transpose takes: more than what is
+quantized to it, and what each reader makes of it, whose elements are wider.
+"""
 
 
 @dataclass(frozen=True)
@@ -194,15 +200,17 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     weights = _weights(labels, parts, parting, sum(map(any, stretched)))
     costs = tuple(map(_costs, sites.sites, labels, stored, stretched, repeat(weights)))
     sizes = [size_of(root, dims or {}, sites.likely) for root, _, _ in parts]
+    version = sites.graph.opset_imports.get("", 1)
+    still = [1 if is_transposed(root.value.dtype, version) else AVOIDED * len(ports) for root, ports, _ in parts]
     # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
     moved_roots = {root for _, root in sites.moves}
     values = [
         Value(
-            weights.of(size + sites.per_transpose) + (root not in moved_roots) + parting * all_part,
+            weights.of(size + sites.per_transpose) * avoided + (root not in moved_roots) + parting * all_part,
             ports[0],
             tuple(ports[1:]),
         )
-        for (root, ports, _), size, all_part in zip(parts, sizes, apart, strict=True)
+        for (root, ports, _), size, all_part, avoided in zip(parts, sizes, apart, still, strict=True)
     ]
     values += [_innermost(*part) for part, all_part in zip(parts, apart, strict=True) if not all_part]
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]

@@ -1,7 +1,7 @@
 """Extents of axes: an integer times symbols, so that a dynamic dimension divides like a number.
 
 `batch × 7 × 7` is `Extent(49, ("batch",))`. Products and exact quotients are what a Reshape does; a quotient that may
-have a rest is a symbol of its own, `(height//4)`, as exporters write it.
+have a rest is a symbol of its own, `(height//4)`, as exporters write it, and so is a sum: `64*(height - 3)`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Extent:
 
     def __str__(self) -> str:
         parts = ([] if self.number == 1 and self.symbols else [str(self.number)]) + list(self.symbols)
-        return "*".join(parts)
+        return "*".join(parts if len(parts) == 1 else [part if _is_factor(part) else f"({part})" for part in parts])
 
 
 @lru_cache(65536)
@@ -122,20 +122,36 @@ def _extent(dim: Dim) -> Extent:
 
 
 def _factors(text: str) -> list[str]:
-    """What a product multiplies: numbers, names, quotients, and products of these; nothing if it is anything else."""
+    """What a product multiplies: numbers, names, quotients, what stands in parentheses; nothing if it is no product."""
     if len(text) > LONGEST:
         return []
-    factors, depth, start = list[str](), 0, 0
+    pieces, factors = _pieces(text), list[str]()
+    for piece in pieces:
+        bare = _bare(piece)
+        if _is_factor(bare):
+            factors.append(bare)
+        elif piece.startswith("(") and _closes_last(piece):
+            inner = piece[1:-1]
+            factors += (_factors(inner) if "*" in inner else []) or ([inner] if len(pieces) > 1 else [])
+        else:
+            return []
+    return factors
+
+
+def _pieces(text: str) -> list[str]:
+    """What stands between the signs of multiplication outside parentheses; nothing if some are not closed."""
+    pieces, depth, start = list[str](), 0, 0
     for place, character in enumerate(f"{text}*"):
         depth += (character == "(") - (character == ")")
         if character == "*" and depth == 0:
-            factor = _bare(text[start:place])
-            multiplied = "*" in factor and factor.startswith("(") and _closes_last(factor)
-            inner = _factors(factor[1:-1]) if multiplied else []
-            factors += inner or [factor]
+            pieces.append(text[start:place])
             start = place + 1
-    known = all(factor.isidentifier() or factor.isdecimal() or quotient(factor) for factor in factors)
-    return factors if known and depth == 0 else []
+    return pieces if depth == 0 else []
+
+
+def _is_factor(text: str) -> bool:
+    """Whether a text is a number, a name or a quotient: in a product any other stands in parentheses."""
+    return text.isidentifier() or text.isdecimal() or quotient(text) is not None
 
 
 def _bare(factor: str) -> str:
@@ -162,11 +178,12 @@ def quotient(symbol: str) -> tuple[Extent, int] | None:
     if found is None:
         return None
     inner = found[1]
-    whole = inner[1:-1] if inner.startswith("(") and _closes_last(inner) and not _QUOTIENT.fullmatch(inner) else inner
-    factors = _factors(whole)
-    if not factors or any(quotient(factor) for factor in factors):
-        return None
-    return Extent.of(whole), int(found[2])
+    if inner.startswith("(") and _closes_last(inner) and not _QUOTIENT.fullmatch(inner):
+        inner = inner[1:-1]
+    elif not _factors(inner):
+        return None  # what is divided of a sum that stands in no parentheses is its last term
+    whole = Extent.of(inner)
+    return None if any(map(quotient, whole.symbols)) else (whole, int(found[2]))
 
 
 ONE = Extent(1)
@@ -186,11 +203,11 @@ class Learned:
 
     Args:
         divisors: symbol -> what divides it.
-        same: symbol -> another that is equal.
+        same: symbol -> another that is equal, or, of one that shape inference made up, a number.
     """
 
     divisors: Mapping[str, int] = field(default_factory=dict)
-    same: Mapping[str, str] = field(default_factory=dict)
+    same: Mapping[str, Dim] = field(default_factory=dict)
 
     def of(self, source: Iterable[Extent], target: Iterable[Extent]) -> Learned:
         """The same with what a Reshape from `source` to `target` adds: both have as many elements.
@@ -206,6 +223,11 @@ class Learned:
         if len(whole.symbols) == 1 and len(floored.symbols) == 1 and not any(map(quotient, floored.symbols)):
             kept, other = sorted((*whole.symbols, *floored.symbols), key=lambda name: (name.startswith("unk__"), name))
             return replace(self, same={**self.same, other: kept}) if whole.number == floored.number else self
+        number, named = sorted(sides, key=lambda side: len(side.symbols))
+        if number.is_static and len(named.symbols) == 1 and number.number % named.number == 0:
+            (name,) = named.symbols
+            found = number.number // named.number
+            return replace(self, same={**self.same, name: found}) if name.startswith("unk__") else self
         parts = [quotient(symbol) or (Extent(1, (symbol,)), 1) for symbol in floored.symbols]
         by = math.prod(divisor for _, divisor in parts)
         if Extent(floored.number) * product(part for part, _ in parts) != whole * Extent(by):

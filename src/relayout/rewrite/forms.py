@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from relayout.infer import Form, Label, Plan, Port, Root, Site, order_of, orders, placed, repaired
+from relayout.infer import Form, Label, Plan, Port, Root, Site, Sites, order_of, orders, placed, repaired
 from relayout.rewrite.storage import transposed
+from relayout.rules import is_reshaped
 from relayout.rules.signature import unchanged
 
 Forms = dict[Port, Form]
@@ -26,6 +27,7 @@ def forms(plan: Plan) -> tuple[Forms, dict[Site, Label]]:
     choice.follow_producers()
     choice.return_to_source()
     _follow_readers(plan.sites.sites, choice.chosen)
+    _stay_as_made(plan.sites, choice.chosen)
     return choice.chosen, choice.labels
 
 
@@ -265,6 +267,45 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
                 held[chosen[port]] -= 1
                 held[taken] += 1
                 chosen[port] = taken
+
+
+def _stay_as_made(sites: Sites, chosen: Forms) -> None:
+    """Let who reads a value that no runtime reshapes have it in the dimensions in which it is made, if all of them can.
+
+    A Reshape stands behind what each makes of it; before what makes it, where all read it in other dimensions.
+    """
+    version = sites.graph.opset_imports.get("", 1)
+    still = {root for root in sites.roots if not root.constant and not is_reshaped(root.value.dtype, version)}
+    if not still:
+        return
+    ends: dict[Root, list[tuple[Site, Port]]] = {}
+    for site in sites.sites:
+        for port in site.free_ports():
+            if port.view.root in still:
+                ends.setdefault(port.view.root, []).append((site, port))
+    for found in ends.values():
+        made = [end for end in found if end[1].output]
+        read = [end for end in found if not end[1].output]
+        wanted = {chosen[port] for _, port in read}
+        if len(wanted) == 1 and len(made) == 1 and _carry_over(*made[0], next(iter(wanted)), chosen):
+            continue
+        for site, port in read if made else ():
+            _carry_over(site, port, chosen[made[0][1]], chosen)
+
+
+def _carry_over(site: Site, port: Port, form: Form, chosen: Forms) -> bool:
+    """Give all operands of an operator that counts no axes the dimensions of one of them; whether it can have them."""
+    if form == chosen[port]:
+        return True
+    free = site.free_ports()
+    taken = [_mirrored(form, port, other) for other in free]
+    kept = site.kind != "node" or site.signature.changes is not unchanged or order_of(form) != order_of(chosen[port])
+    if kept or any(
+        found is None or order_of(found) != order_of(chosen[o]) for found, o in zip(taken, free, strict=True)
+    ):
+        return False
+    chosen.update((other, found) for other, found in zip(free, taken, strict=True) if found is not None)
+    return True
 
 
 def _mirrored(form: Form, port: Port, other: Port) -> Form | None:

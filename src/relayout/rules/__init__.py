@@ -1,5 +1,6 @@
 """Axis signatures: one entry per ONNX operator. Facts as rows; what is chosen is the solver's business."""
 
+from relayout.rules.elements import is_reshaped, is_transposed
 from relayout.rules.elementwise import aligned
 from relayout.rules.extending import register, register_variant, scope
 from relayout.rules.facts import Facts, draws, facts, in_standard, is_known, is_laid, repeats, rule_of
@@ -51,6 +52,8 @@ __all__ = [
     "is_function",
     "is_known",
     "is_laid",
+    "is_reshaped",
+    "is_transposed",
     "laid",
     "normalized",
     "outputs_of",

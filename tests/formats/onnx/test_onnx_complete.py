@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -18,6 +19,7 @@ from relayout.infer import build
 from relayout.pipeline import fix_dims
 from relayout.rules import outputs_of
 from running import run
+from text_form import floats
 
 
 def model(text: str, **constants: NDArray[np.generic]) -> onnx.ModelProto:
@@ -135,6 +137,54 @@ def test_vectors_of_shapes_tell_what_they_can() -> None:
     given = run(source, {"x": np.ones((3, 6, 1), np.float32), "other": np.ones((3, 6, 5), np.float32)})
     sizes = [(3, 6, 1), (3, 6, 1), (9, 6, 2), (3, 3, 6, 5), (3, 6, 5), (3, 1, 2)]
     assert dict(zip(names, [array.shape for array in given], strict=True)) == dict(zip(names, sizes, strict=True))
+
+
+def test_vectors_that_exporters_reckon_tell_extents() -> None:
+    """A class token that is repeated for each image; pads that fill windows; patches; what is joined is alike."""
+    source = model(
+        """
+        g (float[batch,3,h,w] x, float[rows,3,5,9] other)
+            => (float[a,b,c,d] token, float[e,f,g,i] fill, float[j,k,l,m] patch, float[n,o,p,q] both,
+                float[r,s,t,u] halved) {
+            size = Shape(x)   n = Slice(size, zero, one)
+            as_is = Concat<axis=0>(n, minus, minus, minus)
+            given = Equal(as_is, kept)
+            to = Where(given, ones, as_is)
+            a_token = Expand(each, to)   token = Relu(a_token)
+            high = Slice(size, two, three)   rest = Mod(high, seven)   more = Sub(seven, rest)   pad = Mod(more, seven)
+            pads = Concat<axis=0>(zeros, pad, zero)
+            a_fill = Pad(x, pads)   fill = Relu(a_fill)
+            a_patch = Conv<kernel_shape=[4,4], strides=[4,4]>(x, k)   patch = Relu(a_patch)
+            cropped = CenterCropPad<axes=[0]>(other, n)
+            a_both = Concat<axis=3>(cropped, other)   both = Relu(a_both)
+            a_halved = MaxPool<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]>(x)   halved = Relu(a_halved)
+        }""",
+        zero=ints(0),
+        one=ints(1),
+        two=ints(2),
+        three=ints(3),
+        seven=ints(7),
+        minus=ints(-1),
+        kept=ints(-1, -1, -1, -1),
+        ones=ints(1, 1, 1, 1),
+        zeros=ints(0, 0, 0, 0, 0, 0),
+        each=floats(1, 3, 2, 6),
+        k=floats(5, 3, 4, 4),
+    )
+    found = completed(source)
+    shapes = {put.name: re.sub("unk__[0-9]+", "?", str(found[f"a_{put.name}"].shape)) for put in source.graph.output}
+    assert shapes == {
+        "token": "[batch,3,2,6]",
+        "fill": "[batch,3,?,w]",
+        "patch": "[batch,5,(h//4),(w//4)]",
+        "both": "[rows,3,5,None]",
+        "halved": "[batch,3,?,?]",
+    }
+    for high, wide in ((8, 8), (13, 6), (4, 7)):
+        x, other = np.ones((2, 3, high, wide), np.float32), np.ones((2, 3, 5, 9), np.float32)
+        token, fill, patch, both, _ = run(source, {"x": x, "other": other})
+        assert (token.shape, both.shape) == ((2, 3, 2, 6), (2, 3, 5, 18))
+        assert (fill.shape, patch.shape) == ((2, 3, -(-high // 7) * 7, wide), (2, 5, high // 4, wide // 4))
 
 
 HEADS = """
@@ -556,8 +606,15 @@ def padded_layer(layer: int) -> str:
         x{layer + 1} = Pad(x{layer}, p{layer})"""
 
 
-def padded() -> onnx.ModelProto:
-    layers = "".join(padded_layer(layer) for layer in range(LAYERS))
+def cut_layer(layer: int) -> str:
+    """A layer that cuts off what the layer before it gives modulo 3."""
+    return f"""
+        s{layer} = Shape(x{layer})  e{layer} = Gather(s{layer}, two)  r{layer} = Mod(e{layer}, three)
+        x{layer + 1} = Slice(x{layer}, r{layer}, e{layer}, two)"""
+
+
+def padded(layer_of: Callable[[int], str] = padded_layer) -> onnx.ModelProto:
+    layers = "".join(map(layer_of, range(LAYERS)))
     return model(
         f"g (float[2,5,7] x0) => (float[a,b,c] y) {{ {layers} y = Transpose<perm=[0,2,1]>(x{LAYERS}) }}",
         two=ints(2),
@@ -566,8 +623,9 @@ def padded() -> onnx.ModelProto:
     )
 
 
-def test_extents_are_known_behind_many_layers_that_reckon_their_own() -> None:
-    proto = padded()
+@pytest.mark.parametrize("layer_of", [padded_layer, cut_layer])
+def test_extents_are_known_behind_many_layers_that_reckon_their_own(layer_of: Callable[[int], str]) -> None:
+    proto = padded(layer_of)
     (given,) = run(proto, {"x0": np.ones((2, 5, 7), np.float32)})
     found = completed(proto)
     assert shape(found["y"]) == list(given.shape)
@@ -583,7 +641,7 @@ def test_rounds_are_bounded_where_shapes_of_many_nodes_are_inferred(monkeypatch:
 
     monkeypatch.setattr(completing, "INFERRED", 0)
     monkeypatch.setattr(completing, "infer_shapes", counted)
-    proto = padded()
+    proto = padded(cut_layer)
     assert shape(completed(proto)["y"])[1] is None
     assert len(calls) <= completing.ROUNDS
 

@@ -86,6 +86,8 @@ class Evaluation:
         """What a node gives, as far as it is known as a whole; what is known in part is kept."""
         names = [name for name in node.input if name]
         follows = node.op_type in STARTS or any(name in self.extents for name in names)
+        if node.op_type == "Concat":
+            follows |= self._partly(names)
         if not follows and not all(name in self.values for name in names):
             return
         for name, array in zip(node.output, self._results(node, names, follows), strict=False):
@@ -97,6 +99,20 @@ class Evaluation:
                 self.extents.add(name)
             if array.dtype != object:
                 yield name, array
+
+    def _partly(self, names: Sequence[str]) -> bool:
+        """Whether some of the vectors that are joined are known, and of the others how long they are: that is noted."""
+        known = [name for name in names if name in self.values]
+        if len(known) in (0, len(names)) or any(self.values[name].dtype.kind not in "iO" for name in known):
+            return False
+        long = {name: self.dims(name) for name in names if name not in self.values}
+        lengths = {name: dims[0] for name, dims in long.items() if dims is not None and len(dims) == 1}
+        counts = {name: count for name, count in lengths.items() if isinstance(count, int) and count <= MOST_ELEMENTS}
+        if len(counts) < len(long):
+            return False
+        self.values |= {name: _objects([None] * count) for name, count in counts.items()}
+        self.extents |= counts.keys()
+        return True
 
     def _typed(self, name: str, array: Array) -> Array:
         """Numbers in the type that shape inference knows: those that were found one by one are 64 bits wide."""
@@ -137,6 +153,38 @@ class Evaluation:
             found[found.index(-1)] = _item(given.floor(product(others)))
         return [None if item == -1 else item for item in found]
 
+    def expanded(self, node: onnx.NodeProto) -> list[Item]:
+        """The extents of what an Expand gives: its operand's, stretched to its vector of shapes."""
+        wanted, dims = self.values.get(node.input[1]), self.dims(node.input[0])
+        if wanted is None or wanted.ndim != 1 or dims is None:
+            return []
+        rank = max(len(dims), wanted.size)
+        filled = [[1] * (rank - len(items)) + items for items in (dims, wanted.tolist())]
+        return [_stretched(dim, item) for dim, item in zip(*filled, strict=True)]
+
+    def joined(self, node: onnx.NodeProto) -> list[Item]:
+        """The extents of what a Concat gives: all its operands have those of the axes that it does not join."""
+        shapes = [self.dims(name) for name in node.input]
+        given = [dims for dims in shapes if dims is not None]
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), None)
+        if not given or axis is None or any(len(dims) != len(given[0]) for dims in given) or not given[0]:
+            return []
+        pairs = zip(*given, strict=True)
+        known = [min((dim for dim in dims if dim is not None), key=_vagueness, default=None) for dims in pairs]
+        known[axis % len(known)] = None
+        return known
+
+    def padded(self, node: onnx.NodeProto) -> list[Item]:
+        """The extents that a Pad leaves as they are, and those whose pads are known."""
+        dims = self.dims(node.input[0])
+        if dims is None or len(node.input) < 2 or (len(node.input) > 3 and node.input[3]):
+            return []  # before opset 11 an attribute says it, which shape inference reads
+        pads = self.values.get(node.input[1])
+        if pads is None or pads.shape != (2 * len(dims),):
+            return []
+        added = zip(dims, *pads.reshape(2, -1).tolist(), strict=True)
+        return [dim if before == after == 0 else _summed(dim, before, after) for dim, before, after in added]
+
     def cut(self, node: onnx.NodeProto) -> list[Item]:
         """The extents that a Slice keeps, wherever it begins and ends: those of the axes that it does not cut."""
         dims = self.dims(node.input[0])
@@ -165,7 +213,9 @@ class Evaluation:
         return found
 
     def slid(self, node: onnx.NodeProto) -> list[Item]:
-        """The extents that a sliding window keeps: it moves by one, and pads make up for its reach."""
+        """The extents that a sliding window leaves: of a stride of `s` the floor of an `s`-th, if pads are as large as
+        the window is larger than the stride (`(h + pads - reach)//s + 1` is `h//s` then).
+        """
         given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         weights = self.dims(node.input[1]) if len(node.input) > 1 else None
         kernel = given.get("kernel_shape") or (weights or [])[2:]
@@ -174,11 +224,14 @@ class Evaluation:
             return []
         strides, dilations = (given.get(name, [1] * count) for name in ("strides", "dilations"))
         pads, same = given.get("pads", [0] * 2 * count), given.get("auto_pad", b"NOTSET").startswith(b"SAME")
+        up = same or given.get("ceil_mode", 0)
         found: list[Item] = [None, None]
         for axis, extent in enumerate(dims[2:]):
-            size = kernel[axis]
-            filled = isinstance(size, int) and pads[axis] + pads[axis + count] == dilations[axis] * (size - 1)
-            found.append(extent if strides[axis] == 1 and (same or filled) else None)
+            size, stride = kernel[axis], strides[axis]
+            reach = dilations[axis] * (size - 1) + 1 if isinstance(size, int) else None
+            filled = reach is not None and pads[axis] + pads[axis + count] == reach - stride
+            kept = (same or filled) if stride == 1 else (filled and not up)
+            found.append(_item(Extent.of(extent).floor(Extent(stride))) if kept and extent is not None else None)
         return found
 
     def dims(self, name: str) -> list[Item] | None:
@@ -211,6 +264,8 @@ class Evaluation:
                 return []
             given[name] = array
         if any(array.dtype == object for array in given.values()):
+            if node.op_type in OF_ITEMS:
+                return OF_ITEMS[node.op_type](*(given[name] for name in node.input))
             return _reckoned(node, given) if node.op_type in PRODUCTS else self._moved(node, given)
         return self._computed(node, given)
 
@@ -256,6 +311,9 @@ class Evaluation:
 
 
 TOLD: dict[str, Callable[[Evaluation, onnx.NodeProto], list[Item]]] = {
+    "Concat": Evaluation.joined,
+    "Expand": Evaluation.expanded,
+    "Pad": Evaluation.padded,
     "Reshape": Evaluation.reshaped,
     "Slice": Evaluation.cut,
     "Tile": Evaluation.tiled,
@@ -287,6 +345,48 @@ def _combined(operator: str, one: Item, other: Item) -> Item:
     if a.number <= 0 or b.number <= 0:
         return None
     return _item(a * b if operator == "Mul" else a.floor(b))
+
+
+def _stretched(dim: Item, item: Item) -> Item:
+    """The extent of two that broadcast against each other: one that is a number above 1, or the other of a 1."""
+    if 1 in (dim, item) or dim == item:
+        found = item if dim == 1 else dim
+    else:
+        found = next((one for one in (dim, item) if isinstance(one, int)), None)
+    return None if isinstance(found, int) and found < 0 else found
+
+
+def _summed(*items: Item) -> Item:
+    """The sum of numbers."""
+    numbers = [item for item in items if isinstance(item, int)]
+    return sum(numbers) if len(numbers) == len(items) else None
+
+
+def _vagueness(item: int | Extent) -> tuple[bool, bool]:
+    """Numbers come before names, and names that shape inference made up last."""
+    made_up = isinstance(item, Extent) and any(name.startswith("unk__") for name in item.names)
+    return isinstance(item, Extent), made_up
+
+
+def _equal(one: Array, other: Array) -> list[Array]:
+    """Which elements are equal, if it is known of each: no extent is negative, and one that has a name is itself."""
+    left, right = np.broadcast_arrays(one, other)
+    found: list[bool] = []
+    for a, b in zip(left.ravel().tolist(), right.ravel().tolist(), strict=True):
+        negative = any(isinstance(item, int) and item < 0 for item in (a, b))
+        if a is None or b is None or not (a == b or negative or (isinstance(a, int) and isinstance(b, int))):
+            return []
+        found.append(a == b)
+    return [np.array(found, bool).reshape(left.shape)]
+
+
+def _chosen(condition: Array, one: Array, other: Array) -> list[Array]:
+    """Elements of one or the other, where it is known of which."""
+    return [] if condition.dtype == object else [_whole(np.where(condition, one, other))]
+
+
+OF_ITEMS: dict[str, Callable[..., list[Array]]] = {"Equal": _equal, "Where": _chosen}
+"""Operators on vectors of shapes of which only some extents are numbers."""
 
 
 def _item(extent: Extent | None) -> Item:
