@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayout.errors import LayoutError
-from relayout.layout import Extent, Layout, Learned, describe, perm_of, product, quotient, segments
+from relayout.layout import Dim, Extent, Layout, Learned, describe, perm_of, product, quotient, segments
 from relayout.layout import perm as perms
 from relayout.layout.holds import Holds, relay, restore
 
@@ -278,3 +278,22 @@ def test_a_product_of_products_is_one() -> None:
     sums = Extent(2) * Extent.of("h - 1") * Extent.of("((w - 3)//4)") * Extent.of("(((w - 3)//4)) + 1")
     assert Extent.of(str(sums)) == sums
     assert Extent.of("h - 1").floor(Extent(2)) == Extent.of("((h - 1)//2)")
+
+
+@pytest.mark.parametrize(
+    ("extent", "by", "sum_"),
+    [
+        ("h", 2, "h + 2"),
+        ("h + 2", -2, "h"),
+        ("h - 3", 1, "h - 2"),
+        ("2*h", 1, "2*h + 1"),
+        ("2*h + 1", -1, "2*h"),
+        ("(h//2)", -1, "(h//2) - 1"),
+        ("2*(h + 1)", 1, "2*(h + 1) + 1"),
+        ("h", 0, "h"),
+        (5, 2, 7),
+    ],
+)
+def test_a_sum_and_what_it_is_of(extent: Dim, by: int, sum_: Dim) -> None:
+    assert Extent.of(extent).plus(by) == Extent.of(sum_)
+    assert Extent.of(extent).plus(by).plus(-by) == Extent.of(extent)

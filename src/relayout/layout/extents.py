@@ -18,6 +18,7 @@ Dim = int | str
 LONGEST = 1 << 10
 """Characters of a product of symbols; a longer name is one symbol, whatever is in it."""
 
+_SUM = re.compile(r"(.+) ([+-]) ([0-9]+)")
 _QUOTIENT = re.compile(r"\((.+)//([1-9][0-9]*)\)")
 
 
@@ -63,6 +64,16 @@ class Extent:
             return inner[0].floor(Extent(inner[1] * divisor))
         text = str(left)
         return Extent(1, (f"({text}//{divisor})" if text.isidentifier() else f"(({text})//{divisor})",))
+
+    def plus(self, by: int) -> Extent:
+        """So much more, or less: a sum is a symbol of its own, `height + 2`, and less than it again what it was."""
+        if self.is_static or not by:
+            return Extent(self.number + by, self.symbols) if self.is_static else self
+        text = str(self)
+        found = _SUM.fullmatch(text)
+        if found:
+            text, by = found[1], by + int(f"{found[2]}{found[3]}")
+        return Extent(1, (f"{text} {'+' if by > 0 else '-'} {abs(by)}",)) if by else Extent.of(text)
 
     @property
     def names(self) -> frozenset[str]:

@@ -595,6 +595,30 @@ def test_extents_of_32_bits_stay_so() -> None:
         np.testing.assert_array_equal(got, want)
 
 
+def test_a_border_and_a_window_that_takes_it_away_leave_an_extent() -> None:
+    """Filters of images repeat the last rows around them, and slide then without pads of their own."""
+    proto = model(
+        """g (float[2,4,h,w] x) => (float[2,a,b] y) {
+            p = Pad<mode="edge">(x, pads)
+            c = Conv(p, k)
+            s = Conv<strides=[2,2]>(p, k)
+            r = Reshape(c, rows)
+            t = Transpose<perm=[0,2,1]>(r)
+            n = Relu(t)
+            u = Transpose<perm=[0,2,1]>(n)
+            y = Relu(u)
+        }""",
+        pads=ints(0, 0, 1, 1, 0, 0, 1, 1),
+        rows=ints(2, 4, -1),
+        k=np.ones((4, 4, 3, 3), np.float32),
+    )
+    found = completed(proto)
+    assert [str(found[name].shape) for name in "pc"] == ["[2,4,h + 2,w + 2]", "[2,4,h,w]"]
+    assert "//" not in str(found["s"].shape), "what divides a quotient is not seen to divide what it is of"
+    report = relayout.optimize(proto).report
+    assert (report.barriers, report.transposes) == ({}, 0)
+
+
 LAYERS = 12
 
 

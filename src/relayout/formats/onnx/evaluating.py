@@ -183,7 +183,7 @@ class Evaluation:
         if pads is None or pads.shape != (2 * len(dims),):
             return []
         added = zip(dims, *pads.reshape(2, -1).tolist(), strict=True)
-        return [dim if before == after == 0 else _summed(dim, before, after) for dim, before, after in added]
+        return [_padded(dim, before, after) for dim, before, after in added]
 
     def cut(self, node: onnx.NodeProto) -> list[Item]:
         """The extents that a Slice keeps, wherever it begins and ends: those of the axes that it does not cut."""
@@ -213,8 +213,9 @@ class Evaluation:
         return found
 
     def slid(self, node: onnx.NodeProto) -> list[Item]:
-        """The extents that a sliding window leaves: of a stride of `s` the floor of an `s`-th, if pads are as large as
-        the window is larger than the stride (`(h + pads - reach)//s + 1` is `h//s` then).
+        """The extents that a sliding window leaves: `(h + pads - reach + stride)//stride`, or all of them.
+
+        Named are sums, and quotients of what is no sum: what divides a quotient is not seen to divide what it is of.
         """
         given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         weights = self.dims(node.input[1]) if len(node.input) > 1 else None
@@ -224,14 +225,18 @@ class Evaluation:
             return []
         strides, dilations = (given.get(name, [1] * count) for name in ("strides", "dilations"))
         pads, same = given.get("pads", [0] * 2 * count), given.get("auto_pad", b"NOTSET").startswith(b"SAME")
-        up = same or given.get("ceil_mode", 0)
+        up = given.get("ceil_mode", 0)
         found: list[Item] = [None, None]
         for axis, extent in enumerate(dims[2:]):
             size, stride = kernel[axis], strides[axis]
             reach = dilations[axis] * (size - 1) + 1 if isinstance(size, int) else None
-            filled = reach is not None and pads[axis] + pads[axis + count] == reach - stride
-            kept = (same or filled) if stride == 1 else (filled and not up)
-            found.append(_item(Extent.of(extent).floor(Extent(stride))) if kept and extent is not None else None)
+            more = None if reach is None else pads[axis] + pads[axis + count] - reach + stride
+            if same and stride == 1:
+                found.append(extent)
+            elif extent is None or more is None or same or (stride > 1 and (more or up)):
+                found.append(None)
+            else:
+                found.append(_item(Extent.of(extent).plus(more).floor(Extent(stride))))
         return found
 
     def dims(self, name: str) -> list[Item] | None:
@@ -356,10 +361,11 @@ def _stretched(dim: Item, item: Item) -> Item:
     return None if isinstance(found, int) and found < 0 else found
 
 
-def _summed(*items: Item) -> Item:
-    """The sum of numbers."""
-    numbers = [item for item in items if isinstance(item, int)]
-    return sum(numbers) if len(numbers) == len(items) else None
+def _padded(dim: Item, before: Item, after: Item) -> Item:
+    """An extent with so much more on both sides."""
+    if dim is None or not (isinstance(before, int) and isinstance(after, int)):
+        return None
+    return _item(Extent.of(dim).plus(before + after))
 
 
 def _vagueness(item: int | Extent) -> tuple[bool, bool]:
