@@ -270,6 +270,11 @@ def test_what_a_reshape_does_not_tell() -> None:
     assert Learned().of([Extent.of("n"), Extent(2)], [Extent.of("x"), Extent(4)]) == Learned()
 
 
+def test_a_reshape_of_no_elements_tells_nothing() -> None:
+    none = [Extent(0), Extent.of("unk__3")]
+    assert Learned().of(none, [Extent(16)]) == Learned().of([Extent(16)], none) == Learned()
+
+
 def test_a_product_of_products_is_one() -> None:
     """So importers write what they multiply step by step."""
     assert Extent.of("4*((2*h)*b)") == Extent.of("8*b*h") == Extent(8, ("b", "h"))

@@ -235,7 +235,7 @@ class Learned:
             kept, other = sorted((*whole.symbols, *floored.symbols), key=lambda name: (name.startswith("unk__"), name))
             return replace(self, same={**self.same, other: kept}) if whole.number == floored.number else self
         number, named = sorted(sides, key=lambda side: len(side.symbols))
-        if number.is_static and len(named.symbols) == 1 and number.number % named.number == 0:
+        if number.is_static and len(named.symbols) == 1 and named.number and number.number % named.number == 0:
             (name,) = named.symbols
             found = number.number // named.number
             return replace(self, same={**self.same, name: found}) if name.startswith("unk__") else self

@@ -39,7 +39,12 @@ SHAPE_IS_INPUT = 5
 
 @dataclass
 class Names:
-    """Names that are taken; every new one is made unique."""
+    """Names that are taken; every new one is made unique.
+
+    Args:
+        taken: the names.
+        numbered: a name that was wanted again -> the last number that was put behind it.
+    """
 
     taken: set[str]
     numbered: dict[str, int] = field(default_factory=dict)

@@ -42,6 +42,8 @@ _NAMES = """
 """
 BROADCASTING = frozenset(_NAMES.split())
 """Operators whose operands broadcast against each other."""
+JOINING = frozenset(("Concat",))
+"""Operators whose operands may be known one by one: of the others the length is enough."""
 PRODUCTS = frozenset(("Div", "Mul"))
 """Arithmetic that is done with symbols, too."""
 MOST_ELEMENTS = 64
@@ -86,7 +88,7 @@ class Evaluation:
         """What a node gives, as far as it is known as a whole; what is known in part is kept."""
         names = [name for name in node.input if name]
         follows = node.op_type in STARTS or any(name in self.extents for name in names)
-        if node.op_type == "Concat":
+        if node.op_type in JOINING:
             follows |= self._partly(names)
         if not follows and not all(name in self.values for name in names):
             return
