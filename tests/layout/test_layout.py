@@ -275,6 +275,11 @@ def test_a_reshape_of_no_elements_tells_nothing() -> None:
     assert Learned().of(none, [Extent(16)]) == Learned().of([Extent(16)], none) == Learned()
 
 
+def test_what_is_divided_stands_in_parentheses() -> None:
+    assert quotient("((a + b)//4)") == (Extent.of("a + b"), 4)
+    assert quotient("(a + b//4)") is None
+
+
 def test_a_product_of_products_is_one() -> None:
     """So importers write what they multiply step by step."""
     assert Extent.of("4*((2*h)*b)") == Extent.of("8*b*h") == Extent(8, ("b", "h"))

@@ -619,6 +619,23 @@ def test_a_border_and_a_window_that_takes_it_away_leave_an_extent() -> None:
     assert (report.barriers, report.transposes) == ({}, 0)
 
 
+def test_extents_that_are_rounded_up_and_pads_of_other_axes_are_not_told() -> None:
+    proto = model(
+        """g (float[1,h,w] x) => (float[1,a,b] y, float[1,c,d] z) {
+            p = Pad(x, pads, , axes)
+            q = MaxPool<kernel_shape=[2], strides=[2], ceil_mode=1>(x)
+            y = Relu(p)
+            z = Relu(q)
+        }""",
+        pads=ints(0, 0, 2, 0, 0, 2),
+        axes=ints(0, 2, 1),
+    )
+    proto.opset_import[0].version = 18
+    found = completed(proto)
+    shapes = [re.sub("unk__[0-9]+", "?", str(found[name].shape)) for name in "pq"]
+    assert shapes == ["[1,?,w]", "[1,h,?]"]
+
+
 LAYERS = 12
 
 

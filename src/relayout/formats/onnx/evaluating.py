@@ -107,11 +107,9 @@ class Evaluation:
         known = [name for name in names if name in self.values]
         if len(known) in (0, len(names)) or any(self.values[name].dtype.kind not in "iO" for name in known):
             return False
-        long = {name: self.dims(name) for name in names if name not in self.values}
-        lengths = {name: dims[0] for name, dims in long.items() if dims is not None and len(dims) == 1}
+        shapes = {name: self.dims(name) for name in names if name not in self.values}
+        lengths = {name: dims[0] for name, dims in shapes.items() if dims is not None and len(dims) == 1}
         counts = {name: count for name, count in lengths.items() if isinstance(count, int) and count <= MOST_ELEMENTS}
-        if len(counts) < len(long):
-            return False
         self.values |= {name: _objects([None] * count) for name, count in counts.items()}
         self.extents |= counts.keys()
         return True
