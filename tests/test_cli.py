@@ -88,6 +88,24 @@ def test_verification_that_fails_is_exit_code_1(relayout, tmp_path: Path) -> Non
     assert relayout("verify", FLOAT, tmp_path / "bad.onnx").code == 1
 
 
+@pytest.mark.parametrize("flags", [[], ["--json"], ["-q"]])
+def test_more_bytes_than_allowed_are_exit_code_1(relayout, flags: list[str], tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    target = tmp_path / "o.onnx"
+    left = json.loads(relayout("explain", INT8, "--json").out)["bytes"]
+    assert left > 0
+    for command in (["explain", INT8], ["convert", INT8, target]):
+        assert relayout(*command, *flags, "--max-bytes", left).code == 0
+        ran = relayout(*command, *flags, "--max-bytes", left - 1)
+        assert ran.code == 1
+        assert f"{left:,} bytes stay transposed, --max-bytes allows {left - 1:,}" in ran.err
+    assert target.exists()
+    many = relayout("convert", INT8, "--out-dir", tmp_path / "all", "--io", "convert", *flags, "--max-bytes", 0)
+    assert many.code == 0
+    many = relayout("convert", INT8, "--out-dir", tmp_path / "all", *flags, "--max-bytes", 0)
+    assert many.code == 1
+    assert "--max-bytes allows 0" in (many.err if "-q" in flags else many.out)
+
+
 def test_inputs_are_read_from_files(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     np.save(tmp_path / "x.npy", np.random.default_rng(0).random((2, 24, 40, 3), np.float32))
     ran = relayout(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,23 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import MADE, bars
 from relayout.cli.group import Command
-from relayout.cli.running import STDOUT, print_report, refuse_one_place, refuse_own_source, write_views
+from relayout.cli.running import FAILED, STDOUT, exceeds, print_report, refuse_one_place, refuse_own_source, write_views
 
 
 @click.command(cls=Command)
 @click.argument("source", type=options.MODEL)
 @options.conversion
+@options.max_bytes
 @options.as_json
 @options.quiet
 def explain(
-    source: Path, as_json: bool, quiet: bool, html: Path | None, model_explorer: Path | None, **given: Any
+    source: Path,
+    max_bytes: int | None,
+    as_json: bool,
+    quiet: bool,
+    html: Path | None,
+    model_explorer: Path | None,
+    **given: Any,
 ) -> None:
     """What is transposed and why: layouts, reasons, the proof.
 
@@ -34,3 +42,6 @@ def explain(
         write_views(result, source.name, html, model_explorer)
     if as_json or not quiet:
         print_report(result.report, as_json, err=STDOUT in (html, model_explorer))
+    if over := exceeds(result.report, max_bytes):
+        click.echo(f"relayout: {over}", err=True)
+        sys.exit(FAILED)

@@ -13,7 +13,7 @@ import click
 
 from relayout.cli import options
 from relayout.cli.bars import bar
-from relayout.cli.running import FAILED, REFUSED, Job, console, perform, refuse_own_source
+from relayout.cli.running import FAILED, REFUSED, Job, console, exceeds, perform, refuse_own_source
 from relayout.errors import RelayoutError
 from relayout.shown import print_rows, shown, tabled
 
@@ -30,6 +30,7 @@ class Row:
         bytes: before and after.
         verdict: of the proof.
         verified: of the verification, if it was asked for.
+        exceeds: that more bytes stay transposed than may.
         error: why it was refused.
         notes: from the report.
     """
@@ -41,6 +42,7 @@ class Row:
     bytes: tuple[int, int] = (0, 0)
     verdict: str = ""
     verified: bool | None = None
+    exceeds: str = ""
     error: str = ""
     notes: tuple[str, ...] = ()
 
@@ -92,8 +94,8 @@ def run_all(jobs: Sequence[Job], workers: int, as_json: bool, quiet: bool) -> No
         _show(rows)
     if quiet:
         for row in rows:
-            if row.error:
-                click.echo(f"relayout: {row.source}: {row.error}", err=True)
+            if row.error or row.exceeds:
+                click.echo(f"relayout: {row.source}: {row.error or row.exceeds}", err=True)
     sys.exit(max((row.code for row in rows), default=0))
 
 
@@ -107,14 +109,16 @@ def one(job: Job) -> Row:
         return Row(str(job.source), str(job.target), REFUSED, error=f"{error.strerror or error}: {error.filename}")
     except Exception as error:  # a defect of ours in one model must not cost the others
         return Row(str(job.source), str(job.target), REFUSED, error=f"internal error: {type(error).__name__}: {error}")
+    over = exceeds(report, job.max_bytes)
     return Row(
         str(job.source),
         str(job.target),
-        FAILED if found is not None and not found.ok else 0,
+        FAILED if over or (found is not None and not found.ok) else 0,
         (report.source_transposes, report.transposes),
         (report.source_bytes, report.bytes),
         report.verdict,
         None if found is None else found.ok,
+        over,
         notes=report.notes,
     )
 
@@ -144,16 +148,18 @@ def _show(rows: Sequence[Row]) -> None:
     cells: list[list[str | Text]] = []
     for row in rows:
         moved = ["", ""] if row.error else [f"{a:,} → {b:,}" for a, b in (row.transposes, row.bytes)]
-        said = shown(row.error, "red") if row.error else "; ".join([row.verdict, *row.notes])
+        told = [part for part in (row.exceeds, row.verdict, *row.notes) if part]
+        said = shown(row.error, "red") if row.error else "; ".join(told)
         agreed = {None: Text(), True: Text("agrees"), False: Text("differs", style="bold red")}[row.verified]
         source = Path(row.source)
         cells.append([str(source.relative_to(outermost(source).parent)), *moved, said, *([agreed] if verify else [])])
-    refused = sum(row.code == REFUSED for row in rows)
-    failed = sum(row.code == FAILED for row in rows)
+    done, refused = sum(row.code == 0 for row in rows), sum(row.code == REFUSED for row in rows)
+    differ, over = sum(row.verified is False for row in rows), sum(bool(row.exceeds) for row in rows)
     out = console()
     print_rows(out, tabled(*headings, rows=cells))
+    beyond = f", {over} transpose more than allowed" if over else ""
     count = f"{len(rows)} model{'' if len(rows) == 1 else 's'}"
-    out.print(f"{count}: {len(rows) - refused - failed} done, {failed} differ, {refused} refused")
+    out.print(f"{count}: {done} done, {differ} differ, {refused} refused{beyond}")
 
 
 out_dir = click.option(

@@ -9,12 +9,12 @@ from shlex import quote
 import click
 
 from relayout.cli.bars import bars, stages_of
-from relayout.cli.running import FAILED, Job, perform, print_report, print_verification
+from relayout.cli.running import FAILED, Job, exceeds, perform, print_report, print_verification
 from relayout.cli.starting import one_job
 
 
 def run(job: Job, as_json: bool, quiet: bool) -> None:
-    """Perform one job, print what was done, and exit with 1 where verification fails."""
+    """Perform one job, print what was done, and exit with 1 where verification fails or too much stays transposed."""
     one_job()
     with bars(stages_of(job.verify), quiet or as_json):
         report, found = perform(job)
@@ -25,8 +25,12 @@ def run(job: Job, as_json: bool, quiet: bool) -> None:
         print_report(report, False, err=job.console_is_taken)
         if found is not None:
             print_verification(found, err=job.console_is_taken)
-    if found is not None and not found.ok:
-        if not (quiet or as_json):
-            again = f"relayout verify {quote(str(job.source))} {quote(str(job.target))} --repro DIR"
-            click.echo(f"written nevertheless; where they part, as something to run: {again}", err=job.console_is_taken)
+    over = exceeds(report, job.max_bytes)
+    if over:
+        click.echo(f"relayout: {over} (written nevertheless)", err=True)
+    differs = found is not None and not found.ok
+    if differs and not (quiet or as_json):
+        again = f"relayout verify {quote(str(job.source))} {quote(str(job.target))} --repro DIR"
+        click.echo(f"written nevertheless; where they part, as something to run: {again}", err=job.console_is_taken)
+    if differs or over:
         sys.exit(FAILED)

@@ -109,6 +109,12 @@ model_explorer = click.option("--model-explorer", type=_FILE, help="Write every 
 annotate = click.option(
     "--annotate", is_flag=True, help="Put layouts into the metadata of nodes and values, where Netron shows them."
 )
+max_bytes = click.option(
+    "--max-bytes",
+    type=click.IntRange(0, MOST_BYTES),
+    metavar="BYTES",
+    help="Exit with 1 where more bytes than these stay transposed.",
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 external_data = click.option(
@@ -197,7 +203,7 @@ conversion = together(io, layouts, part, importing, wishing, solving, views)
 splitting = together(regions, parts, section="What a target runs")
 writing = together(annotate, plan_file, external_data, overwrite, section="What is written")
 verifying = together(verify, feeds, seed, section="Verification")
-written = together(writing, verifying, as_json, quiet)
+written = together(writing, verifying, max_bytes, as_json, quiet)
 """How a model is written, checked and reported."""
 
 

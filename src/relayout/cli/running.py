@@ -49,6 +49,7 @@ class Job:
         model_explorer: where the node data goes, if anywhere.
         parts: the directory of the parts' models, if they are asked for.
         overwrite: whether the result may replace the source.
+        max_bytes: how many bytes may stay transposed; None for any number.
     """
 
     verb: str
@@ -64,6 +65,7 @@ class Job:
     model_explorer: Path | None = None
     parts: Path | None = None
     overwrite: bool = False
+    max_bytes: int | None = None
 
     @staticmethod
     def of(verb: str, source: Path, target: Path, verify: bool, given: dict[str, Any]) -> Job:
@@ -75,7 +77,7 @@ class Job:
         from relayout.formats.bundle import outermost
 
         rest = dict(given)
-        names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer", "overwrite")
+        names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer", "overwrite", "max_bytes")
         own = {name: rest.pop(name) for name in names} | {"parts": rest.pop("parts", None)}
         refuse_console(target, beside=verify or own["external_data"])
         if not verify and (own["feeds"] or own["seed"]):
@@ -260,6 +262,13 @@ def verified(first: Path, second: Path, feeds: dict[str, str], seed: int, **opti
     from relayout.verification import verify
 
     return verify(first, second, inputs=feeds or None, seed=seed, **options)
+
+
+def exceeds(report: Report, max_bytes: int | None) -> str:
+    """What to say where more bytes stay transposed than may; nothing where they do not."""
+    if max_bytes is None or report.bytes <= max_bytes:
+        return ""
+    return f"{report.bytes:,} bytes stay transposed, --max-bytes allows {max_bytes:,}"
 
 
 def in_one_line(error: Exception) -> str:
