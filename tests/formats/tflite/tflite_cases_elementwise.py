@@ -161,6 +161,19 @@ def comparisons() -> Iterator[Net]:
         net = Net()
         x, y = net.input(SHAPE, "int8", q=I8), net.input((5,), "int8", q=I8)
         yield net.op(name, [x, y], [net.output(SHAPE, "bool")], version=2)
+        # Kernels bring numbers to 1/256 first: 0.001 and 0.002 are equal.
+        for kind, first, second in (("int8", 0.001, 0.001), ("uint8", 0.01, 0.013), ("int16", 0.001, 0.002)):
+            yield compared_by_steps(name, kind, Scale(first), Scale(second))
+        some = np.arange(-50, 50, 20, dtype=np.int8)
+        yield compared_by_steps(name, "int8", Scale(0.006, -3), Scale(0.007, 4), some)
+
+
+def compared_by_steps(name: str, kind: str, first: Scale, second: Scale, constant: object = None) -> Net:
+    net = Net()
+    net.meant = False
+    x = net.input(SHAPE, kind, *((0, 9) if constant is None else (-60, 60)), q=first)
+    y = net.input((5,), kind, 0, 9, q=second) if constant is None else net.const(constant, kind, q=second)
+    return net.op(name, [x, y], [net.output(SHAPE, "bool")], version=2)
 
 
 @cases("LOGICAL_AND", "LOGICAL_OR")

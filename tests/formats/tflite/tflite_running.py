@@ -36,7 +36,7 @@ class Comparison:
             return 2**-9 * max(self.largest, 1.0) + self.spread  # two units in the last place
         if self.dtype.kind == "f":
             return 1e-5 * max(self.largest, 1.0) + self.spread
-        return self.spread + (1 if quantized else 0)
+        return self.spread + (1 if quantized and self.dtype.kind != "b" else 0)
 
 
 def interpreter(content: bytes, *, reference: bool = False, resize: dict[int, tuple[int, ...]] | None = None) -> Any:

@@ -66,6 +66,7 @@ class Net:
         self.model.subgraphs = [self.graph]
         self.ranges: list[tuple[float, float]] = []
         self.slack = 0.0  # what the runtime's own rounding may add to a difference
+        self.meant = True  # whether the runtime computes with what quantized integers mean
         self.expected: Callable[..., Any] | None = None  # what is meant, where the interpreter has no kernel to ask
 
     def tensor(

@@ -49,15 +49,6 @@ _BINARY = {
 _ARITHMETIC = {"ADD": "Add", "DIV": "Div", "MUL": "Mul", "SUB": "Sub"}
 """The same, with an activation fused."""
 
-_COMPARISON = {
-    "EQUAL": "Equal",
-    "GREATER": "Greater",
-    "GREATER_EQUAL": "GreaterOrEqual",
-    "LESS": "Less",
-    "LESS_EQUAL": "LessOrEqual",
-}
-"""The same, yielding booleans."""
-
 
 def two(op: Operation, op_type: str, a: ir.Value, b: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
     """A node of two operands that broadcast."""
@@ -121,27 +112,12 @@ def _arithmetic(op_type: str) -> Translation:
     return described(translate, op_type.lower(), f"{op_type}, broadcast from the right, then the fused activation.")
 
 
-def _comparison(op_type: str) -> Translation:
-    def translate(op: Operation) -> None:
-        op.result(two(op, op_type, op.plain(0), op.plain(1), ir.DataType.BOOL))
-
-    return described(translate, op_type.lower(), f"{op_type} of what the operands mean.")
-
-
 for _name, _op_type in _UNARY.items():
     operator(_name)(_unary(_op_type))
 for _name, _op_type in _BINARY.items():
     operator(_name)(_binary(_op_type))
 for _name, _op_type in _ARITHMETIC.items():
     operator(_name, options=f"{_name.capitalize()}Options")(_arithmetic(_op_type))
-for _name, _op_type in _COMPARISON.items():
-    operator(_name)(_comparison(_op_type))
-
-
-@operator("NOT_EQUAL")
-def not_equal(op: Operation) -> None:
-    """Not of Equal."""
-    op.result(one(op, "Not", two(op, "Equal", op.real(0), op.real(1), ir.DataType.BOOL)))
 
 
 @operator("NEG")
