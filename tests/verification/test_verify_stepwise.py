@@ -376,6 +376,23 @@ def test_an_output_that_is_read_is_given_to_its_readers_and_shown_as_it_is() -> 
         np.testing.assert_array_equal(found["y"], [4, 5, 6])
 
 
+def test_an_output_of_bytes_is_given_to_those_that_read_its_twin(tmp_path: Path) -> None:
+    """Of int8 outputs that operators read the result has a twin of uint8, on which these operators are."""
+    net = Net()
+    same = Scale(0.05, -3)
+    pooled = net.output((1, 4, 5, 3), "int8", q=same)
+    table = options("Pool2DOptions", padding=1, strideW=2, strideH=2, filterWidth=2, filterHeight=2)
+    net.op("AVERAGE_POOL_2D", [net.input((1, 8, 10, 3), "int8", q=same)], [pooled], table, version=2)
+    larger = net.const(np.array([[90, -80, 100], [-70, 99, 60]], np.int8), "int8", q=Scale(0.01))
+    dense = options("FullyConnectedOptions", keepNumDims=True)
+    net.op("FULLY_CONNECTED", [pooled, larger, -1], [net.output((1, 4, 5, 2), "int8", q=Scale(0.02))], dense, version=5)
+    source = tmp_path / "read.tflite"
+    source.write_bytes(net.bytes())
+    report = verify(source, relayout.convert(source).model)
+    assert [row.verdict for row in report.outputs] == [Verdict.CLOSE, Verdict.STEPWISE]
+    assert report.ok
+
+
 def test_what_cannot_be_given_is_judged_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise RelayoutError("no")

@@ -55,6 +55,12 @@ class Holds:
     KEY: ClassVar[str] = "relayout.holds"
 
     @staticmethod
+    def as_is(name: str, shape: Iterable[object]) -> Holds:
+        """A value of the source as it lies there; what is no integer in its shape is a dynamic dimension."""
+        extents = tuple(extent if isinstance(extent, int) else -1 for extent in shape)
+        return Holds(name, extents, tuple(range(len(extents))), extents)
+
+    @staticmethod
     def dump(held: Iterable[Holds]) -> str:
         """The metadata's text: a JSON list."""
         items = (f'"name":{json.dumps(item.name)},{_text(item.factors, item.perm, item.shape)}' for item in held)

@@ -53,8 +53,7 @@ def held_by(value: ir.Value) -> list[Holds]:
 def holds_itself(value: ir.Value) -> None:
     """Say in a value's metadata that it holds what it is called now, whatever it is called later."""
     if value.shape is not None:
-        shape = tuple(extent if isinstance(extent, int) else -1 for extent in value.shape)
-        held = Holds(value.name or "", shape, tuple(range(len(shape))), shape)
+        held = Holds.as_is(value.name or "", value.shape)
         value.metadata_props[Holds.KEY] = Holds.dump([held, *held_by(value)])
 
 

@@ -167,7 +167,7 @@ class Comparison:
             theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
             rows += self._compare(part, mine, theirs, feeds, output=False)
         differs = any(row.output and row.verdict is Verdict.DIFFERS for row in rows)
-        if self.interiors and (differs or self.dequantized):
+        if (self.interiors or self._is_output_read) and (differs or self.dequantized):
             rows = self._by_operator(rows, feeds)
         for row in rows:
             self._add(row)
@@ -260,6 +260,12 @@ class Comparison:
                 verdict = judge(row.difference, row.kind, self.tolerance, spread)
                 rows[place] = replace(row, verdict=verdict, spread=spread)
         return rows
+
+    @property
+    def _is_output_read(self) -> bool:
+        """Whether one output is made of another."""
+        read = {name for pair in self.outputs for name in pair.left.operands}
+        return any(pair.left.name in read for pair in self.outputs)
 
     def _by_operator(self, rows: list[Row], feeds: Feeds) -> list[Row]:
         """The rows judged once more: each operator on the source's own values.

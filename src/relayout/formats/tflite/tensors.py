@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.stored import tensor_of
-from relayout.formats.tflite.builder import Builder, Dims
+from relayout.formats.tflite.builder import Builder, Dims, dims
 from relayout.formats.tflite.contents import constant
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.flow import Flow
@@ -24,6 +24,7 @@ from relayout.formats.tflite.unsigned import SHIFT
 from relayout.formats.tflite.variables import Handle
 from relayout.formats.tflite.window import Border
 from relayout.known import STANDS_FOR
+from relayout.layout.holds import Holds
 
 Quant = Literal["qdq", "float"]
 """What becomes of quantized tensors: integers in Quantize-Dequantize units, or real numbers."""
@@ -254,6 +255,8 @@ class Tensors:
         value.metadata_props.pop(STANDS_FOR, None)
         if tensor.beside >= 0:
             value.metadata_props[STANDS_FOR] = self.names[tensor.beside]
+        if tensor.beside >= 0 and tensor.shifted:  # the same numbers: what verifies may look at either
+            value.metadata_props[Holds.KEY] = Holds.dump([Holds.as_is(self.names[tensor.beside], dims(value))])
         self._values[tensor.index] = value
         self._bound.add(id(value))
 
