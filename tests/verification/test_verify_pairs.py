@@ -166,6 +166,41 @@ def test_layouts_are_undone(held: Holds) -> None:
     assert back.name == "x"
 
 
+def test_axes_that_one_dimension_joins_are_laid_by_what_other_values_tell() -> None:
+    """`[n, h w, c]` alone does not tell h and w, which the second model has apart; an image beside it does."""
+    image = np.random.default_rng(0).normal(size=(2, 4, 5, 3)).astype(np.float32)
+    tokens, stored = image.reshape(2, 20, 3), image.transpose(0, 3, 1, 2)
+    symbols = ("batch", "", "half(height)", "width")
+    right = value("y", (None, 3, None, None), symbols=symbols)
+    extents = Pair(value("x", (None, None, None, 3)), right, None, DYNAMIC).extents(image)
+    assert extents == {"batch": 2, "half(height)": 4, "width": 5}
+    held = Holds("tokens", (-1, -1, -1, 3), (0, 3, 1, 2), (-1, -1, 3))
+    pair = Pair(value("tokens", (None, None, 3)), right, None, held)
+    with pytest.raises(LayoutError, match="which it cannot"):
+        pair.carried(tokens)
+    np.testing.assert_array_equal(pair.fixed(extents).carried(tokens), stored)
+    np.testing.assert_array_equal(pair.same_way(tokens, stored)[1], tokens)
+    # A product of dimensions whose names are known.
+    joined = replace(right, shape=(None, 3, None), symbols=("batch", "", "height*width"))
+    pair = Pair(value("rows", (None, 3)), joined, None, Holds("rows", held.factors, held.perm, (-1, 3)))
+    extents = {"batch": 2, "height": 4, "width": 5}
+    np.testing.assert_array_equal(
+        pair.fixed(extents).carried(tokens.reshape(40, 3)), tokens.transpose(0, 2, 1).reshape(2, 3, 20)
+    )
+
+
+def test_axes_that_stay_side_by_side_are_joined_where_nothing_tells_them_apart() -> None:
+    image = np.arange(2 * 4 * 5 * 3, dtype=np.float32).reshape(2, 4, 5, 3)
+    held = Holds("rows", (-1, -1, -1, 3), (0, 1, 2, 3), (-1, 3))
+    pair = Pair(value("rows", (None, 3)), value("y", (None, None, None, 3)), None, held)
+    np.testing.assert_array_equal(pair.same_way(image.reshape(40, 3), image)[1], image.reshape(40, 3))
+    pair = Pair(value("split", (None, None, 3)), pair.right, None, replace(held, shape=(-1, -1, 3)))
+    np.testing.assert_array_equal(pair.same_way(image.reshape(8, 5, 3), image)[1], image.reshape(8, 5, 3))
+    stored = Holds("split", (-1, -1, -1, 3), (0, 1, 2, 3), (-1, -1, 3))
+    pair = Pair(value("split", (None, None, 3)), value("y", (2, 20, 3)), None, stored)
+    np.testing.assert_array_equal(pair.carried(image.reshape(8, 5, 3)), image.reshape(2, 20, 3))
+
+
 def test_blocked_layouts_are_undone() -> None:
     source = np.arange(2 * 4 * 5 * 32, dtype=np.float32).reshape(2, 4, 5, 32)
     stored = source.reshape(2, 4, 5, 2, 16).transpose(0, 3, 1, 2, 4)

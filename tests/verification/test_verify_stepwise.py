@@ -329,6 +329,27 @@ def test_values_of_a_file_that_states_no_shapes_are_fed_with_all_of_their_axes(t
     assert all(step.verdict.passes for step in found.values())
 
 
+def test_tokens_of_an_image_of_open_size_are_fed_as_the_image_lies() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 18]>
+    g (float[n,6,h,w] x) => (float[n,t,6] y) <int64[3] tokens = {0, -1, 6}> {
+        r = Relu(x)
+        c = Transpose<perm = [0, 2, 3, 1]>(r)
+        k = Reshape(c, tokens)
+        a = Sigmoid(k)
+        b = Softmax<axis = 1>(a)
+        d = Transpose<perm = [0, 2, 1]>(b)
+        e = Tanh(d)
+        f = Transpose<perm = [0, 2, 1]>(e)
+        y = Add(f, k)
+    }"""
+    source = ir.from_proto(parser.parse_model(text))
+    result = relayout.optimize(source)
+    assert result.report.transposes < result.report.source_transposes
+    found, _ = steps(source, result.model)
+    assert sorted(found) == ["a", "b", "c", "d", "e", "f", "k", "r", "y"]
+    assert all(step.verdict.passes for step in found.values())
+
+
 # The second model, whose values are given.
 
 

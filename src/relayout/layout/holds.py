@@ -126,7 +126,30 @@ def resolved(holds: Holds, shape: Sequence[int]) -> Holds:
         factors = parted(known.factors, shape, holds.shape)
         if factors is not None:
             return replace(known, factors=factors, shape=tuple(shape))
-    return holds
+    fits = all(stated in (-1, extent) for stated, extent in zip(holds.shape, shape, strict=True))
+    return _with_one_open(replace(holds, shape=tuple(shape)) if fits else holds)
+
+
+def resolved_as_stored(holds: Holds, stored: Sequence[int]) -> Holds:
+    """The same from the shape in which the value is stored in a run.
+
+    >>> resolved_as_stored(Holds("x", (-1, -1, -1, 2), (0, 3, 1, 2), (-1, 2)), (5, 2, 12)).factors
+    (5, 12, 2)
+    """
+    if holds.factors.count(-1) < 2:
+        return holds
+    for known in (holds, _joined(holds)):
+        laid = parted(perms.apply(known.perm, known.factors), stored)
+        if laid is not None:
+            factors = perms.apply(perms.inverse(known.perm), laid)
+            return replace(known, factors=factors, shape=parted(known.shape, factors) or known.shape)
+    return _with_one_open(holds)
+
+
+def _with_one_open(holds: Holds) -> Holds:
+    """With one open factor for several, whose extent follows from the number of elements, where they can be joined."""
+    joined = _joined(holds)
+    return joined if joined.factors.count(-1) == 1 else holds
 
 
 def _joined(holds: Holds) -> Holds:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from relayout.errors import LayoutError, RelayoutError
+from relayout.layout import Extent
 from relayout.layout import perm as perms
-from relayout.layout.holds import Holds, parted, relay, resolved, restore
+from relayout.layout.holds import Holds, parted, relay, resolved, resolved_as_stored, restore
 from relayout.verification.side import Array, Value
 
 T = TypeVar("T")
@@ -96,6 +98,23 @@ class Pair:
                 f"{_text(self.right.shape)}; it declares no other layout"
             )
         return np.asarray(array, order="C")
+
+    def extents(self, left: Array) -> dict[str, int]:
+        """What the source's array tells of dynamic dimensions of its counterpart, by their names."""
+        right, held = self.right, self.right_held
+        if self.left_held or not any(right.symbols) or right.shape is None:
+            return {}
+        laid = left.shape if held is None else _laid(left, held)
+        stored = laid and parted([-1 if extent is None else extent for extent in right.shape], laid)
+        return {name: extent for name, extent in zip(right.symbols, stored or (), strict=False) if name}
+
+    def fixed(self, extents: Mapping[str, int]) -> Pair:
+        """The pair with these extents for the counterpart's dynamic dimensions, and for products of them."""
+        if None not in (self.right.shape or ()):
+            return self
+        named = zip(self.right.shape or (), self.right.symbols, strict=False)
+        shape = tuple(_extent(name, extents) if extent is None else extent for extent, name in named)
+        return replace(self, right=replace(self.right, shape=shape))
 
     def source_shape(self) -> tuple[int | None, ...] | None:
         """What the counterpart's static shape says of the source's; None if nothing."""
@@ -301,18 +320,32 @@ def _shifted(array: Array) -> Array:
     return (array.view(np.uint8) ^ np.uint8(128)).view(other)
 
 
+def _extent(name: str, extents: Mapping[str, int]) -> int | None:
+    """The extent that a name stands for; None where it, or a name in it, is not known."""
+    named = Extent.of(name)
+    return extents.get(name) or (named.value(extents) if name and named.names <= extents.keys() else None)
+
+
+def _laid(left: Array, held: Holds) -> tuple[int, ...] | None:
+    """The extents of the factors of an array of the source, as they are stored; None where it does not tell."""
+    held = resolved(held, left.shape)
+    known = math.prod(factor for factor in held.factors if factor != -1)
+    if held.factors.count(-1) > 1 or known < 1 or len(held.perm) != len(held.factors):
+        return None
+    return perms.apply(held.perm, [left.size // known if factor == -1 else factor for factor in held.factors])
+
+
 def _restored(array: Array, held: Holds) -> Array:
-    laid = parted(perms.apply(held.perm, held.factors), array.shape) if held.factors.count(-1) > 1 else None
-    if laid is not None:
-        factors = perms.apply(perms.inverse(held.perm), laid)
-        held = replace(held, factors=factors, shape=parted(held.shape, factors) or held.shape)
     try:
-        return np.asarray(restore(array, held))
+        return np.asarray(restore(array, resolved_as_stored(held, array.shape)))
     except ValueError:
         raise LayoutError(_misfit(array, held)) from None
 
 
 def _relaid(array: Array, held: Holds, stored: tuple[int | None, ...] | None) -> Array:
+    extents = [extent for extent in stored or () if extent is not None]
+    if stored is not None and len(extents) == len(stored):
+        held = resolved_as_stored(held, extents)
     try:
         array = relay(array, resolved(held, array.shape))
         if not _fits(array.shape, stored):

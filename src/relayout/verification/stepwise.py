@@ -116,10 +116,12 @@ class Stepwise:
         self._source = left.runner([*self._ends, *self._holders.first])
         self._alone: dict[tuple[str, float, bool, bool], Forced | None] = {}
         self._both_round = False
+        self._extents: dict[str, int] = {}
 
     def judge(self, feeds: Feeds) -> dict[str, Step]:
         """The source's name of each value -> what the second model makes there of the source's values."""
         shown: set[str] = set(feeds)
+        self._extents.clear()
         for part in batches([*chain(*self._inputs.values()), *self._holders.first.values()]):
             shown.update(self._source.run(feeds, [pair.left.name for pair in part]))
         given = {**self._inputs, **self._holders.held}
@@ -143,21 +145,27 @@ class Stepwise:
         before = {(pair.left.name, pair.right.name): self._holders.source_of(pair) for pair in part}
         needed = [*part, *chain(*(given[name] for name in entries)), *filter(None, before.values())]
         exact = {**feeds, **self._source.run(feeds, list(dict.fromkeys(pair.left.name for pair in needed)))}
+        for pair in needed:
+            self._extents.update(pair.extents(exact[pair.left.name]))
         found: dict[tuple[str, str], Step] = {}
         for values in chain([exact], readings(exact, self._left.rounded)):
             for choice, members in choices(part, [(name, given[name]) for name in entries]):
                 read = {entry: choice.get(name, given[name][0]) for name, entry in entries.items()}
-                fed = {entry: pair.carried(values[pair.left.name]) for entry, pair in read.items()}
+                fed = {entry: self._carried(pair, values) for entry, pair in read.items()}
                 theirs = forced.run(fed, list(dict.fromkeys(pair.right.name for pair in members)))
                 for pair in members:
                     key, operand = (pair.left.name, pair.right.name), before[pair.left.name, pair.right.name]
-                    made = theirs if operand is None else {key[1]: operand.carried(values[operand.left.name])}
+                    made = theirs if operand is None else {key[1]: self._carried(operand, values)}
                     step = self._closer(pair, exact, made, interior, fed, values)
                     if step is not None and (key not in found or step.verdict.rank < found[key].verdict.rank):
                         found[key] = step
             if all(step.verdict.passes for step in found.values()):
                 break
         return found
+
+    def _carried(self, pair: Pair, values: Feeds) -> Array:
+        """What the second model has where the source has a value; its dynamic dimensions are what other values tell."""
+        return pair.fixed(self._extents).carried(values[pair.left.name])
 
     def _closer(
         self, pair: Pair, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds, values: Feeds
@@ -239,7 +247,7 @@ class Stepwise:
         forced = self._making(name, given, own=True)
         if forced is None:
             return step
-        theirs = forced.run({**fed, forced.given[name]: pair.carried(values[pair.left.name])}, [name])
+        theirs = forced.run({**fed, forced.given[name]: self._carried(pair, values)}, [name])
         return self._step(pair, left, theirs[name]) or step
 
     def _step(self, pair: Pair, left: Array, right: Array) -> Step | None:
