@@ -337,6 +337,17 @@ def test_tensors_that_were_not_kept_are_left_out() -> None:
         assert side.outputs[0].name in found
 
 
+def test_a_tensor_without_elements_is_none_of_the_missing() -> None:
+    """The interpreter keeps no data of it."""
+    net = Net()
+    nothing = net.const(np.zeros((0, 4), np.float32), "float32")
+    net.graph.outputs.append(nothing)
+    net.op("NEG", [net.input((2, 3))], [net.output((2, 3))], options("NegOptions"))
+    report = verify(net.bytes(), convert(net.bytes()).model)
+    assert report.ok
+    assert [row.verdict for row in report.outputs] == [Verdict.EQUAL, Verdict.EQUAL]
+
+
 def test_what_is_not_an_announcement_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     with quiet():
         os.write(2, b"INFO: created\nERROR: trouble\n")

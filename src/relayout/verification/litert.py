@@ -377,10 +377,13 @@ class _Runner:
             self._fed, self._failed = feeds, False
         found = {}
         for name in names:
+            index = self._side.indices[name]
             try:
-                found[name] = np.asarray(self._interpreter.get_tensor(self._side.indices[name]))
-            except ValueError:
-                continue  # fused away, or inside a branch that was not taken
+                found[name] = np.asarray(self._interpreter.get_tensor(index))
+            except ValueError:  # fused away, inside a branch that was not taken, or without elements
+                details = self._interpreter._get_tensor_details(index, 0)
+                if 0 in details["shape"]:
+                    found[name] = np.zeros(details["shape"], details["dtype"])
         return found
 
     def _invoke(self, feeds: Feeds) -> None:
