@@ -151,6 +151,13 @@ def test_a_mistake_on_the_command_line(relayout: Callable[..., Any], place: Path
     assert sorted(place.rglob("*")) == before
 
 
+def test_nothing_at_all_is_answered_with_the_help(relayout: Callable[..., Any], place: Path) -> None:
+    ran = relayout()
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == relayout("--help").out
+    assert ran.err.count("\n") > 20
+
+
 CALLS: list[tuple[str, str]] = [
     ("convert(None)", "NoneType is no model; give a path, an onnx.ModelProto or an onnx_ir.Model"),
     ("convert(b'an ONNX model, or so')", "no TFL3 flatbuffer (its identifier is b'NNX ') at the given bytes, byte 4"),
