@@ -14,7 +14,8 @@ from relayout.cli.options import SECTION
 from relayout.cli.running import REFUSED
 
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 verification or check failed, 2 the input was refused; of several models, the highest."
+    "Exit codes: 0 done, 1 verification or check failed or --max-bytes exceeded, 2 the input was refused; "
+    "of several models, the highest."
 )
 
 UNREAD = 141

@@ -219,8 +219,10 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     model = read(model_of())
     with pytest.raises(WriteError, match="there is no directory"):
         write(model, tmp_path / "none" / "m.onnx")
-    with pytest.raises(WriteError, match="not a regular file"):
+    with pytest.raises(WriteError, match="it is a directory; give the name of a file"):
         write(model, tmp_path)
+    with pytest.raises(WriteError, match="it is not the name of a file"):
+        write(model, f"{tmp_path / 'none'}/")
     with pytest.raises(WriteError, match="not a regular file"):
         write(model, "/dev/null")
     assert not Path("/dev/null").is_file()

@@ -137,6 +137,8 @@ class Replacement:
             status = place.stat()
         except FileNotFoundError:
             return None
+        if stat.S_ISDIR(status.st_mode):
+            raise WriteError(f"cannot write '{place}': it is a directory; give the name of a file")
         if not stat.S_ISREG(status.st_mode):
             raise WriteError(f"cannot write '{place}': it exists and is not a regular file")
         if place.is_symlink():
