@@ -63,6 +63,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "saved" / "saved_model.pb").write_bytes(b"\x08\x01\x12\x40" + bytes(64))
     (tmp_path / "plan.json").write_text("{}")
     (tmp_path / "wishes.toml").write_text("to = NHWC\n")
+    (tmp_path / "number.json").write_text('{"to": 3}')
+    (tmp_path / "list.toml").write_text("operators = ['Conv']\n")
     np.save(tmp_path / "x.npy", np.zeros((2, 24, 40, 3), np.float32))
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -140,6 +142,8 @@ COMMANDS = [
     ("convert m.tflite o.onnx --time-limit -1", "time_limit=-1.0: it takes seconds, a number from 0 on"),
     ("convert m.tflite o.onnx --time-limit nan", "seconds, a number from 0 on"),
     ("convert m.tflite o.onnx --desired-layouts wishes.toml", "wishes.toml cannot be read as TOML: "),
+    ("convert m.tflite o.onnx --desired-layouts number.json", "number.json: to is 3: it takes a name, such as 'NHWC'"),
+    ("convert m.tflite o.onnx --desired-layouts list.toml", "list.toml: operators is ['Conv']: it takes a table of"),
     ("convert m.tflite o.onnx --desired-layouts m.tflite", "m.tflite is not text; desired layouts are TOML or JSON"),
     ("verify m.tflite m.tflite --input imag=x.npy", "no input is called 'imag'; did you mean 'image'?"),
     ("verify m.tflite m.tflite --input z=x.npy", "there are 'image', 'serving_default_image:0'"),
