@@ -99,6 +99,7 @@ def test_more_bytes_than_allowed_are_exit_code_1(relayout, flags: list[str], tmp
         assert ran.code == 1
         assert f"{left:,} bytes stay transposed, --max-bytes allows {left - 1:,}" in ran.err
     assert target.exists()
+    assert relayout("explain", INT8, "--max-bytes", 10**12).code == 0
     many = relayout("convert", INT8, "--out-dir", tmp_path / "all", "--io", "convert", *flags, "--max-bytes", 0)
     assert many.code == 0
     many = relayout("convert", INT8, "--out-dir", tmp_path / "all", *flags, "--max-bytes", 0)

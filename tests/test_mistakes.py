@@ -63,6 +63,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "saved" / "saved_model.pb").write_bytes(b"\x08\x01\x12\x40" + bytes(64))
     (tmp_path / "plan.json").write_text("{}")
     (tmp_path / "wishes.toml").write_text("to = NHWC\n")
+    (tmp_path / "number.json").write_text('{"to": 3}')
+    (tmp_path / "list.toml").write_text("operators = ['Conv']\n")
     np.save(tmp_path / "x.npy", np.zeros((2, 24, 40, 3), np.float32))
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -85,6 +87,10 @@ COMMANDS = [
     ("convert m.safetensors o.onnx", "but a file of safetensors, which has weights and no graph at m.safetensors"),
     ("convert text.onnx o.onnx", "ONNX in its text form at text.onnx; onnx.parser.parse_model"),
     ("convert onnx.tflite o.onnx", "bytes 4 to 8 are not TFL3 (an ONNX model has the ending .onnx) at onnx.tflite"),
+    ("convert m.tflite saved", "cannot write 'saved': it is a directory; give the name of a file"),
+    ("convert m.tflite saved/", "cannot write 'saved': it is a directory; give the name of a file"),
+    ("convert m.tflite none/", "none/ is the name of a directory, and there is none; give the name of a file"),
+    ("optimize none/ o.onnx", "none/ is the name of a directory, and there is none"),
     ("convert - o.onnx", "standard input is not read: give a file"),
     ("verify m.tflite notes.txt", "but text at notes.txt"),
     ("verify lfs.tflite m.tflite", "a pointer of Git LFS at lfs.tflite"),
@@ -128,10 +134,16 @@ COMMANDS = [
     ("convert m.onnx o.onnx --dim N=2*M", "N=2*M: an extent is a whole number from 1 on"),
     ("convert m.onnx o.onnx --dim N=M --dim M=2", "--dim N=M: M becomes 2; give N that, too"),
     ("convert m.tflite o.onnx --target XNNPACK", "there is no target 'XNNPACK'; did you mean 'xnnpack'?"),
+    (
+        "convert m.tflite o.onnx --signature other",
+        "there is no signature 'other'; there are 'serving_default' at m.tflite",
+    ),
     ("convert m.tflite o.onnx --target nothing", "there are 'arm-compute-library', "),
     ("convert m.tflite o.onnx --time-limit -1", "time_limit=-1.0: it takes seconds, a number from 0 on"),
     ("convert m.tflite o.onnx --time-limit nan", "seconds, a number from 0 on"),
     ("convert m.tflite o.onnx --desired-layouts wishes.toml", "wishes.toml cannot be read as TOML: "),
+    ("convert m.tflite o.onnx --desired-layouts number.json", "number.json: to is 3: it takes a name, such as 'NHWC'"),
+    ("convert m.tflite o.onnx --desired-layouts list.toml", "list.toml: operators is ['Conv']: it takes a table of"),
     ("convert m.tflite o.onnx --desired-layouts m.tflite", "m.tflite is not text; desired layouts are TOML or JSON"),
     ("verify m.tflite m.tflite --input imag=x.npy", "no input is called 'imag'; did you mean 'image'?"),
     ("verify m.tflite m.tflite --input z=x.npy", "there are 'image', 'serving_default_image:0'"),
@@ -149,6 +161,13 @@ def test_a_mistake_on_the_command_line(relayout: Callable[..., Any], place: Path
     assert ran.err.startswith("relayout: ")
     assert ran.err.count("\n") == 1
     assert sorted(place.rglob("*")) == before
+
+
+def test_nothing_at_all_is_answered_with_the_help(relayout: Callable[..., Any], place: Path) -> None:
+    ran = relayout()
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == relayout("--help").out
+    assert ran.err.count("\n") > 20
 
 
 CALLS: list[tuple[str, str]] = [

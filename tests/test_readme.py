@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import documents
 import relayout
 from relayout.formats.tflite.enums import BUILTIN_OPERATORS
@@ -36,6 +38,19 @@ def test_the_operators_that_are_read_are_counted() -> None:
     known, read = len(BUILTIN_OPERATORS), len(entries()) - len(custom)
     said = f"Of TensorFlow Lite's {known} builtin operators {read} are read, and {len(custom)} custom ones"
     assert said in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("README.md", "of which {} are\n  TensorFlow's"),
+        ("docs/tflite.md", "So are {} operators that TensorFlow's converter leaves to the Flex delegate"),
+        ("docs/how-to/tflite-to-onnx.md", "(`SELECT_TF_OPS`, the Flex delegate) | nothing: {} are read"),
+    ],
+)
+def test_the_operators_of_tensorflow_are_counted_alike(page: str, said: str) -> None:
+    flex = sum(name.startswith("CUSTOM Flex") for name in entries())
+    assert said.format(flex) in (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_listed_commands_and_options_exist() -> None:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from fractions import Fraction
 
+import highspy
 import pytest
 
 from relayout.solve import (
@@ -53,6 +54,22 @@ def test_integer_program_equals_brute_force_and_is_proved(labels: int, aligned: 
     for seed in range(60):
         problem = random_problem(10_000 * labels + seed, labels, pinned=0.25, aligned=aligned)
         assert_proved(problem, solve(problem))
+
+
+def test_highs_prints_nothing(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.16 greets on standard output where its constructor sets the callbacks: a model or JSON may be written there."""
+    set_callbacks = highspy.Highs.enableCallbacks
+    told: list[bool] = []
+
+    def greeting(highs: highspy.Highs) -> None:
+        told.append(highs.getOptionValue("output_flag")[1])
+        set_callbacks(highs)
+
+    monkeypatch.setattr(highspy.Highs, "enableCallbacks", greeting)
+    assert_proved(problem := branching(1)[0], solve(problem))
+    assert told
+    assert not any(told)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("size", [10**9, 10**13, 10**14])

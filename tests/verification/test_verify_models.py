@@ -40,6 +40,17 @@ def test_quantized_models_agree_in_steps(io: str) -> None:
     assert all(row.lsb is not None and row.lsb <= 1 for row in report.rows)
 
 
+def test_outputs_alone_are_judged_as_a_whole_and_the_report_says_so() -> None:
+    said = "judged as a whole: with tensors=True operators are compared, and roundings do not add up"
+    whole = verified(TINY / "tinynet_int8.tflite", "keep", runs=2, seed=1, tensors=False)
+    assert not whole.ok  # steps before a softmax, on an input that is noise
+    assert said in whole.notes
+    by_operator = verified(TINY / "tinynet_int8.tflite", "keep", runs=2, seed=1)
+    assert [row.verdict for row in by_operator.outputs] == [Verdict.STEPWISE]
+    assert said not in by_operator.notes
+    assert said not in verified(TINY / "tinynet_int8.tflite", "keep", tensors=False).notes
+
+
 def test_hybrid_models_agree_within_what_the_runtime_rounds_off() -> None:
     report = verified(TINY / "tinynet_dynamic.tflite", "keep", runs=2)
     assert report.ok

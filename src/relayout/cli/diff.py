@@ -16,7 +16,7 @@ from relayout.cli.running import STDOUT, put_text, refuse_own_source
 @click.command(cls=Command)
 @click.argument("first", type=options.MODEL)
 @click.argument("second", type=options.MODEL)
-@options.html
+@click.option("--html", type=options.PAGE, help="Write both, side by side, as one page.")
 @options.as_json
 @options.quiet
 def diff(first: Path, second: Path, html: Path | None, as_json: bool, quiet: bool) -> None:

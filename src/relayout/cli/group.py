@@ -11,9 +11,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from relayout.cli.options import SECTION
+from relayout.cli.running import REFUSED
 
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 verification or check failed, 2 the input was refused; of several models, the highest."
+    "Exit codes: 0 done, 1 verification or check failed or --max-bytes exceeded, 2 the input was refused; "
+    "of several models, the highest."
 )
 
 UNREAD = 141
@@ -47,6 +49,13 @@ class Command(click.Command):
 
 class Group(click.Group):
     """Verbs, and a file alone."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; nothing at all is answered with the help, as it stands."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            sys.exit(REFUSED)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """As click does, but that a pipe whose reader is gone is no failed verification."""

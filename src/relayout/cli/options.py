@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -103,15 +104,15 @@ what_if = click.option("--what-if", is_flag=True, help="Also list which single c
 plan_file = click.option(
     "--plan", "plan_file", type=click.Path(dir_okay=False, path_type=Path), help="Write choice and certificate as JSON."
 )
-_FILE = click.Path(dir_okay=False, path_type=Path)
-html = click.option("--html", type=_FILE, help="Write the graph before and after as one page.")
-model_explorer = click.option("--model-explorer", type=_FILE, help="Write every layout as Model Explorer's node data.")
+PAGE = click.Path(dir_okay=False, path_type=Path)
+html = click.option("--html", type=PAGE, help="Write the graph before and after as one page.")
+model_explorer = click.option("--model-explorer", type=PAGE, help="Write every layout as Model Explorer's node data.")
 annotate = click.option(
     "--annotate", is_flag=True, help="Put layouts into the metadata of nodes and values, where Netron shows them."
 )
 max_bytes = click.option(
     "--max-bytes",
-    type=click.IntRange(0, MOST_BYTES),
+    type=click.IntRange(0),
     metavar="BYTES",
     help="Exit with 1 where more bytes than these stay transposed.",
 )
@@ -189,8 +190,18 @@ inline = click.option(
     "--inline", is_flag=True, help="Write standard operators between Transposes instead of functions."
 )
 seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
-MODEL = click.Path(path_type=Path)
-"""Whether it is a file is said by whoever reads or writes it, for each of several models by itself."""
+
+
+class _Model(click.Path):
+    """A path. Whether it is a file is said by who reads or writes it, but of a `/` in the end, which a `Path` loses."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value).endswith(("/", os.sep)) and not os.path.isdir(value):
+            self.fail(f"{value} is the name of a directory, and there is none; give the name of a file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+MODEL = _Model(path_type=Path)
 verify = click.option("--verify", is_flag=True, help="Run source and result and compare them value by value.")
 
 part = together(dims, inputs, outputs, rename, section="Which part of the graph")

@@ -39,6 +39,16 @@ NOTHING = Leaf({})
 """What is known before the first relaxation."""
 
 
+def _silent(highspy: Any) -> Any:
+    """A new HiGHS that prints nothing: 1.16 greets when its constructor sets the callbacks, whatever is set later."""
+
+    def enable(highs: Any) -> None:
+        highs.setOptionValue("output_flag", False)
+        highspy.Highs.enableCallbacks(highs)
+
+    return type("Highs", (highspy.Highs,), {"enableCallbacks": enable})()
+
+
 def _labels(port: Port) -> dict[int, list[int]]:
     """Order -> the labels of the port's node under which it is stored so."""
     found: dict[int, list[int]] = {}
@@ -254,7 +264,7 @@ class Program:
         program.a_matrix_.start_ = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int32)
         program.a_matrix_.index_ = np.concatenate(indices).astype(np.int32)
         program.a_matrix_.value_ = np.concatenate(entries)
-        highs = highspy.Highs()
+        highs = _silent(highspy)
         for option, value in _OPTIONS.items():
             highs.setOptionValue(option, value)
         highs.passModel(program)

@@ -49,13 +49,13 @@ def read_wishes(path: Path) -> dict[str, Any]:
         raise ReadError(f"{path} holds no desired layouts", hint=f"known are {', '.join(KEYS)}")
     if set(data) - set(KEYS):
         raise ReadError(f"{path} holds {', '.join(sorted(set(data) - set(KEYS)))}", hint=f"known are {', '.join(KEYS)}")
-    for key in ("to", "target"):
-        if not isinstance(data.get(key, ""), str):
-            raise ReadError(f"{path}: {key} is a name", where=key)
-    for key in ("operators", "nodes"):
+    for key, such in (("to", "NHWC"), ("target", "xnnpack")):
+        if not isinstance(given := data.get(key, ""), str):
+            raise ReadError(f"{path}: {key} is {given!r}: it takes a name, such as {such!r}")
+    for key, such in (("operators", "Conv"), ("nodes", "conv1")):
         rows = data.get(key, {})
         if not isinstance(rows, dict):
-            raise ReadError(f"{path}: {key} is a table", where=key)
+            raise ReadError(f"{path}: {key} is {rows!r}: it takes a table of names and layouts, such as {such}: 'NHWC'")
         for given in rows.values():
             layouts_of(given)
     return {KEYS[key]: value for key, value in data.items()}

@@ -57,7 +57,8 @@ def verify(
         runs: how many random inputs; a value's worst counts.
         rtol: relative to the largest magnitude in the tensor.
         atol: absolute.
-        tensors: whether to compare interior values.
+        tensors: whether to compare interior values. Without them outputs are judged as a whole, so that roundings of a
+            deep quantized network may add up to a difference.
 
     Raises:
         ReadError: one is not a model, or its runtime cannot load it.
@@ -169,6 +170,10 @@ class Comparison:
         differs = any(row.output and row.verdict is Verdict.DIFFERS for row in rows)
         if (self.interiors or self._is_output_read) and (differs or self.dequantized):
             rows = self._by_operator(rows, feeds)
+        elif differs and not self.tensors and self.left.rounds:
+            self.notes.append(
+                "judged as a whole: with tensors=True operators are compared, and roundings do not add up"
+            )
         for row in rows:
             self._add(row)
         return tuple(

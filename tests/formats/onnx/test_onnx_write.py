@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from relayout.errors import WriteError
-from relayout.formats.onnx import check, read, to_proto, write
+from relayout.formats.onnx import atomic, check, read, to_proto, write
 from relayout.formats.onnx.wire import varint
 
 
@@ -215,15 +215,26 @@ def test_permissions_follow_the_umask(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "m.onnx").stat().st_mode) == 0o640
 
 
-def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+def test_places_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = read(model_of())
     with pytest.raises(WriteError, match="there is no directory"):
         write(model, tmp_path / "none" / "m.onnx")
-    with pytest.raises(WriteError, match="not a regular file"):
+    with pytest.raises(WriteError, match="it is a directory; give the name of a file"):
         write(model, tmp_path)
+    with pytest.raises(WriteError, match="it is not the name of a file"):
+        write(model, f"{tmp_path / 'none'}/")
     with pytest.raises(WriteError, match="not a regular file"):
         write(model, "/dev/null")
     assert not Path("/dev/null").is_file()
+    monkeypatch.setattr(atomic, "DEVICES", os.path.realpath(tmp_path / "dev"))
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "redirected").touch()
+    (tmp_path / "dev" / "stdout").symlink_to(tmp_path / "redirected")
+    (tmp_path / "dev" / "closed").symlink_to(tmp_path / "nothing")
+    for name in ("stdout", "closed"):  # whoever may write there, as root may, would replace the system's link
+        with pytest.raises(WriteError, match="it stands for a device"):
+            write(model, tmp_path / "dev" / name)
+        assert (tmp_path / "dev" / name).is_symlink()
     write(model, tmp_path / "m.onnx")
     (tmp_path / "f").write_bytes(b"")
     with pytest.raises(WriteError, match="cannot write"):

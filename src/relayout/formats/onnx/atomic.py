@@ -1,7 +1,8 @@
 """Files that appear whole, all of them, or not at all.
 
 1. A file is written beside its place under a name of our own, made durable, and renamed. Nobody sees half of it.
-2. A link is never followed: at the place of a symbolic link, the link is replaced, and what it points at stays.
+2. A link is never followed: at the place of a symbolic link, the link is replaced, and what it points at stays. Links
+   among the devices (`/dev/stdout`) are the system's: they are refused.
 3. A file that is replaced gives its permissions to the new one; a write-protected one is not replaced.
 4. What a model was read from is replaced only where that is asked for, whatever name it is given by.
 """
@@ -19,6 +20,9 @@ from relayout.errors import WriteError
 
 SOURCES = "relayout.sources"
 """In `ir.Model.meta`: identities of the files that the model was read from, its external data among them."""
+
+DEVICES = "/dev"
+"""Where links stand for devices and open files. `/dev/stdout` leads to a regular file wherever a shell redirects it."""
 
 Identity = tuple[int, int]
 """Device and number of a file: the same for all of its names, hard and symbolic links included."""
@@ -133,10 +137,14 @@ class Replacement:
         refuse_sources(place, self._sources)
         if not place.parent.is_dir():
             raise WriteError(f"cannot write '{place}': there is no directory '{place.parent}'")
+        if place.is_symlink() and os.path.realpath(place.parent) == DEVICES:
+            raise WriteError(f"cannot write '{place}': it stands for a device; `-` is standard output")
         try:
             status = place.stat()
         except FileNotFoundError:
             return None
+        if stat.S_ISDIR(status.st_mode):
+            raise WriteError(f"cannot write '{place}': it is a directory; give the name of a file")
         if not stat.S_ISREG(status.st_mode):
             raise WriteError(f"cannot write '{place}': it exists and is not a regular file")
         if place.is_symlink():

@@ -57,7 +57,7 @@ def write(
             be valid. Nothing has been written.
     """
     target = Path(path)
-    if not target.name:
+    if not target.name or os.fspath(path).endswith(("/", os.sep)):
         raise WriteError(f"cannot write '{path}': it is not the name of a file")
     data = target.with_name(target.name + ".data")
     proto, weights = split(model)

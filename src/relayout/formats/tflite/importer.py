@@ -123,8 +123,8 @@ def _signature(model: Model, key: str | None) -> Signature | None:
         if signature.key == key:
             return signature
     there = ", ".join(signature.key for signature in model.signatures[:40]) or "none"
-    near = nearest(key, (signature.key for signature in model.signatures))
-    raise ReadError(f"there is no signature {key!r}{near}", where="signature_defs", hint=f"the file has: {there}")
+    near = nearest(key, (signature.key for signature in model.signatures)) or f"; there are {there}"
+    raise ReadError(f"there is no signature {key!r}{near}", where="signature_defs")
 
 
 def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
