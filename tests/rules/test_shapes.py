@@ -17,7 +17,6 @@ UNKNOWN_EXTENTS = {
     "DynamicQuantizeLSTM": "the hidden size is a product of the weights' axes",
     "MatMulBnb4": "the weights are packed",
     "MatMulNBits": "the weights are packed",
-    "NhwcMaxPool": "no operator of the standard pools with the channels last",
 }
 """Operators of which the rank alone is known, and why."""
 
@@ -47,7 +46,7 @@ def test_what_is_told_is_what_a_run_gives(case: Case) -> None:
 
 def _is_plain(node: ir.Node) -> bool:
     """Whether the extents of what a node gives are known before it runs."""
-    return node.op_type not in UNKNOWN_EXTENTS and not node.attributes.get_int("channels_last", 0)
+    return node.op_type not in UNKNOWN_EXTENTS
 
 
 def test_every_contributed_operator_is_told() -> None:
