@@ -49,6 +49,15 @@ def _is_plain(node: ir.Node) -> bool:
     return node.op_type not in UNKNOWN_EXTENTS
 
 
+def test_a_skip_that_is_stretched_over_the_batch_keeps_the_shape() -> None:
+    """No order but the source's is known to be right there; what reads it is told its shape, and the sum's."""
+    dims = {"x": (2, 5, 6), "skip": (1, 5, 6), "s": (6,)}
+    given = [ir.Value(name=n, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(d)) for n, d in dims.items()]
+    node = ir.Node("com.microsoft", "SkipLayerNormalization", given, num_outputs=4)
+    like = (ir.DataType.FLOAT, (2, 5, 6))
+    assert outputs_of(node, {"com.microsoft": 1}) == [like, (None, None), (None, None), like]
+
+
 def test_every_contributed_operator_is_told() -> None:
     ruled = {op for (domain, op), rule in registry().items() if domain == "com.microsoft" and rule.kind != "opaque"}
     assert ruled == set(CONTRIBUTED)

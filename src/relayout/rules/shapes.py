@@ -33,6 +33,7 @@ class Told:
         operands: the inputs that it takes; None: all.
         kind: the element type, where no input tells it.
         last: whether it has the channels last, in its first operand and in what it gives; a node may say so of itself.
+        sum: another output of the same type and shape: what was added up.
     """
 
     typed: tuple[int, ...] = (0,)
@@ -40,12 +41,13 @@ class Told:
     operands: slice | tuple[int, ...] | None = None
     kind: ir.DataType | None = None
     last: bool = False
+    sum: int | None = None
 
 
 _AS_INPUT = """
     BiasGelu ConvTransposeWithDynamicPads CropAndResize DynamicQuantizeLSTM DynamicQuantizeMatMul FastGelu FusedGemm
     FusedMatMul Gelu MatMulBnb4 MatMulNBits QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid
-    QLinearSoftmax QuickGelu SkipLayerNormalization SkipSimplifiedLayerNormalization TransposeMatMul
+    QLinearSoftmax QuickGelu TransposeMatMul
 """
 CONTRIBUTED: Mapping[str, Told] = {
     **dict.fromkeys(_AS_INPUT.split(), Told()),
@@ -66,6 +68,9 @@ CONTRIBUTED: Mapping[str, Told] = {
     "QLinearReduceMean": Told((0,), ("ReduceMean", 13), (0,)),
     "QLinearWhere": Told((1,)),
     "QuantizeLinear": Told((2,), ("QuantizeLinear", 21), kind=ir.DataType.UINT8),
+    **dict.fromkeys(
+        ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), Told((0,), ("Identity", 16), (0,), sum=3)
+    ),
     "Trilu": Told((0,), ("Trilu", 14)),
 }
 """Operators of `com.microsoft`; of others the shape is read off the signature, and the type stays unknown."""
@@ -101,7 +106,8 @@ def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
     if told.like is not None:
         found = next(_by_schema(operator, *told.like, _operands(node, told.operands), last), (None, None))
         if found[1] is not None:
-            return [(kind, found[1])]
+            alike = (0, told.sum)
+            return [(kind, found[1]) if slot in alike else (None, None) for slot in range(len(node.outputs))]
     shapes = _by_letters(operator, known=told.like is None)
     return [(None if slot else kind, shape) for slot, shape in enumerate(shapes)]
 
@@ -132,7 +138,8 @@ def _by_schema(
     """
     schema = onnx.defs.get_schema(op_type, version, "")
     names = ["" if value is None else f"i{slot}" for slot, value in enumerate(operands)]
-    node = onnx.NodeProto(op_type=op_type, input=names, output=[f"o{slot}" for slot in range(len(operator.outputs))])
+    results = [f"o{slot}" for slot in range(min(len(operator.outputs), schema.max_output))]
+    node = onnx.NodeProto(op_type=op_type, input=names, output=results)
     for name, attribute in operator.node.attributes.items():
         if name in schema.attributes:
             node.attribute.append(ir.serde.serialize_attribute(attribute))
