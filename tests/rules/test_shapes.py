@@ -17,7 +17,6 @@ UNKNOWN_EXTENTS = {
     "DynamicQuantizeLSTM": "the hidden size is a product of the weights' axes",
     "MatMulBnb4": "the weights are packed",
     "MatMulNBits": "the weights are packed",
-    "NhwcMaxPool": "no operator of the standard pools with the channels last",
 }
 """Operators of which the rank alone is known, and why."""
 
@@ -47,7 +46,16 @@ def test_what_is_told_is_what_a_run_gives(case: Case) -> None:
 
 def _is_plain(node: ir.Node) -> bool:
     """Whether the extents of what a node gives are known before it runs."""
-    return node.op_type not in UNKNOWN_EXTENTS and not node.attributes.get_int("channels_last", 0)
+    return node.op_type not in UNKNOWN_EXTENTS
+
+
+def test_a_skip_that_is_stretched_over_the_batch_keeps_the_shape() -> None:
+    """No order but the source's is known to be right there; what reads it is told its shape, and the sum's."""
+    dims = {"x": (2, 5, 6), "skip": (1, 5, 6), "s": (6,)}
+    given = [ir.Value(name=n, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(d)) for n, d in dims.items()]
+    node = ir.Node("com.microsoft", "SkipLayerNormalization", given, num_outputs=4)
+    like = (ir.DataType.FLOAT, (2, 5, 6))
+    assert outputs_of(node, {"com.microsoft": 1}) == [like, (None, None), (None, None), like]
 
 
 def test_every_contributed_operator_is_told() -> None:

@@ -308,6 +308,24 @@ def test_other_lengths_are_tried_where_the_first_do_not_run() -> None:
         verify(fixed, fixed)
 
 
+def test_images_of_which_a_pool_leaves_nothing() -> None:
+    """ONNX Runtime's fused pools divide by zero over one: it must be an error, and not the end of the process."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[N,16,H,W] x) => (float[N,16,P,Q] y) {
+        a = Conv<kernel_shape=[1,1]>(x, w) b = AveragePool<kernel_shape=[K,K], strides=[3,3]>(a)
+        c = Conv<kernel_shape=[1,1]>(b, w) y = Relu(c) }"""
+
+    def pooled(kernel: int) -> onnx.ModelProto:
+        model = parser.parse_model(text.replace("K", str(kernel)))
+        model.graph.initializer.append(weight(np.ones((16, 16, 1, 1), np.float32)))
+        return model
+
+    report = verify(pooled(68), pooled(68))
+    assert report.ok
+    assert report.inputs[0].shape == (2, 16, 224, 224)
+    with pytest.raises(RelayoutError, match="AveragePool"):
+        verify(pooled(228), pooled(228))
+
+
 def test_a_model_that_loads_without_optimizations_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """ONNX Runtime's optimizer fails on int8 data that is reshaped before it is quantized again, from opset 21 on."""
     from relayout.verification import ort

@@ -32,18 +32,22 @@ class Told:
         like: an operator of the standard whose output has this shape, and its version.
         operands: the inputs that it takes; None: all.
         kind: the element type, where no input tells it.
+        last: whether it has the channels last, in its first operand and in what it gives; a node may say so of itself.
+        sum: another output of the same type and shape: what was added up.
     """
 
     typed: tuple[int, ...] = (0,)
     like: tuple[str, int] | None = None
     operands: slice | tuple[int, ...] | None = None
     kind: ir.DataType | None = None
+    last: bool = False
+    sum: int | None = None
 
 
 _AS_INPUT = """
     BiasGelu ConvTransposeWithDynamicPads CropAndResize DynamicQuantizeLSTM DynamicQuantizeMatMul FastGelu FusedGemm
-    FusedMatMul Gelu MatMulBnb4 MatMulNBits NhwcMaxPool QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid
-    QLinearSoftmax QuickGelu SkipLayerNormalization SkipSimplifiedLayerNormalization TransposeMatMul
+    FusedMatMul Gelu MatMulBnb4 MatMulNBits QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid
+    QLinearSoftmax QuickGelu TransposeMatMul
 """
 CONTRIBUTED: Mapping[str, Told] = {
     **dict.fromkeys(_AS_INPUT.split(), Told()),
@@ -54,6 +58,7 @@ CONTRIBUTED: Mapping[str, Told] = {
     "Inverse": Told((0,), ("Identity", 16)),
     "MatMulInteger16": Told((), kind=ir.DataType.INT32),
     "MatMulIntegerToFloat": Told((2,)),
+    "NhwcMaxPool": Told((0,), ("MaxPool", 12), last=True),
     "Pad": Told((0,), ("Pad", 13)),
     "QGemm": Told((8, 1)),
     "QLinearAveragePool": Told((0,), ("AveragePool", 11), (0,)),
@@ -63,6 +68,9 @@ CONTRIBUTED: Mapping[str, Told] = {
     "QLinearReduceMean": Told((0,), ("ReduceMean", 13), (0,)),
     "QLinearWhere": Told((1,)),
     "QuantizeLinear": Told((2,), ("QuantizeLinear", 21), kind=ir.DataType.UINT8),
+    **dict.fromkeys(
+        ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), Told((0,), ("Identity", 16), (0,), sum=3)
+    ),
     "Trilu": Told((0,), ("Trilu", 14)),
 }
 """Operators of `com.microsoft`; of others the shape is read off the signature, and the type stays unknown."""
@@ -94,10 +102,12 @@ def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
     if told is None:
         return [(None, shape) for shape in _by_letters(operator, known=False)]
     kind = next((_dtype(node.inputs[slot]) for slot in told.typed if operator.has(slot)), told.kind)
-    if told.like is not None and (standard or not _marked(node, *told.like)):
-        found = next(_by_schema(operator, *told.like, _operands(node, told.operands)), (None, None))
+    last = told.last or bool(node.attributes.get_int("channels_last", 0))
+    if told.like is not None:
+        found = next(_by_schema(operator, *told.like, _operands(node, told.operands), last), (None, None))
         if found[1] is not None:
-            return [(kind, found[1])]
+            alike = (0, told.sum)
+            return [(kind, found[1]) if slot in alike else (None, None) for slot in range(len(node.outputs))]
     shapes = _by_letters(operator, known=told.like is None)
     return [(None if slot else kind, shape) for slot, shape in enumerate(shapes)]
 
@@ -119,18 +129,17 @@ def _dtype(value: ir.Value | None) -> ir.DataType | None:
     return None if value is None else value.dtype
 
 
-def _marked(node: ir.Node, op_type: str, version: int) -> bool:
-    """Whether a node says more than its twin could (`channels_last`)."""
-    known = onnx.defs.get_schema(op_type, version, "").attributes
-    others = [attribute for name, attribute in node.attributes.items() if name not in known]
-    return any(attribute.type == ir.AttributeType.INT and attribute.as_int() for attribute in others)
+def _by_schema(
+    operator: Operator, op_type: str, version: int, operands: Sequence[ir.Value | None], last: bool = False
+) -> Iterator[Output]:
+    """What the standard's operator gives for these inputs; nothing where it refuses them.
 
-
-def _by_schema(operator: Operator, op_type: str, version: int, operands: Sequence[ir.Value | None]) -> Iterator[Output]:
-    """What the standard's operator gives for these inputs; nothing where it refuses them."""
+    With `last`, the first operand and the result have the channels last, which the standard's have in the second place.
+    """
     schema = onnx.defs.get_schema(op_type, version, "")
     names = ["" if value is None else f"i{slot}" for slot, value in enumerate(operands)]
-    node = onnx.NodeProto(op_type=op_type, input=names, output=[f"o{slot}" for slot in range(len(operator.outputs))])
+    results = [f"o{slot}" for slot in range(min(len(operator.outputs), schema.max_output))]
+    node = onnx.NodeProto(op_type=op_type, input=names, output=results)
     for name, attribute in operator.node.attributes.items():
         if name in schema.attributes:
             node.attribute.append(ir.serde.serialize_attribute(attribute))
@@ -139,7 +148,11 @@ def _by_schema(operator: Operator, op_type: str, version: int, operands: Sequenc
         return
     # It has no kernel for integers of 8 bits, which here stand for real numbers.
     kind = ir.DataType.FLOAT if op_type in REAL else None
-    types = {name: _type(value, kind or value.dtype) for name, value in given}
+    shapes = {name: _shape(value) for name, value in given}
+    first = shapes.get("i0")
+    if last and first:
+        shapes["i0"] = (*first[:1], *first[-1:], *first[1:-1])
+    types = {name: _type(shapes[name], kind or value.dtype) for name, value in given}
     data = dict(_constants(given))
     try:
         found = onnx.shape_inference.infer_node_outputs(
@@ -150,7 +163,8 @@ def _by_schema(operator: Operator, op_type: str, version: int, operands: Sequenc
     for name in node.output:
         tensor = found[name].tensor_type if name in found else None
         kind = ir.DataType(tensor.elem_type) if tensor is not None and tensor.elem_type else None
-        yield kind, _dims(tensor)
+        dims = _dims(tensor)
+        yield kind, (*dims[:1], *dims[2:], *dims[1:2]) if last and dims else dims
 
 
 def _constants(given: Sequence[tuple[str, ir.Value]]) -> Iterator[tuple[str, onnx.TensorProto]]:
@@ -160,8 +174,7 @@ def _constants(given: Sequence[tuple[str, ir.Value]]) -> Iterator[tuple[str, onn
             yield name, ir.serde.serialize_tensor(tensor)
 
 
-def _type(value: ir.Value, kind: ir.DataType | None) -> onnx.TypeProto:
-    shape = _shape(value)
+def _type(shape: Shape | None, kind: ir.DataType | None) -> onnx.TypeProto:
     return onnx.helper.make_tensor_type_proto(int(kind or 0), shape and [dim or None for dim in shape])
 
 

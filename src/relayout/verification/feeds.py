@@ -18,9 +18,10 @@ from relayout.verification.side import Array, Value
 BATCH = 2
 """Size of a dynamic first dimension."""
 
-EXTENTS = ((64, 32, 16), (32, 64, 512), (48, 48, 4096))
+EXTENTS = ((64, 32, 16), (32, 64, 512), (48, 48, 4096), (224, 112, 16000))
 """Sizes of other dynamic dimensions, those of images, of volumes and all others: one after the other, where a model
-does not run with the first. A window of sound is longer than 16 samples, and lines of text may be 32 or 48 rows high.
+does not run with the first. A window of sound is longer than 16 samples, and lines of text may be 32 or 48 rows high;
+the last are those of classifiers of images, of video, and of a second of sound.
 """
 
 IMAGE = 4

@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -68,6 +68,7 @@ class OrtSide:
     def __init__(self, source: Source) -> None:
         self.label = str(source) if isinstance(source, str | Path) else "the given model"
         self.notes: list[str] = []
+        self._attempted: set[tuple[tuple[int, ...], ...]] = set()
         self._directory = tempfile.TemporaryDirectory(prefix="relayout-verify-", ignore_cleanup_errors=True)
         try:
             self._path, self.model = self._read(source)
@@ -135,7 +136,26 @@ class OrtSide:
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner:
         """A session; with `interiors`, of a copy of the model with more outputs; as a reference, without fusions."""
         path = self._with_outputs(interiors) if interiors else self._path
-        return _Runner(self.label, self._session(path, reference), self.initial)
+        attempt = None if reference or not self._is_open else self._attempt
+        return _Runner(self.label, self._session(path, reference), self.initial, attempt)
+
+    @cached_property
+    def _is_open(self) -> bool:
+        return any(value.shape is None or None in value.shape for value in self.inputs)
+
+    def _attempt(self, feeds: Feeds) -> None:
+        """Run once without fusions, for each set of extents: over images that are too small, of which nothing is left,
+        those kernels raise an error, where fused ones divide by zero and end the process.
+        """
+        shapes = tuple(array.shape for array in feeds.values())
+        if shapes in self._attempted:
+            return
+        try:
+            session = _opened(self._path, optimized=False)
+        except Exception:  # it is run with optimizations only, and nothing can be said before
+            return
+        _Runner(self.label, session, self.initial).run(feeds, [value.name for value in self.outputs])
+        self._attempted.add(shapes)
 
     def _session(self, path: Path, reference: bool = False) -> Any:
         """A session as ONNX Runtime makes it by default; without its optimizations, if it fails over these."""
@@ -288,8 +308,10 @@ class OrtSide:
 class _Runner:
     """A session."""
 
-    def __init__(self, label: str, session: Any, initial: Feeds) -> None:
-        self._label, self._session, self._initial = label, session, initial
+    def __init__(
+        self, label: str, session: Any, initial: Feeds, attempt: Callable[[Feeds], None] | None = None
+    ) -> None:
+        self._label, self._session, self._initial, self._attempt = label, session, initial, attempt
         self._inputs = {value.name for value in session.get_inputs()}
         self._shown = {value.name for value in session.get_outputs() if _is_plain(value.type)}
 
@@ -297,6 +319,8 @@ class _Runner:
         """The values of these names, outputs of this session's model, as far as numpy can hold them."""
         asked = [name for name in names if name in self._shown]
         fed = {name: array for name, array in {**self._initial, **feeds}.items() if name in self._inputs}
+        if asked and self._attempt is not None:
+            self._attempt(fed)
         try:
             results = self._session.run(asked, fed) if asked else []
         except Exception as error:  # a dozen types of onnxruntime's own, without a common base

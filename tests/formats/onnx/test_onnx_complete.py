@@ -636,6 +636,51 @@ def test_extents_that_are_rounded_up_and_pads_of_other_axes_are_not_told() -> No
     assert shapes == ["[1,?,w]", "[1,h,?]"]
 
 
+def normalized(layer: int) -> str:
+    """A convolution, a sum, a normalization by groups, and ONNX Runtime's QuickGelu, of which ONNX knows nothing."""
+    return f"""
+        a{layer} = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(q{layer}, w)  b{layer} = Add(a{layer}, t)
+        s{layer} = Shape(b{layer})  r{layer} = Reshape(b{layer}, groups)
+        i{layer} = InstanceNormalization(r{layer}, g, g)
+        z{layer} = Reshape(i{layer}, s{layer})  q{layer + 1} = com.microsoft.QuickGelu<alpha=1.0>(z{layer})"""
+
+
+def test_an_extent_has_one_name_however_often_it_is_inferred() -> None:
+    """Names that one inference made up stayed in products, and where a node's operands were known by others."""
+    layers = "".join(map(normalized, range(3)))
+    proto = model(
+        f"""g (float[b,4,h,w] x, float[b,4] e) => (float[n,4,p,q] y) {{
+            t = Unsqueeze(e, axes)  down = Conv<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]>(x, w)
+            q0 = com.microsoft.QuickGelu<alpha=1.0>(down) {layers} y = Conv<kernel_shape=[3,3]>(q3, w) }}""",
+        w=np.ones((4, 4, 3, 3), np.float32),
+        g=np.ones(2, np.float32),
+        groups=ints(0, 2, -1),
+        axes=ints(2, 3),
+    )
+    proto.opset_import.add(domain="com.microsoft", version=1)
+    found = completed(proto)
+    batch, _, height, width = map(str, found["down"].shape or ())
+    assert batch == "b"
+    for layer in range(3):
+        assert [str(dim) for dim in found[f"q{layer + 1}"].shape or ()] == ["b", "4", height, width]
+        assert [str(dim) for dim in found[f"r{layer}"].shape or ()] == ["b", "2", f"2*{height}*{width}"]
+    assert not relayout.optimize(proto).report.barriers
+
+
+def test_no_name_is_made_up_that_a_product_has() -> None:
+    """Else two extents have one name, and a Reshape may be taken apart where it cannot be."""
+    proto = model(
+        """g (float[b,4,h,w] x) => (float[n,4,p,q] y) <float[b,stated] m> {
+            m = own.Made(x)  a = Conv<kernel_shape=[3,3], strides=[2,2]>(x, w)  y = Relu(a) }""",
+        w=np.ones((4, 4, 3, 3), np.float32),
+    )
+    proto.opset_import.add(domain="own", version=1)
+    proto.graph.value_info[0].type.tensor_type.shape.dim[1].dim_param = "4*unk__0*unk__1"
+    found = completed(proto)
+    assert str(found["m"].shape) == "[b,4*unk__0*unk__1]"
+    assert not {"unk__0", "unk__1"} & set(map(str, found["a"].shape or ()))
+
+
 LAYERS = 12
 
 

@@ -14,6 +14,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
+import relayout
 from relayout.errors import WriteError
 from relayout.formats.onnx import atomic, check, read, to_proto, write
 from relayout.formats.onnx.wire import varint
@@ -454,3 +455,13 @@ def test_calls_have_all_outputs_of_their_functions() -> None:
     found = to_proto(read(proto))
     assert list(found.graph.node[0].output) == ["y", ""]
     onnx.checker.check_model(found, full_check=True)
+
+
+def test_a_shape_without_a_type_is_not_written_and_nothing_warns(caplog: pytest.LogCaptureFixture) -> None:
+    """A Transpose tells the rank of what it reads, also where nobody knows its type."""
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["": 21, "own": 1]>
+        g (float[2,3] x) => (float[3,2] y) {
+        a = own.Make(x)  b = Transpose<perm=[1,0]>(a)  y = own.Read(b) }""")
+    result = relayout.optimize(proto)
+    assert result.proto.graph.node[1].op_type == "Transpose"
+    assert not caplog.records

@@ -24,6 +24,8 @@ ROUNDS = 8
 """Each round knows the shapes that the values of the last one give."""
 MADE_UP = re.compile(r"unk__[0-9]+")
 """What ONNX's shape inference calls an extent that it does not know."""
+RESERVED = "relayout.reserved"
+"""An input that nobody reads, of a model that is only looked at."""
 INFERRED = 200_000
 """Nodes whose shapes are inferred in all rounds together, where `ROUNDS` are not enough: a network whose layers reckon
 their pads from what the layer before gives takes a round or two for each.
@@ -59,21 +61,23 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
     lift_constants(model)
     if all(_is_known(value) for node in model.graph.all_nodes() for value in node.outputs):
         return
+    names = _Names(model.graph)
     for _ in range(ROUNDS):
         try:
-            inferred, known = _with_states(model)
+            inferred, known = _with_states(model, names.used)
         except Exception:  # onnx raises types of its own; what is wrong is said when the result is checked
             return
-        _complete(model.graph, inferred)
+        _complete(model.graph, inferred, names)
         for value in (value for node in model.graph for value in node.outputs):
             if value.name in known:
                 value.const_value = ir.Tensor(known[value.name])
                 value.shape = ir.Shape(known[value.name].shape)
+        names.settle(model, outputs_of)
         if not _asked(model, outputs_of):
             return
 
 
-def _with_states(model: ir.Model) -> tuple[onnx.GraphProto, dict[str, Array]]:
+def _with_states(model: ir.Model, used: set[str]) -> tuple[onnx.GraphProto, dict[str, Array]]:
     """What `_inferred` finds, where a state of a Loop has the shape in each run that it is given at first.
 
     ONNX assumes nothing of a state, whose shape may change. If a body that is given that shape gives it back, it does
@@ -82,7 +86,7 @@ def _with_states(model: ir.Model) -> tuple[onnx.GraphProto, dict[str, Array]]:
     assumed = {state: (node, slot, before) for node in model.graph for slot, state, before in _assumed(node)}
     while assumed:
         try:
-            inferred, known = _inferred(without_weights(model))
+            inferred, known = _inferred(without_weights(model), used)
         except Exception:  # an assumption may be what contradicts the graph
             wrong = set(assumed)
         else:
@@ -96,7 +100,7 @@ def _with_states(model: ir.Model) -> tuple[onnx.GraphProto, dict[str, Array]]:
                 return inferred, known
         for state in wrong:
             _, _, state.shape = assumed.pop(state)
-    return _inferred(without_weights(model))
+    return _inferred(without_weights(model), used)
 
 
 def _assumed(node: ir.Node) -> Iterator[tuple[int, ir.Value, ir.Shape | None]]:
@@ -249,14 +253,20 @@ def _is_known(value: ir.Value) -> bool:
     return value.type is not None and value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
 
 
-def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]]:
-    """The graph with inferred types and shapes, and the values that are known in advance."""
+def _inferred(light: onnx.ModelProto, used: set[str]) -> tuple[onnx.GraphProto, dict[str, Array]]:
+    """The graph with inferred types and shapes, and the values that are known in advance.
+
+    Args:
+        light: the model without its weights, which is changed.
+        used: names that have been made up for extents, and are not again; it grows.
+    """
     stated = {value.name: value for value in light.graph.value_info}
     symbols = set(_symbols([*light.graph.input, *light.graph.output, *light.graph.value_info]))
     whole: dict[str, onnx.ValueInfoProto] = {}
     known: dict[str, Array] = {}
     nodes = len(light.graph.node)
     for _ in range(max(ROUNDS, min(nodes, INFERRED // max(1, nodes)))):
+        _reserve(light.graph, used)
         inferred = infer_shapes(light)
         whole.update({value.name: value for value in inferred.graph.value_info})
         found, shapes = _evaluated(inferred, known, symbols)
@@ -285,6 +295,15 @@ def _inferred(light: onnx.ModelProto) -> tuple[onnx.GraphProto, dict[str, Array]
     result.value_info.extend(value for name, value in whole.items() if name not in named)
     _name_by_others(result, inferred, known, symbols)
     return result, known
+
+
+def _reserve(graph: onnx.GraphProto, used: set[str]) -> None:
+    """Have an input whose extents are all names that were made up: ONNX makes none up that the graph has."""
+    for dim in _open_dims(graph, (*graph.input, *graph.output, *graph.value_info)):
+        used.update(MADE_UP.findall(dim.dim_param))
+    if graph.input and graph.input[-1].name == RESERVED:
+        del graph.input[-1]
+    graph.input.append(onnx.helper.make_tensor_value_info(RESERVED, onnx.TensorProto.FLOAT, sorted(used)))
 
 
 def _name_by_others(
@@ -386,8 +405,71 @@ def _symbols(values: Iterable[onnx.ValueInfoProto]) -> Iterator[str]:
         yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim if dim.dim_param)
 
 
-def _complete(graph: ir.Graph, inferred: onnx.GraphProto) -> None:
-    types = _Types()
+class _Names:
+    """Names that inference made up for extents, and what else these are called.
+
+    A name is one extent in all of a run, and is never made up again for another: `used` has those that there were.
+    """
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self.used: set[str] = set()
+        ends = (*graph.inputs, *graph.outputs)
+        shapes = (shape for end in ends for shape in (end.shape, end.meta.get(STATED)) if shape is not None)
+        self._kept = {name for shape in shapes for dim in shape for name in _symbols_of(dim)}
+        self._same: dict[str, Extent] = {}
+
+    def learn(self, before: ir.Shape | None, after: Sequence[int | ir.SymbolicDim | str] | None) -> None:
+        """What another shape of the same value says instead of names that were made up."""
+        if before is None or after is None or len(before) != len(after):
+            return
+        for dim, other in zip(before, after, strict=True):
+            name = None if isinstance(dim, int) else dim.value
+            found = other if isinstance(other, int | str) else other.value
+            if name is None or found in (None, "") or not MADE_UP.fullmatch(name) or name in self._kept:
+                continue
+            extent = self._of(Extent.of(found))
+            if name not in self._same and name not in extent.names:
+                self._same[name] = extent
+
+    def settle(self, model: ir.Model, outputs_of: OutputsOf | None) -> None:
+        """Say every extent by its one name, node after node: by what a node reads its outputs' may be known.
+
+        [b, 8, h, w] -> Conv -> [unk__8, 8, h, w]: unk__8 is b
+        """
+        for node in model.graph:
+            for value in node.outputs if self._same else ():
+                self._rename(value)
+            if outputs_of is not None and any(any(map(_is_made_up_here, v.shape or ())) for v in node.outputs):
+                for value, (_, shape) in zip(node.outputs, outputs_of(node, model.opset_imports), strict=False):
+                    self.learn(value.shape, shape)
+                    self._rename(value)
+        for value in (value for node in model.graph.all_nodes() for value in node.outputs if self._same):
+            self._rename(value)
+
+    def _of(self, extent: Extent) -> Extent:
+        while not self._same.keys().isdisjoint(extent.names):
+            extent = extent.fixed({name: str(self._same[name]) for name in extent.names if name in self._same})
+        return extent
+
+    def _rename(self, value: ir.Value) -> None:
+        if value.shape is None or not any(self._same.keys() & _symbols_of(dim) for dim in value.shape):
+            return
+        dims = [
+            dim if isinstance(dim, int) or dim.value is None else self._of(Extent.of(dim.value)) for dim in value.shape
+        ]
+        value.shape = ir.Shape([(d.number if d.is_static else str(d)) if isinstance(d, Extent) else d for d in dims])
+
+
+def _symbols_of(dim: int | ir.SymbolicDim) -> frozenset[str]:
+    return frozenset() if isinstance(dim, int) or dim.value is None else Extent.of(dim.value).names
+
+
+def _is_made_up_here(dim: int | ir.SymbolicDim) -> bool:
+    return not isinstance(dim, int) and dim.value is not None and MADE_UP.fullmatch(dim.value) is not None
+
+
+def _complete(graph: ir.Graph, inferred: onnx.GraphProto, names: _Names) -> None:
+    types = _Types(names)
     found = {value.name: value.type for value in (*inferred.value_info, *inferred.output)}
     for node in graph:
         for value in node.outputs:
@@ -403,13 +485,14 @@ def _complete(graph: ir.Graph, inferred: onnx.GraphProto) -> None:
                 for value, declared in zip(body.inputs, attribute.g.input, strict=True):
                     if value.shape is None:
                         types.give(value, declared.type)
-                _complete(body, attribute.g)
+                _complete(body, attribute.g, names)
 
 
 class _Types:
     """Types and shapes as protobuf has them: a graph of thousands of values has few."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: _Names) -> None:
+        self._names = names
         self._known: dict[bytes, tuple[ir.TypeProtocol | None, ir.Shape | None]] = {}
 
     def give(self, value: ir.Value, declared: onnx.TypeProto) -> None:
@@ -424,7 +507,10 @@ class _Types:
         if value.type is None:  # each value its own: a type can be changed
             plain = type(made) is ir.TensorType
             value.type = ir.TensorType(made.dtype, denotation=made.denotation) if plain and made else deepcopy(made)
-        value.shape = _better(value.shape, None if shape is None else shape.copy(), kept=value.is_graph_output())
+        before = value.shape
+        value.shape = _better(before, None if shape is None else shape.copy(), kept=value.is_graph_output())
+        if value.shape is not None:
+            self._names.learn(before, tuple(value.shape))
 
 
 def _better(stated: ir.Shape | None, inferred: ir.Shape | None, *, kept: bool = True) -> ir.Shape | None:

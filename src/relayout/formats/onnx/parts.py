@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, 
     if hasattr(model, "device_configurations"):
         shell.device_configurations = model.device_configurations
     try:
-        with nullcontext() if inferred or not model.meta.get(SILENT) else _silent(model):
+        with _typed(model), nullcontext() if inferred or not model.meta.get(SILENT) else _silent(model):
             proto = ir.to_proto(shell)
     except Exception as error:  # what onnx-ir raises on a model that cannot be serialized has many types
         raise WriteError(f"the model cannot be serialized: {one_line(error)}") from error
@@ -148,6 +149,21 @@ def _drop_annotations(graph: onnx.GraphProto, weights: set[str | None]) -> None:
     ]
     del graph.quantization_annotation[:]
     graph.quantization_annotation.extend(kept)
+
+
+@contextmanager
+def _typed(model: ir.Model) -> Iterator[None]:
+    """Within it, values of an unknown type have no shape: a file has no place for it, of which onnx-ir warns."""
+    nodes = chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
+    values = [value for node in nodes for value in node.outputs if value.type is None and value.shape is not None]
+    hidden = [(value, value.shape) for value in values]
+    try:
+        for value in values:
+            value.shape = None
+        yield
+    finally:
+        for value, shape in hidden:
+            value.shape = shape
 
 
 @contextmanager
