@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.verification import Kind, Verdict, verify
+from relayout.verification.ort import OrtSide
+from relayout.verification.side import Value
 
 
 def model(
@@ -262,6 +265,37 @@ def test_many_values_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
     report = verify(source, source)
     assert [row.name for row in report.rows] == ["a", "b", "c", "d", "y"]
     assert report.counts == {"equal": 5}
+
+
+@pytest.mark.parametrize("most", [0, 1 << 20])
+def test_a_session_shows_only_what_is_asked_where_values_are_large(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """ONNX Runtime keeps whatever a session shows until the end of a run."""
+    shown: list[list[str]] = []
+    with_outputs = OrtSide._with_outputs
+
+    def watched(side: OrtSide, names: Sequence[str]) -> Path:
+        shown.append(list(names))
+        return with_outputs(side, names)
+
+    monkeypatch.setattr(OrtSide, "_with_outputs", watched)
+    monkeypatch.setattr("relayout.verification.pairs.AT_ONCE", 60)
+    monkeypatch.setattr("relayout.verification.ort.MOST", most)
+    source = model("{ a = Relu(x)  b = Exp(a)  c = Sin(b)  d = Cos(c)  y = Neg(d) }")
+    report = verify(source, source)
+    assert report.counts == {"equal": 5}
+    assert len(report.rows) == 5
+    whole = ["a", "b", "c", "d"]
+    assert sorted(shown) == (sorted([whole, whole]) if most else sorted([["a", "b"], ["c", "d"]] * 2))
+
+
+def test_the_room_of_a_value_is_what_its_shape_tells() -> None:
+    half = np.dtype(np.float16)
+    assert Value("v", half, (2, 3, 0)).size() == 0
+    assert Value("v", half, (2, 3, 4)).size() == 48
+    assert Value("v", None, ()).size() == 4
+    assert Value("v", half, (2, None, None), symbols=("", "h*w", "2*h")).size() == 2 * 2 * 64**2 * 128
+    assert Value("v", half, (2, None)).size() == 2 * 2 * 64
+    assert Value("v", half, None).size(Value("o", None, (2, 5))) == 20
 
 
 def test_a_call_whose_last_output_nobody_reads() -> None:

@@ -28,6 +28,8 @@ from relayout.targets import refuse_elsewhere
 from relayout.verification.recalling import recall
 from relayout.verification.side import Array, Feeds, Part, Source, Value, is_spelt, one_line
 
+MOST = 1 << 29
+"""Bytes of interior values that one session shows at most."""
 CUT = "relayout.cut"
 """Metadata of a model that is a part of its source."""
 
@@ -133,8 +135,14 @@ class OrtSide:
             return None
         return Part(tuple(outputs))
 
-    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner:
+    def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner | _ByDemand:
         """A session; with `interiors`, of a copy of the model with more outputs; as a reference, without fusions."""
+        known = {value.name: value for value in self.interiors}
+        if sum(known[name].size() for name in interiors if name in known) > MOST:
+            return _ByDemand(interiors, lambda names: self._runner(names, reference))
+        return self._runner(interiors, reference)
+
+    def _runner(self, interiors: Sequence[str], reference: bool) -> _Runner:
         path = self._with_outputs(interiors) if interiors else self._path
         attempt = None if reference or not self._is_open else self._attempt
         return _Runner(self.label, self._session(path, reference), self.initial, attempt)
@@ -326,6 +334,25 @@ class _Runner:
         except Exception as error:  # a dozen types of onnxruntime's own, without a common base
             raise RelayoutError(f"ONNX Runtime fails on '{self._label}': {one_line(error)}") from None
         return {name: _one_array(value) for name, value in zip(asked, results, strict=True)}
+
+
+class _ByDemand:
+    """Sessions each of which shows what is asked of it, one at a time: of all that one shows it keeps every value until
+    the end of a run, asked for or not.
+    """
+
+    def __init__(self, interiors: Sequence[str], make: Callable[[Sequence[str]], _Runner]) -> None:
+        self._interiors, self._make = set(interiors), make
+        self._names: list[str] = []
+        self._runner: _Runner | None = None
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The values of these names."""
+        wanted = [name for name in names if name in self._interiors]
+        if self._runner is None or wanted != self._names:
+            self._runner = None  # the room that it took is given back first
+            self._runner, self._names = self._make(wanted), wanted
+        return self._runner.run(feeds, names)
 
 
 class _Forced:

@@ -230,8 +230,7 @@ def batches(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
     part: list[Pair] = []
     size = 0
     for pair in pairs:
-        extents = [64 if extent is None else extent for extent in pair.left.shape or pair.right.shape or ()]
-        item = int(np.prod(extents, dtype=object)) * (pair.left.dtype.itemsize if pair.left.dtype else 4)
+        item = pair.left.size(pair.right)
         if part and size + item > AT_ONCE:
             yield part
             part, size = [], 0

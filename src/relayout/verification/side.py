@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.bundle import TFL3
 from relayout.formats.recognition import is_tflite
+from relayout.layout import Extent
 from relayout.layout.holds import Holds
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 Array: TypeAlias = NDArray[Any]
 Feeds: TypeAlias = Mapping[str, Array]
 Source: TypeAlias = "str | Path | bytes | onnx.ModelProto | ir.Model"
+
+OPEN = 64
+"""What a name in an extent counts, where only the room that a value takes is of interest."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,14 @@ class Value:
     def source_names(self) -> tuple[str, ...]:
         """What it declares that it was called in its source; its own name where it declares nothing."""
         return (*self.aliases, *(item.name for item in self.held)) or (self.name,)
+
+    def size(self, other: Value | None = None) -> int:
+        """Bytes that it takes, as its shape tells, or its counterpart's; a name in an extent counts `OPEN`."""
+        told = self if self.shape is not None or other is None else other
+        size = self.dtype.itemsize if self.dtype is not None else 4
+        for extent, name in zip_longest(told.shape or (), told.symbols):
+            size *= (Extent.of(name).value({}, OPEN) if name else OPEN) if extent is None else extent
+        return size
 
     def real(self, integers: Array) -> Array:
         """What quantized integers stand for, in double precision."""
