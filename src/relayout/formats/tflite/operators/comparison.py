@@ -7,6 +7,7 @@ EQUAL and NOT_EQUAL, and the other comparisons of 16 bits take the integers as t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +34,14 @@ _COMPARISON = {
 }
 
 
-def compared(op: Operation, op_type: str) -> ir.Value:
-    """Both operands under a comparison of ONNX, as the kernel has it."""
+def compared(op: Operation, op_type: str, number: Callable[[int], ir.Value]) -> ir.Value:
+    """Both operands under a comparison of ONNX, as the kernel has it.
+
+    Args:
+        op: the operation.
+        op_type: ONNX's operator.
+        number: an operand as what it means, where that is what the kernel compares.
+    """
     both = [op.tensors.quantization(op.input(i)) for i in (0, 1)]
     kind = op.input(0).type
     if None not in both and kind == TensorType.INT16 and op_type != "Equal":
@@ -42,7 +49,7 @@ def compared(op: Operation, op_type: str) -> ir.Value:
     tables = [_table(kind, quantization) for quantization in both]
     first, second = tables
     if first is None or second is None or (_is_strict(first) and both[0] and both[0].equals(both[1])):
-        return two(op, op_type, op.plain(0), op.plain(1), ir.DataType.BOOL)
+        return two(op, op_type, number(0), number(1), ir.DataType.BOOL)
     a, b = (_in_steps(op, i, table) for i, table in enumerate((first, second)))
     return two(op, op_type, a, b, ir.DataType.BOOL)
 
@@ -85,8 +92,10 @@ def _in_steps(op: Operation, i: int, table: npt.NDArray[np.int32]) -> ir.Value:
 
 def _comparison(name: str, op_type: str) -> Translation:
     def translate(op: Operation) -> None:
-        found = compared(op, op_type)
-        op.result(one(op, "Not", found) if name == "NOT_EQUAL" else found)
+        if name == "NOT_EQUAL":  # narrow integers without a scale are all equal to its kernel, and refused by `real`
+            op.result(one(op, "Not", compared(op, op_type, op.real)))
+        else:
+            op.result(compared(op, op_type, op.plain))
 
     does = "Not of Equal" if name == "NOT_EQUAL" else op_type
     line = f"{does} of what the operands mean; of quantized ones as the kernel has it: in 256ths, by a table."
