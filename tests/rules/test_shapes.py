@@ -58,6 +58,19 @@ def test_a_skip_that_is_stretched_over_the_batch_keeps_the_shape() -> None:
     assert outputs_of(node, {"com.microsoft": 1}) == [like, (None, None), (None, None), like]
 
 
+def test_a_mark_that_is_no_integer_says_nothing() -> None:
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.UINT8), shape=ir.Shape((1, 4, 8, 8)))
+    scale, zero = (ir.Value(name=name, type=ir.TensorType(kind), shape=ir.Shape(()))
+                   for name, kind in (("s", ir.DataType.FLOAT), ("z", ir.DataType.UINT8)))  # fmt: skip
+    for mark, shape in (
+        (ir.AttrString("channels_last", "yes"), (1, 4, 7, 7)),
+        (ir.AttrInt64("channels_last", 1), (1, 3, 7, 8)),
+    ):
+        attributes = [mark, ir.AttrInt64s("kernel_shape", (2, 2))]
+        node = ir.Node("com.microsoft", "QLinearAveragePool", [x, scale, zero, scale, zero], attributes)
+        assert outputs_of(node, {"com.microsoft": 1}) == [(ir.DataType.UINT8, shape)]
+
+
 def test_every_contributed_operator_is_told() -> None:
     ruled = {op for (domain, op), rule in registry().items() if domain == "com.microsoft" and rule.kind != "opaque"}
     assert ruled == set(CONTRIBUTED)

@@ -102,7 +102,7 @@ def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
     if told is None:
         return [(None, shape) for shape in _by_letters(operator, known=False)]
     kind = next((_dtype(node.inputs[slot]) for slot in told.typed if operator.has(slot)), told.kind)
-    last = told.last or bool(node.attributes.get_int("channels_last", 0))
+    last = told.last or _has_channels_last(node)
     if told.like is not None:
         found = next(_by_schema(operator, *told.like, _operands(node, told.operands), last), (None, None))
         if found[1] is not None:
@@ -127,6 +127,12 @@ def _operands(node: ir.Node, slots: slice | tuple[int, ...] | None) -> Sequence[
 
 def _dtype(value: ir.Value | None) -> ir.DataType | None:
     return None if value is None else value.dtype
+
+
+def _has_channels_last(node: ir.Node) -> bool:
+    """Whether a node says so of itself; what is no integer is the file's mistake, and says nothing."""
+    said = node.attributes.get("channels_last")
+    return said is not None and said.type == ir.AttributeType.INT and not said.is_ref() and bool(said.as_int())
 
 
 def _by_schema(

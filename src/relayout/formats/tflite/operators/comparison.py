@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Quantization
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
+from relayout.formats.tflite.operators.tabulated import looked_up
 from relayout.formats.tflite.registry import Translation, described, operator
 
 STEPS = 256
@@ -81,13 +81,11 @@ def _is_strict(table: npt.NDArray[np.int32]) -> bool:
 
 
 def _in_steps(op: Operation, i: int, table: npt.NDArray[np.int32]) -> ir.Value:
-    """Operand i in steps: the stored number, counted from the end where it is negative, is the place in the table."""
+    """Operand i in steps."""
     least, _ = _LIMITS[op.input(i).type]
     if op.is_constant(i):
         return op.builder.array(op.hint("steps"), table[op.constant(i).astype(np.int64) - least])
-    places = op.builder.shared(op.hint("steps"), np.roll(table, least))
-    x = op.stored(i)
-    return op.emit("Gather", [places, op.cast(x, ir.DataType.INT32)], dims(x), axis=0)
+    return looked_up(op, op.stored(i), table, "steps", least=least)
 
 
 def _comparison(name: str, op_type: str) -> Translation:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,10 +85,11 @@ def interpolated(function: Function, before: tuple[float, int], after: tuple[flo
     return result
 
 
-def looked_up(op: Operation, x: ir.Value, results: npt.NDArray[np.int64], name: str = "table") -> ir.Value:
-    """The entry for each integer between -32768 and 32767. Results are listed from the least integer on."""
-    from_zero = np.roll(results, _LEAST)
-    table = op.builder.shared(op.hint(name), from_zero.astype(np.int16))
+def looked_up(
+    op: Operation, x: ir.Value, results: npt.NDArray[Any], name: str = "table", *, least: int = _LEAST
+) -> ir.Value:
+    """The entry for each integer. Results are listed from the least integer on."""
+    table = op.builder.shared(op.hint(name), np.roll(results, least))
     index = op.cast(x, ir.DataType.INT32)
     return op.emit("Gather", [table, index], dims(x), axis=0)
 
@@ -110,7 +112,7 @@ def tabulated(op: Operation, curve: Function, undefined: int | None = None) -> b
         return np.where(x <= 0, np.float32(after.scale[0]) * np.float32(undefined), curve(x)).astype(np.float32)
 
     results = interpolated(function, parameters(before), parameters(after))
-    op.result_stored(looked_up(op, op.stored(0), results))
+    op.result_stored(looked_up(op, op.stored(0), results.astype(np.int16)))
     return True
 
 
@@ -164,7 +166,7 @@ def tanh(op: Operation) -> None:
     if op.input(0).type != TensorType.INT16 or quantization is None:
         op.result(one(op, "Tanh", op.real(0)))
         return
-    op.result_stored(looked_up(op, op.stored(0), _tanh(parameters(quantization)[0])))
+    op.result_stored(looked_up(op, op.stored(0), _tanh(parameters(quantization)[0]).astype(np.int16)))
 
 
 def _tanh(scale: float) -> npt.NDArray[np.int64]:
