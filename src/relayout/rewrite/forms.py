@@ -24,31 +24,49 @@ def forms(plan: Plan) -> tuple[Forms, dict[Site, Label]]:
     those that the reader wants. Size-1 axes of any other lie where its operands, or those who read it, have them.
     """
     choice = _Choice(plan)
-    choice.follow_producers()
-    choice.return_to_source()
-    _follow_readers(plan.sites.sites, choice.chosen)
-    _stay_as_made(plan.sites, choice.chosen)
+    if choice.uneven:
+        choice.follow_producers()
+        choice.return_to_source()
+        _follow_readers(plan.sites.sites, choice.chosen)
+        _stay_as_made(plan.sites, choice.chosen)
     return choice.chosen, choice.labels
 
 
 class _Choice:
+    """The forms, site by site. Where every dimension is one factor, an order has one form, and there is no choice.
+
+    Attributes:
+        chosen: the form of every operand.
+        labels: the label of every site.
+        uneven: the computed roots that some operand has in a form with dimensions of no factor, or of several.
+    """
+
     def __init__(self, plan: Plan) -> None:
         self.sites = plan.sites.sites
         self.labels = dict(zip(self.sites, plan.labels, strict=True))
         self.chosen: Forms = {}
+        self.uneven: set[Root] = set()
         for site, label in self.labels.items():
-            for port in site.ports:
-                self.chosen[port] = placed(site, label, port).form
+            found = site.pattern.of(_forms, label, partial(_forms, site, label))
+            self.chosen.update(zip(site.ports, found.forms, strict=True))
+            self._note([site.ports[position] for position in found.uneven])
+        if not self.uneven:
+            return
         self.free = {site for site in self.sites if _counts_no_axes(site)}
         wanting = (site for site in self.sites if site not in self.free)
         self.readers = _by_root(port for site in wanting for port in site.ports if not port.output)
         self.given: dict[Root, Form] = {}
         self.own: dict[Site, Sequence[Form]] = {}
 
+    def _note(self, uneven: Iterable[Port]) -> None:
+        self.uneven.update([port.view.root for port in uneven if not port.view.root.constant])
+
     def follow_producers(self) -> None:
         """Choose site by site, in the order of the graph."""
         for site in self.sites:
-            if site in self.free:
+            if site.carried or self.uneven.isdisjoint([port.view.root for port in site.ports]):
+                pass
+            elif site in self.free:
                 self._take(site)
             elif ones := site.pattern.of(_ones, None, partial(_ones, site)):
                 self._move(site, ones)
@@ -86,7 +104,8 @@ class _Choice:
         found = site.pattern.of(_fewest, (now, beside), lambda: _fewest(free, now, beside))
         if found != now:
             self.own[site] = now
-        self.chosen.update(zip(free, found, strict=True))
+            self.chosen.update(zip(free, found, strict=True))
+            self._note([port for port in free if not _is_even(self.chosen[port])])
 
     def _move(self, site: Site, ones: frozenset[int]) -> None:
         """Let a site's size-1 axes lie where fewer Reshapes are needed around it."""
@@ -96,6 +115,24 @@ class _Choice:
         if found != label:
             self.labels[site] = found
             self.chosen.update((port, placed(site, found, port).form) for port in free)
+            self._note([port for port in free if not _is_even(self.chosen[port])])
+
+
+class _Stored(NamedTuple):
+    """The forms of a site's operands under a label, and which operands have dimensions of no factor or of several."""
+
+    forms: tuple[Form, ...]
+    uneven: tuple[int, ...]
+
+
+def _forms(site: Site, label: Label) -> _Stored:
+    found = tuple([placed(site, label, port).form for port in site.ports])
+    return _Stored(found, tuple([position for position, form in enumerate(found) if not _is_even(form)]))
+
+
+def _is_even(form: Form) -> bool:
+    """Whether every dimension is one factor."""
+    return all(len(dim) == 1 for dim in form)
 
 
 def _ones(site: Site) -> frozenset[int]:
@@ -206,7 +243,7 @@ def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside])
         needed = _reshapes(beside, found)
         if needed < least or (needed == least and best is None):  # what follows may follow, too
             best, least = found, needed
-    return now if best is None else best
+    return now if best is None else tuple(best)
 
 
 def _tokens(port: Port) -> dict[int, Token]:

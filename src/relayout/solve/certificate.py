@@ -106,32 +106,27 @@ def _gain(problem: Problem, tree: Branch | Leaf, allowed: Mapping[int, frozenset
 
 def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int]]) -> Fraction | int:
     reduced: dict[int, list[Fraction | int]] = {node: list(problem.costs[node]) for node in allowed}
-    got: dict[int, dict[int, Fraction | int]] = {}
-    paid: dict[tuple[int, int], dict[int, Fraction | int]] = {}
+    spent: dict[tuple[int, int], Fraction | int] = {}
     for (index, order, reader), price in leaf.prices.items():
         if price < 0 or not 0 <= index < len(problem.values):
             raise CertificateError(f"price {price} of value {index} is not one")
         value = problem.values[index]
         if not 0 <= reader < len(value.readers):
             raise CertificateError(f"value {index} has no reader {reader}")
-        spent = got.setdefault(index, {})
-        spent[order] = spent.get(order, 0) + price
-        if spent[order] > value.weight:
+        spent[index, order] = whole = spent.get((index, order), 0) + price
+        if whole > value.weight:
             raise CertificateError(f"value {index}, order {order}: prices exceed the weight {value.weight}")
-        paid.setdefault((index, reader), {})[order] = price
-    asked = [(problem.values[index].producer, -1, spent) for index, spent in got.items()]
-    asked += [(problem.values[index].readers[reader], 1, prices) for (index, reader), prices in paid.items()]
-    for port, sign, prices in asked:
-        if port.node not in reduced:
-            reduced[port.node] = list(problem.costs[port.node])
-        labels = reduced[port.node]
-        for label, order in enumerate(port.orders):
-            if order in prices:
-                labels[label] += sign * prices[order]
+        for port, pays in ((value.readers[reader], price), (value.producer, -price)):
+            labels = reduced.get(port.node)
+            if labels is None:
+                labels = reduced[port.node] = list(problem.costs[port.node])
+            for label, held in enumerate(port.orders):
+                if held == order:
+                    labels[label] += pays
     gain: Fraction | int = 0
     for node, labels in reduced.items():
-        kept = allowed.get(node, range(len(labels)))
-        gain += min([labels[label] for label in kept]) - min(problem.costs[node])
+        kept = [labels[label] for label in allowed[node]] if node in allowed else labels
+        gain += min(kept) - min(problem.costs[node])
     return gain
 
 

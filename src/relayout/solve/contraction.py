@@ -13,8 +13,8 @@ that breaks ties best may be lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from relayout.solve.certificate import Prices
 from relayout.solve.problem import Port, Problem, Value
@@ -26,8 +26,7 @@ Place = tuple[int, int]
 """A value, and one of its ends: 0 the producer, 1 on the readers."""
 
 
-@dataclass(frozen=True)
-class _Followed:
+class _Followed(NamedTuple):
     """A node that follows another along a value.
 
     Args:
@@ -68,20 +67,18 @@ class Contraction:
             for index in values
             if problem.values[index].weight
         }
+        self.weights = {index: problem.values[index].weight // problem.unit for index in self.ends}
         self.places: dict[int, list[Place]] = {node: [] for node in nodes}
         self.heavy = dict.fromkeys(nodes, 0)
         for index, ports in self.ends.items():
             for position, port in enumerate(ports):
                 if port.node in self.places:
                     self.places[port.node].append((index, position))
-                    self.heavy[port.node] += self._weight(index)
+                    self.heavy[port.node] += self.weights[index]
         self.followed: list[_Followed] = []
         self.paid: Prices = {}
         self._pay()
         self._contract()
-
-    def _weight(self, index: int) -> int:
-        return self.whole.values[index].weight // self.whole.unit
 
     def _pay(self) -> None:
         """Where one end of a value is known and the other has a choice, the value is a price of its labels."""
@@ -97,11 +94,11 @@ class Contraction:
                 cost + weight * (each != order) for cost, each in zip(self.costs[port.node], port.orders, strict=True)
             ]
             self.costs[port.node] = tuple(pays)
-            self.heavy[port.node] -= self._weight(index)
+            self.heavy[port.node] -= self.weights[index]
             del self.ends[index]
 
     def _contract(self) -> None:
-        alone = [index for index, ports in self.ends.items() if len(ports) == 2 and self._weight(index)]
+        alone = [index for index, ports in self.ends.items() if len(ports) == 2 and self.weights[index]]
         alone.sort(key=lambda index: -self.whole.values[index].weight)
         for _ in range(SWEEPS):
             left = [index for index in alone if not self._follow(index)]
@@ -111,29 +108,22 @@ class Contraction:
 
     def _follow(self, index: int) -> bool:
         """Let one end of a value follow the other, if it may; whether it does."""
-        ends = self.ends[index]
-        if ends[0].node == ends[1].node or any(port.node not in self.costs for port in ends):
+        producer, reader = self.ends[index]
+        if producer.node == reader.node or producer.node not in self.costs or reader.node not in self.costs:
             return False
-        for position, other in ((0, 1), (1, 0)):
-            node, leader, costs = ends[position].node, ends[other].node, self.costs[ends[position].node]
-            spread = max(costs) // self.whole.unit - min(costs) // self.whole.unit
-            if self.heavy[node] + spread > 2 * self._weight(index):
+        for own, other in ((producer, reader), (reader, producer)):
+            lighter = 2 * self.weights[index] - self.heavy[own.node]
+            if lighter < 0:
                 continue
-            label_of = {order: label for label, order in enumerate(ends[position].orders)}
-            if len(label_of) == len(costs) and all(order in label_of for order in ends[other].orders):
-                follows = tuple([label_of[order] for order in ends[other].orders])
-                self._join(
-                    _Followed(
-                        node,
-                        leader,
-                        index,
-                        position == 0,
-                        ends[position].orders,
-                        follows,
-                        costs,
-                        self._held(node, index),
-                    )
-                )
+            costs, unit = self.costs[own.node], self.whole.unit
+            if max(costs) // unit - min(costs) // unit > lighter:
+                continue
+            label_of = {order: label for label, order in enumerate(own.orders)}
+            if len(label_of) == len(costs) and all(order in label_of for order in other.orders):
+                follows = tuple([label_of[order] for order in other.orders])
+                held = self._held(own.node, index)
+                step = _Followed(own.node, other.node, index, own is producer, own.orders, follows, costs, held)
+                self._join(step)
                 return True
         return False
 
@@ -153,7 +143,7 @@ class Contraction:
         self.costs[step.leader] = tuple(
             [cost + step.costs[label] for cost, label in zip(own, step.follows, strict=True)]
         )
-        self.heavy[step.leader] += self.heavy.pop(step.node) - 2 * self._weight(step.value)
+        self.heavy[step.leader] += self.heavy.pop(step.node) - 2 * self.weights[step.value]
 
     def problem(self) -> Problem:
         """The whole problem with what is left of the component; nodes and values keep their numbers."""
