@@ -336,8 +336,8 @@ class _Builder:
         operator = Operator(
             node,
             self.graph.opset_imports.get("" if node.domain.startswith(FUNCTIONS) else node.domain, 1),
-            tuple(None if value is None else self._shape(value) for value in node.inputs),
-            tuple(self._shape(value) for value in node.outputs),
+            tuple([None if value is None else self._shape(value) for value in node.inputs]),
+            tuple([self._shape(value) for value in node.outputs]),
         )
         fact = self.facts.of(operator)
         if isinstance(fact, Signature) and self.choose is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 
 from relayout.infer.build import Sites
+from relayout.infer.following import Following
 from relayout.infer.sites import Form, Label, Order, Placed, Port, Site, order_of
 from relayout.layout import Extent, product
 from relayout.rules import Letters, Placement
@@ -30,7 +31,7 @@ to what some site demands."""
 
 @dataclass
 class Candidates:
-    """The labels of every site, and whether a cap dropped some."""
+    """The labels of every site, none of those that follow others, and whether a cap dropped some."""
 
     labels: list[list[Label]]
     capped: bool = False
@@ -150,31 +151,39 @@ class _Found:
 
     Args:
         site: the site.
+        roots: operand -> the number of the value that stands for it; -1 for a constant.
         labels: numbers of the stored orders of its operands -> the label.
         held: operand -> the numbers of the orders in which some label stores it, as bits.
         bases: factors -> how many labels were looked at, and the orders that differ in the other factors.
     """
 
     site: Site
+    roots: list[int]
     labels: dict[tuple[int, ...], Label]
     held: list[int]
     bases: dict[frozenset[int], tuple[int, dict[Order, Order]]]
 
 
 class _Search:
-    def __init__(self, sites: Sites, most: int) -> None:
-        self.found = [_Found(site, {}, [0] * len(site.ports), {}) for site in sites.sites]
+    def __init__(self, sites: Sites, follow: Following, most: int) -> None:
+        self.found: list[_Found] = []
         self.ends: list[list[tuple[_Found, int]]] = [[] for _ in sites.roots]
-        for found in self.found:
-            for position, port in enumerate(found.site.ports):
-                if not port.pinned:
-                    self.ends[port.view.root.index].append((found, position))
+        for number, site in enumerate(sites.sites):
+            if number in follow.leads:
+                continue
+            roots = [-1 if port.view.root.constant else follow.stands[port.view.root.index] for port in site.ports]
+            found = _Found(site, roots, {}, [0] * len(roots), {})
+            self.found.append(found)
+            for position, port in enumerate(site.ports):
+                if not port.pinned and roots[position] >= 0:
+                    self.ends[roots[position]].append((found, position))
         self.known = [0] * len(sites.roots)
         self.queue: deque[tuple[int, int]] = deque()
         self.capped = False
         self.left = most
 
-    def run(self) -> Candidates:
+    def run(self) -> list[list[Label]]:
+        """The labels of each site that follows no other, in the order of the sites."""
         for found in self.found:
             for label in seeds(found.site):
                 self.add(found, label)
@@ -183,7 +192,7 @@ class _Search:
             if not found.labels:
                 self.add(found, identity(found.site))
                 self.spread()
-        return Candidates([list(found.labels.values()) for found in self.found], self.capped)
+        return [list(found.labels.values()) for found in self.found]
 
     def spread(self) -> None:
         while self.queue:
@@ -206,10 +215,10 @@ class _Search:
             if found.held[position] >> number & 1:
                 continue
             found.held[position] |= 1 << number
-            root = found.site.ports[position].view.root
-            if not root.constant and not self.known[root.index] >> number & 1:
-                self.known[root.index] |= 1 << number
-                self.queue.append((root.index, number))
+            root = found.roots[position]
+            if root >= 0 and not self.known[root] >> number & 1:
+                self.known[root] |= 1 << number
+                self.queue.append((root, number))
 
 
 def _storing(found: _Found, position: int, number: int) -> Sequence[Label]:
@@ -288,11 +297,31 @@ def placement(site: Site, label: Label) -> Placement:
     return Placement(tuple(inputs), tuple(outputs))
 
 
-def candidates(sites: Sites) -> Candidates:
-    """The labels of every site."""
+def candidates(sites: Sites, follow: Following | None = None) -> Candidates:
+    """The labels of every site.
+
+    Args:
+        sites: the graph.
+        follow: which sites follow others (default: none).
+    """
+    follow = follow or Following.of_none(sites.roots)
     most = max(MOST, EACH * len(sites.sites))
-    found = _Search(sites, most).run()
-    return _Search(sites, most // FEWER).run() if found.capped else found
+    search = _Search(sites, follow, most)
+    labels = search.run()
+    if search.capped:
+        search = _Search(sites, follow, most // FEWER)
+        labels = search.run()
+    left = iter(labels)
+    every = [[] if number in follow.leads else next(left) for number in range(len(sites.sites))]
+    return Candidates(every, search.capped)
+
+
+def passing_on(site: Site, number: int) -> Label:
+    """The label of a site that follows another: what it gives, and what it reads, is in that order."""
+    result = next(port.position for port in site.ports if port.output)
+    _, labels = site.pattern.of(_storing, (result, number), lambda: _alone(site, result, number))
+    assert labels
+    return labels[0]
 
 
 def identity(site: Site) -> Label:

@@ -107,7 +107,7 @@ def options_of(data: Any) -> dict[str, Any]:
 
 
 def _has(formulation: Formulation, choice: Sequence[int]) -> bool:
-    return all(0 <= label < len(labels) for label, labels in zip(choice, formulation.labels, strict=True))
+    return all(0 <= label < len(costs) for label, costs in zip(choice, formulation.problem.costs, strict=True))
 
 
 def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Checked:

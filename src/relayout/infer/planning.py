@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -11,7 +11,16 @@ from itertools import repeat
 import onnx_ir as ir
 
 from relayout.infer.build import Sites
-from relayout.infer.candidates import Candidates, candidates, identity, numbers, placement, source_numbers
+from relayout.infer.candidates import (
+    Candidates,
+    candidates,
+    identity,
+    numbers,
+    passing_on,
+    placement,
+    source_numbers,
+)
+from relayout.infer.following import Following, following
 from relayout.infer.sites import Label, Order, Port, Root, Site
 from relayout.layout import product
 from relayout.rules import is_transposed
@@ -55,13 +64,14 @@ class Formulation:
 
     Args:
         sites: the graph; node `i` of the problem is `sites.sites[i]`.
-        labels: site -> the labels it may take.
+        labels: site -> the labels it may take; none where it follows another: such a node has no choice and no values.
         problem: the numbers; its first values are those of the graph.
         roots: value of the problem -> root.
         orders: value of the problem -> order number -> order.
         sizes: value of the problem -> bytes.
         weights: how bytes, counts and closeness share one integer.
         capped: whether candidate orders were dropped.
+        follow: which sites follow others.
     """
 
     sites: Sites
@@ -72,6 +82,11 @@ class Formulation:
     sizes: list[int]
     weights: Weights
     capped: bool
+    follow: Following
+
+    def stands(self, root: Root) -> Root:
+        """The value that stands for another in the problem."""
+        return self.sites.roots[self.follow.stands[root.index]]
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -181,13 +196,13 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         dims: extents that dynamic dimensions count with; 1 where not named.
         among: the labels to choose from (default: all that some pin demands).
     """
-    found = candidates(sites) if among is None else among
-    labels = found.labels
+    follow = following(sites.sites, sites.roots)
+    found = candidates(sites, follow) if among is None else among
+    labels = [[] if number in follow.leads else choice for number, choice in enumerate(found.labels)]
     stored = [[numbers(site, label) for label in choice] for site, choice in zip(sites.sites, labels, strict=True)]
-    ends = _ends(sites)
+    ends = _ends(sites, follow)
     parts: list[tuple[Root, list[NumberPort], list[Order]]] = []
-    for root in sites.roots:
-        producer, readers = ends[root]
+    for root, (producer, readers) in zip(sites.roots, ends, strict=True):
         if producer is None or not readers or root.constant:
             continue
         dense: dict[int, int] = {}
@@ -215,7 +230,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     values += [_innermost(*part) for part, all_part in zip(parts, apart, strict=True) if not all_part]
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
     problem = Problem(costs, tuple(values), weights.per_transpose)
-    return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped)
+    return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow)
 
 
 def _weights(
@@ -271,7 +286,8 @@ def plan(
     """
     formulation = formulate(sites, dims=dims, among=among)
     solution = solve(formulation.problem, time_limit=time_limit)
-    crossings = tuple(_crossings(formulation, solution.choice))
+    labels = _labels(formulation, solution.choice)
+    crossings = tuple(_crossings(formulation, solution.choice, labels))
     size = sum(crossing.size for crossing in crossings)
     source_size = sum(size_of(root, dims or {}, sites.likely) for _, root in sites.moves)
     dearer = size - source_size + sites.per_transpose * (len(crossings) - len(sites.moves)) > 0
@@ -281,7 +297,7 @@ def plan(
     return Plan(
         formulation,
         solution,
-        tuple(choice[label] for choice, label in zip(formulation.labels, solution.choice, strict=True)),
+        labels,
         crossings,
         size,
         min(size, formulation.proved_bytes(solution.bound) - formulation.price(solution.choice)),
@@ -290,8 +306,23 @@ def plan(
     )
 
 
-def _crossings(formulation: Formulation, choice: tuple[int, ...]) -> list[Crossing]:
-    sites = formulation.sites.sites
+def _labels(formulation: Formulation, choice: Sequence[int]) -> tuple[Label, ...]:
+    """The label of every site, also of those that follow others."""
+    sites, leads = formulation.sites.sites, formulation.follow.leads
+    found = [labels[taken] if labels else None for labels, taken in zip(formulation.labels, choice, strict=True)]
+    # What gives a follower its order comes before it, or is a reader behind it that follows nobody.
+    behind = [number for number, (lead, _) in leads.items() if lead > number]
+    for number in (*behind, *(number for number, (lead, _) in leads.items() if lead < number)):
+        lead, position = leads[number]
+        label = found[lead]
+        assert label is not None
+        order = numbers(sites[lead], label)[position]
+        found[number] = passing_on(sites[number], order)
+    return tuple([label for label in found if label is not None])
+
+
+def _crossings(formulation: Formulation, choice: Sequence[int], labels: Sequence[Label]) -> list[Crossing]:
+    sites, follow = formulation.sites.sites, formulation.follow
     found = []
     for index, value in enumerate(formulation.values):
         given = value.producer.orders[choice[value.producer.node]]
@@ -299,17 +330,14 @@ def _crossings(formulation: Formulation, choice: tuple[int, ...]) -> list[Crossi
         for reader in value.readers:
             wanting.setdefault(reader.orders[choice[reader.node]], {})[reader.node] = None
         for order in sorted(wanting.keys() - {given}):
-            readers = tuple(sites[node] for node in wanting[order])
-            orders = formulation.orders[index]
-            crossing = Crossing(
-                formulation.roots[index],
-                orders[given],
-                orders[order],
-                formulation.sizes[index],
-                sites[value.producer.node],
-                readers,
-            )
-            found.append(crossing)
+            root, size, orders = formulation.roots[index], formulation.sizes[index], formulation.orders[index]
+            ends = value.producer.node, tuple(wanting[order])
+            if follow.leads:  # which may stand beside the value
+                wanted, maker = root.space.number(orders[order]), follow.producers[root.index]
+                reading = [n for n, end in follow.readers[root.index] if numbers(sites[n], labels[n])[end] == wanted]
+                ends = ends[0] if maker is None else maker[0], tuple(dict.fromkeys(reading))
+            producer, readers = sites[ends[0]], tuple(sites[node] for node in ends[1])
+            found.append(Crossing(root, orders[given], orders[order], size, producer, readers))
     return found
 
 
@@ -319,20 +347,20 @@ def with_source(sites: Sites, formulation: Formulation) -> Candidates:
     return Candidates([list(dict.fromkeys([*labels, identity(site)])) for site, labels in pairs], formulation.capped)
 
 
-Ends = dict[Root, tuple[tuple[int, Port] | None, list[tuple[int, Port]]]]
-
-
-def _ends(sites: Sites) -> Ends:
-    """The producer and the readers of every root."""
-    producers: dict[Root, tuple[int, Port]] = {}
-    readers: dict[Root, list[tuple[int, Port]]] = {root: [] for root in sites.roots}
+def _ends(sites: Sites, follow: Following) -> Iterator[tuple[tuple[int, Port] | None, list[tuple[int, Port]]]]:
+    """The producer and the readers of every root; those of all that it stands for."""
+    producers: list[tuple[int, Port] | None] = [None] * len(sites.roots)
+    readers: list[list[tuple[int, Port]]] = [[] for _ in sites.roots]
     for index, site in enumerate(sites.sites):
+        if index in follow.leads:
+            continue
         for port in site.ports:
+            root = follow.stands[port.view.root.index]
             if port.output:
-                producers[port.view.root] = (index, port)
+                producers[root] = (index, port)
             else:
-                readers[port.view.root].append((index, port))
-    return {root: (producers.get(root), readers[root]) for root in sites.roots}
+                readers[root].append((index, port))
+    return zip(producers, readers, strict=True)
 
 
 Stored = Sequence[tuple[int, ...]]
@@ -351,6 +379,8 @@ def _costs(
     """What each label costs by itself: its price in bytes, and a little if it is not the source's order, is not the
     source's variant (a matrix keeps its transposition where its columns move), or stretches an operand in short runs.
     """
+    if not choice:
+        return (0,)
     price = site.signature.price
     prices = [0] * len(choice) if price is None else [price(placement(site, label)) for label in choice]
     if len(choice) == 1:

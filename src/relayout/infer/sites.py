@@ -53,9 +53,9 @@ class Memory:
     def of(self, what: object, given: object, find: Callable[[], T]) -> T:
         """What `find` gives; it is asked once for each `what` and what it is found from."""
         key = what, given
-        if key not in self._found:
-            self._found[key] = find()
-        found: T = self._found[key]
+        found: T | None = self._found.get(key)
+        if found is None:
+            found = self._found[key] = find()
         return found
 
 
@@ -134,7 +134,7 @@ class Root:
         return self.space.shape(form)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class View:
     """A value as an order of its root's factors; `itself`: it is the root's own value."""
 

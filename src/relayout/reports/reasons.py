@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from relayout.infer import Crossing, Order, Plan, Root, Site, placed
+from relayout.infer import Crossing, Order, Plan, Port, Root, Site, placed
 from relayout.reports.axes import Axes
 from relayout.solve import End, Path, Problem, paths
 
@@ -49,7 +49,8 @@ class _Causes:
     def __init__(self, plan: Plan, axes: Axes) -> None:
         self.plan, self.axes = plan, axes
         self.sites = plan.sites.sites
-        self.number = {site: node for node, site in enumerate(self.sites)}
+        follow = plan.formulation.follow
+        self.number = {site: follow.leader(node) for node, site in enumerate(self.sites)}
         self.demanding: set[int] = set()
         self.nearest: dict[tuple[tuple[int, ...], Root], tuple[int, Root]] = {}
 
@@ -141,11 +142,12 @@ class _Causes:
     def _links(self) -> dict[int, list[tuple[int, Root]]]:
         """Site -> the sites that it gives a value to, or has one from, without a Transpose in between."""
         links: dict[int, list[tuple[int, Root]]] = {}
-        crossed = {(crossing.root, site) for crossing in self.plan.crossings for site in crossing.readers}
+        crossings = self.plan.crossings
+        crossed = {(crossing.root, self.number[site]) for crossing in crossings for site in crossing.readers}
         formulation = self.plan.formulation
         for value, root in zip(formulation.values, formulation.roots, strict=True):
             for reader in value.readers:
-                if (root, self.sites[reader.node]) not in crossed:
+                if (root, reader.node) not in crossed:
                     links.setdefault(value.producer.node, []).append((reader.node, root))
                     links.setdefault(reader.node, []).append((value.producer.node, root))
         return links
@@ -160,8 +162,12 @@ class _Causes:
 
     def _stored(self, node: int, root: Root) -> Order:
         """The order in which a site takes or gives a value."""
-        port = next(port for port in self.sites[node].ports if port.view.root is root)
-        return placed(self.sites[node], self.plan.labels[node], port).order
+        return placed(self.sites[node], self.plan.labels[node], self._port(node, root)).order
+
+    def _port(self, node: int, root: Root) -> Port:
+        """The first operand of a site for which a value stands in the problem."""
+        stands = self.plan.formulation.stands
+        return next(port for port in self.sites[node].ports if stands(port.view.root) is root)
 
     def _said(self, node: int, root: Root, order: Order) -> str:
         """What a site demands of a value that it takes or gives in an order."""
@@ -175,11 +181,10 @@ class _Causes:
             return f"{site.name} keeps the source's order{words}: {site.reason}"
         if site.signature.variants:
             return f"{site.name} runs in one order only{words}"
-        return f"{site.name} {self._needs(site, root, order)}"
+        return f"{site.name} {self._needs(site, self._port(node, root), root, order)}"
 
-    def _needs(self, site: Site, root: Root, order: Order) -> str:
+    def _needs(self, site: Site, port: Port, root: Root, order: Order) -> str:
         """Which axes of a value an operator needs last, or as one dimension, in which order."""
-        port = next(port for port in site.ports if port.view.root is root)
         held = list(zip(port.letters, port.view.form, strict=True))
         last = {factor for letter, dim in held if letter in site.signature.tail for factor in dim}
         names, whole = self.axes.among(root, last, order)

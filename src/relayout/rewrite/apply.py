@@ -43,6 +43,9 @@ UNSAID = "relayout.unsaid"
 """In the `meta` of a model that was rewritten: values whose quantization annotation says nothing of the result."""
 
 
+UNCHANGED = Changes()
+
+
 class Ended(NamedTuple):
     """An output of a graph, as the source has it."""
 
@@ -218,14 +221,14 @@ class _Rewrite:
                 self._result(graph, port, self.outputs[graph][port.slot])
             elif not port.output:
                 self._read(site, port)
-        changes, written = Changes(), self._written(site)
+        changes, written = UNCHANGED, self._written(site)
         if written is not None and written.body is not None:
             if written.body.inputs != site.signature.inputs:
                 changes = site.signature.changes(_in_body(written.body, self._placement(site)))
         elif any(self.forms[port] != port.view.form for port in site.carried or site.ports):
             changes = site.signature.changes(self._placement(site))
             if written is not None and changes.op_type is not None:  # said of an operator that is not written
-                changes = Changes()
+                changes = UNCHANGED
         self._change(site.graph, node, changes)
         self._write_as(site, node)
         self.storage.nodes[site.graph].append(node)

@@ -15,7 +15,7 @@ Shape = tuple[Dim, ...]
 Letters = tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Operator:
     """A node as its rule sees it.
 

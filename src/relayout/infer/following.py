@@ -1,0 +1,130 @@
+"""A large graph made smaller before it is a problem: what an operator of one operand only passes on.
+
+Let an operator read one computed value, give another of as many bytes, and take any order. If nobody else reads what
+it reads, nothing is lost if it runs in the order in which that is given: what would be transposed before it is
+transposed behind it. If what it gives has one reader, nothing is lost if it runs in the order that this one wants. Such
+a *follower* is no node of the problem: the two values are one there, which its producer gives and all their other
+readers read.
+
+Ties are broken without followers, so only large graphs have some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from relayout.infer.sites import Port, Root, Site
+
+LARGE = 5_000
+"""A graph of more sites has followers."""
+
+End = tuple[int, int]
+"""A site's number, and the position of one of its ports."""
+
+
+@dataclass
+class Following:
+    """Which sites follow, and which value stands for each.
+
+    Args:
+        leads: a follower -> the end whose order it has: of what it reads, where it is given, or of what it gives, where
+            it is read.
+        stands: root -> the root that stands for it in the problem, the one at which Transposes are: an index.
+        producers: root -> the site that gives it, in the graph.
+        readers: root -> all that read it, in the graph.
+    """
+
+    leads: dict[int, End] = field(default_factory=dict)
+    stands: list[int] = field(default_factory=list)
+    producers: list[End | None] = field(default_factory=list)
+    readers: list[list[End]] = field(default_factory=list)
+
+    @staticmethod
+    def of_none(roots: Sequence[Root]) -> Following:
+        """Nothing follows: every value stands for itself."""
+        return Following(stands=list(range(len(roots))))
+
+    def leader(self, site: int) -> int:
+        """The site of the problem that a site follows, by way of others; itself if it follows none."""
+        while site in self.leads:
+            site, _ = self.leads[site]
+        return site
+
+
+def following(sites: Sequence[Site], roots: Sequence[Root]) -> Following:
+    """The followers of a graph; none where it is not large.
+
+    Args:
+        sites: the graph's sites, in its order.
+        roots: all roots.
+    """
+    found = Following.of_none(roots)
+    if len(sites) > LARGE:
+        _look(found, sites)
+    return found
+
+
+def _look(found: Following, sites: Sequence[Site]) -> None:
+    producers: list[End | None] = [None] * len(found.stands)
+    readers: list[list[End]] = [[] for _ in found.stands]
+    for number, site in enumerate(sites):
+        for port in site.ports:
+            if port.output:
+                producers[port.view.root.index] = number, port.position
+            else:
+                readers[port.view.root.index].append((number, port.position))
+    passing: list[tuple[int, int, int]] = []
+    for number, site in enumerate(sites):
+        operands = site.pattern.of(_alike, None, partial(_alike, site))
+        ends = _through(site, operands) if operands else None
+        if ends is None or (producer := producers[ends[0]]) is None:
+            continue
+        read, given = ends
+        if len(readers[read]) == 1:
+            found.leads[number] = producer
+            found.stands[read] = given
+        else:
+            passing.append((number, read, given))
+    for root in range(len(found.stands) - 1, -1, -1):  # what is read is made before what is given
+        found.stands[root] = found.stands[found.stands[root]]
+    for number, read, given in passing:
+        behind = found.stands[given]
+        if len(readers[behind]) == 1:
+            found.leads[number] = readers[behind][0]
+            found.stands[behind] = read
+    found.stands = [found.stands[root] for root in found.stands]
+    found.producers, found.readers = producers, readers
+
+
+def _through(site: Site, operands: frozenset[int]) -> tuple[int, int] | None:
+    """The value that a site reads and the one that it gives, if it may follow: alike, and all else is constant.
+
+    Args:
+        site: the site.
+        operands: the positions of those whose factors are the result's.
+    """
+    read = [port for port in site.ports if not port.output and not port.view.root.constant]
+    if len(read) != 1 or read[0].position not in operands or site.kind != "node" or site.signature.price is not None:
+        return None
+    before, after = read[0].view.root, next(port.view.root for port in site.ports if port.output)
+    # What a body reads from outside may be made once, and the body run often.
+    alike = before.graph is site.graph and before.value.dtype == after.value.dtype
+    return (before.index, after.index) if alike else None
+
+
+def _alike(site: Site) -> frozenset[int]:
+    """The operands whose factors are all of a site's and those of its only result, where it takes them in any order."""
+    signature, results = site.signature, [port for port in site.ports if port.output]
+    if len(results) != 1 or signature.variants or signature.tail or signature.block or site.whole:
+        return frozenset()
+    (result,) = results
+    if any(held and factor not in result.factors for port in site.ports for factor, held in port.factors.items()):
+        return frozenset()
+    return frozenset(port.position for port in site.ports if _is_same(port, result) and not port.output)
+
+
+def _is_same(port: Port, result: Port) -> bool:
+    """Whether an operand has the result's factors in the result's places."""
+    return not port.pinned and port.factors == result.factors and port.view.root.space is result.view.root.space
