@@ -216,12 +216,17 @@ def hybrid(
         {"padding": VALID, "border": (1, 2)},
         {"padding": VALID, "border": (3, 4), "window": (2, 2)},
         {"channels": 65, "window": (5, 5)},
+        {"window": (4, 1), "strides": (3, 2)},
+        {"window": (1, 4), "dilations": (1, 2), "padding": VALID},
+        {"window": (11, 9), "padding": VALID, "channels": 17},
     ],
 )
+@pytest.mark.parametrize("form", ["_by_slices", "_by_columns", "_by_pixels"])
 def test_hybrid_convolutions_are_products_as_the_interpreter_computes_them(
-    given_: Any, monkeypatch: pytest.MonkeyPatch
+    given_: Any, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unrolled, "MARGIN", np.inf)
+    monkeypatch.setattr(unrolled._Windows, "costs", lambda *_: {getattr(unrolled, form): 0.0})
     content = hybrid(**given_)
     model, plain = read(content, fast=True), read(content)
     assert (count(model)["MatMulInteger"], count(model)["Conv"], count(plain)["Conv"]) == (1, 0, 1)
@@ -232,6 +237,43 @@ def test_hybrid_convolutions_are_products_as_the_interpreter_computes_them(
     assert error < 1e-6
     assert float_error > 1e-4
     assert verify(content, model).ok
+
+
+@pytest.mark.parametrize(
+    ("given_", "slices", "concats", "gathers"),
+    [
+        ({"height": 5}, 0, 0, 1),  # a few windows: the fewest nodes
+        ({"height": 99}, 3, 1, 1),
+        ({"height": 99, "channels": 16}, 6, 2, 0),  # short runs, which Concat copies faster than Gather
+        ({"height": 99, "channels": 16, "strides": (1, 2)}, 3, 1, 1),  # of every other, a Slice copies each by itself
+        ({"window": (1, 1), "units": 256}, 0, 0, 0),
+        ({"window": (1, 3), "height": 99}, 3, 1, 0),
+        ({"window": (1, 3), "height": 99, "channels": 256}, 0, 0, 1),
+        ({"window": (3, 1), "height": 99}, 3, 1, 0),
+        ({"height": 50, "channels": 256}, 0, 0, 1),
+        ({"height": 51, "channels": 256}, 3, 1, 1),  # 51 x 9 windows of 9 pixels would be more than 4096 places
+    ],
+)
+def test_windows_are_put_side_by_side_as_takes_the_least_time(
+    given_: Any, slices: int, concats: int, gathers: int
+) -> None:
+    found = count(read(hybrid(**given_), fast=True))
+    assert (found["Slice"], found["Concat"], found["Gather"]) == (slices, concats, gathers)
+
+
+def test_places_that_are_the_same_are_written_once() -> None:
+    rng, net = np.random.default_rng(6), Net()
+    x = net.input((1, 7, 7, 64))
+    for y in (net.tensor((1, 7, 7, 64)), net.output((1, 7, 7, 64))):
+        kernel = net.const(rng.integers(-127, 128, (64, 3, 3, 64)), "int8", q=Scale(0.005, 0))
+        table = options("Conv2DOptions", strideH=1, strideW=1)
+        net.op("CONV_2D", [x, kernel, net.const(rng.normal(size=64))], [y], table, version=5)
+        x = y
+    model = read(net.bytes(), fast=True)
+    gathers = [node for node in model.graph if node.op_type == "Gather"]
+    assert len(gathers) == 2
+    assert gathers[0].inputs[1] is gathers[1].inputs[1]
+    agree(net.bytes(), fast=True)
 
 
 def test_windows_of_one_pixel_are_rounded_with_their_image() -> None:
