@@ -29,8 +29,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-EXTENTS, CHANNELS, UNITS, WINDOWS = (5, 10, 20, 40, 80), (4, 8, 16, 32, 64, 128, 256), (8, 32, 128), (1, 3, 5)
-MOST_PRODUCTS = 60_000_000
+EXTENTS, CHANNELS, UNITS, WINDOWS = (5, 10, 20, 40, 80, 160), (4, 8, 16, 32, 64, 128, 256), (8, 32, 128), (1, 3, 5)
+MOST_PRODUCTS = 240_000_000
 FEW, MANY = 1, 5
 BLOCK = 16
 CONV = "Conv"
@@ -38,7 +38,8 @@ FORMS = ("slices", "columns", "pixels")
 """Windows put side by side: a Slice for each row and column of theirs, with two Concats; a Slice for each row, and a
 Gather along the width; one Gather of pixels."""
 FLOAT = ("convolution", "product", "read or given")
-INTEGERS = ("convolution", "node", "product", "read", "given", "piece of Concat", "piece of Gather", "byte")
+CACHED = 4_000_000
+INTEGERS = ("convolution", "node", "product", "read", "given", "run of Concat", "run of Gather", "byte", "byte of many")
 
 Array = np.ndarray[Any, Any]
 
@@ -75,7 +76,7 @@ class Size:
             "columns": (k + 4, rows, columns, (2 * rows + columns * k) * c),
             "pixels": (4, 0, columns * k, columns * k * c),
         }[form]
-        moved = [joined, gathered, copied] if k > 1 else [0, 0, 0]
+        moved = [joined, gathered, copied, copied * (columns * k * c > CACHED)] if k > 1 else [0, 0, 0, 0]
         return [1, nodes if k > 1 else 0, self.products, e**2 * c, e**2 * self.units, *moved]
 
     def model(self, count: int, form: str) -> onnx.ModelProto:

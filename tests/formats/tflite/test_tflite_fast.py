@@ -250,8 +250,8 @@ def test_hybrid_convolutions_are_products_as_the_interpreter_computes_them(
         ({"window": (1, 3), "height": 99}, 3, 1, 0),
         ({"window": (1, 3), "height": 99, "channels": 256}, 0, 0, 1),
         ({"window": (3, 1), "height": 99}, 3, 1, 0),
-        ({"height": 50, "channels": 256}, 0, 0, 1),
-        ({"height": 51, "channels": 256}, 3, 1, 1),  # 51 x 9 windows of 9 pixels would be more than 4096 places
+        ({"height": 202, "channels": 256}, 0, 0, 1),
+        ({"height": 203, "channels": 256}, 3, 1, 1),  # 203 x 9 windows of 9 pixels would be more than 16384 places
     ],
 )
 def test_windows_are_put_side_by_side_as_takes_the_least_time(

@@ -31,15 +31,17 @@ from relayout.formats.tflite.window import pads, slid
 
 LEAST = 16
 """Channels from which on it pays to copy each element of a window."""
-NODE, JOINED, PICKED, BYTE = 730, 3, 8, 0.036
+NODE, JOINED, PICKED, BYTE = 670, 3.3, 8.1, 0.036
 """What it takes, in ns, to put windows side by side: a node, a run of bytes for Concat or for Gather, and a byte."""
+CACHED = 4_000_000
+"""Bytes of windows; where there are more, each takes twice as long."""
 BLOCK = 16
 """Units that the kernels compute at once."""
 MARGIN = 0.8
 """The part of a Conv's time that a product may take: neighbours that want channels first take longer beside it."""
 REORDERING = 0.4
 """What an element costs, in ns, that is brought to channels first, or back."""
-MOST_PICKED = 2**12
+MOST_PICKED = 2**14
 """Pixels that one Gather may pick: their places are constants of the model, in four bytes each."""
 FIRST = ("DEPTHWISE_CONV_2D",)
 """Operators that ONNX Runtime has no kernel for but with channels first."""
@@ -74,15 +76,16 @@ class _Windows:
         """
         (height, width), tall = self.extents, channels * self.extents[0]
         rows, columns = self.counts[0] * self.image[1] * height, math.prod(self.counts) * width
-        sliced = columns * (JOINED + (PICKED if self.strides[1] > 1 else 0) + 2 * BYTE * tall) + NODE * (width + 1)
-        gathered = columns * (PICKED + BYTE * tall) + NODE * 2
-        upper = self.apart(0) * (rows * (JOINED + 2 * BYTE * channels) + NODE * (height + 1))
+        byte = BYTE * (2 if columns * tall > CACHED else 1)
+        sliced = columns * (JOINED + (PICKED if self.strides[1] > 1 else 0) + 2 * byte * tall) + NODE * (width + 1)
+        gathered = columns * (PICKED + byte * tall) + NODE * 2
+        upper = self.apart(0) * (rows * (JOINED + 2 * byte * channels) + NODE * (height + 1))
         costs: dict[_Form, float] = {
             _by_slices: upper + self.apart(1) * sliced,
             _by_columns: upper + self.apart(1) * gathered,
         }
         if columns * height <= MOST_PICKED:
-            costs[_by_pixels] = columns * height * (PICKED + BYTE * channels) + NODE * 3
+            costs[_by_pixels] = columns * height * (PICKED + byte * channels) + NODE * 3
         return costs
 
     def pays(self, read: int, channels: int, units: int, reordered: int) -> bool:
@@ -103,8 +106,8 @@ class _Windows:
         if window > 1 and channels < LEAST:
             return False
         copying = NODE + min(self.costs(channels).values()) if window > 1 else 0
-        product = 2500 + 0.0049 * products + 0.22 * read + 0.41 * given + REORDERING * reordered
-        return copying + product < MARGIN * (2600 + 0.02 * products + 0.09 * (read + given))
+        product = 2150 + 0.0047 * products + 0.25 * read + 0.44 * given + REORDERING * reordered
+        return copying + product < MARGIN * (2230 + 0.0195 * products + 0.12 * (read + given))
 
 
 def unrolled(op: Operation) -> bool:
