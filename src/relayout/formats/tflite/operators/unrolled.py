@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,6 @@ from relayout.formats.tflite.operators.slicing import cut
 from relayout.formats.tflite.tensors import array
 from relayout.formats.tflite.window import pads, slid
 
-LEAST = 16
-"""Channels from which on it pays to copy each element of a window."""
 NODE, JOINED, PICKED, BYTE = 670, 3.3, 8.1, 0.036
 """What it takes, in ns, to put windows side by side: a node, a run of bytes for Concat or for Gather, and a byte."""
 CACHED = 4_000_000
@@ -51,14 +49,32 @@ FIRST = ("DEPTHWISE_CONV_2D",)
 class _Windows:
     """Along height and width: a window's elements, the number of windows, how far apart these are, and those.
 
-    `image` is what they are taken from, with its border.
+    `image` is what they are taken from, with its border; `joined` columns of it are one, of so many times the channels.
     """
 
     image: tuple[int, ...]
+    channels: int
     extents: tuple[int, ...]
     counts: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
+    joined: int = 1
+
+    def ways(self) -> list[_Windows]:
+        """These, and those over as many columns as they are apart as one: longer runs, and some weights of 0."""
+        stride = self.strides[1]
+        if stride == 1 or self.dilations[1] > 1:
+            return [self]
+        width, extent = (-(-each // stride) for each in (self.image[1], self.extents[1]))
+        one = replace(
+            self,
+            image=(self.image[0], width),
+            channels=self.channels * stride,
+            extents=(self.extents[0], extent),
+            strides=(self.strides[0], 1),
+            joined=stride,
+        )
+        return [self, one]
 
     def apart(self, axis: int) -> bool:
         """Whether windows are anything but the elements as they are, along an axis."""
@@ -69,45 +85,43 @@ class _Windows:
         first = np.arange(self.counts[axis], dtype=np.int32)[:, None] * self.strides[axis]
         return first + np.arange(self.extents[axis], dtype=np.int32) * self.dilations[axis]
 
-    def costs(self, channels: int) -> dict[_Form, float]:
+    def costs(self) -> dict[_Form, float]:
         """What each form that puts them side by side takes, in ns.
 
         Every other element of a row is no run of bytes, so that a Slice copies it by itself.
         """
-        (height, width), tall = self.extents, channels * self.extents[0]
+        (height, width), tall = self.extents, self.channels * self.extents[0]
         rows, columns = self.counts[0] * self.image[1] * height, math.prod(self.counts) * width
         byte = BYTE * (2 if columns * tall > CACHED else 1)
         sliced = columns * (JOINED + (PICKED if self.strides[1] > 1 else 0) + 2 * byte * tall) + NODE * (width + 1)
         gathered = columns * (PICKED + byte * tall) + NODE * 2
-        upper = self.apart(0) * (rows * (JOINED + 2 * byte * channels) + NODE * (height + 1))
+        upper = self.apart(0) * (rows * (JOINED + 2 * byte * self.channels) + NODE * (height + 1))
         costs: dict[_Form, float] = {
             _by_slices: upper + self.apart(1) * sliced,
             _by_columns: upper + self.apart(1) * gathered,
         }
         if columns * height <= MOST_PICKED:
-            costs[_by_pixels] = columns * height * (PICKED + byte * channels) + NODE * 3
+            costs[_by_pixels] = columns * height * (PICKED + byte * self.channels) + NODE * 3
         return costs
 
-    def pays(self, read: int, channels: int, units: int, reordered: int) -> bool:
-        """Whether ONNX Runtime takes less time for the product than for a float Conv.
+    def products(self, units: int) -> int:
+        """Products of two elements; kernels compute whole blocks of units."""
+        return math.prod(self.counts) * math.prod(self.extents) * self.channels * -(-units // BLOCK) * BLOCK
 
-        The times are those of `bench/measure_hybrid.py`, in ns, on one thread of an x86 server with AVX-512 VNNI: of a
-        node, a product of two elements, one that is read or given. Of what a Conv reads and gives it is half: between
-        two of them no element is reordered.
+    def time(self, read: float, units: int) -> float:
+        """What ONNX Runtime takes, in ns, for as many elements read.
 
-        Args:
-            read: elements of the image.
-            channels: how many of them are one pixel.
-            units: elements given for each window.
-            reordered: elements, read or given, that another operator has channels first.
+        The times are those of `bench/measure_hybrid.py`, on one thread of an x86 server with AVX-512 VNNI: of a node, a
+        product of two elements, one that is read or given.
         """
-        window, given = math.prod(self.extents), math.prod(self.counts) * units
-        products = math.prod(self.counts) * window * channels * math.ceil(units / BLOCK) * BLOCK
-        if window > 1 and channels < LEAST:
-            return False
-        copying = NODE + min(self.costs(channels).values()) if window > 1 else 0
-        product = 2150 + 0.0047 * products + 0.25 * read + 0.44 * given + REORDERING * reordered
-        return copying + product < MARGIN * (2230 + 0.0195 * products + 0.12 * (read + given))
+        border = NODE if math.prod(self.extents) > 1 else 0
+        given = math.prod(self.counts) * units
+        copying = border + min(self.costs().values())
+        return 2150 + copying + 0.0047 * self.products(units) + 0.25 * read + 0.44 * given
+
+    def float_time(self, read: int, units: int) -> float:
+        """What a float Conv takes; of what is read and given half, as between two Convs nothing is reordered."""
+        return 2230 + 0.0195 * self.products(units) + 0.12 * (read + math.prod(self.counts) * units)
 
 
 def unrolled(op: Operation) -> bool:
@@ -133,14 +147,22 @@ def unrolled(op: Operation) -> bool:
         return False
     margins = [0, 0] if border is not None else [a + b for a, b in zip(around[:2], around[2:], strict=True)]
     bordered = [e + margin for e, margin in zip(extents, margins, strict=True)]
-    windows = _Windows(*map(tuple, (bordered, window, counts, strides, dilations)))
+    windows = _Windows(tuple(bordered), depth, tuple(window), tuple(counts), tuple(strides), tuple(dilations))
     read, given = math.prod(extents) * depth, math.prod(counts) * o
-    if not windows.pays(read, depth, o, _reordered(op, read, given)):
+    best = min(windows.ways(), key=lambda way: way.time(read, o))
+    taken = best.time(read / _together(op), o) + REORDERING * _reordered(op, read, given)
+    if taken >= MARGIN * windows.float_time(read, o):
         return False
-    y = _product(op, inner, windows, around)
+    around[3] += best.joined * best.image[1] - windows.image[1]
+    y = _product(op, inner, best, around)
     bias = op.bias(2, 0, 1)
     op.result(y if bias is None else two(op, "Add", y, bias), fused=options.fused_activation_function)
     return True
+
+
+def _together(op: Operation) -> int:
+    """How many convolutions read the image: ONNX Runtime quantizes it once for all."""
+    return sum(reader.name == op.operator.name for reader in op.tensors.flow.readers(op.operator.inputs[0]))
 
 
 def _reordered(op: Operation, read: int, given: int) -> int:
@@ -197,23 +219,28 @@ def _product(op: Operation, image: ir.Value, windows: _Windows, around: Sequence
     """Windows over an image `1 h w c` times the weights, without the bias."""
     (o, *_, depth), scale = op.input(1).shape, op.input(1).quantization
     integers, step, zero = hybrid.quantized(op, image)
+    height, width = windows.image
     if any(around):
-        amounts = op.ints([0, *around[:2], 0, 0, *around[2:], 0], "pads")
-        integers = op.emit("Pad", [integers, amounts, zero], (1, *windows.image, depth), mode="constant")
-    costs = windows.costs(depth)
+        amounts, grown = op.ints([0, *around[:2], 0, 0, *around[2:], 0], "pads"), width * windows.joined
+        integers = op.emit("Pad", [integers, amounts, zero], (1, height, grown, depth), mode="constant")
+    if windows.joined > 1:
+        integers = op.reshape(integers, (1, height, width, windows.channels))
+    costs = windows.costs()
     rows = min(costs, key=costs.__getitem__)(op, integers, windows)
     steps = op.builder.array(op.tensors.hint(op.input(1), "scale"), np.ones(1) if scale is None else scale.scale)
-    sums = op.emit("MatMulInteger", [rows, _columns(op), zero], (1, *windows.counts, o), ir.DataType.INT32)
+    sums = op.emit("MatMulInteger", [rows, _columns(op, windows), zero], (1, *windows.counts, o), ir.DataType.INT32)
     return two(op, "Mul", op.cast(sums, ir.DataType.FLOAT), two(op, "Mul", step, steps))
 
 
-def _columns(op: Operation) -> ir.Value:
-    """The weights `o h w i` as `(w h i) o`."""
+def _columns(op: Operation, windows: _Windows) -> ir.Value:
+    """The weights `o h w i` as `(w h i) o`, or of joined columns as `(w h (dw i)) o`, with zeros behind the last."""
     weights = op.input(1)
-    o, *rest = weights.shape
-    content = ir.LazyTensor(
-        lambda: ir.Tensor(np.ascontiguousarray(array(weights).transpose(2, 1, 3, 0).reshape(-1, o))),
-        ir.DataType.INT8,
-        ir.Shape([math.prod(rest), o]),
-    )
+    (o, h, w, i), width = weights.shape, windows.extents[1]
+
+    def laid() -> ir.TensorProtocol:
+        kernel = np.pad(array(weights), [(0, 0), (0, 0), (0, width * windows.joined - w), (0, 0)])
+        parted = kernel.reshape(o, h, width, windows.joined * i)
+        return ir.Tensor(np.ascontiguousarray(parted.transpose(2, 1, 3, 0).reshape(-1, o)))
+
+    content = ir.LazyTensor(laid, ir.DataType.INT8, ir.Shape([width * h * windows.joined * i, o]))
     return op.builder.initializer(op.tensors.hint(weights, "columns"), content)
