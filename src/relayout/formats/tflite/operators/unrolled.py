@@ -35,7 +35,7 @@ CACHED = 4_000_000
 """Bytes of windows; where there are more, each takes twice as long."""
 BLOCK = 16
 """Units that the kernels compute at once."""
-MARGIN = 0.8
+MARGIN = 0.9
 """The part of a Conv's time that a product may take: neighbours that want channels first take longer beside it."""
 REORDERING = 0.4
 """What an element costs, in ns, that is brought to channels first, or back."""
