@@ -289,9 +289,7 @@ def test_an_image_that_two_convolutions_read_is_quantized_once(both: bool) -> No
     for window in (1, 3)[: 1 + both]:
         kernel = net.const(rng.integers(-127, 96, (96, window, window, 64)), "int8", q=Scale(0.005, 0))
         table = options("Conv2DOptions", strideH=2, strideW=2)
-        net.op(
-            "CONV_2D", [x, kernel, net.const(rng.normal(size=96))], [net.output((1, 20, 20, 96))], table, version=5
-        )
+        net.op("CONV_2D", [x, kernel, net.const(rng.normal(size=96))], [net.output((1, 20, 20, 96))], table, version=5)
     found = count(read(net.bytes(), fast=True))
     assert (found["Conv"], found["MatMulInteger"]) == ((0, 2) if both else (1, 0))
 

@@ -36,7 +36,7 @@ CACHED = 4_000_000
 BLOCK = 16
 """Units that the kernels compute at once."""
 MARGIN = 0.9
-"""The part of a Conv's time that a product may take: neighbours that want channels first take longer beside it."""
+"""The part of a Conv's time that a product may take, and a node: neighbours that want channels first take longer."""
 REORDERING = 0.4
 """What an element costs, in ns, that is brought to channels first, or back."""
 MOST_PICKED = 2**14
@@ -151,7 +151,7 @@ def unrolled(op: Operation) -> bool:
     read, given = math.prod(extents) * depth, math.prod(counts) * o
     best = min(windows.ways(), key=lambda way: way.time(read, o))
     taken = best.time(read / _together(op), o) + REORDERING * _reordered(op, read, given)
-    if taken >= MARGIN * windows.float_time(read, o):
+    if taken + NODE >= MARGIN * windows.float_time(read, o):
         return False
     around[3] += best.joined * best.image[1] - windows.image[1]
     y = _product(op, inner, best, around)
