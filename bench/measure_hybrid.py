@@ -3,9 +3,10 @@
     python bench/measure_hybrid.py [--rounds 30] [--json FILE]
 
 Convolutions of many sizes, each with a bias and a Relu, once as a float Conv, and once as DynamicQuantizeLinear,
-windows put side by side and MatMulInteger: fully optimized, on one thread. A model holds one of them or five, which
-take turns; a fourth of the difference is one's time, whatever a run costs beside. Prints what each element costs in
-either form (a fit that weighs all sizes alike), and how many sizes the fit judges wrong.
+windows put side by side in each of three forms, and MatMulInteger: fully optimized, on one thread. A model holds one of
+them or five, which take turns; a fourth of the difference is one's time, whatever a run costs beside. Prints what each
+element costs (a fit that weighs all sizes alike; one for all three forms), how often each form takes the least time,
+and how many sizes the fit judges wrong.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import random
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +29,17 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-EXTENTS, CHANNELS, UNITS, WINDOWS = (4, 8, 16, 32, 64), (16, 32, 64, 128, 256), (8, 32, 96, 256), (1, 3)
-MOST_PRODUCTS = 60_000_000
+EXTENTS, CHANNELS, UNITS, WINDOWS = (5, 10, 20, 40, 80, 160), (4, 8, 16, 32, 64, 128, 256), (8, 32, 128), (1, 3, 5)
+MOST_PRODUCTS = 240_000_000
 FEW, MANY = 1, 5
-FLOAT = ("node", "product", "read or given")
-INTEGERS = ("node", "windows", "product", "copied", "read", "given")
+BLOCK = 16
+CONV = "Conv"
+FORMS = ("slices", "columns", "pixels")
+"""Windows put side by side: a Slice for each row and column of theirs, with two Concats; a Slice for each row, and a
+Gather along the width; one Gather of pixels."""
+FLOAT = ("convolution", "product", "read or given")
+CACHED = 4_000_000
+INTEGERS = ("convolution", "node", "product", "read", "given", "run of Concat", "run of Gather", "byte", "byte of many")
 
 Array = np.ndarray[Any, Any]
 
@@ -47,35 +55,46 @@ class Size:
 
     @property
     def products(self) -> int:
-        """Products of two elements."""
-        return self.extent**2 * self.window**2 * self.channels * self.units
+        """Products of two elements; both kernels compute whole blocks of units."""
+        return self.extent**2 * self.window**2 * self.channels * -(-self.units // BLOCK) * BLOCK
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """Those that differ."""
+        return FORMS if self.window > 1 else FORMS[:1]
 
     def floats(self) -> list[float]:
         """What the time of a Conv grows with, as `FLOAT` names it."""
         return [1, self.products, self.extent**2 * (self.channels + self.units)]
 
-    def integers(self) -> list[float]:
+    def integers(self, form: str) -> list[float]:
         """What the time of a product grows with, as `INTEGERS` names it."""
-        copied = self.products // self.units if self.window > 1 else 0
-        pixels = self.extent**2
-        return [1, self.window > 1, self.products, copied, pixels * self.channels, pixels * self.units]
+        e, k, c = self.extent, self.window, self.channels
+        rows, columns = e * (e + k - 1) * k, e**2 * k
+        nodes, joined, gathered, copied = {
+            "slices": (2 * k + 3, rows + columns, 0, 2 * (rows + columns * k) * c),
+            "columns": (k + 4, rows, columns, (2 * rows + columns * k) * c),
+            "pixels": (4, 0, columns * k, columns * k * c),
+        }[form]
+        moved = [joined, gathered, copied, copied * (columns * k * c > CACHED)] if k > 1 else [0, 0, 0, 0]
+        return [1, nodes if k > 1 else 0, self.products, e**2 * c, e**2 * self.units, *moved]
 
-    def model(self, count: int, *, integers: bool) -> onnx.ModelProto:
+    def model(self, count: int, form: str) -> onnx.ModelProto:
         """So many of the convolution, side by side."""
         rng, k, c, o = np.random.default_rng(0), self.window, self.channels, self.units
         weights = rng.integers(-127, 128, (k, k, c, o)).astype(np.int8)
         constants: dict[str, Array] = {"bias": rng.normal(size=o).astype(np.float32)}
         nodes = []
         for number in range(count):
-            if integers:
+            if form != CONV:
                 constants |= {f"w{number}": weights.transpose(1, 0, 2, 3).reshape(-1, o).copy()}
-                nodes += self._product(str(number), constants)
+                nodes += self._product(str(number), form, constants)
             else:
                 constants |= {f"w{number}": weights.transpose(3, 2, 0, 1).astype(np.float32) / 1000}
                 operands = [f"x{number}", f"w{number}", "bias"]
                 nodes.append(helper.make_node("Conv", operands, [f"sum{number}"], pads=[k // 2] * 4))
             nodes.append(helper.make_node("Relu", [f"sum{number}"], [f"y{number}"]))
-        kind, shape = TensorProto.FLOAT, [1, *[self.extent] * 2, c] if integers else [1, c, *[self.extent] * 2]
+        kind, shape = TensorProto.FLOAT, [1, c, *[self.extent] * 2] if form == CONV else [1, *[self.extent] * 2, c]
         graph = helper.make_graph(
             nodes,
             "convolutions",
@@ -85,7 +104,7 @@ class Size:
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
-    def _product(self, n: str, constants: dict[str, Array]) -> list[onnx.NodeProto]:
+    def _product(self, n: str, form: str, constants: dict[str, Array]) -> list[onnx.NodeProto]:
         """The nodes that `relayout` writes for it."""
         make, around, x = helper.make_node, self.window // 2, f"q{n}"
         constants["steps"] = np.full(self.units, 1e-3, np.float32)
@@ -93,16 +112,8 @@ class Size:
         if self.window > 1:
             constants["pads"] = np.array([0, around, around, 0, 0, around, around, 0])
             nodes.append(make("Pad", [x, "pads", f"zero{n}"], [f"padded{n}"]))
-            x = f"padded{n}"
-            for axis in (1, 2):
-                parts = []
-                for place in range(self.window):
-                    bounds = {"b": place, "e": place + self.extent, "a": axis}
-                    constants |= {f"{key}{axis}{place}": np.array([value]) for key, value in bounds.items()}
-                    parts.append(f"part{n}_{axis}{place}")
-                    nodes.append(make("Slice", [x, *(f"{key}{axis}{place}" for key in bounds)], parts[-1:]))
-                x = f"windows{n}_{axis}"
-                nodes.append(make("Concat", parts, [x], axis=3))
+            nodes += self._rows(n, form, constants)
+            x = f"windows{n}"
         return [
             *nodes,
             make("MatMulInteger", [x, f"w{n}", f"zero{n}"], [f"integers{n}"]),
@@ -112,29 +123,59 @@ class Size:
             make("Add", [f"scaled{n}", "bias"], [f"sum{n}"]),
         ]
 
+    def _rows(self, n: str, form: str, constants: dict[str, Array]) -> list[onnx.NodeProto]:
+        """The nodes that put windows over `padded` side by side."""
+        make, (e, k, c) = helper.make_node, (self.extent, self.window, self.channels)
+        places, width = np.arange(e)[:, None] + np.arange(k), e + k - 1
+        constants["rows"] = np.array([1, e, e, k * k * c])
+        if form == "pixels":
+            constants["pixels"] = np.array([width**2, c])
+            index = places[:, None, None, :] * width + places[None, :, :, None]
+            constants["index"] = index.reshape(e * e, k * k).astype(np.int32)
+            return [
+                make("Reshape", [f"padded{n}", "pixels"], [f"pixels{n}"]),
+                make("Gather", [f"pixels{n}", "index"], [f"picked{n}"], axis=0),
+                make("Reshape", [f"picked{n}", "rows"], [f"windows{n}"]),
+            ]
+        nodes = self._sliced(f"padded{n}", f"rows{n}", 1, constants)
+        if form == "slices":
+            return nodes + self._sliced(f"rows{n}", f"windows{n}", 2, constants)
+        constants["index"] = places.astype(np.int32)
+        return [
+            *nodes,
+            make("Gather", [f"rows{n}", "index"], [f"picked{n}"], axis=2),
+            make("Reshape", [f"picked{n}", "rows"], [f"windows{n}"]),
+        ]
 
-def nanoseconds(size: Size, rounds: int) -> tuple[float, float]:
-    """The processor's time for one convolution, as floats and as integers."""
+    def _sliced(self, x: str, y: str, axis: int, constants: dict[str, Array]) -> list[onnx.NodeProto]:
+        """A Slice for each element of a window along the axis, and a Concat."""
+        nodes, parts = [], [f"{y}_{place}" for place in range(self.window)]
+        for place, part in enumerate(parts):
+            bounds = {"b": place, "e": place + self.extent, "a": axis}
+            constants |= {f"{key}{axis}{place}": np.array([value]) for key, value in bounds.items()}
+            nodes.append(helper.make_node("Slice", [x, *(f"{key}{axis}{place}" for key in bounds)], [part]))
+        return [*nodes, helper.make_node("Concat", parts, [y], axis=3)]
+
+
+def nanoseconds(size: Size, rounds: int) -> dict[str, float]:
+    """The processor's time for one convolution, in each form."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     ways = {}
-    for integers, count in itertools.product((False, True), (FEW, MANY)):
-        content = size.model(count, integers=integers).SerializeToString()
+    for form, count in itertools.product((CONV, *size.forms), (FEW, MANY)):
+        content = size.model(count, form).SerializeToString()
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         rng = np.random.default_rng(1)
         fed = {one.name: rng.normal(size=one.shape).astype(np.float32) for one in session.get_inputs()}
-        ways[integers, count] = (session, fed)
-    took: dict[tuple[bool, int], list[float]] = {way: [] for way in ways}
+        ways[form, count] = (session, fed)
+    took: dict[tuple[str, int], list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way, (session, fed) in random.sample(list(ways.items()), len(ways)):
             began = time.thread_time()
             session.run(None, fed)
             took[way].append(1e9 * (time.thread_time() - began))
     medians = {way: statistics.median(times) for way, times in took.items()}
-    as_floats, as_integers = (
-        (medians[integers, MANY] - medians[integers, FEW]) / (MANY - FEW) for integers in (False, True)
-    )
-    return as_floats, as_integers
+    return {form: (medians[form, MANY] - medians[form, FEW]) / (MANY - FEW) for form in (CONV, *size.forms)}
 
 
 def fitted(rows: Sequence[Sequence[float]], times: Sequence[float]) -> Array:
@@ -158,17 +199,29 @@ def main() -> int:
         times.append(nanoseconds(size, given.rounds))
         print(f"\r{number} of {len(sizes)}", end="", file=sys.stderr)
     print(file=sys.stderr)
-    as_floats = fitted([size.floats() for size in sizes], [pair[0] for pair in times])
-    as_integers = fitted([size.integers() for size in sizes], [pair[1] for pair in times])
+    as_floats = fitted([size.floats() for size in sizes], [took[CONV] for took in times])
+    both = [(size.integers(form), took[form]) for size, took in zip(sizes, times, strict=True) for form in size.forms]
+    as_integers = fitted(*zip(*both, strict=True))
     print("| form | ns for each |", "|---|---|", sep="\n")
     for form, names, costs in (("Conv", FLOAT, as_floats), ("MatMulInteger", INTEGERS, as_integers)):
         print(f"| {form} |", ", ".join(f"{n} {cost:.3g}" for n, cost in zip(names, costs, strict=True)), "|")
-    wins = [pair[1] < pair[0] for pair in times]
-    judged = [np.dot(size.integers(), as_integers) < np.dot(size.floats(), as_floats) for size in sizes]
-    wrong = sum(a != b for a, b in zip(wins, judged, strict=True))
-    print(f"\n{len(sizes)} sizes: the product takes less time on {sum(wins)}; judged wrong {wrong}")
+    least: Counter[str] = Counter()
+    wins = wrong = 0
+    lost = []
+    for size, took in zip(sizes, times, strict=True):
+        best = min(size.forms, key=took.__getitem__)
+        chosen = min(size.forms, key=lambda form: np.dot(size.integers(form), as_integers))
+        if size.window > 1:
+            least[best] += 1
+            lost.append(took[chosen] / took[best])
+        wins += took[chosen] < took[CONV]
+        judged = np.dot(size.integers(chosen), as_integers) < np.dot(size.floats(), as_floats)
+        wrong += judged != (took[chosen] < took[CONV])
+    print(f"\nleast time: {', '.join(f'{form} {least[form]}' for form in FORMS)}; the form that the fit chooses takes")
+    print(f"{statistics.mean(lost):.3f} of the least (worst {max(lost):.2f})")
+    print(f"{len(sizes)} sizes: the product takes less time on {wins}; judged wrong {wrong}")
     if given.json:
-        rows = [{"size": vars(size), "ns": pair} for size, pair in zip(sizes, times, strict=True)]
+        rows = [{"size": vars(size), "ns": took} for size, took in zip(sizes, times, strict=True)]
         given.json.write_text(json.dumps({"rows": rows, "float": list(as_floats), "integers": list(as_integers)}))
     return 0
 

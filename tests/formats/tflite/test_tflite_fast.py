@@ -216,22 +216,120 @@ def hybrid(
         {"padding": VALID, "border": (1, 2)},
         {"padding": VALID, "border": (3, 4), "window": (2, 2)},
         {"channels": 65, "window": (5, 5)},
+        {"window": (4, 1), "strides": (3, 2)},
+        {"window": (1, 4), "dilations": (1, 2), "padding": VALID},
+        {"window": (11, 9), "padding": VALID, "channels": 17},
     ],
 )
+@pytest.mark.parametrize("form", ["_by_slices", "_by_columns", "_by_pixels"])
 def test_hybrid_convolutions_are_products_as_the_interpreter_computes_them(
-    given_: Any, monkeypatch: pytest.MonkeyPatch
+    given_: Any, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unrolled, "MARGIN", np.inf)
-    content = hybrid(**given_)
+    monkeypatch.setattr(unrolled._Windows, "costs", lambda _: {getattr(unrolled, form): 0.0})
+    holds(hybrid(**given_), (1, given_.get("height", 11), 9, given_.get("channels", 64)))
+
+
+def holds(content: bytes, shape: tuple[int, ...]) -> None:
+    """The only convolution is a product, and LiteRT's numbers, of which those of a float Conv are not."""
     model, plain = read(content, fast=True), read(content)
     assert (count(model)["MatMulInteger"], count(model)["Conv"], count(plain)["Conv"]) == (1, 0, 1)
-    x = np.random.default_rng(1).normal(size=(1, given_.get("height", 11), 9, given_.get("channels", 64)))
-    (wanted,) = run_interpreter(interpreter(content), [x.astype(np.float32)])
-    ran = [run(each, x.astype(np.float32)) for each in (model, plain)]
-    error, float_error = (np.abs(each - wanted).max() / np.abs(wanted).max() for each in ran)
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    (wanted,) = run_interpreter(interpreter(content), [x])
+    error, float_error = (np.abs(run(each, x) - wanted).max() / np.abs(wanted).max() for each in (model, plain))
     assert error < 1e-6
     assert float_error > 1e-4
     assert verify(content, model).ok
+
+
+@pytest.mark.parametrize(
+    "given_",
+    [
+        {"window": (7, 7), "strides": (2, 2), "channels": 3},
+        {"window": (2, 3), "strides": (1, 2), "padding": VALID},
+        {"window": (2, 5), "strides": (2, 3), "per_channel": False},
+        {"window": (3, 4), "strides": (3, 4), "dilations": (2, 1)},
+        {"window": (3, 2), "strides": (1, 3), "channels": 5},
+        {"window": (1, 1), "strides": (2, 2)},
+        {"window": (3, 3), "strides": (2, 2), "padding": VALID, "border": (1, 2)},
+        {"window": (1, 9), "strides": (1, 2), "padding": VALID},
+    ],
+)
+@pytest.mark.parametrize("form", ["_by_slices", "_by_columns", "_by_pixels"])
+def test_columns_as_far_apart_as_windows_are_one(given_: Any, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = unrolled._Windows.ways
+    monkeypatch.setattr(unrolled, "MARGIN", np.inf)
+    monkeypatch.setattr(unrolled._Windows, "ways", lambda self: ways(self)[1:])
+    monkeypatch.setattr(unrolled._Windows, "costs", lambda _: {getattr(unrolled, form): 0.0})
+    holds(hybrid(**given_), (1, 11, 9, given_.get("channels", 64)))
+
+
+def test_columns_that_a_window_leaves_out_are_not_one_with_others() -> None:
+    given_ = {"window": (3, 4), "strides": (1, 2), "dilations": (1, 2), "height": 99, "channels": 16}
+    holds(hybrid(**given_), (1, 99, 9, 16))
+
+
+def test_a_first_convolution_of_three_channels_reads_columns_as_one() -> None:
+    """As of ResNet: 7 columns are 4 of 6 channels."""
+    rng, net = np.random.default_rng(6), Net()
+    kernel = net.const(rng.integers(-127, 128, (64, 7, 7, 3)), "int8", q=Scale(0.005, 0))
+    x, y, table = net.input((1, 64, 64, 3)), net.output((1, 32, 32, 64)), options("Conv2DOptions", strideH=2, strideW=2)
+    net.op("CONV_2D", [x, kernel, net.const(rng.normal(size=64))], [y], table, version=5)
+    model = read(net.bytes(), fast=True)
+    (product,) = (node for node in model.graph if node.op_type == "MatMulInteger")
+    assert [value.shape for value in product.inputs[:2] if value] == [(1, 32, 32, 4 * 7 * 6), (4 * 7 * 6, 64)]
+    agree(net.bytes(), fast=True)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_an_image_that_two_convolutions_read_is_quantized_once(both: bool) -> None:
+    """As of a residual block: the one in its shortcut is a product for it."""
+    rng, net = np.random.default_rng(6), Net()
+    x = net.input((1, 40, 40, 64))
+    for window in (1, 3)[: 1 + both]:
+        kernel = net.const(rng.integers(-127, 96, (96, window, window, 64)), "int8", q=Scale(0.005, 0))
+        table = options("Conv2DOptions", strideH=2, strideW=2)
+        net.op("CONV_2D", [x, kernel, net.const(rng.normal(size=96))], [net.output((1, 20, 20, 96))], table, version=5)
+    found = count(read(net.bytes(), fast=True))
+    assert (found["Conv"], found["MatMulInteger"]) == ((0, 2) if both else (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("given_", "slices", "concats", "gathers"),
+    [
+        ({"height": 5}, 0, 0, 1),  # a few windows: the fewest nodes
+        ({"height": 99}, 3, 1, 1),
+        ({"height": 99, "channels": 16}, 6, 2, 0),  # short runs, which Concat copies faster than Gather
+        ({"height": 99, "channels": 16, "strides": (1, 2)}, 5, 2, 0),  # two columns as one, of which there are two
+        ({"height": 99, "channels": 32, "strides": (1, 2)}, 3, 1, 1),
+        ({"window": (1, 1), "units": 256}, 0, 0, 0),
+        ({"window": (1, 3), "height": 99}, 3, 1, 0),
+        ({"window": (1, 3), "height": 99, "channels": 256}, 0, 0, 1),
+        ({"window": (3, 1), "height": 99}, 3, 1, 0),
+        ({"height": 202, "channels": 256}, 0, 0, 1),
+        ({"height": 203, "channels": 256}, 3, 1, 1),  # 203 x 9 windows of 9 pixels would be more than 16384 places
+    ],
+)
+def test_windows_are_put_side_by_side_as_takes_the_least_time(
+    given_: Any, slices: int, concats: int, gathers: int
+) -> None:
+    found = count(read(hybrid(**given_), fast=True))
+    assert (found["Slice"], found["Concat"], found["Gather"]) == (slices, concats, gathers)
+
+
+def test_places_that_are_the_same_are_written_once() -> None:
+    rng, net = np.random.default_rng(6), Net()
+    x = net.input((1, 7, 7, 64))
+    for y in (net.tensor((1, 7, 7, 64)), net.output((1, 7, 7, 64))):
+        kernel = net.const(rng.integers(-127, 128, (64, 3, 3, 64)), "int8", q=Scale(0.005, 0))
+        table = options("Conv2DOptions", strideH=1, strideW=1)
+        net.op("CONV_2D", [x, kernel, net.const(rng.normal(size=64))], [y], table, version=5)
+        x = y
+    model = read(net.bytes(), fast=True)
+    gathers = [node for node in model.graph if node.op_type == "Gather"]
+    assert len(gathers) == 2
+    assert gathers[0].inputs[1] is gathers[1].inputs[1]
+    agree(net.bytes(), fast=True)
 
 
 def test_windows_of_one_pixel_are_rounded_with_their_image() -> None:
@@ -255,14 +353,15 @@ def test_windows_of_one_pixel_are_rounded_with_their_image() -> None:
     [
         ({}, 1),
         ({"window": (1, 1)}, 1),
-        ({"window": (1, 1), "height": 2}, 0),
+        ({"window": (1, 1), "height": 2, "units": 8}, 0),
         ({"window": (1, 1), "units": 48}, 1),
         ({"window": (1, 1), "units": 48, "depthwise": "before"}, 0),
         ({"window": (1, 1), "units": 48, "depthwise": "behind"}, 0),
         ({"window": (1, 1), "channels": 256, "units": 256, "depthwise": "before, behind"}, 1),
         ({"units": 8}, 0),
         ({"channels": 16, "units": 256}, 1),
-        ({"channels": 12, "units": 256}, 0),
+        ({"channels": 12, "units": 256}, 1),
+        ({"channels": 3, "units": 32}, 0),
         ({"count": 2}, 0),
     ],
 )

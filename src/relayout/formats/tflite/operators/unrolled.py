@@ -12,15 +12,15 @@ which nothing would be won. There an image is rounded at once, as LiteRT's other
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import dims
 from relayout.formats.tflite.enums import Padding
-from relayout.formats.tflite.extents import shifted
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators import hybrid
 from relayout.formats.tflite.operators.border import unbordered
@@ -29,45 +29,99 @@ from relayout.formats.tflite.operators.slicing import cut
 from relayout.formats.tflite.tensors import array
 from relayout.formats.tflite.window import pads, slid
 
-LEAST = 16
-"""Channels from which on it pays to copy each element of a window."""
-MARGIN = 0.8
-"""The part of a Conv's time that a product may take: neighbours that want channels first take longer beside it."""
+NODE, JOINED, PICKED, BYTE = 670, 3.3, 8.1, 0.036
+"""What it takes, in ns, to put windows side by side: a node, a run of bytes for Concat or for Gather, and a byte."""
+CACHED = 4_000_000
+"""Bytes of windows; where there are more, each takes twice as long."""
+BLOCK = 16
+"""Units that the kernels compute at once."""
+MARGIN = 0.9
+"""The part of a Conv's time that a product may take, and a node: neighbours that want channels first take longer."""
 REORDERING = 0.4
 """What an element costs, in ns, that is brought to channels first, or back."""
+MOST_PICKED = 2**14
+"""Pixels that one Gather may pick: their places are constants of the model, in four bytes each."""
 FIRST = ("DEPTHWISE_CONV_2D",)
 """Operators that ONNX Runtime has no kernel for but with channels first."""
 
 
 @dataclass(frozen=True)
 class _Windows:
-    """Along each axis: a window's elements, the number of windows, how far apart these are, and those."""
+    """Along height and width: a window's elements, the number of windows, how far apart these are, and those.
 
+    `image` is what they are taken from, with its border; `joined` columns of it are one, of so many times the channels.
+    """
+
+    image: tuple[int, ...]
+    channels: int
     extents: tuple[int, ...]
     counts: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
+    joined: int = 1
 
-    def pays(self, read: int, channels: int, units: int, reordered: int) -> bool:
-        """Whether ONNX Runtime takes less time for the product than for a float Conv.
+    def ways(self) -> list[_Windows]:
+        """These, and those over as many columns as they are apart as one: longer runs, and some weights of 0."""
+        stride = self.strides[1]
+        if stride == 1 or self.dilations[1] > 1:
+            return [self]
+        width, extent = (-(-each // stride) for each in (self.image[1], self.extents[1]))
+        one = replace(
+            self,
+            image=(self.image[0], width),
+            channels=self.channels * stride,
+            extents=(self.extents[0], extent),
+            strides=(self.strides[0], 1),
+            joined=stride,
+        )
+        return [self, one]
 
-        The times are those of `bench/measure_hybrid.py`, in ns, on one thread of an x86 server with AVX-512 VNNI: of a
-        node, a product of two elements, an element of a window that is copied, one that is read or given. Of what a
-        Conv reads and gives it is half: between two of them no element is reordered.
+    def apart(self, axis: int) -> bool:
+        """Whether windows are anything but the elements as they are, along an axis."""
+        return self.extents[axis] > 1 or self.strides[axis] > 1
 
-        Args:
-            read: elements of the image.
-            channels: how many of them are one pixel.
-            units: elements given for each window.
-            reordered: elements, read or given, that another operator has channels first.
+    def places(self, axis: int) -> npt.NDArray[np.int32]:
+        """Where along an axis each window has its elements."""
+        first = np.arange(self.counts[axis], dtype=np.int32)[:, None] * self.strides[axis]
+        return first + np.arange(self.extents[axis], dtype=np.int32) * self.dilations[axis]
+
+    def costs(self) -> dict[_Form, float]:
+        """What each form that puts them side by side takes, in ns.
+
+        Every other element of a row is no run of bytes, so that a Slice copies it by itself.
         """
-        window, count = math.prod(self.extents), math.prod(self.counts)
-        rows, given = count * window * channels, count * units
-        if window > 1 and channels < LEAST:
-            return False
-        copying = 6200 + 0.14 * rows if window > 1 else 0
-        product = 2200 + 0.0044 * rows * units + 0.26 * read + 0.37 * given + REORDERING * reordered
-        return copying + product < MARGIN * (2000 + 0.018 * rows * units + 0.13 * (read + given))
+        (height, width), tall = self.extents, self.channels * self.extents[0]
+        rows, columns = self.counts[0] * self.image[1] * height, math.prod(self.counts) * width
+        byte = BYTE * (2 if columns * tall > CACHED else 1)
+        sliced = columns * (JOINED + (PICKED if self.strides[1] > 1 else 0) + 2 * byte * tall) + NODE * (width + 1)
+        gathered = columns * (PICKED + byte * tall) + NODE * 2
+        upper = self.apart(0) * (rows * (JOINED + 2 * byte * self.channels) + NODE * (height + 1))
+        costs: dict[_Form, float] = {
+            _by_slices: upper + self.apart(1) * sliced,
+            _by_columns: upper + self.apart(1) * gathered,
+        }
+        if columns * height <= MOST_PICKED:
+            costs[_by_pixels] = columns * height * (PICKED + byte * self.channels) + NODE * 3
+        return costs
+
+    def products(self, units: int) -> int:
+        """Products of two elements; kernels compute whole blocks of units."""
+        return math.prod(self.counts) * math.prod(self.extents) * self.channels * -(-units // BLOCK) * BLOCK
+
+    def time(self, read: float, units: int) -> float:
+        """What ONNX Runtime takes, in ns, for as many elements read.
+
+        The times are those of `bench/measure_hybrid.py`, on one thread of an x86 server with AVX-512 VNNI: of a node, a
+        product of two elements, one that is read or given.
+        """
+        border = NODE if math.prod(self.extents) > 1 else 0
+        given = math.prod(self.counts) * units
+        copying = border + min(self.costs().values())
+        return 2150 + copying + 0.0047 * self.products(units) + 0.25 * read + 0.44 * given
+
+    def float_time(self, read: int, units: int) -> float:
+        """What a float Conv takes; of what is read and given half, as between two Convs nothing is reordered."""
+        return 2230 + 0.0195 * self.products(units) + 0.12 * (read + math.prod(self.counts) * units)
 
 
 def unrolled(op: Operation) -> bool:
@@ -91,14 +145,24 @@ def unrolled(op: Operation) -> bool:
     counts = [count for count in places if isinstance(count, int) and count > 0]
     if len(counts) != 2:
         return False
-    windows = _Windows(tuple(window), tuple(counts), tuple(strides), tuple(dilations))
+    margins = [0, 0] if border is not None else [a + b for a, b in zip(around[:2], around[2:], strict=True)]
+    bordered = [e + margin for e, margin in zip(extents, margins, strict=True)]
+    windows = _Windows(tuple(bordered), depth, tuple(window), tuple(counts), tuple(strides), tuple(dilations))
     read, given = math.prod(extents) * depth, math.prod(counts) * o
-    if not windows.pays(read, depth, o, _reordered(op, read, given)):
+    best = min(windows.ways(), key=lambda way: way.time(read, o))
+    taken = best.time(read / _together(op), o) + REORDERING * _reordered(op, read, given)
+    if taken + NODE >= MARGIN * windows.float_time(read, o):
         return False
-    y = _product(op, inner, windows, around)
+    around[3] += best.joined * best.image[1] - windows.image[1]
+    y = _product(op, inner, best, around)
     bias = op.bias(2, 0, 1)
     op.result(y if bias is None else two(op, "Add", y, bias), fused=options.fused_activation_function)
     return True
+
+
+def _together(op: Operation) -> int:
+    """How many convolutions read the image: ONNX Runtime quantizes it once for all."""
+    return sum(reader.name == op.operator.name for reader in op.tensors.flow.readers(op.operator.inputs[0]))
 
 
 def _reordered(op: Operation, read: int, given: int) -> int:
@@ -109,42 +173,74 @@ def _reordered(op: Operation, read: int, given: int) -> int:
     return before + (given if any(reader.name in FIRST for reader in readers) else 0)
 
 
-def _rows(op: Operation, x: ir.Value, windows: _Windows) -> ir.Value:
-    """The windows over `1 h w c` as rows, `1 y x (kw kh c)`; of the height long runs are copied, so it comes first."""
-    steps = zip(windows.extents, windows.counts, windows.strides, windows.dilations, strict=True)
-    for axis, (extent, count, stride, dilation) in enumerate(steps, 1):
-        if extent == stride == 1:
-            continue
-        starts = [place * dilation for place in range(extent)]
-        ends = [start + (count - 1) * stride + 1 for start in starts]
-        parts = [cut(op, x, [start], [end], [axis], [stride]) for start, end in zip(starts, ends, strict=True)]
-        *shape, depth = dims(parts[0])
-        width = depth * extent if isinstance(depth, int) else None
-        x = op.emit("Concat", parts, (*shape, width), axis=3) if len(parts) > 1 else parts[0]
-    return x
+_Form = Callable[[Operation, ir.Value, _Windows], ir.Value]
+"""Windows over `1 h w c` as rows, `1 y x (kw kh c)`."""
+
+
+def _by_slices(op: Operation, x: ir.Value, windows: _Windows) -> ir.Value:
+    """A Slice for each row of the windows, and one for each column."""
+    return _along(op, _along(op, x, windows, 0), windows, 1)
+
+
+def _by_columns(op: Operation, x: ir.Value, windows: _Windows) -> ir.Value:
+    """A Slice for each row of the windows, and one Gather of what has their height."""
+    x = _along(op, x, windows, 0)
+    return _gathered(op, x, windows.places(1), 2, windows) if windows.apart(1) else x
+
+
+def _by_pixels(op: Operation, x: ir.Value, windows: _Windows) -> ir.Value:
+    """One Gather of pixels."""
+    (height, width), depth = windows.image, dims(x)[3]
+    places = windows.places(0)[:, None, None, :] * width + windows.places(1)[None, :, :, None]
+    return _gathered(op, op.reshape(x, (height * width, depth)), places, 0, windows)
+
+
+def _along(op: Operation, x: ir.Value, windows: _Windows, axis: int) -> ir.Value:
+    """Windows along one axis, a Slice for each of their elements; their channels are put side by side."""
+    if not windows.apart(axis):
+        return x
+    stride, places = windows.strides[axis], windows.places(axis)
+    parts = [cut(op, x, [start], [end + 1], [axis + 1], [stride]) for start, end in places[[0, -1]].T.tolist()]
+    *shape, depth = dims(parts[0])
+    width = depth * len(parts) if isinstance(depth, int) else None
+    return op.emit("Concat", parts, (*shape, width), axis=3) if len(parts) > 1 else parts[0]
+
+
+def _gathered(op: Operation, x: ir.Value, places: npt.NDArray[np.int32], axis: int, windows: _Windows) -> ir.Value:
+    """Elements of an axis at these places, those of one window side by side."""
+    *before, depth = dims(x)
+    table = op.builder.shared(op.hint("places"), places)
+    found = op.emit("Gather", [x, table], (*before[:axis], *places.shape, depth), axis=axis)
+    elements = math.prod(windows.extents) if axis == 0 else windows.extents[1]
+    return op.reshape(found, (1, *windows.counts, depth * elements if isinstance(depth, int) else None))
 
 
 def _product(op: Operation, image: ir.Value, windows: _Windows, around: Sequence[int]) -> ir.Value:
     """Windows over an image `1 h w c` times the weights, without the bias."""
-    (_, *extents, depth), (o, *_), scale = dims(image), op.input(1).shape, op.input(1).quantization
+    (o, *_, depth), scale = op.input(1).shape, op.input(1).quantization
     integers, step, zero = hybrid.quantized(op, image)
+    height, width = windows.image
     if any(around):
-        amounts = op.ints([0, *around[:2], 0, 0, *around[2:], 0], "pads")
-        grown = [shifted(e, a + b) for e, a, b in zip(extents, around[:2], around[2:], strict=True)]
-        integers = op.emit("Pad", [integers, amounts, zero], (1, *grown, depth), mode="constant")
-    rows = _rows(op, integers, windows)
+        amounts, grown = op.ints([0, *around[:2], 0, 0, *around[2:], 0], "pads"), width * windows.joined
+        integers = op.emit("Pad", [integers, amounts, zero], (1, height, grown, depth), mode="constant")
+    if windows.joined > 1:
+        integers = op.reshape(integers, (1, height, width, windows.channels))
+    costs = windows.costs()
+    rows = min(costs, key=costs.__getitem__)(op, integers, windows)
     steps = op.builder.array(op.tensors.hint(op.input(1), "scale"), np.ones(1) if scale is None else scale.scale)
-    sums = op.emit("MatMulInteger", [rows, _columns(op), zero], (1, *windows.counts, o), ir.DataType.INT32)
+    sums = op.emit("MatMulInteger", [rows, _columns(op, windows), zero], (1, *windows.counts, o), ir.DataType.INT32)
     return two(op, "Mul", op.cast(sums, ir.DataType.FLOAT), two(op, "Mul", step, steps))
 
 
-def _columns(op: Operation) -> ir.Value:
-    """The weights `o h w i` as `(w h i) o`."""
+def _columns(op: Operation, windows: _Windows) -> ir.Value:
+    """The weights `o h w i` as `(w h i) o`, or of joined columns as `(w h (dw i)) o`, with zeros behind the last."""
     weights = op.input(1)
-    o, *rest = weights.shape
-    content = ir.LazyTensor(
-        lambda: ir.Tensor(np.ascontiguousarray(array(weights).transpose(2, 1, 3, 0).reshape(-1, o))),
-        ir.DataType.INT8,
-        ir.Shape([math.prod(rest), o]),
-    )
+    (o, h, w, i), width = weights.shape, windows.extents[1]
+
+    def laid() -> ir.TensorProtocol:
+        kernel = np.pad(array(weights), [(0, 0), (0, 0), (0, width * windows.joined - w), (0, 0)])
+        parted = kernel.reshape(o, h, width, windows.joined * i)
+        return ir.Tensor(np.ascontiguousarray(parted.transpose(2, 1, 3, 0).reshape(-1, o)))
+
+    content = ir.LazyTensor(laid, ir.DataType.INT8, ir.Shape([width * h * windows.joined * i, o]))
     return op.builder.initializer(op.tensors.hint(weights, "columns"), content)
