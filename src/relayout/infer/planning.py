@@ -397,7 +397,7 @@ def _costs(
 
 def _stretching(site: Site, choice: Sequence[Label]) -> tuple[bool, ...]:
     """Which labels let an operator stretch one operand over another in runs that are short; () where all do or none."""
-    if not site.signature.broadcast or len(choice) == 1:
+    if not site.signature.broadcast or len(choice) <= 1:
         return ()
     short = tuple([site.pattern.of(_span, label, partial(_span, site, label)) < SPAN for label in choice])
     return short if len(set(short)) > 1 else ()

@@ -49,7 +49,8 @@ class _Choice:
         for site, label in self.labels.items():
             found = site.pattern.of(_forms, label, partial(_forms, site, label))
             self.chosen.update(zip(site.ports, found.forms, strict=True))
-            self._note([site.ports[position] for position in found.uneven])
+            if found.uneven:
+                self._note([site.ports[position] for position in found.uneven])
         if not self.uneven:
             return
         self.free = {site for site in self.sites if _counts_no_axes(site)}

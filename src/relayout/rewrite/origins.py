@@ -31,10 +31,12 @@ def origins(sites: Sites, root: Root) -> Origins:
     own: dict[str, Form] = {}
     for value in sites.originals.get(root, []):
         form = sites.views[value].form
-        told = {held.name: found for held in held_by(value) if (found := _form(root, form, held)) is not None}
-        earlier = told | earlier
+        if held := held_by(value):
+            earlier = {each.name: found for each in held if (found := _form(root, form, each)) is not None} | earlier
         if value.name and not is_made(value):
             own[value.name] = form
+    if not earlier:
+        return Origins([*own.items()], [])
     names = [*((name, form) for name, form in earlier.items() if name not in own), *own.items()]
     return Origins(names, [(name, form) for name, form in earlier.items() if own.get(name, form) != form])
 
