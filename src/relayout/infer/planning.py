@@ -328,8 +328,10 @@ def _crossings(formulation: Formulation, choice: Sequence[int], labels: Sequence
         given = value.producer.orders[choice[value.producer.node]]
         wanting: dict[int, dict[int, None]] = {}
         for reader in value.readers:
-            wanting.setdefault(reader.orders[choice[reader.node]], {})[reader.node] = None
-        for order in sorted(wanting.keys() - {given}):
+            order = reader.orders[choice[reader.node]]
+            if order != given:
+                wanting.setdefault(order, {})[reader.node] = None
+        for order in sorted(wanting):
             root, size, orders = formulation.roots[index], formulation.sizes[index], formulation.orders[index]
             ends = value.producer.node, tuple(wanting[order])
             if follow.leads:  # which may stand beside the value

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import onnx_ir as ir
@@ -134,23 +134,24 @@ class Root:
         return self.space.shape(form)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class View:
     """A value as an order of its root's factors; `itself`: it is the root's own value."""
 
     root: Root
     dims: tuple[tuple[Piece, ...], ...]
     itself: bool = False
+    numbered: Form | None = field(default=None, repr=False)
 
     @property
     def form(self) -> Form:
         """The factors of each dimension, as the source graph has them, once the root's are numbered."""
-        return self.root.space.logical if self.itself else self._form
-
-    @cached_property
-    def _form(self) -> Form:
-        where = self.root.where
-        return tuple(tuple([where[leaf] for leaf in leaves(dim)]) for dim in self.dims)
+        if self.itself:
+            return self.root.space.logical
+        if self.numbered is None:
+            where = self.root.where
+            self.numbered = tuple([tuple([where[leaf] for leaf in leaves(dim)]) for dim in self.dims])
+        return self.numbered
 
     @property
     def pieces(self) -> tuple[Piece, ...] | None:

@@ -120,7 +120,7 @@ def _linked(ports: Sequence[Port], held: Held) -> bool:
 
 
 def _is_one(pieces: tuple[Piece, ...]) -> bool:
-    return all(piece.extent.is_one for piece in pieces)
+    return pieces[0].extent.is_one if len(pieces) == 1 else all(piece.extent.is_one for piece in pieces)
 
 
 def _suffixes(pieces: Sequence[Piece]) -> Iterator[int]:

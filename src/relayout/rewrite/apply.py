@@ -19,6 +19,7 @@ from relayout.rewrite.functions import add_function, drop_unused_functions
 from relayout.rewrite.storage import Names, Storage
 from relayout.rewrite.tiled import state_joined
 from relayout.rules import Attribute, Changes, Letters, Placement, Variant, Written
+from relayout.rules.signature import unchanged
 from relayout.targets import Blocks
 
 Dims = tuple[tuple[str, Extent], ...]
@@ -133,10 +134,8 @@ class _Rewrite:
             graph.extend(self._alive(nodes))
             for _, value in sorted(self.results[graph], key=lambda item: item[0]):
                 graph.outputs.append(value)
-        used = {value for node in self.graph.all_nodes() for value in node.inputs}
-        used.update(value for graph in self.graphs for value in graph.outputs)
         for graph in self.graphs:
-            self._keep_initializers(graph, used)
+            self._keep_initializers(graph)
         self.model.meta[UNSAID] = self.storage.annotations.settle(self.graphs)
         # Before version 4 of the IR every initializer had to be an input, too: new ones would change the interface.
         self.model.ir_version = max(self.model.ir_version, 4)
@@ -167,15 +166,15 @@ class _Rewrite:
                 alive.append(node)
         return alive[::-1]
 
-    def _keep_initializers(self, graph: ir.Graph, used: set[ir.Value | None]) -> None:
+    def _keep_initializers(self, graph: ir.Graph) -> None:
         wanted = self.storage.initializers[graph]
         kept = set(graph.inputs)
         named = {value for value in graph.initializers.values() if value.name in self.storage.annotations.named}
         for name, value in list(graph.initializers.items()):
-            if value not in kept and value not in named and (name not in wanted or value not in used):
+            if value not in kept and value not in named and (name not in wanted or not _is_used(value)):
                 del graph.initializers[name]
         for name, value in wanted.items():
-            if name not in graph.initializers and value in used:
+            if name not in graph.initializers and _is_used(value):
                 graph.register_initializer(value)
 
     # One method a kind of site
@@ -225,7 +224,9 @@ class _Rewrite:
         if written is not None and written.body is not None:
             if written.body.inputs != site.signature.inputs:
                 changes = site.signature.changes(_in_body(written.body, self._placement(site)))
-        elif any(self.forms[port] != port.view.form for port in site.carried or site.ports):
+        elif site.signature.changes is not unchanged and any(
+            self.forms[port] != port.view.form for port in site.carried or site.ports
+        ):
             changes = site.signature.changes(self._placement(site))
             if written is not None and changes.op_type is not None:  # said of an operator that is not written
                 changes = UNCHANGED
@@ -403,6 +404,10 @@ def _in_body(standard: Variant, held: Placement) -> Placement:
         return tuple(found)
 
     return Placement(operands(standard.inputs, held.inputs), operands(standard.outputs, held.outputs))
+
+
+def _is_used(value: ir.Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
 
 
 def _is_known(site: Site) -> bool:
