@@ -538,7 +538,7 @@ def _relayout(
     naming = Naming(sites, axes)
     found = report(decided, axes, relaxed=relax(decided) if what_if else [])
     found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
-    written = planfile.to_json(decided, options | {"wishes": wishes.to_json()})
+    written = planfile.later(decided, options | {"wishes": wishes.to_json()})
     seconds["plan"] = perf_counter() - began
     if original is not None and (decided.size, len(decided.crossings)) == (
         decided.source_size,

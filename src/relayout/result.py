@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ class Result:
     Args:
         model: the result.
         report: Transposes and bytes before, after and at least, layouts, reasons.
-        plan: the choice and its certificate for `relayout check`, as JSON types.
+        written: what gives `plan`.
         untouched: the source itself, where nothing was to be won: it is given back as it was.
         naming: what the values of the source are; see `layouts`.
         target: the target that it was converted for, if any; see `parts`.
@@ -34,10 +35,15 @@ class Result:
 
     model: ir.Model
     report: Report
-    plan: dict[str, Any]
+    written: Callable[[], dict[str, Any]]
     untouched: Path | onnx.ModelProto | None = None
     naming: Naming | None = None
     target: Target | None = None
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The choice and its certificate for `relayout check`, as JSON types; made anew each time."""
+        return self.written()
 
     def parts(self) -> list[Part]:
         """The parts that the target runs, and the rest, in the order in which they run.

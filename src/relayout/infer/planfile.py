@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import partial
 from math import lcm
 from typing import Any
 
@@ -80,17 +81,26 @@ def to_json(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
         options: what the problem was built with (`io`, `layouts`, `dims`, `per_transpose`), which the check builds it
             with again.
     """
+    return later(plan, options)()
+
+
+def later(plan: Plan, options: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
+    """What gives `to_json` of a plan when it is wanted, also after the plan was applied, which renames values."""
+    return partial(_written, plan, dict(options), _names(plan.formulation))
+
+
+def _written(plan: Plan, options: Mapping[str, Any], names: Sequence[str | None]) -> dict[str, Any]:
     formulation = plan.formulation
     return {
         "format": FORMAT,
-        "options": dict(options),
+        "options": options,
         "bytes": plan.size,
         "transposes": len(plan.crossings),
         "lower_bound": plan.bound,
         "sites": [site.name for site in formulation.sites.sites],
         "terminals": _terminals(formulation),
         "choice": list(plan.solution.choice),
-        "values": _values(formulation),
+        "values": _values(formulation, names),
         "certificate": _write(plan.solution.certificate),
     }
 
@@ -147,10 +157,14 @@ def _terminals(formulation: Formulation) -> list[str]:
     return [site.name for site, labels in sites if len(labels) == 1]
 
 
-def _values(formulation: Formulation) -> list[dict[str, Any]]:
+def _names(formulation: Formulation) -> list[str | None]:
+    return [root.value.name for root in formulation.roots]
+
+
+def _values(formulation: Formulation, names: Sequence[str | None]) -> list[dict[str, Any]]:
     return [
-        {"tensor": root.value.name, "bytes": size, "orders": [list(order) for order in orders]}
-        for root, size, orders in zip(formulation.roots, formulation.sizes, formulation.orders, strict=True)
+        {"tensor": name, "bytes": size, "orders": [list(order) for order in orders]}
+        for name, size, orders in zip(names, formulation.sizes, formulation.orders, strict=True)
     ]
 
 
@@ -161,7 +175,7 @@ def _misstated(data: Mapping[str, Any], found: Checked, formulation: Formulation
     for figure, number in counted.items():
         if data.get(figure) != number:
             yield Misstated(figure, data.get(figure), number)
-    stated, values = data.get("values"), _values(formulation)
+    stated, values = data.get("values"), _values(formulation, _names(formulation))
     if not isinstance(stated, list) or len(stated) != len(values):
         yield Misstated("values", stated, values)
         return
