@@ -93,12 +93,17 @@ def _check_graph(
 
 def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple[set[str], bool]:
     for index, node in enumerate(nodes):
-        attributes = [attribute.name for attribute in node.attribute]
-        _refuse_names(_at(scope, node), [node.op_type, node.domain, node.name, *node.input, *node.output, *attributes])
-        _refuse_hollow(scope, node)
-        _refuse_types(scope, node)
-        _refuse_endless(scope, node)
-        for name in filter(None, node.output):
+        if not node.op_type or not node.output:
+            raise ReadError(f"a node has no {'outputs' if node.op_type else 'operator'}", where=_at(scope, node))
+        made = list(node.output)
+        names = [node.op_type, node.domain, node.name, *node.input, *made, *(each.name for each in node.attribute)]
+        if any(map(_is_unfit, names)):
+            _refuse_names(_at(scope, node), names)
+        if node.attribute:
+            _refuse_hollow(scope, node)
+            _refuse_types(scope, node)
+            _refuse_endless(scope, node)
+        for name in filter(None, made):
             if name in scope.made or name in scope.given:
                 raise ReadError(f"value '{name}' is made twice", where=_at(scope, node))
             scope.made[name] = index
@@ -106,14 +111,14 @@ def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterab
     reads: list[set[str]] = []
     unsorted = False
     for node in nodes:
-        names = set(filter(None, node.input))
+        read = set(filter(None, node.input))
         for attribute in node.attribute:
             for graph in graphs_in(attribute):
                 place = f"{_at(scope, node)}, {attribute.name}"
                 captured, crooked = _check_graph(graph, visible, place, scope.in_function)
-                names |= captured
+                read |= captured
                 unsorted |= crooked
-        reads.append(names)
+        reads.append(read)
     missing = [(name, node) for names, node in zip(reads, nodes, strict=True) for name in sorted(names - visible)]
     if missing:
         listed = ", ".join(f"'{name}'" for name in list(dict.fromkeys(name for name, _ in missing))[:SHOWN])
@@ -129,9 +134,7 @@ def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterab
 
 
 def _refuse_hollow(scope: _Scope, node: onnx.NodeProto) -> None:
-    """Refuse a node that does nothing, and an attribute that stands for one of a function where there is none."""
-    if not node.op_type or not node.output:
-        raise ReadError(f"a node has no {'outputs' if node.op_type else 'operator'}", where=_at(scope, node))
+    """Refuse an attribute that stands for one of a function where there is none."""
     for attribute in node.attribute:
         if attribute.ref_attr_name and (not scope.in_function or attribute.type in _GRAPHS):
             what = "a graph is" if scope.in_function else "outside of functions an attribute is"
@@ -168,16 +171,19 @@ def _refuse_cycles(scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: list[s
 
 def _refuse_names(place: str, names: Iterable[str]) -> None:
     """Refuse names that are too long, or bytes: so protobuf gives a string that is not UTF-8, and cannot write it."""
-    for name in names:
+    for name in filter(_is_unfit, names):
         if not isinstance(name, str):
             raise ReadError(f"the name {name!r} is not UTF-8 text", where=place)
-        if len(name) > MOST_NAME:
-            raise ReadError(f"a name has {len(name)} characters: '{shortened(name, 80)}'", where=shortened(place))
+        raise ReadError(f"a name has {len(name)} characters: '{shortened(name, 80)}'", where=shortened(place))
+
+
+def _is_unfit(name: object) -> bool:
+    return not isinstance(name, str) or len(name) > MOST_NAME
 
 
 def _refuse_types(scope: _Scope, node: onnx.NodeProto) -> None:
     """Refuse attributes of types that no version of a standard operator knows under their names."""
-    if not node.attribute or node.domain not in ("", "ai.onnx"):
+    if node.domain not in ("", "ai.onnx"):
         return
     known = _attribute_types(node.op_type)
     for attribute in node.attribute:
@@ -244,6 +250,8 @@ def _refuse_expansion(model: onnx.ModelProto) -> None:
     so on, makes a short file of any size.
     """
     bodies = {(f.domain, f.name): Counter(_operators(f.node)) for f in model.functions}
+    if not bodies:
+        return
     sizes: dict[tuple[str, str], int] = {}
     waiting = list(bodies)
     while waiting:
