@@ -30,7 +30,7 @@ class Following:
 
     Args:
         leads: a follower -> the end whose order it has: of what it reads, where it is given, or of what it gives, where
-            it is read.
+            it is read. Followers come behind those that they follow.
         stands: root -> the root that stands for it in the problem, the one at which Transposes are: an index.
         producers: root -> the site that gives it, in the graph.
         readers: root -> all that read it, in the graph.
@@ -46,11 +46,12 @@ class Following:
         """Nothing follows: every value stands for itself."""
         return Following(stands=list(range(len(roots))))
 
-    def leader(self, site: int) -> int:
-        """The site of the problem that a site follows, by way of others; itself if it follows none."""
-        while site in self.leads:
-            site, _ = self.leads[site]
-        return site
+    def leaders(self, count: int) -> list[int]:
+        """For each of so many sites the one of the problem that it follows, by way of others; itself if none."""
+        found = list(range(count))
+        for number, (lead, _) in self.leads.items():
+            found[number] = found[lead]
+        return found
 
 
 def following(sites: Sequence[Site], roots: Sequence[Root]) -> Following:
@@ -75,6 +76,7 @@ def _look(found: Following, sites: Sequence[Site]) -> None:
                 producers[port.view.root.index] = number, port.position
             else:
                 readers[port.view.root.index].append((number, port.position))
+    ahead: dict[int, End] = {}
     passing: list[tuple[int, int, int]] = []
     for number, site in enumerate(sites):
         operands = site.pattern.of(_alike, None, partial(_alike, site))
@@ -83,7 +85,7 @@ def _look(found: Following, sites: Sequence[Site]) -> None:
             continue
         read, given = ends
         if len(readers[read]) == 1:
-            found.leads[number] = producer
+            ahead[number] = producer
             found.stands[read] = given
         else:
             passing.append((number, read, given))
@@ -95,6 +97,7 @@ def _look(found: Following, sites: Sequence[Site]) -> None:
             found.leads[number] = readers[behind][0]
             found.stands[behind] = read
     found.stands = [found.stands[root] for root in found.stands]
+    found.leads |= ahead  # a reader that is followed follows nobody
     found.producers, found.readers = producers, readers
 
 

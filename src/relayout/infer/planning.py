@@ -310,10 +310,7 @@ def _labels(formulation: Formulation, choice: Sequence[int]) -> tuple[Label, ...
     """The label of every site, also of those that follow others."""
     sites, leads = formulation.sites.sites, formulation.follow.leads
     found = [labels[taken] if labels else None for labels, taken in zip(formulation.labels, choice, strict=True)]
-    # What gives a follower its order comes before it, or is a reader behind it that follows nobody.
-    behind = [number for number, (lead, _) in leads.items() if lead > number]
-    for number in (*behind, *(number for number, (lead, _) in leads.items() if lead < number)):
-        lead, position = leads[number]
+    for number, (lead, position) in leads.items():
         label = found[lead]
         assert label is not None
         order = numbers(sites[lead], label)[position]

@@ -49,8 +49,8 @@ class _Causes:
     def __init__(self, plan: Plan, axes: Axes) -> None:
         self.plan, self.axes = plan, axes
         self.sites = plan.sites.sites
-        follow = plan.formulation.follow
-        self.number = {site: follow.leader(node) for node, site in enumerate(self.sites)}
+        leaders = plan.formulation.follow.leaders(len(self.sites))
+        self.number = dict(zip(self.sites, leaders, strict=True))
         self.demanding: set[int] = set()
         self.nearest: dict[tuple[tuple[int, ...], Root], tuple[int, Root]] = {}
 
