@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,9 @@ class Result:
     naming: Naming | None = None
     target: Target | None = None
 
-    @property
+    @cached_property
     def plan(self) -> dict[str, Any]:
-        """The choice and its certificate for `relayout check`, as JSON types; made anew each time."""
+        """The choice and its certificate for `relayout check`, as JSON types."""
         return self.written()
 
     def parts(self) -> list[Part]:
