@@ -166,8 +166,10 @@ def optimize(source: str, target: str) -> dict[str, Any]:
     import relayout
     import relayout.formats.onnx
     import relayout.pipeline
+    import relayout.solve.program
     from relayout.cli.starting import one_job, short_process
 
+    relayout.rules.registry()
     with short_process():
         one_job()
         stages = Stages()

@@ -43,6 +43,13 @@ def test_the_readme_has_the_figures_that_are_kept() -> None:
     assert f"<!-- made by bench/figures.py -->\n\n{done.stdout}\n<!-- end -->" in readme
 
 
+def test_parts_that_were_not_run_may_keep_their_figures() -> None:
+    script = "from figures import Figure as F, merged; a, b, c, d = F('a', '1', {}), F('b', '2', {}), F('a', '3', {}), "
+    script += "F('c', '4', {}); assert merged([a, b], [d, c]) == [c, b, d]"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "bench", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_the_page_holds_every_part_and_names_what_is_missing(out: Path) -> None:
     page = (out / "benchmark.md").read_text(encoding="utf-8")
