@@ -171,8 +171,9 @@ class _Builder:
         self._inside(self.graph)
         for slot, value in enumerate(self.graph.outputs):
             self._interface(value, self._view(value), output=False, slot=slot)
-        while any(refine(*grained) for grained in self.grained):
-            pass  # a run that is split by one may be split by another
+        # A run that is split by one may be split by another, before or behind it: all in turn, there and back.
+        while [grained for grained in self.grained if refine(*grained)]:
+            self.grained.reverse()
         likely = self.sites.likely.items()
         self.sites.likely = {name: extent for name, extent in likely if name not in self.declared}
         numbering = Numbering()

@@ -732,6 +732,40 @@ def test_rounds_are_bounded_where_shapes_of_many_nodes_are_inferred(monkeypatch:
     assert len(calls) <= completing.ROUNDS
 
 
+def grouped_layer(layer: int) -> str:
+    """A normalization of groups as exporters write it, and an activation: the shape before is made again behind."""
+    return f"""
+        s{layer} = Shape(x{layer})  g{layer} = Reshape(x{layer}, groups)
+        n{layer} = InstanceNormalization(g{layer}, ones, zeros)  r{layer} = Reshape(n{layer}, s{layer})
+        x{layer + 1} = Relu(r{layer})"""
+
+
+@pytest.mark.parametrize("batch", ["2", "b"])
+def test_a_chain_of_shapes_is_gone_through_at_once(batch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before opset 14 shape inference does not see what a Reshape reads: layer after layer is inferred here, and not
+    the whole graph again for each.
+    """
+    calls: list[onnx.ModelProto] = []
+
+    def counted(light: onnx.ModelProto) -> onnx.ModelProto:
+        calls.append(light)
+        return infer_shapes(light)
+
+    monkeypatch.setattr(completing, "infer_shapes", counted)
+    proto = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 13]>
+        g (float[{batch},6,5,7] x0) => (float[{batch},5,7,6] y) {{
+            {"".join(map(grouped_layer, range(40)))} y = Transpose<perm=[0,2,3,1]>(x40)
+        }}"""
+    )
+    scales = {"groups": ints(0, 2, -1), "ones": np.ones(2, np.float32), "zeros": np.zeros(2, np.float32)}
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in scales.items())
+    found = completed(proto)
+    assert shape(found["x40"]) == [2 if batch == "2" else None, 6, 5, 7]
+    assert str(found["x40"].shape) == str(found["r0"].shape)
+    assert len(calls) <= 4
+
+
 @pytest.mark.parametrize("extent", ["Shape<start=1, end=2>(table)", "Identity(nine)"])
 def test_an_extent_that_is_a_root_is_known(extent: str) -> None:
     """A table of positions is made square again by `n ** 0.5`."""

@@ -14,7 +14,7 @@ from relayout.captures import bodies
 from relayout.errors import ReadError
 from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.checking import without_weights
-from relayout.formats.onnx.evaluating import BROADCASTING, TOLD, WINDOWS, Array, Evaluation, Item
+from relayout.formats.onnx.evaluating import BROADCASTING, WINDOWS, Array, Evaluation, Item
 from relayout.formats.onnx.inferring import infer_shapes
 from relayout.formats.onnx.parts import SILENT, holds_map
 from relayout.layout import Extent
@@ -363,17 +363,21 @@ def _evaluated(
     evaluation = Evaluation(model, known)
     shapes = {value.name: value for value in model.graph.value_info}
     values: dict[str, Array] = {}
-    found = []
+    found: dict[str, onnx.ValueInfoProto] = {}
     for node in model.graph.node:
         if node.domain not in ("", "ai.onnx") or node.output[0] in known:
             continue
         values.update(evaluation.run(node))
-        if node.op_type in TOLD and node.output[0] in shapes:
-            value = _named(shapes[node.output[0]], evaluation.told(node), symbols)
+        told = [(node.output[0], evaluation.told(node))]
+        # A chain of shapes that are reckoned from those before them is gone through at once.
+        if any(name in found for name in node.input):
+            told += evaluation.followed(node)
+        for name, items in told:
+            value = _named(found.get(name, shapes[name]), items, symbols) if name in shapes else None
             if value is not None:
-                found.append(value)
-                evaluation.shapes[value.name] = value.type.tensor_type
-    return values, found
+                found[name] = value
+                evaluation.shapes[name] = value.type.tensor_type
+    return values, list(found.values())
 
 
 def _named(value: onnx.ValueInfoProto, shape: Sequence[Item], symbols: Container[str]) -> onnx.ValueInfoProto | None:

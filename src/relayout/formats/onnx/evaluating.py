@@ -11,6 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from relayout.formats.onnx.inferring import infer_node
 from relayout.layout import Extent, product
 
 Array = NDArray[Any]
@@ -75,6 +76,7 @@ class Evaluation:
         self.weights: dict[str, onnx.TensorProto] = {}
         self.named: dict[str, Item] = {}
         self.constants: dict[str, list[Item]] = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         inputs = {value.name for value in graph.input}
         for tensor in graph.initializer:
             if tensor.name in inputs or tensor.name in self.values:
@@ -127,6 +129,22 @@ class Evaluation:
         Shape inference makes up names for all of them where it does not know the vector as a whole.
         """
         return TOLD[node.op_type](self, node) if node.op_type in TOLD else []
+
+    def followed(self, node: onnx.NodeProto) -> Iterator[tuple[str, list[Item]]]:
+        """The extents of what a node gives, as far as those of what it reads tell."""
+        names = [name for name in dict.fromkeys(node.input) if name]
+        numbers = {name: self.values[name] for name in names if name in self.values}
+        data = {name: numpy_helper.from_array(array) for name, array in numbers.items() if array.dtype.kind in "if"}
+        found = infer_node(node, dict(self._types(names)), data, {one.domain: one.version for one in self.opsets})
+        yield from ((name, self._dims(kind.tensor_type) or []) for name, kind in found.items())
+
+    def _types(self, names: Sequence[str]) -> Iterator[tuple[str, onnx.TypeProto]]:
+        for name in names:
+            tensor = self.initializers.get(name)
+            if tensor is not None:
+                yield name, onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            elif name in self.shapes:
+                yield name, onnx.TypeProto(tensor_type=self.shapes[name])
 
     def tiled(self, node: onnx.NodeProto) -> list[Item]:
         """The extents of what a Tile gives: its operand's, as often as it is repeated."""
@@ -244,7 +262,10 @@ class Evaluation:
         if name in self.constants:
             return self.constants[name]
         tensor = self.shapes.get(name)
-        if tensor is None or not tensor.HasField("shape"):
+        return None if tensor is None else self._dims(tensor)
+
+    def _dims(self, tensor: onnx.TypeProto.Tensor) -> list[Item] | None:
+        if not tensor.HasField("shape"):
             return None
         return [
             dim.dim_value if dim.HasField("dim_value") else self.extent(dim.dim_param) if dim.dim_param else None

@@ -7,7 +7,7 @@ which are short. Where vectors are long together, it is left out, and what it wo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import onnx
 
@@ -38,6 +38,28 @@ def infer_shapes(model: onnx.ModelProto, stated: onnx.GraphProto | None = None) 
     if sum(_lengths(plain.graph)) > MOST_PROPAGATED:
         return plain
     return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def infer_node(
+    node: onnx.NodeProto, types: dict[str, onnx.TypeProto], data: dict[str, onnx.TensorProto], opsets: Mapping[str, int]
+) -> dict[str, onnx.TypeProto]:
+    """Types and shapes of what a node of ONNX's own gives, by itself; of one with bodies, or that is wrong, nothing.
+
+    Args:
+        node: the node.
+        types: of each of its inputs.
+        data: what is known of them.
+        opsets: the model's: domain -> version.
+    """
+    version = opsets.get(node.domain, 1)
+    if any(attribute.HasField("g") for attribute in node.attribute):
+        return {}
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, "")
+        ids = [onnx.helper.make_opsetid("", version)]
+        return dict(onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=ids))
+    except Exception:  # onnx raises types of its own: what is wrong is said when the result is checked
+        return {}
 
 
 def _is_complete(graph: onnx.GraphProto) -> bool:
