@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 import relayout
 from infer.graphs import random_model
+from infer.test_random_graphs import transposed_bytes
 from relayout.infer import Plan, build, plan
 from relayout.infer.planfile import check, to_json
 from relayout.result import Result
@@ -55,6 +56,7 @@ def test_followers_lose_nothing_on_random_graphs(block: int) -> None:
         alone, followed = optimized(graph, 10**9), optimized(graph, 0)
         assert followed.report.proved, seed
         assert (followed.report.bytes, followed.report.transposes) == (alone.report.bytes, alone.report.transposes)
+        assert transposed_bytes(followed.proto) == (followed.report.transposes, followed.report.bytes), seed
         for expected, got in zip(run(graph, feed), run(followed.proto, feed), strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5, err_msg=str(seed))
         for remaining in followed.report.remaining:
@@ -99,6 +101,37 @@ def test_who_follows_whom() -> None:
     assert remaining.bytes == 480
     assert remaining.reason.startswith("input x keeps its order")
     assert "output y keeps its order" in remaining.reason
+
+
+BEHIND = """
+    g (float[2,3,4,5] x) => (float[2,4,5,3] y, float[2,3,4,5] z) {
+        s = Softmax<axis=1>(x)
+        a = Neg(s)
+        b = Ceil(a)
+        y = Transpose<perm=[0,2,3,1]>(b)
+        z = Tanh(s)
+    }"""
+BEFORE = """
+    g (float[2,8,4,5] x) => (float[2,8,4,5] y) {
+        c = Conv(x, kernel)
+        a = Relu(c)
+        b = Ceil(a)
+        y = Neg(b)
+    }"""
+
+
+@pytest.mark.parametrize(("text", "options", "at"), [(BEHIND, {}, "b"), (BEFORE, {"to": "NHWC"}, "c")])
+def test_a_transpose_stands_where_most_of_them_run_as_in_the_source(
+    text: str, options: dict[str, str], at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without followers: behind those that one reader leads, or before those that what is given leads."""
+    graph = model(text, kernel=np.ones((8, 8, 1, 1), np.float32)) if "kernel" in text else model(text)
+    alone = relayout.convert(graph, **options)
+    monkeypatch.setattr(LARGE, 0)
+    followed = relayout.convert(graph, **options)
+    assert at in {remaining.tensor for remaining in followed.report.remaining}
+    assert tuple(followed.report.remaining) == tuple(alone.report.remaining)
+    assert followed.proto == alone.proto
 
 
 @pytest.mark.usefixtures("small")

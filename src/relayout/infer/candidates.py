@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 
 from relayout.infer.build import Sites
-from relayout.infer.following import Following
+from relayout.infer.following import Following, result
 from relayout.infer.sites import Form, Label, Order, Placed, Port, Site, order_of
 from relayout.layout import Extent, product
 from relayout.rules import Letters, Placement
@@ -318,8 +318,8 @@ def candidates(sites: Sites, follow: Following | None = None) -> Candidates:
 
 def passing_on(site: Site, number: int) -> Label:
     """The label of a site that follows another: what it gives, and what it reads, is in that order."""
-    result = next(port.position for port in site.ports if port.output)
-    _, labels = site.pattern.of(_storing, (result, number), lambda: _alone(site, result, number))
+    position = result(site).position
+    _, labels = site.pattern.of(_storing, (position, number), lambda: _alone(site, position, number))
     assert labels
     return labels[0]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from relayout.infer.sites import Port, Root, Site
 
@@ -46,12 +46,28 @@ class Following:
         """Nothing follows: every value stands for itself."""
         return Following(stands=list(range(len(roots))))
 
-    def leaders(self, count: int) -> list[int]:
-        """For each of so many sites the one of the problem that it follows, by way of others; itself if none."""
-        found = list(range(count))
-        for number, (lead, _) in self.leads.items():
-            found[number] = found[lead]
+    def before(self, root: int) -> list[int]:
+        """The followers, one behind another, by whom a value is given in the order in which the first is given its."""
+        found: list[int] = []
+        end = self.producers[root]
+        while end is not None and end[0] in self.leads:
+            found.append(end[0])
+            end = self.leads[end[0]]
+        return found[::-1]
+
+    def behind(self, reading: Sequence[int]) -> list[int]:
+        """The followers, one behind another, through whom the only one that reads a value leads to another reader."""
+        if len(reading) > 1 or reading[0] not in self.leads:
+            return []
+        found = [reading[0]]
+        while (after := self._after.get(found[-1])) is not None:
+            found.append(after)
         return found
+
+    @cached_property
+    def _after(self) -> dict[int, int]:
+        """A site -> the follower that runs in the order of what it gives."""
+        return {lead: number for number, (lead, _) in self.leads.items()}
 
 
 def following(sites: Sequence[Site], roots: Sequence[Root]) -> Following:
@@ -101,6 +117,11 @@ def _look(found: Following, sites: Sequence[Site]) -> None:
     found.producers, found.readers = producers, readers
 
 
+def result(site: Site) -> Port:
+    """What a follower gives."""
+    return next(port for port in site.ports if port.output)
+
+
 def _through(site: Site, operands: frozenset[int]) -> tuple[int, int] | None:
     """The value that a site reads and the one that it gives, if it may follow: alike, and all else is constant.
 
@@ -111,7 +132,7 @@ def _through(site: Site, operands: frozenset[int]) -> tuple[int, int] | None:
     read = [port for port in site.ports if not port.output and not port.view.root.constant]
     if len(read) != 1 or read[0].position not in operands or site.kind != "node" or site.signature.price is not None:
         return None
-    before, after = read[0].view.root, next(port.view.root for port in site.ports if port.output)
+    before, after = read[0].view.root, result(site).view.root
     # What a body reads from outside may be made once, and the body run often.
     alike = before.graph is site.graph and before.value.dtype == after.value.dtype
     return (before.index, after.index) if alike else None
@@ -122,12 +143,12 @@ def _alike(site: Site) -> frozenset[int]:
     signature, results = site.signature, [port for port in site.ports if port.output]
     if len(results) != 1 or signature.variants or signature.tail or signature.block or site.whole:
         return frozenset()
-    (result,) = results
-    if any(held and factor not in result.factors for port in site.ports for factor, held in port.factors.items()):
+    given = results[0]
+    if any(held and factor not in given.factors for port in site.ports for factor, held in port.factors.items()):
         return frozenset()
-    return frozenset(port.position for port in site.ports if _is_same(port, result) and not port.output)
+    return frozenset(port.position for port in site.ports if _is_same(port, given) and not port.output)
 
 
-def _is_same(port: Port, result: Port) -> bool:
+def _is_same(port: Port, given: Port) -> bool:
     """Whether an operand has the result's factors in the result's places."""
-    return not port.pinned and port.factors == result.factors and port.view.root.space is result.view.root.space
+    return not port.pinned and port.factors == given.factors and port.view.root.space is given.view.root.space

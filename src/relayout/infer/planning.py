@@ -20,8 +20,8 @@ from relayout.infer.candidates import (
     placement,
     source_numbers,
 )
-from relayout.infer.following import Following, following
-from relayout.infer.sites import Label, Order, Port, Root, Site
+from relayout.infer.following import Following, following, result
+from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
 from relayout.layout import product
 from relayout.rules import is_transposed
 from relayout.solve import Port as NumberPort
@@ -297,7 +297,7 @@ def plan(
     return Plan(
         formulation,
         solution,
-        labels,
+        tuple(labels),
         crossings,
         size,
         min(size, formulation.proved_bytes(solution.bound) - formulation.price(solution.choice)),
@@ -306,7 +306,7 @@ def plan(
     )
 
 
-def _labels(formulation: Formulation, choice: Sequence[int]) -> tuple[Label, ...]:
+def _labels(formulation: Formulation, choice: Sequence[int]) -> list[Label]:
     """The label of every site, also of those that follow others."""
     sites, leads = formulation.sites.sites, formulation.follow.leads
     found = [labels[taken] if labels else None for labels, taken in zip(formulation.labels, choice, strict=True)]
@@ -315,29 +315,56 @@ def _labels(formulation: Formulation, choice: Sequence[int]) -> tuple[Label, ...
         assert label is not None
         order = numbers(sites[lead], label)[position]
         found[number] = passing_on(sites[number], order)
-    return tuple([label for label in found if label is not None])
+    return [label for label in found if label is not None]
 
 
-def _crossings(formulation: Formulation, choice: Sequence[int], labels: Sequence[Label]) -> list[Crossing]:
-    sites, follow = formulation.sites.sites, formulation.follow
+def _crossings(formulation: Formulation, choice: Sequence[int], labels: list[Label]) -> list[Crossing]:
+    """The Transposes that remain; followers on the way get other labels where a Transpose stands better before them."""
+    sites = formulation.sites.sites
     found = []
     for index, value in enumerate(formulation.values):
         given = value.producer.orders[choice[value.producer.node]]
         wanting: dict[int, dict[int, None]] = {}
         for reader in value.readers:
-            order = reader.orders[choice[reader.node]]
-            if order != given:
-                wanting.setdefault(order, {})[reader.node] = None
-        for order in sorted(wanting):
+            wanting.setdefault(reader.orders[choice[reader.node]], {})[reader.node] = None
+        for order in sorted(wanting.keys() - {given}):
             root, size, orders = formulation.roots[index], formulation.sizes[index], formulation.orders[index]
-            ends = value.producer.node, tuple(wanting[order])
-            if follow.leads:  # which may stand beside the value
-                wanted, maker = root.space.number(orders[order]), follow.producers[root.index]
-                reading = [n for n, end in follow.readers[root.index] if numbers(sites[n], labels[n])[end] == wanted]
-                ends = ends[0] if maker is None else maker[0], tuple(dict.fromkeys(reading))
-            producer, readers = sites[ends[0]], tuple(sites[node] for node in ends[1])
-            found.append(Crossing(root, orders[given], orders[order], size, producer, readers))
+            producer, readers = value.producer.node, tuple(wanting[order])
+            if formulation.follow.leads:
+                between = orders[given], orders[order]
+                root, producer, readers = _slid(formulation, labels, root, between, alone=len(wanting) == 1)
+            ends = sites[producer], tuple(sites[node] for node in readers)
+            found.append(Crossing(root, orders[given], orders[order], size, *ends))
     return found
+
+
+def _slid(
+    formulation: Formulation, labels: list[Label], root: Root, orders: tuple[Order, Order], *, alone: bool
+) -> tuple[Root, int, tuple[int, ...]]:
+    """Where among followers a Transpose stands so that most of them run as in the source: value, producer, readers.
+
+    Args:
+        formulation: the graph.
+        labels: of all sites; followers that come to be on its other side get others.
+        root: the value that stands for those between them: there it stands at first.
+        orders: the one that is given, and the one that is wanted.
+        alone: everybody wants that one.
+    """
+    sites, follow = formulation.sites.sites, formulation.follow
+    given, wanted, source = (root.space.number(order) for order in (*orders, order_of(root.logical)))
+    reading = [n for n, end in follow.readers[root.index] if numbers(sites[n], labels[n])[end] == wanted]
+    before = follow.before(root.index) if alone and wanted == source else []
+    behind = follow.behind(reading) if given == source else []
+    for number in (*before, *behind):
+        labels[number] = passing_on(sites[number], source)
+    if before:
+        lead, position = follow.leads[before[0]]
+        return sites[lead].ports[position].view.root, lead, (before[0],)
+    if behind:
+        return result(sites[behind[-1]]).view.root, behind[-1], (follow.leads[behind[0]][0],)
+    maker = follow.producers[root.index]
+    assert maker is not None
+    return root, maker[0], tuple(dict.fromkeys(reading))
 
 
 def with_source(sites: Sites, formulation: Formulation) -> Candidates:

@@ -49,8 +49,6 @@ class _Causes:
     def __init__(self, plan: Plan, axes: Axes) -> None:
         self.plan, self.axes = plan, axes
         self.sites = plan.sites.sites
-        leaders = plan.formulation.follow.leaders(len(self.sites))
-        self.number = dict(zip(self.sites, leaders, strict=True))
         self.demanding: set[int] = set()
         self.nearest: dict[tuple[tuple[int, ...], Root], tuple[int, Root]] = {}
 
@@ -62,13 +60,14 @@ class _Causes:
             order = formulation.orders[path.value][path.order]
             grouped.setdefault((formulation.roots[path.value], order), []).append(path)
         return [
-            self._of(crossing, grouped.get((crossing.root, crossing.order), [])) for crossing in self.plan.crossings
+            self._of(crossing, grouped.get((formulation.stands(crossing.root), crossing.order), []))
+            for crossing in self.plan.crossings
         ]
 
     def _of(self, crossing: Crossing, found: Sequence[Path]) -> tuple[Cause, ...]:
         amounts: dict[tuple[str, str], Fraction] = {}
         for path in found:
-            pair = self._demand(path.first, path, crossing), self._demand(path.last, path, crossing)
+            pair = self._demand(path.first, path), self._demand(path.last, path)
             amounts[pair] = amounts.get(pair, Fraction(0)) + path.amount
         total = sum(amounts.values(), Fraction(0))
         shares = {pair: int(crossing.size * amount / total) for pair, amount in amounts.items()}
@@ -78,21 +77,22 @@ class _Causes:
         kept = [Cause(*pair, share) for pair, share in shares.items() if share or pair == heaviest]
         return tuple(sorted(kept, key=lambda cause: -cause.bytes))
 
-    def _demand(self, end: End, path: Path, crossing: Crossing) -> str:
+    def _demand(self, end: End, path: Path) -> str:
+        formulation, choice = self.plan.formulation, self.plan.solution.choice
+        value, root = formulation.problem.values[path.value], formulation.roots[path.value]
         above = end is path.first
         if path.first.node == path.last.node and not above:
             # Back where it began: whatever the reader takes instead, it does not take what is given.
-            reader = self.plan.formulation.problem.values[path.value].readers[path.reader].node
-            return self._said(reader, crossing.root, crossing.order)
-        begin = (crossing.producer,) if above else crossing.readers
-        nodes = tuple(self.number[site] for site in begin)
+            order = formulation.orders[path.value][path.order]
+            return self._said(value.readers[path.reader].node, root, order)
+        readers = [port.node for port in value.readers if port.orders[choice[port.node]] == path.order]
+        nodes = (value.producer.node,) if above else tuple(dict.fromkeys(readers))
         if not (end.fixed and self._parts[end.node] in {self._parts[node] for node in nodes}):
             # Of more than two orders, a price may serve several paths, and lead on to other Transposes: no proof then,
             # but where to look.
-            near, root = self._nearest(nodes, crossing.root)
+            near, root = self._nearest(nodes, root)
             return self._said(near, root, self._stored(near, root))
-        root = self.plan.formulation.roots[end.value]
-        return self._said(end.node, root, self.plan.formulation.orders[end.value][end.order])
+        return self._said(end.node, formulation.roots[end.value], formulation.orders[end.value][end.order])
 
     @cached_property
     def _parts(self) -> list[int]:
@@ -142,14 +142,13 @@ class _Causes:
     def _links(self) -> dict[int, list[tuple[int, Root]]]:
         """Site -> the sites that it gives a value to, or has one from, without a Transpose in between."""
         links: dict[int, list[tuple[int, Root]]] = {}
-        crossings = self.plan.crossings
-        crossed = {(crossing.root, self.number[site]) for crossing in crossings for site in crossing.readers}
-        formulation = self.plan.formulation
+        formulation, choice = self.plan.formulation, self.plan.solution.choice
         for value, root in zip(formulation.values, formulation.roots, strict=True):
+            producer = value.producer
             for reader in value.readers:
-                if (root, reader.node) not in crossed:
-                    links.setdefault(value.producer.node, []).append((reader.node, root))
-                    links.setdefault(reader.node, []).append((value.producer.node, root))
+                if reader.orders[choice[reader.node]] == producer.orders[choice[producer.node]]:
+                    links.setdefault(producer.node, []).append((reader.node, root))
+                    links.setdefault(reader.node, []).append((producer.node, root))
         return links
 
     def _is_demand(self, node: int) -> bool:
