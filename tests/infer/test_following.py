@@ -284,15 +284,15 @@ def test_no_operator_of_the_standard_follows_that_may_not() -> None:
 
 def test_a_large_graph_has_them_by_itself() -> None:
     """Thousands of activations in a row, and a Transpose behind them: they are one value, whose ends decide."""
-    steps = "\n".join(f"a{number + 1} = Relu(a{number})" for number in range(5_200))
+    steps = "\n".join(f"a{number + 1} = Relu(a{number})" for number in range(8_200))
     text = f"""
     g (float[2,3,4] x) => (float[2,4,3] y) {{
         a0 = Softmax<axis=1>(x)
         {steps}
-        y = Transpose<perm=[0,2,1]>(a5200)
+        y = Transpose<perm=[0,2,1]>(a8200)
     }}"""
     found = planned(model(text))
-    assert len(found.formulation.follow.leads) == 5_200
+    assert len(found.formulation.follow.leads) == 8_200
     assert len(found.formulation.values) == 2  # x, and what Softmax gives
     assert found.proved
     assert len(found.crossings) == 1
