@@ -134,6 +134,26 @@ def test_a_transpose_stands_where_most_of_them_run_as_in_the_source(
     assert followed.proto == alone.proto
 
 
+THREE_ORDERS = """
+    g (float[2,8,4,5] x) => (float[5,4,8,2] y) {
+        c = Conv(x, kernel)
+        a = Relu(c)
+        b = Ceil(a)
+        y = Transpose<perm=[3,2,1,0]>(b)
+    }"""
+AND_ANOTHER = THREE_ORDERS.replace(" y)", " y, float[2,8,4,5] z)").replace("a = ", "z = Conv(c, kernel)\n        a = ")
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(("text", "transposes"), [(THREE_ORDERS, 2), (AND_ANOTHER, 3)])
+def test_where_neither_order_is_the_sources_a_transpose_stays(text: str, transposes: int) -> None:
+    """In the source's order followers would need one more."""
+    graph = model(text, kernel=np.eye(8, dtype=np.float32).reshape(8, 8, 1, 1))
+    result = relayout.convert(graph, to="NHWC")
+    assert (result.report.transposes, result.report.bytes) == (transposes, 1280 * transposes)
+    assert transposed_bytes(result.proto) == (transposes, 1280 * transposes)
+
+
 @pytest.mark.usefixtures("small")
 def test_the_value_that_stands_for_others_stands_for_itself() -> None:
     graph = model(FAN_OUT.replace("b = Neg(s)", "q = Neg(s)\n        b = Ceil(q)"))

@@ -135,7 +135,8 @@ class Evaluation:
         names = [name for name in dict.fromkeys(node.input) if name]
         numbers = {name: self.values[name] for name in names if name in self.values}
         data = {name: numpy_helper.from_array(array) for name, array in numbers.items() if array.dtype.kind in "if"}
-        found = infer_node(node, dict(self._types(names)), data, {one.domain: one.version for one in self.opsets})
+        version = max((one.version for one in self.opsets if one.domain in ("", "ai.onnx")), default=1)
+        found = infer_node(node, dict(self._types(names)), data, version)
         yield from ((name, self._dims(kind.tensor_type) or []) for name, kind in found.items())
 
     def _types(self, names: Sequence[str]) -> Iterator[tuple[str, onnx.TypeProto]]:

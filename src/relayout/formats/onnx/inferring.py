@@ -7,7 +7,7 @@ which are short. Where vectors are long together, it is left out, and what it wo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import onnx
 
@@ -41,7 +41,7 @@ def infer_shapes(model: onnx.ModelProto, stated: onnx.GraphProto | None = None) 
 
 
 def infer_node(
-    node: onnx.NodeProto, types: dict[str, onnx.TypeProto], data: dict[str, onnx.TensorProto], opsets: Mapping[str, int]
+    node: onnx.NodeProto, types: dict[str, onnx.TypeProto], data: dict[str, onnx.TensorProto], version: int
 ) -> dict[str, onnx.TypeProto]:
     """Types and shapes of what a node of ONNX's own gives, by itself; of one with bodies, or that is wrong, nothing.
 
@@ -49,9 +49,8 @@ def infer_node(
         node: the node.
         types: of each of its inputs.
         data: what is known of them.
-        opsets: the model's: domain -> version.
+        version: of the operators of ONNX's own.
     """
-    version = opsets.get(node.domain, 1)
     if any(attribute.HasField("g") for attribute in node.attribute):
         return {}
     try:
