@@ -156,6 +156,27 @@ def test_an_operator_that_counts_no_axes_takes_the_dimensions_of_its_operand() -
     assert operators(result) == ["Reshape", "Conv", "Relu", "Conv", "Add", "Reshape"]
 
 
+def test_what_follows_takes_the_dimensions_too_that_are_not_its_own() -> None:
+    """Rows stay one dimension through a chain of operators that had them apart: their values had no such dimension."""
+    source = model(
+        """g (float[2,12,8] x) => (float[2,12,8] y) {
+            s = Transpose<perm=[0,2,1]>(x)
+            t = Transpose<perm=[0,2,1]>(s)
+            m = MatMul(t, w)
+            r = Reshape(m, apart)
+            a = Relu(r)
+            b = Sigmoid(a)
+            d = Tanh(b)
+            c = Reshape(d, together)
+            y = MatMul(c, w)
+        }""",
+        w=floats(8, 8),
+        apart=np.array([2, 3, 4, 8]),
+        together=np.array([2, 12, 8]),
+    )
+    assert operators(same(source)) == ["MatMul", "Relu", "Sigmoid", "Tanh", "MatMul"]
+
+
 def test_an_operand_that_holds_a_part_of_a_dimension_keeps_dimensions_of_its_own() -> None:
     """The Relu stores c and h as one dimension; a bias of c alone cannot be stretched over that."""
     source = model(

@@ -65,15 +65,17 @@ class _Choice:
     def follow_producers(self) -> None:
         """Choose site by site, in the order of the graph."""
         for site in self.sites:
-            if site.carried or self.uneven.isdisjoint([port.view.root for port in site.ports]):
-                pass
-            elif site in self.free:
-                self._take(site)
-            elif ones := site.pattern.of(_ones, None, partial(_ones, site)):
-                self._move(site, ones)
+            if not self.uneven.isdisjoint([port.view.root for port in site.ports]):
+                self._choose(site)
             for port in site.ports:
                 if port.output:
                     self.given[port.view.root] = self.chosen[port]
+
+    def _choose(self, site: Site) -> None:
+        if site in self.free:
+            self._take(site)
+        elif ones := site.pattern.of(_ones, None, partial(_ones, site)):
+            self._move(site, ones)
 
     def return_to_source(self) -> None:
         """Store operands in the source's dimensions again where others won nothing: a Reshape stands where it did."""
@@ -116,7 +118,6 @@ class _Choice:
         if found != label:
             self.labels[site] = found
             self.chosen.update((port, placed(site, found, port).form) for port in free)
-            self._note([port for port in free if not _is_even(self.chosen[port])])
 
 
 class _Stored(NamedTuple):
