@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import onnx_ir as ir
@@ -128,12 +129,13 @@ class Storage:
             return root.value
         tensor = root.value.const_value
         assert tensor is not None
-        factors = [extent.number for extent in root.extents]
+        factors = order_of(root.logical)
+        extents = [root.extents[factor].number for factor in factors]
         shape = tuple(extent.number for extent in root.shape(form))
-        order = order_of(form)
+        perm = between(factors, order_of(form))
 
         def relaid() -> ir.TensorProtocol:
-            array = tensor.numpy().reshape(factors).transpose(order).reshape(shape)
+            array = tensor.numpy().reshape(extents).transpose(perm).reshape(shape)
             return ir.Tensor(np.ascontiguousarray(array), dtype=tensor.dtype, shape=ir.Shape(shape))
 
         lazy = ir.LazyTensor(relaid, tensor.dtype, ir.Shape(shape))
@@ -429,7 +431,43 @@ def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Fo
         return source, (*(dim for dim in source if not dim), *filter(None, target))
     coarse = _common(source, target, bounded=bounded)
     before, after = (tuple(coarse[dim] for dim in _runs(order_of(form), coarse)) for form in (source, target))
-    return before, after
+    if bounded:
+        return before, after
+    # One Reshape is enough where either form has its dimensions in the other's order, too.
+    pairs = [(near, target) for near in _ordered(target, source)] + [(source, far) for far in _ordered(source, target)]
+    pairs.append((before, after))
+    return next((pair for pair in pairs if _moves_one(*pair)), pairs[0])
+
+
+def _ordered(form: Form, other: Form) -> list[Form]:
+    """The dimensions of a form in the order of another; none where the other parts one of them.
+
+    One of size 1 stays before what is behind it: ONNX Runtime's products read `a 1 b c -> 1 b a c` in strides. Those in
+    front of all may stay there, too.
+    """
+    place = {factor: place for place, factor in enumerate(order_of(other))}
+    if any([place[factor] - place[dim[0]] for factor in dim] != [*range(len(dim))] for dim in form if dim):
+        return []
+    groups: list[Form] = []
+    ones: Form = ()
+    for dim in form:
+        ones = (*ones, dim)
+        if dim:
+            groups.append(ones)
+            ones = ()
+    front, first = groups[0][:-1], groups[0][-1:]
+    found = []
+    for leading, held in (((), groups), (front, [first, *groups[1:]])):
+        held = sorted(held, key=lambda group: place[group[-1][0]])
+        found.append((*leading, *chain.from_iterable(held), *ones))
+    return found
+
+
+def _moves_one(source: Form, target: Form) -> bool:
+    """Whether a Transpose from one form to another moves one axis: runtimes copy in blocks then."""
+    perm = between(_distinct(source), _distinct(target))
+    others = ([axis for axis in perm if axis != moved] for moved in perm)
+    return any(axes == sorted(axes) for axes in others)
 
 
 def _common(first: Form, second: Form, *, bounded: bool) -> dict[int, tuple[int, ...]]:

@@ -1,0 +1,140 @@
+"""What a Transpose between two forms reads and gives: as few Reshapes beside it as there can be."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import relayout
+from relayout.infer import order_of
+from relayout.infer.sites import Form
+from relayout.rewrite.storage import transposed
+from running import run
+from text_form import model
+
+
+def form(text: str) -> Form:
+    """`0 1 (23)` as a form; `1`-element dimensions are written `.`."""
+    return tuple(() if word == "." else tuple(map(int, word.strip("()"))) for word in text.split())
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "before", "after"),
+    [
+        ("0 1 2", "0 2 1", "0 1 2", "0 2 1"),  # none
+        (". 0 1", "1 0", ". 0 1", ". 1 0"),  # what has one element moves for nothing
+        ("0 1 2 3", ". 2 (01) 3", "(01) . 2 3", ". 2 (01) 3"),  # the target's dimensions, in the source's order
+        ("0 1 2 (34)", "(12) 0 3 4", "0 (12) 3 4", "(12) 0 3 4"),
+        ("0 (12) (34)", "(12) (03) 4", "0 (12) (34)", "(12) 0 (34)"),  # the source's, in the target's
+        ("0 1 2", ". (12) 0", "0 . (12)", ". (12) 0"),  # of size 1, beside what is behind it
+        ("0 1 2 3", ". 3 (01) 2", ". (01) 2 3", ". 3 (01) 2"),  # or in front of all, so that one axis moves
+        ("0 1 (23)", "(23) . 0 1", "0 1 (23)", "(23) 0 1"),  # which it does with 0 and 1 apart, too
+        ("0 1 2 3 4", "3 4 0 (12)", "(012) (34)", "(34) (012)"),  # here two would move, and single elements be copied
+        ("0 1 2 (34)", "3 2 (01) 4", "(01) 2 3 4", "3 2 (01) 4"),  # which they are in any case, here
+        ("(01) (23)", "(02) (13)", "0 1 2 3", "0 2 1 3"),  # neither form has these dimensions
+    ],
+)
+def test_reshapes_beside_a_transpose(source: str, target: str, before: str, after: str) -> None:
+    assert transposed(form(source), form(target)) == (form(before), form(after))
+
+
+def test_what_is_dynamic_is_not_joined() -> None:
+    assert transposed(form("0 1 2"), form("2 (01)"), bounded=True) == (form("0 1 2"), form("2 0 1"))
+
+
+def moves_one(source: Form, target: Form) -> bool:
+    """Whether all dimensions but one stay in order; those of one element are told apart by their places."""
+    one, other = (
+        [dim or f"one {each[:place].count(())}" for place, dim in enumerate(each)] for each in (source, target)
+    )
+    return any([d for d in one if d != moved] == [d for d in other if d != moved] for moved in one)
+
+
+def joined(order: list[int], other: list[int]) -> Form:
+    """What is adjacent in both orders as one dimension, in the first."""
+    after = dict(pairwise(other))
+    dims: list[tuple[int, ...]] = []
+    for factor in order:
+        if dims and after.get(dims[-1][-1]) == factor:
+            dims[-1] = (*dims[-1], factor)
+        else:
+            dims.append((factor,))
+    return tuple(dims)
+
+
+def test_random_forms() -> None:
+    """A Transpose reads and gives the same dimensions, in the order of either side; it moves one axis where it can."""
+    once = 0
+    for seed in range(2000):
+        chance = random.Random(seed)
+        first, other = chance.sample(range(5), 5), list(range(5))
+        source, target = grouped(first, chance), grouped(other, chance)
+        if first == other:
+            continue
+        before, after = transposed(source, target)
+        assert order_of(before) == order_of(source)
+        assert order_of(after) == order_of(target)
+        assert sorted(before) == sorted(after)
+        ones_differ = sorted(filter(None, source)) == sorted(filter(None, target))
+        if moves_one(joined(first, other), joined(other, first)) and not ones_differ:
+            assert moves_one(before, after), (source, target)
+        once += (before == source) != (after == target)
+    assert once > 150
+
+
+def grouped(order: list[int], chance: random.Random) -> Form:
+    """Dimensions of one to three of these factors, some of one element between them."""
+    dims: list[tuple[int, ...]] = []
+    left = list(order)
+    while left:
+        size = chance.randint(1, 3)
+        dims += [()] * (chance.random() < 0.3) + [tuple(left[:size])]
+        left = left[size:]
+    return tuple(dims)
+
+
+WINDOWS = """
+    g (float[1,8,8,12] x) => (float[16,4,12] y) {
+        s = Softmax<axis=-1>(x)
+        a = Reshape(s, split)
+        b = Transpose<perm=[0,1,3,2,4,5]>(a)
+        c = Reshape(b, windows)
+        y = MatMul(c, kernel)
+    }"""
+HEADS = """
+    g (float[1,49,64] x) => (float[1,4,49,49] y) {
+        q = MatMul(x, kernel)
+        a = Reshape(q, heads)
+        b = Transpose<perm=[0,2,1,3]>(a)
+        d = Transpose<perm=[0,1,3,2]>(b)
+        y = MatMul(b, d)
+    }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "constants", "reshapes"),
+    [
+        (WINDOWS, {"split": [1, 4, 2, 4, 2, 12], "windows": [16, 4, 12], "kernel": np.eye(12)}, 2),
+        (HEADS, {"heads": [1, 49, 4, 16], "kernel": np.eye(64)}, 1),
+    ],
+)
+def test_windows_and_heads_keep_the_reshapes_that_they_have(
+    text: str, constants: dict[str, object], reshapes: int
+) -> None:
+    arrays = {name: np.array(value) for name, value in constants.items()}
+    given = {name: array.astype(np.int64 if name != "kernel" else np.float32) for name, array in arrays.items()}
+    graph = model(text, **given)
+    result = relayout.optimize(graph)
+    assert [node.op_type for node in result.proto.graph.node].count("Reshape") == reshapes
+    feed = {"x": np.random.default_rng(0).normal(size=graph_shape(graph)).astype(np.float32)}
+    for expected, got in zip(run(graph, feed), run(result.proto, feed), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def graph_shape(graph: object) -> list[int]:
+    """The shape of the only input."""
+    (value,) = graph.graph.input  # type: ignore[attr-defined]
+    return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
