@@ -40,6 +40,8 @@ Choose = Callable[[Operator, Signature], Signature]
 
 ROUNDS = 4
 """How often a graph is gone through again because a Reshape told something of dynamic extents."""
+VIEWS = (Permuted, Regrouped)
+"""What is known of a node that only looks at its operand otherwise. As a union it would be made for every node."""
 WRAPPING = (ir.SequenceType, ir.OptionalType)
 """Types of values that are no tensors. As protocols they are slow to ask whether a value's type is one of theirs."""
 
@@ -346,21 +348,21 @@ class _Builder:
             fact = self.choose(operator, fact)
             self.sites.chosen |= fact.variants != given
         implicit = captured(node) if node.attributes else []
-        is_view = isinstance(fact, Permuted | Regrouped)
-        self.met.append((node, implicit, is_view))
+        seen = fact if isinstance(fact, VIEWS) else None
+        self.met.append((node, implicit, seen is not None))
         if isinstance(fact, Nested):
             self._nested(node, fact, inputs)
             return
-        if isinstance(fact, Permuted | Regrouped) and inputs[0] is not None:
-            view, stated = self._as_view(fact, inputs[0]), operator.outputs[0]
+        if seen is not None and inputs[0] is not None:
+            view, stated = self._as_view(seen, inputs[0]), operator.outputs[0]
             if view is not None and (stated is None or len(stated) == len(view.dims)):
                 self._name(node.outputs[0], view)
                 self.sites.viewing.append((node, inputs[0], view))
-                if isinstance(fact, Permuted):
+                if isinstance(seen, Permuted):
                     self.moves.append((node.outputs[0].name or "", inputs[0], view))
                 self._pin_inside(node.outputs[0])
                 return
-            fact = self._barrier_signature(fact, inputs[0])
+            fact = self._barrier_signature(seen, inputs[0])
         if isinstance(fact, Signature) and fact.exchanges and not self._may_exchange(fact, inputs):
             fact = fact.in_place
         runs = 0 if isinstance(fact, Signature) and not implicit and _is_fixed(node, inputs) else None
@@ -559,10 +561,8 @@ def _why_barrier(operator: Operator) -> str:
 
 def _is_fixed(node: ir.Node, inputs: Sequence[View | None]) -> bool:
     """Whether a node computes the same in every inference: a runtime computes it once, when it loads the model."""
-    if draws(node):
-        return False
     given = [view.root for view in inputs if view is not None]
-    return bool(given) and all(root.constant or not root.runs for root in given)
+    return bool(given) and all(root.constant or not root.runs for root in given) and not draws(node)
 
 
 def _alike(fact: Fact, inputs: Sequence[View | None], slot: int) -> list[View | None]:

@@ -64,7 +64,7 @@ def source_numbers(site: Site) -> tuple[int, ...]:
 
 
 def _numbers(site: Site, stored: Sequence[Order]) -> tuple[int, ...]:
-    return tuple([port.view.root.space.number(order) for port, order in zip(site.ports, stored, strict=True)])
+    return tuple([port.view.root.space.orders.number(order) for port, order in zip(site.ports, stored, strict=True)])
 
 
 def _order(site: Site, label: Label, port: Port) -> Order:

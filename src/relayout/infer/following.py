@@ -151,4 +151,5 @@ def _alike(site: Site) -> frozenset[int]:
 
 def _is_same(port: Port, given: Port) -> bool:
     """Whether an operand has the result's factors in the result's places."""
-    return not port.pinned and port.factors == given.factors and port.view.root.space is given.view.root.space
+    alike = port.view.root.space.orders is given.view.root.space.orders
+    return alike and not port.pinned and port.factors == given.factors

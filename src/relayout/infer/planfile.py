@@ -12,6 +12,8 @@ from typing import Any
 from relayout.errors import ReadError
 from relayout.infer.build import Sites
 from relayout.infer.planning import Formulation, Plan, formulate, with_source
+from relayout.infer.sites import order_of
+from relayout.layout.perm import between
 from relayout.solve import MOST_DEPTH, Branch, Certificate, CertificateError, Leaf, Price, Together, bound, moved
 
 FORMAT = "relayout-plan-1"
@@ -162,9 +164,12 @@ def _names(formulation: Formulation) -> list[str | None]:
 
 
 def _values(formulation: Formulation, names: Sequence[str | None]) -> list[dict[str, Any]]:
+    """Values with the orders that they may have: places of factors in the source's order."""
     return [
-        {"tensor": name, "bytes": size, "orders": [list(order) for order in orders]}
-        for name, size, orders in zip(names, formulation.sizes, formulation.orders, strict=True)
+        {"tensor": name, "bytes": size, "orders": [list(between(order_of(root.logical), order)) for order in orders]}
+        for name, size, root, orders in zip(
+            names, formulation.sizes, formulation.roots, formulation.orders, strict=True
+        )
     ]
 
 

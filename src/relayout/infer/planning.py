@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
+from itertools import repeat, takewhile
 
 import onnx_ir as ir
 
@@ -21,7 +21,7 @@ from relayout.infer.candidates import (
     source_numbers,
 )
 from relayout.infer.following import Following, following, result
-from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
+from relayout.infer.sites import Label, Order, Port, Root, Site
 from relayout.layout import product
 from relayout.rules import is_transposed
 from relayout.solve import Port as NumberPort
@@ -218,10 +218,10 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     version = sites.graph.opset_imports.get("", 1)
     still = [1 if is_transposed(root.value.dtype, version) else AVOIDED * len(ports) for root, ports, _ in parts]
     # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
-    moved_roots = {root for _, root in sites.moves}
+    moved_roots = {follow.stands[root.index] for _, root in sites.moves}
     values = [
         Value(
-            weights.of(size + sites.per_transpose) * avoided + (root not in moved_roots) + parting * all_part,
+            weights.of(size + sites.per_transpose) * avoided + (root.index not in moved_roots) + parting * all_part,
             ports[0],
             tuple(ports[1:]),
         )
@@ -351,20 +351,33 @@ def _slid(
         alone: everybody wants that one.
     """
     sites, follow = formulation.sites.sites, formulation.follow
-    given, wanted, source = (root.space.number(order) for order in (*orders, order_of(root.logical)))
+    given, wanted = map(root.space.orders.number, orders)
     reading = [n for n, end in follow.readers[root.index] if numbers(sites[n], labels[n])[end] == wanted]
-    before = follow.before(root.index) if alone and wanted == source else []
-    behind = follow.behind(reading) if given == source else []
-    for number in (*before, *behind):
-        labels[number] = passing_on(sites[number], source)
-    if before:
-        lead, position = follow.leads[before[0]]
-        return sites[lead].ports[position].view.root, lead, (before[0],)
-    if behind:
-        return result(sites[behind[-1]]).view.root, behind[-1], (follow.leads[behind[0]][0],)
-    maker = follow.producers[root.index]
-    assert maker is not None
-    return root, maker[0], tuple(dict.fromkeys(reading))
+    before = follow.before(root.index) if alone else []
+    readers: tuple[int, ...]
+    if turned := _while_in(sites, reversed(before), wanted):
+        lead, position = follow.leads[turned[-1]]
+        at, maker, readers = sites[lead].ports[position].view.root, lead, (turned[-1],)
+    elif turned := _while_in(sites, behind := follow.behind(reading), given):
+        at, maker = result(sites[turned[-1]]).view.root, turned[-1]
+        readers = (*behind, follow.leads[behind[0]][0])[len(turned) :][:1]
+    else:
+        made = follow.producers[root.index]
+        assert made is not None
+        at, maker, readers = root, made[0], tuple(dict.fromkeys(reading))
+    for number in turned:
+        labels[number] = passing_on(sites[number], _source_order(sites[number]))
+    return at, maker, readers
+
+
+def _while_in(sites: Sequence[Site], followers: Iterable[int], order: int) -> list[int]:
+    """The first of some followers, up to one that does not run in this order in the source."""
+    return list(takewhile(lambda number: _source_order(sites[number]) == order, followers))
+
+
+def _source_order(follower: Site) -> int:
+    """The number of the order in which a follower runs in the source."""
+    return source_numbers(follower)[result(follower).position]
 
 
 def with_source(sites: Sites, formulation: Formulation) -> Candidates:

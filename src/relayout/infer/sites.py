@@ -59,29 +59,38 @@ class Memory:
         return found
 
 
-class Space(Memory):
-    """What values with equal factors have in common.
+class Orders:
+    """The orders that values with equal factors were asked to be in, each in the place that is its number."""
 
-    Args:
-        extents: the extent of each factor.
-        logical: the form in which the source graph stores such a value.
-    """
-
-    def __init__(self, extents: tuple[Extent, ...] = (), logical: Form = ()) -> None:
-        super().__init__()
-        self.extents, self.logical = extents, logical
-        self.orders: list[Order] = []
-        """The orders that such values were asked to be in, each in the place that is its number."""
+    def __init__(self) -> None:
+        self._orders: list[Order] = []
         self._numbers: dict[Order, int] = {}
-        self._shapes: dict[Form, tuple[Extent, ...]] = {}
+
+    def __getitem__(self, number: int) -> Order:
+        return self._orders[number]
 
     def number(self, order: Order) -> int:
         """The number of an order: equal orders have one, and it is quick to compare."""
         found = self._numbers.get(order)
         if found is None:
-            found = self._numbers[order] = len(self.orders)
-            self.orders.append(order)
+            found = self._numbers[order] = len(self._orders)
+            self._orders.append(order)
         return found
+
+
+class Space(Memory):
+    """What values with equal factors have in common that the source graph stores alike.
+
+    Args:
+        extents: the extent of each factor.
+        logical: the form in which the source graph stores such a value.
+        orders: those of all values with such factors.
+    """
+
+    def __init__(self, extents: tuple[Extent, ...], logical: Form, orders: Orders) -> None:
+        super().__init__()
+        self.extents, self.logical, self.orders = extents, logical, orders
+        self._shapes: dict[Form, tuple[Extent, ...]] = {}
 
     def shape(self, form: Form) -> tuple[Extent, ...]:
         """The shape of a value under `form`."""
@@ -91,7 +100,7 @@ class Space(Memory):
         return found
 
 
-UNNUMBERED = Space()
+UNNUMBERED = Space((), (), Orders())
 
 
 @dataclass(eq=False, slots=True)
@@ -284,18 +293,25 @@ class Numbering:
 
     def __init__(self) -> None:
         self._roots: dict[tuple[Piece, ...], tuple[Space, dict[Piece, int]]] = {}
+        self._factors: dict[frozenset[Piece], dict[Piece, int]] = {}
+        self._orders: dict[tuple[Extent, ...], Orders] = {}
         self._spaces: dict[tuple[tuple[Extent, ...], Form], Space] = {}
         self._patterns: dict[tuple[object, ...], Pattern] = {}
 
     def root(self, root: Root) -> None:
-        """Number a root's factors."""
+        """Number a root's factors: as those of a value before it that has the same ones, maybe in another order."""
         known = self._roots.get(root.dims)
         if known is None:
-            factors = leaves(root.dims)
-            where = {piece: position for position, piece in enumerate(factors)}
+            held = frozenset(root.dims)
+            where = self._factors.get(held)
+            if where is None:
+                where = {piece: position for position, piece in enumerate(leaves(root.dims))}
+                self._factors[held] = where
             logical = tuple(tuple([where[leaf] for leaf in leaves((piece,))]) for piece in root.dims)
-            key = tuple(piece.extent for piece in factors), logical
-            known = self._roots[root.dims] = self._spaces.setdefault(key, Space(*key)), where
+            extents = tuple([piece.extent for piece in where])
+            orders = self._orders.setdefault(extents, Orders())
+            space = self._spaces.setdefault((extents, logical), Space(extents, logical, orders))
+            known = self._roots[root.dims] = space, where
         root.space, root.where = known
 
     def site(self, site: Site) -> None:

@@ -27,8 +27,10 @@ def _is_same(ports: Sequence[Port]) -> bool:
     if not ports:
         return True
     letters, dims = ports[0].letters, ports[0].view.dims
-    alike = all(port.letters == letters and port.view.dims is dims for port in ports)
-    return alike and len(axes_of(letters)) == len(letters)
+    for port in ports:
+        if port.view.dims is not dims or port.letters != letters:
+            return False
+    return len(axes_of(letters)) == len(letters)
 
 
 def tile(site: Site) -> None:
@@ -110,13 +112,17 @@ def _holding(operands: tuple[Letters | None, ...]) -> tuple[tuple[str, Held], ..
 
 def _linked(ports: Sequence[Port], held: Held) -> bool:
     """Link an axis's factors on all operands that hold more than one element of it."""
-    full: list[tuple[Piece, ...]] = []
+    first: tuple[Piece, ...] = ()
     for position, axes in held:
         dims = ports[position].view.dims
         pieces = dims[axes[0]] if len(axes) == 1 else tuple([piece for axis in axes for piece in dims[axis]])
-        if not _is_one(pieces):
-            full.append(pieces)
-    return all(align(full[0], pieces) for pieces in full[1:])
+        if _is_one(pieces):
+            continue
+        if not first:
+            first = pieces
+        elif not align(first, pieces):
+            return False
+    return True
 
 
 def _is_one(pieces: tuple[Piece, ...]) -> bool:

@@ -63,8 +63,8 @@ class Holds:
     @staticmethod
     def dump(held: Iterable[Holds]) -> str:
         """The metadata's text: a JSON list."""
-        items = (f'"name":{json.dumps(item.name)},{_text(item.factors, item.perm, item.shape)}' for item in held)
-        return f"[{','.join(f'{{{item}}}' for item in items)}]"
+        items = [f'{{"name":{json.dumps(item.name)},{_text(item.factors, item.perm, item.shape)}}}' for item in held]
+        return f"[{','.join(items)}]"
 
     @staticmethod
     def load(text: str) -> list[Holds]:

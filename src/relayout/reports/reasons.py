@@ -169,9 +169,9 @@ class _Causes:
         return next(port for port in self.sites[node].ports if stands(port.view.root) is root)
 
     def _said(self, node: int, root: Root, order: Order) -> str:
-        """What a site demands of a value that it takes or gives in an order."""
-        site = self.sites[node]
-        words = f" ({self.axes.order(root, order)})"
+        """What a site demands of a value that it takes or gives in an order, in the words of its own operand."""
+        site, port = self.sites[node], self._port(node, root)
+        words = f" ({self.axes.order(port.view.root, order)})"
         if site.kind == "pin" or (site.kind != "node" and not site.signature.variants):
             return f"{site.name} is stored as asked{words}"
         if site.kind != "node":
@@ -180,10 +180,11 @@ class _Causes:
             return f"{site.name} keeps the source's order{words}: {site.reason}"
         if site.signature.variants:
             return f"{site.name} runs in one order only{words}"
-        return f"{site.name} {self._needs(site, self._port(node, root), root, order)}"
+        return f"{site.name} {self._needs(site, port, order)}"
 
-    def _needs(self, site: Site, port: Port, root: Root, order: Order) -> str:
-        """Which axes of a value an operator needs last, or as one dimension, in which order."""
+    def _needs(self, site: Site, port: Port, order: Order) -> str:
+        """Which axes of an operand an operator needs last, or as one dimension, in which order."""
+        root = port.view.root
         held = list(zip(port.letters, port.view.form, strict=True))
         last = {factor for letter, dim in held if letter in site.signature.tail for factor in dim}
         names, whole = self.axes.among(root, last, order)
