@@ -28,11 +28,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmark_page import headlines, page, suspect
+from benchmark_page import TARGETED, headlines, page, suspect
 from processes import ENVIRONMENT, HERE, LIMIT_SECONDS, Measured, digest, last_line, measure, models, versions
 from processes import record as write_all
 
-OURS = {"relayout": [], "relayout --io convert": ["--io", "convert"]}
+OURS = {"relayout": [], "relayout --io convert": ["--io", "convert"], TARGETED: ["--target", "onnxruntime-cpu"]}
 NCHW = """
 def ends(puts):
     return [put["name"] for put in puts if len(put["shape"]) == 4] or None
