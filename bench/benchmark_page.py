@@ -137,16 +137,17 @@ def latencies(records: list[Record]) -> str:
     return table([*head, *(f"relayout : {name}" for name in peers)], lines)
 
 
-def slower(record: Record, peer: str) -> float | None:
-    """How many times a peer's latency relayout's is, where that is a loss."""
-    mine, other = timed(record, ALIKE[peer]), timed(record, peer)
+def slower(record: Record, name: str, than: str) -> float | None:
+    """How many times another's latency that of a result of relayout is, where that is a loss."""
+    mine, other = timed(record, name), timed(record, than)
     return mine / other if mine and other and mine > SLOWER * other else None
 
 
 def suspect(record: Record) -> bool:
-    """Whether a result is not right, or relayout's latency is a loss."""
+    """Whether a result is not right, or a latency of relayout's is a loss."""
     found = [result(row) for row in record["rows"].values()]
-    return "nearly" in found or "wrong" in found or any(slower(record, peer) for peer in ALIKE)
+    lost = any(slower(record, ours, peer) for peer, ours in ALIKE.items()) or slower(record, TARGETED, "relayout")
+    return "nearly" in found or "wrong" in found or bool(lost)
 
 
 def losses(records: list[Record]) -> str:
@@ -157,7 +158,7 @@ def losses(records: list[Record]) -> str:
             theirs, ours = record["rows"].get(peer), record["rows"].get(ALIKE[peer])
             if theirs and ours and result(theirs) in RESULTS[:2] and better(theirs, ours, result):
                 found["Result"].append(f"{record['model']}: {peer} {result(theirs)}, {ALIKE[peer]} {result(ours)}")
-            if ratio := slower(record, peer):
+            if ratio := slower(record, ALIKE[peer], peer):
                 found["Latency"].append(f"{record['model']}: {ratio:.2f} times {peer}")
         for record, theirs, ours in pairs(records, peer):
             if ours["verdict"]["bytes"] > theirs["verdict"]["bytes"]:
@@ -170,6 +171,12 @@ def losses(records: list[Record]) -> str:
         f"**{title}**: " + ("none." if not lines else f"{len(lines)}.\n\n" + "\n".join(f"- {line}" for line in lines))
         for title, lines in found.items()
     )
+
+
+def targeted(records: list[Record]) -> str:
+    """Every model that the target makes slower, the slowest first."""
+    found = [(ratio, record["model"]) for record in records if (ratio := slower(record, TARGETED, "relayout"))]
+    return "\n".join(f"- {model}: {ratio:.2f} times" for ratio, model in sorted(found, reverse=True)) or "None."
 
 
 def better(theirs: dict[str, Any], ours: dict[str, Any], judged: Callable[[dict[str, Any]], str]) -> bool:
@@ -258,14 +265,18 @@ On the models that a peer and relayout with the same interface both get right or
 
 ONNX Runtime on the result, against LiteRT (XNNPACK) on the source and against the peer's result with the same
 interface; one thread each, taking turns; medians over models, and over how many. Below 1 is faster. Models on which
-LiteRT takes less than {LATENCY_FROM_MS} ms are left out. relayout's results are for any runtime, but with the target for
-ONNX Runtime's CPU provider, in whose operators and for whose times they are made, not for the fewest bytes.
+LiteRT takes less than {LATENCY_FROM_MS} ms are left out. relayout's results are for any runtime; those with the target
+are for ONNX Runtime's CPU provider, made of its operators and for its times, and not for the fewest bytes.
 
 {latencies(records)}
 
 ## Where a peer does better
 
 {losses(records)}
+
+## Where the target's result is slower than the default's
+
+{targeted(records)}
 
 ## What relayout does not convert or does not get right
 

@@ -172,6 +172,27 @@ def test_what_is_measured_is_there(out: Path) -> None:
     assert "tf2onnx" not in runs
 
 
+def test_models_that_the_target_makes_slower_are_told_and_judged_twice() -> None:
+    records = []
+    for place, ratio in enumerate((1.05, 1.2, 4.0)):
+        (record,) = conversions(1)
+        row = record["rows"]["relayout"]
+        for name, took in (("relayout", 2.0), ("relayout --target onnxruntime-cpu", 2.0 * ratio)):
+            record["rows"][name] = row | {"verdict": row["verdict"] | {"latency": took}}
+        records.append(record | {"model": f"keras_models/{place}", "litert_ms": 1.0})
+    script = "import sys, json, benchmark_page as b; r = json.load(sys.stdin); "
+    script += "print(b.targeted(r)); print(*map(b.suspect, r))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT / "bench", capture_output=True, text=True, input=json.dumps(records)
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "- keras_models/2: 4.00 times",
+        "- keras_models/1: 1.20 times",
+        "False True True",
+    ]
+
+
 def test_an_environment_nobody_knows_is_refused(tmp_path: Path) -> None:
     done = run("--python", "tensorfow=python", "--out", str(tmp_path))
     assert done.returncode == 2
