@@ -80,13 +80,17 @@ def conversion(found: Any) -> Iterator[Figure]:
 def latencies(records: list[dict[str, Any]]) -> Iterator[Figure]:
     for form in FORMATS:
         own = [record for record in records if benchmark_page.kind(record) == form]
-        ratios = {}
-        for name in (OURS, TARGETED, CONVERTERS[0]):
+        ratios, peer = {}, CONVERTERS[0]
+        for name in (OURS, TARGETED, peer):
             known = [ratio for record in own if (ratio := benchmark_page.timed(record, name)) is not None]
             if known:
                 ratios[name] = f"{statistics.median(known):.2f} ({len(known)})"
         if TARGETED in ratios:
             ratios[OURS] += f", with `{TARGETED.removeprefix(OURS).strip()}` {ratios.pop(TARGETED)}"
+        shared = [record for record in own if benchmark_page.timed(record, peer)]
+        mine = [ratio for record in shared if (ratio := benchmark_page.timed(record, OURS))]
+        if mine:
+            ratios[peer] += f", where relayout has {statistics.median(mine):.2f}"
         if ratios:
             what = f"latency of {form} results in ONNX Runtime, of the source in LiteRT = 1: median (models)"
             yield figure(what, ratios)

@@ -86,22 +86,29 @@ def test_latency_with_a_target_has_a_figure_of_its_own() -> None:
     for name, ratio in (("relayout", 1.5), ("relayout --target onnxruntime-cpu", 0.75), ("tf2onnx", 3.0)):
         record["rows"][name] = row | {"verdict": row["verdict"] | {"latency": ratio}}
     record |= {"model": "keras_models/unet.dynamic", "litert_ms": 1.0}
+    alone = record | {"rows": {"relayout": row | {"verdict": row["verdict"] | {"latency": 4.0}}}}
     script = "import sys, json, benchmark_page, figures; r = json.load(sys.stdin); "
-    script += "print(benchmark_page.latencies(r)); print(*(f.ours for f in figures.latencies(r)))"
+    script += "print(benchmark_page.latencies(r)); print(*(f'{f.ours} | {f.peers}' for f in figures.latencies(r)))"
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT / "bench", capture_output=True, text=True, input=json.dumps([record])
+        [sys.executable, "-c", script],
+        cwd=ROOT / "bench",
+        capture_output=True,
+        text=True,
+        input=json.dumps([record, alone]),
     )
     assert done.returncode == 0, done.stderr
     head, _, line, figure = done.stdout.splitlines()
     found = dict(zip(head.strip("| ").split(" | "), line.strip("| ").split(" | "), strict=True))
     assert found["relayout --target onnxruntime-cpu : LiteRT"] == "0.75 (1)"
     assert (found["relayout : LiteRT"], found["tf2onnx : LiteRT"], found["relayout : tf2onnx"]) == (
-        "1.50 (1)",
+        "2.75 (2)",
         "3.00 (1)",
         "0.50 (1)",
     )
     assert "relayout : relayout --target onnxruntime-cpu" not in found
-    assert figure == "1.50 (1), with `--target onnxruntime-cpu` 0.75 (1)"
+    ours, peers = figure.split(" | ")
+    assert ours == "2.75 (2), with `--target onnxruntime-cpu` 0.75 (1)"
+    assert peers == "{'tf2onnx': '3.00 (1), where relayout has 1.50'}"
 
 
 @pytest.mark.slow
