@@ -235,9 +235,9 @@ Made by `bench/conversion.py` on {len(records)} models: Keras networks with rand
 {", ".join(f"{group} {number}" for group, number in count.items())}.
 {", ".join(f"{name} {number}" for name, number in versions.items())}.
 Seconds and peak memory are those of a whole command, its start and imports included, where it was measured so. The
-machine was busy with other work: take ratios of times. With a result that is not right or a latency above a peer's,
-{sum(bool(record.get("rejudged")) for record in records)} models were judged twice (`--twice`): their latencies are
-means of two.
+machine was busy with other work: take ratios of times. With a result that is not right, or a latency above a peer's or
+with the target above the default's, {sum(bool(record.get("rejudged")) for record in records)} models were judged twice
+(`--twice`): their latencies are means of two.
 
 The reference is LiteRT's default interpreter on one random, image-like input. *Right*: within one step of a quantized
 output, within 1e-4 of the largest value of a float one, or within twice what LiteRT's two kinds of kernels differ by.

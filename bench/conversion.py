@@ -11,7 +11,8 @@ model: much faster on many small models, and without figures of time and memory.
 DIRECTORY gets a JSON file for every model, the ONNX files, and the tables as `conversion.md` and `.json`; PAGE is
 the page of the documentation. `--keep peers` takes the peers' rows, `--keep all` every row, from what an earlier run
 left there for the same file; `--part 1/2` runs half of the models, for two runs side by side. `--twice` judges once
-more what is not right or seems slower than a peer's, and takes the mean of the two latencies.
+more what is not right, or seems slower than a peer's or with the target than without, and takes the mean of the two
+latencies.
 
 This file imports nothing heavy: a child's peak memory counts from what its parent held.
 """
