@@ -220,7 +220,7 @@ def main() -> None:
     if parts > 1:
         return
     used = versions(options.python, "onnxruntime", "ai-edge-litert", "onnx")
-    used |= versions(options.peers, "tf2onnx", "tflite2onnx", "tensorflow-cpu") if options.peers else {}
+    used |= versions(options.peers, "tf2onnx", "tflite2onnx", "tensorflow-cpu", "tensorflow") if options.peers else {}
     text = page(records, used)
     write_all(options.out, "conversion", {"versions": used, "models": records}, text, headlines(records))
     if options.page:
