@@ -20,6 +20,8 @@ SLOWER = 1.1
 """A latency that many times a peer's is listed as a loss."""
 ALIKE = {"tf2onnx": "relayout", "tflite2onnx": "relayout --io convert", "tf2onnx nchw": "relayout --io convert"}
 """Peer -> relayout with the same interface: NHWC as in the source, or NCHW."""
+TARGETED = "relayout --target onnxruntime-cpu"
+"""relayout's result for the runtime that latencies are taken in: what takes least time there, and not fewest bytes."""
 
 
 def result(row: dict[str, Any]) -> str:
@@ -116,7 +118,8 @@ def timed(record: Record, name: str) -> float | None:
 
 def latencies(records: list[Record]) -> str:
     lines = []
-    others = [name for name in names(records) if name in ALIKE]
+    peers = [name for name in names(records) if name in ALIKE]
+    others = [name for name in names(records) if name == TARGETED or name in ALIKE]
     for known in dict.fromkeys([*FORMATS, *map(kind, records)]):
         own = [record for record in records if kind(record) == known and timed(record, "relayout")]
         if not own:
@@ -125,25 +128,26 @@ def latencies(records: list[Record]) -> str:
         for name in others:
             found = [ratio for record in own if (ratio := timed(record, name))]
             cells.append(f"{median(found, '.2f')} ({len(found)})")
-        for name in others:
+        for name in peers:
             shared = [(timed(r, ALIKE[name]), timed(r, name)) for r in own]
             ratios = [mine / theirs for mine, theirs in shared if mine and theirs]
             cells.append(f"{median(ratios, '.2f')} ({len(ratios)})")
         lines.append([known, *cells])
     head = ["models", "relayout : LiteRT", *(f"{name} : LiteRT" for name in others)]
-    return table([*head, *(f"relayout : {name}" for name in others)], lines)
+    return table([*head, *(f"relayout : {name}" for name in peers)], lines)
 
 
-def slower(record: Record, peer: str) -> float | None:
-    """How many times a peer's latency relayout's is, where that is a loss."""
-    mine, other = timed(record, ALIKE[peer]), timed(record, peer)
+def slower(record: Record, name: str, than: str) -> float | None:
+    """How many times another's latency that of a result of relayout is, where that is a loss."""
+    mine, other = timed(record, name), timed(record, than)
     return mine / other if mine and other and mine > SLOWER * other else None
 
 
 def suspect(record: Record) -> bool:
-    """Whether a result is not right, or relayout's latency is a loss."""
+    """Whether a result is not right, or a latency of relayout's is a loss."""
     found = [result(row) for row in record["rows"].values()]
-    return "nearly" in found or "wrong" in found or any(slower(record, peer) for peer in ALIKE)
+    lost = any(slower(record, ours, peer) for peer, ours in ALIKE.items()) or slower(record, TARGETED, "relayout")
+    return "nearly" in found or "wrong" in found or bool(lost)
 
 
 def losses(records: list[Record]) -> str:
@@ -154,20 +158,25 @@ def losses(records: list[Record]) -> str:
             theirs, ours = record["rows"].get(peer), record["rows"].get(ALIKE[peer])
             if theirs and ours and result(theirs) in RESULTS[:2] and better(theirs, ours, result):
                 found["Result"].append(f"{record['model']}: {peer} {result(theirs)}, {ALIKE[peer]} {result(ours)}")
-            if ratio := slower(record, peer):
+            if ratio := slower(record, ALIKE[peer], peer):
                 found["Latency"].append(f"{record['model']}: {ratio:.2f} times {peer}")
         for record, theirs, ours in pairs(records, peer):
             if ours["verdict"]["bytes"] > theirs["verdict"]["bytes"]:
                 found["Bytes"].append(f"{record['model']}: {peer} {left(theirs)}, {ALIKE[peer]} {left(ours)}")
     for record in records:
-        for name in ("relayout", "relayout --io convert"):
-            row = record["rows"].get(name)
-            if row and row["converted"] and row["proved"] is False:
+        for name, row in record["rows"].items():
+            if row["converted"] and row["proved"] is False:
                 found["Bytes"].append(f"{record['model']}: {name} is not proved")
     return "\n\n".join(
         f"**{title}**: " + ("none." if not lines else f"{len(lines)}.\n\n" + "\n".join(f"- {line}" for line in lines))
         for title, lines in found.items()
     )
+
+
+def targeted(records: list[Record]) -> str:
+    """Every model that the target makes slower, the slowest first."""
+    found = [(ratio, record["model"]) for record in records if (ratio := slower(record, TARGETED, "relayout"))]
+    return "\n".join(f"- {model}: {ratio:.2f} times" for ratio, model in sorted(found, reverse=True)) or "None."
 
 
 def better(theirs: dict[str, Any], ours: dict[str, Any], judged: Callable[[dict[str, Any]], str]) -> bool:
@@ -226,9 +235,9 @@ Made by `bench/conversion.py` on {len(records)} models: Keras networks with rand
 {", ".join(f"{group} {number}" for group, number in count.items())}.
 {", ".join(f"{name} {number}" for name, number in versions.items())}.
 Seconds and peak memory are those of a whole command, its start and imports included, where it was measured so. The
-machine was busy with other work: take ratios of times. With a result that is not right or a latency above a peer's,
-{sum(bool(record.get("rejudged")) for record in records)} models were judged twice (`--twice`): their latencies are
-means of two.
+machine was busy with other work: take ratios of times. With a result that is not right, or a latency above a peer's or
+with the target above the default's, {sum(bool(record.get("rejudged")) for record in records)} models were judged twice
+(`--twice`): their latencies are means of two.
 
 The reference is LiteRT's default interpreter on one random, image-like input. *Right*: within one step of a quantized
 output, within 1e-4 of the largest value of a float one, or within twice what LiteRT's two kinds of kernels differ by.
@@ -256,13 +265,18 @@ On the models that a peer and relayout with the same interface both get right or
 
 ONNX Runtime on the result, against LiteRT (XNNPACK) on the source and against the peer's result with the same
 interface; one thread each, taking turns; medians over models, and over how many. Below 1 is faster. Models on which
-LiteRT takes less than {LATENCY_FROM_MS} ms are left out.
+LiteRT takes less than {LATENCY_FROM_MS} ms are left out. relayout's results are for any runtime; those with the target
+are for ONNX Runtime's CPU provider, made of its operators and for its times, and not for the fewest bytes.
 
 {latencies(records)}
 
 ## Where a peer does better
 
 {losses(records)}
+
+## Where the target's result is slower than the default's
+
+{targeted(records)}
 
 ## What relayout does not convert or does not get right
 

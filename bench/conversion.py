@@ -11,7 +11,8 @@ model: much faster on many small models, and without figures of time and memory.
 DIRECTORY gets a JSON file for every model, the ONNX files, and the tables as `conversion.md` and `.json`; PAGE is
 the page of the documentation. `--keep peers` takes the peers' rows, `--keep all` every row, from what an earlier run
 left there for the same file; `--part 1/2` runs half of the models, for two runs side by side. `--twice` judges once
-more what is not right or seems slower than a peer's, and takes the mean of the two latencies.
+more what is not right, or seems slower than a peer's or with the target than without, and takes the mean of the two
+latencies.
 
 This file imports nothing heavy: a child's peak memory counts from what its parent held.
 """
@@ -28,11 +29,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmark_page import headlines, page, suspect
+from benchmark_page import TARGETED, headlines, page, suspect
 from processes import ENVIRONMENT, HERE, LIMIT_SECONDS, Measured, digest, last_line, measure, models, versions
 from processes import record as write_all
 
-OURS = {"relayout": [], "relayout --io convert": ["--io", "convert"]}
+OURS = {"relayout": [], "relayout --io convert": ["--io", "convert"], TARGETED: ["--target", "onnxruntime-cpu"]}
 NCHW = """
 def ends(puts):
     return [put["name"] for put in puts if len(put["shape"]) == 4] or None
@@ -219,7 +220,7 @@ def main() -> None:
     if parts > 1:
         return
     used = versions(options.python, "onnxruntime", "ai-edge-litert", "onnx")
-    used |= versions(options.peers, "tf2onnx", "tflite2onnx", "tensorflow-cpu") if options.peers else {}
+    used |= versions(options.peers, "tf2onnx", "tflite2onnx", "tensorflow-cpu", "tensorflow") if options.peers else {}
     text = page(records, used)
     write_all(options.out, "conversion", {"versions": used, "models": records}, text, headlines(records))
     if options.page:

@@ -1,9 +1,10 @@
 """The figures of a whole run of `run.py` as the table in README.md.
 
-    python bench/figures.py FOLDER            # print the table
-    python bench/figures.py FOLDER --write    # keep the figures in bench/figures.json, and put the table into README.md
+    python bench/figures.py FOLDER ...            # print the table
+    python bench/figures.py FOLDER ... --write    # keep the figures in bench/figures.json, put the table into README.md
 
-FOLDER is what `run.py` was given with `--out`; a part that is not there has no lines, or with `--keep` its last.
+FOLDER is what `run.py` was given with `--out`; a part that was run in several has the lines of all. A part that is in
+none has no lines, or with `--keep` its last.
 Losses have lines of their own: models that are wrong, that keep more bytes than a peer's, or that run slower than
 before.
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 import benchmark_page
 import scale as growth
+from benchmark_page import TARGETED
 from processes import HERE
 from tables import table
 
@@ -78,11 +80,17 @@ def conversion(found: Any) -> Iterator[Figure]:
 def latencies(records: list[dict[str, Any]]) -> Iterator[Figure]:
     for form in FORMATS:
         own = [record for record in records if benchmark_page.kind(record) == form]
-        ratios = {}
-        for name in (OURS, CONVERTERS[0]):
+        ratios, peer = {}, CONVERTERS[0]
+        for name in (OURS, TARGETED, peer):
             known = [ratio for record in own if (ratio := benchmark_page.timed(record, name)) is not None]
             if known:
                 ratios[name] = f"{statistics.median(known):.2f} ({len(known)})"
+        if TARGETED in ratios:
+            ratios[OURS] += f", with `{TARGETED.removeprefix(OURS).strip()}` {ratios.pop(TARGETED)}"
+        shared = [record for record in own if benchmark_page.timed(record, peer)]
+        mine = [ratio for record in shared if (ratio := benchmark_page.timed(record, OURS))]
+        if mine:
+            ratios[peer] += f", where relayout has {statistics.median(mine):.2f}"
         if ratios:
             what = f"latency of {form} results in ONNX Runtime, of the source in LiteRT = 1: median (models)"
             yield figure(what, ratios)
@@ -156,48 +164,48 @@ def spent(rows: list[dict[str, Any]]) -> str:
     return f"{seconds:.2f} s, {peak:.0f} MB"
 
 
-def figures(folder: Path) -> list[Figure]:
-    """What the parts in a folder found."""
-    made: list[Figure] = []
+Found = dict[str, list[Figure]]
+"""Part -> its lines."""
+
+
+def figures(*folders: Path) -> Found:
+    """What the parts in folders found."""
+    made: Found = {}
     for name, lines in PARTS.items():
-        path = folder / name / f"{name}.json"
-        if path.exists():
-            made += lines(json.loads(path.read_text(encoding="utf-8")))
+        for path in (folder / name / f"{name}.json" for folder in folders):
+            if path.exists():
+                made.setdefault(name, []).extend(lines(json.loads(path.read_text(encoding="utf-8"))))
     return made
 
 
-def shown(found: list[Figure]) -> str:
+def shown(found: Found) -> str:
     """The table."""
     rows = []
-    for each in found:
+    for each in (line for name in PARTS for line in found.get(name, [])):
         peers = ", ".join(f"{name} {value}" for name, value in each.peers.items())
         rows.append([each.what, each.ours, peers])
     return table(["", OURS, "peers"], rows)
 
 
-def kept() -> list[Figure]:
-    """The figures of the last run that was kept."""
-    return [Figure(**each) for each in json.loads(KEPT.read_text(encoding="utf-8"))]
-
-
-def merged(before: list[Figure], found: list[Figure]) -> list[Figure]:
-    """Figures of former runs, in their places those of a new one."""
-    new = {each.what: each for each in found}
-    return [*(new.pop(each.what, each) for each in before), *new.values()]
+def kept() -> Found:
+    """The figures of the last run of each part that was kept."""
+    told = json.loads(KEPT.read_text(encoding="utf-8"))
+    return {name: [Figure(**each) for each in lines] for name, lines in told.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--keep", action="store_true", help="the kept figures of parts that FOLDER does not have")
+    parser.add_argument("--keep", action="store_true", help="the kept figures of parts that no FOLDER has")
     given = parser.parse_args()
-    found = figures(given.folder)
+    found = figures(*given.folders)
     if given.keep:
-        found = merged(kept(), found)
+        found = kept() | found  # whole parts: a line may have another text in the next run, and several have the same
     print(shown(found))
     if given.write:
-        KEPT.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n", encoding="utf-8")
+        told = {name: [asdict(each) for each in found[name]] for name in PARTS if name in found}
+        KEPT.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
         before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
         _, _, after = rest.partition(END)
         README.write_text(f"{before}{BEGIN}\n\n{shown(found)}\n\n{END}{after}", encoding="utf-8")

@@ -3,7 +3,8 @@
     python -m venv tf && tf/bin/pip install tensorflow-cpu==2.19.0 tf_keras==2.19.0
     tf/bin/python bench/make_keras.py OUT_DIRECTORY [--tiny] [--full] [--only PART_OF_A_NAME ...] [--again]
 
-The files are `NETWORK.FORMAT.tflite`, and `NETWORK_dynamic.FORMAT.tflite` with a dynamic batch. What the converter
+The files are `NETWORK.FORMAT.tflite`, `NETWORK_dynamic.FORMAT.tflite` with a dynamic batch, and
+`NETWORK_floatio.int8.tflite` with inputs and outputs of real numbers around int8. What the converter
 refuses is listed in `refused.json` beside them, with its reason. A file that is there is kept. Seeds are fixed: the
 same TensorFlow on the same kind of processor writes the same bytes. `--tiny` writes the versions that the tests use,
 `--full` the applications that are otherwise narrower, as wide as they are published (1 GB).
@@ -27,12 +28,15 @@ import numpy as np
 from keras_networks import APPLICATIONS, FULL, NETWORKS, Size, keras, tf
 
 FORMATS = ("float32", "float16", "dynamic", "int8", "int16x8")
+FLOATIO = "_floatio"
 APPLICATION = Size(1, 96, 128, 32)
 LARGE = Size(1, 48, 80, 16)
 TINY = Size(2, 12, 20, 4)
 SAMPLES = 8
 DYNAMIC = ("unet", "keywords", "transformer", "lstm_while", "gru_while", "detection", "mobilenet_v2")
 """The networks that are also written with a dynamic batch."""
+FLOAT_ENDS = ("unet", "keywords", "encoder", "squeeze_excite", "mobilenet_v2")
+"""The networks that are also written in int8 with inputs and outputs of real numbers."""
 TINY_NETWORKS = (
     "unet",
     "super_resolution",
@@ -62,6 +66,13 @@ def plans(tiny: bool, full: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
             if name in DYNAMIC:
                 free = Size(None, size.height, size.width, size.channels)
                 yield f"{name}_dynamic", lambda build=build, size=free: build(size)
+            if name in FLOAT_ENDS and not full:
+                yield f"{name}{FLOATIO}", lambda build=build, size=size: build(size)
+
+
+def formats(name: str) -> tuple[str, ...]:
+    """The number formats in which a network is written."""
+    return ("int8",) if name.endswith(FLOATIO) else FORMATS
 
 
 def randomize(model: Any, rng: np.random.Generator) -> None:
@@ -86,8 +97,8 @@ def sample(shape: tuple[int | None, ...], kind: np.dtype[Any], rng: np.random.Ge
     return (wave / 10 + 0.5 + rng.normal(0, 0.03, extents)).clip(0, 1).astype(kind)
 
 
-def converters(saved: str, model: Any, seed: int) -> Iterator[tuple[str, Any]]:
-    """Number format -> a converter that makes it."""
+def converters(saved: str, model: Any, seed: int, integers: bool) -> Iterator[tuple[str, Any]]:
+    """Number format -> a converter that makes it; inputs and outputs of int8 are `integers`, where all can be."""
     inputs = [
         (tuple(end.shape), np.dtype(end.dtype if isinstance(end.dtype, str) else end.dtype.as_numpy_dtype))
         for end in model.inputs
@@ -108,7 +119,7 @@ def converters(saved: str, model: Any, seed: int) -> Iterator[tuple[str, Any]]:
             made.representative_dataset = representative
             exact = sets.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
             made.target_spec.supported_ops = [sets.TFLITE_BUILTINS_INT8 if name == "int8" else exact]
-        if name == "int8" and all(kind.kind == "f" for _, kind in inputs):
+        if name == "int8" and integers and all(kind.kind == "f" for _, kind in inputs):
             made.inference_input_type = made.inference_output_type = tf.int8
         yield name, made
 
@@ -129,8 +140,8 @@ def reason(error: BaseException) -> str:
 
 def make(name: str, build: Callable[[], Any], out: Path, record: Record) -> None:
     """Write a network in all formats that are not there; what is being converted counts as refused until it is done."""
-    made = {kind for kind in FORMATS if Path(out, f"{name}.{kind}.tflite").exists()}
-    wanted = [kind for kind in FORMATS if kind not in made and f"{name}.{kind}" not in record.refused]
+    made = {kind for kind in formats(name) if Path(out, f"{name}.{kind}.tflite").exists()}
+    wanted = [kind for kind in formats(name) if kind not in made and f"{name}.{kind}" not in record.refused]
     if not wanted:
         return
     seed = zlib.crc32(name.encode())
@@ -140,7 +151,7 @@ def make(name: str, build: Callable[[], Any], out: Path, record: Record) -> None
     randomize(model, np.random.default_rng(seed))
     with tempfile.TemporaryDirectory() as saved:
         save(model, saved)
-        for kind, converter in converters(saved, model, seed):
+        for kind, converter in converters(saved, model, seed, not name.endswith(FLOATIO)):
             if kind not in wanted:
                 continue
             record.note(f"{name}.{kind}", "the converter crashes")

@@ -43,11 +43,72 @@ def test_the_readme_has_the_figures_that_are_kept() -> None:
     assert f"<!-- made by bench/figures.py -->\n\n{done.stdout}\n<!-- end -->" in readme
 
 
-def test_parts_that_were_not_run_may_keep_their_figures() -> None:
-    script = "from figures import Figure as F, merged; a, b, c, d = F('a', '1', {}), F('b', '2', {}), F('a', '3', {}), "
-    script += "F('c', '4', {}); assert merged([a, b], [d, c]) == [c, b, d]"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "bench", capture_output=True, text=True)
+def test_parts_that_were_not_run_may_keep_their_figures(tmp_path: Path) -> None:
+    """Lines of one part may read alike ("of these, ..."), and another run has other lines: parts are kept whole."""
+    for name, right in (("a", 1), ("b", 3)):
+        (tmp_path / name / "conversion").mkdir(parents=True)
+        (tmp_path / name / "conversion" / "conversion.json").write_text(json.dumps({"models": conversions(right)}))
+    before = json.loads((ROOT / "bench" / "figures.json").read_text(encoding="utf-8"))
+    command = [sys.executable, str(ROOT / "bench" / "figures.py"), "--keep", str(tmp_path / "a"), str(tmp_path / "b")]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()[2:]
+    assert [line.split(" | ")[1:] for line in lines[:10]] == [
+        ["1, 0 wrong", "tf2onnx 1, 0 wrong, tflite2onnx 1, 0 wrong |"],
+        ["0.00", "tf2onnx 0.00 |"],
+        ["0", "tf2onnx 1 |"],
+        ["0.00", "tflite2onnx 0.00 |"],
+        ["0", "tflite2onnx 0 |"],
+        ["3, 0 wrong", "tf2onnx 3, 0 wrong, tflite2onnx 3, 0 wrong |"],
+        ["0.00", "tf2onnx 0.00 |"],
+        ["0", "tf2onnx 3 |"],
+        ["0.00", "tflite2onnx 0.00 |"],
+        ["0", "tflite2onnx 0 |"],
+    ]
+    others = [each["what"] for name, part in before.items() if name != "conversion" for each in part]
+    assert [line.removeprefix("| ").split(" | ")[0] for line in lines[10:]] == others
+
+
+def conversions(count: int) -> list[Any]:
+    """So many models that all tools get right, with a byte for tf2onnx to transpose."""
+    row = {"converted": True, "seconds": [], "processor": [], "peak_mb": [], "proved": None}
+    rows = {
+        name: row | {"verdict": {"runs": True, "numerics": "ok", "transposes": moved, "bytes": moved}}
+        for name, moved in (("relayout", 0), ("relayout --io convert", 0), ("tflite2onnx", 0), ("tf2onnx", 1))
+    }
+    return [{"model": f"operators/{place}", "litert_ms": 0.1, "rows": rows} for place in range(count)]
+
+
+def test_latency_with_a_target_has_a_figure_of_its_own() -> None:
+    """Beside the default's in the same line, and a column of the page; it is no peer."""
+    (record,) = conversions(1)
+    row = record["rows"]["relayout"]
+    for name, ratio in (("relayout", 1.5), ("relayout --target onnxruntime-cpu", 0.75), ("tf2onnx", 3.0)):
+        record["rows"][name] = row | {"verdict": row["verdict"] | {"latency": ratio}}
+    record |= {"model": "keras_models/unet.dynamic", "litert_ms": 1.0}
+    alone = record | {"rows": {"relayout": row | {"verdict": row["verdict"] | {"latency": 4.0}}}}
+    script = "import sys, json, benchmark_page, figures; r = json.load(sys.stdin); "
+    script += "print(benchmark_page.latencies(r)); print(*(f'{f.ours} | {f.peers}' for f in figures.latencies(r)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT / "bench",
+        capture_output=True,
+        text=True,
+        input=json.dumps([record, alone]),
+    )
+    assert done.returncode == 0, done.stderr
+    head, _, line, figure = done.stdout.splitlines()
+    found = dict(zip(head.strip("| ").split(" | "), line.strip("| ").split(" | "), strict=True))
+    assert found["relayout --target onnxruntime-cpu : LiteRT"] == "0.75 (1)"
+    assert (found["relayout : LiteRT"], found["tf2onnx : LiteRT"], found["relayout : tf2onnx"]) == (
+        "2.75 (2)",
+        "3.00 (1)",
+        "0.50 (1)",
+    )
+    assert "relayout : relayout --target onnxruntime-cpu" not in found
+    ours, peers = figure.split(" | ")
+    assert ours == "2.75 (2), with `--target onnxruntime-cpu` 0.75 (1)"
+    assert peers == "{'tf2onnx': '3.00 (1), where relayout has 1.50'}"
 
 
 @pytest.mark.slow
@@ -116,6 +177,27 @@ def test_what_is_measured_is_there(out: Path) -> None:
     assert [name for name, row in runs.items() if "why" in row] == []
     assert "relayout convert" in runs
     assert "tf2onnx" not in runs
+
+
+def test_models_that_the_target_makes_slower_are_told_and_judged_twice() -> None:
+    records = []
+    for place, ratio in enumerate((1.05, 1.2, 4.0)):
+        (record,) = conversions(1)
+        row = record["rows"]["relayout"]
+        for name, took in (("relayout", 2.0), ("relayout --target onnxruntime-cpu", 2.0 * ratio)):
+            record["rows"][name] = row | {"verdict": row["verdict"] | {"latency": took}}
+        records.append(record | {"model": f"keras_models/{place}", "litert_ms": 1.0})
+    script = "import sys, json, benchmark_page as b; r = json.load(sys.stdin); "
+    script += "print(b.targeted(r)); print(*map(b.suspect, r))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT / "bench", capture_output=True, text=True, input=json.dumps(records)
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "- keras_models/2: 4.00 times",
+        "- keras_models/1: 1.20 times",
+        "False True True",
+    ]
 
 
 def test_an_environment_nobody_knows_is_refused(tmp_path: Path) -> None:
