@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,6 +100,8 @@ class Lstm:
                 for g, k in enumerate(kernels)
             ]
         self.kernels = kernels
+        self.gates = [gate for gate, kernel in enumerate(kernels) if kernel is not None]
+        self.recurrences: ir.Value | None = None
         self.recurrent = [None if k is None else weights(op, which.recurrent[g], 0) for g, k in enumerate(kernels)]
         self.biases = [
             None if k is None else op.bias(which.biases[g], *self._factors(g)) for g, k in enumerate(kernels)
@@ -128,6 +131,9 @@ class Lstm:
         name = named(self.fused)
         if special or name is None:
             states = [s if s is not None else zeros(op, shape, x) for s, shape in zip(first, shapes, strict=True)]
+            biased = {self.biases[gate] is not None for gate in self.gates}
+            if len(biased) == 1 and not (self.quantized or self.normalized or diagonal):
+                x = self._together(x)
             last, y = scan(op, x, states, self._step, reverse=self.reverse)
         else:
             last, y = self._lstm(x, first, name)
@@ -194,14 +200,15 @@ class Lstm:
         """
         op, which = self.op, self.which
         h, c = states
-        forget = one(op, "Sigmoid", self._gate(FORGET, x, h, c))
+        sums = self._sums(x, h)
+        forget = one(op, "Sigmoid", self._gate(FORGET, sums, c))
         if self.coupled:
             enter = two(op, "Sub", op.number(1, forget, "one"), forget)
         else:
-            enter = one(op, "Sigmoid", self._gate(INPUT, x, h, c))
-        fresh = two(op, "Mul", enter, activated(op, self._gate(CELL, x, h, None), self.fused))
+            enter = one(op, "Sigmoid", self._gate(INPUT, sums, c))
+        fresh = two(op, "Mul", enter, activated(op, self._gate(CELL, sums, None), self.fused))
         c = self._cell(two(op, "Add", two(op, "Mul", forget, c), fresh))
-        leave = one(op, "Sigmoid", self._gate(OUTPUT, x, h, c))
+        leave = one(op, "Sigmoid", self._gate(OUTPUT, sums, c))
         h = two(op, "Mul", leave, activated(op, c, self.fused))
         if self.projected:
             h = self._rounded(h, _HIDDEN, 8)
@@ -233,16 +240,39 @@ class Lstm:
         given = None if self.projected or self.state is None else self._intermediate(_HIDDEN)
         return self.state if given is None or given.equals(self.state) else given
 
-    def _gate(self, gate: int, x: ir.Value, h: ir.Value, c: ir.Value | None) -> ir.Value:
-        op, kernel, recurrent, bias = self.op, self.kernels[gate], self.recurrent[gate], self.biases[gate]
-        if kernel is None or recurrent is None:
-            raise ReadError("a gate lacks its weights", where=op.place)
+    def _together(self, x: ir.Value) -> ir.Value:
+        """What the operand adds to the sums of all gates, at all steps: `time batch (gate units)`.
+
+        The weights of the gates become one matrix, for the operand and for the last output.
+        """
+        op, (time, batch, _) = self.op, dims(x)
+        kernel, self.recurrences = (
+            joined(op, [part for part in parts if part is not None], 0) for parts in (self.kernels, self.recurrent)
+        )
+        y = op.emit("MatMul", [x, op.transpose(kernel, (1, 0))], (time, batch, dims(kernel)[0]))
+        biases = [bias for bias in self.biases if bias is not None]
+        return two(op, "Add", y, joined(op, biases, 0)) if biases else y
+
+    def _sums(self, x: ir.Value, h: ir.Value) -> dict[int, ir.Value]:
+        """Gate -> the sum of what the operand and the last output add to it."""
+        if self.recurrences is None:
+            return {gate: self._sum(gate, x, h) for gate in self.gates}
+        total = self.op.emit("Gemm", [h, self.recurrences, x], dims(x), transB=1)
+        return dict(zip(self.gates, divided(self.op, total, 1, [self.units] * len(self.gates)), strict=True))
+
+    def _sum(self, gate: int, x: ir.Value, h: ir.Value) -> ir.Value:
+        op, kernel, recurrent = self.op, self.kernels[gate], self.recurrent[gate]
+        assert kernel is not None
+        assert recurrent is not None
         shape: Dims = (dims(x)[0], self.units)
-        total = op.emit("Gemm", [x, kernel, None if self.normalized else bias], shape, transB=1)
+        total = op.emit("Gemm", [x, kernel, None if self.normalized else self.biases[gate]], shape, transB=1)
         if len(dims(recurrent)) == 2:
-            total = op.emit("Gemm", [h, recurrent, total], shape, transB=1)
-        else:
-            total = two(op, "Add", two(op, "Mul", h, recurrent), total)
+            return op.emit("Gemm", [h, recurrent, total], shape, transB=1)
+        return two(op, "Add", two(op, "Mul", h, recurrent), total)
+
+    def _gate(self, gate: int, sums: Mapping[int, ir.Value], c: ir.Value | None) -> ir.Value:
+        """The sums of a gate with its peephole, normalized if it is."""
+        op, bias, total = self.op, self.biases[gate], sums[gate]
         peephole = self.peepholes[gate] if gate < len(self.peepholes) else None
         if peephole is not None and c is not None:
             total = two(op, "Add", total, two(op, "Mul", peephole, c))
@@ -250,7 +280,8 @@ class Lstm:
             return total
         total = self._rounded(total, _STAGES[gate], 16)
         centred = two(op, "Sub", total, self._mean(total))
-        spread = two(op, "Add", self._mean(two(op, "Mul", centred, centred)), op.number(_LAYER_NORM_FLOOR, x, "floor"))
+        floor = op.number(_LAYER_NORM_FLOOR, total, "floor")
+        spread = two(op, "Add", self._mean(two(op, "Mul", centred, centred)), floor)
         y = two(op, "Mul", two(op, "Div", centred, one(op, "Sqrt", spread)), op.real(self.which.norms[gate]))
         return y if bias is None else two(op, "Add", y, bias)
 
