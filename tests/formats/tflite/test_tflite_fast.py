@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
+from tflite_cases_recurrent import RELU, TIME, lstm
 from tflite_running import agree, check_model, compare, feed, interpreter, run_interpreter, session
 from tflite_writing import Net, Scale, options
 
@@ -801,3 +802,30 @@ def test_computed_slices(begin: tuple[int, int] | None, size: tuple[int, int] | 
     assert found["Cast"] == 0
     for seed in range(4):
         agree(net.bytes(), [(-2, 2), *[(0, 1)] * (begin is None), *[(-1, 2)] * (size is None)], seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reading", "operator"),
+    [
+        ({"clip": TIME}, {}, "LSTM"),
+        ({"clip": TIME, "cifg": True, "peephole": True, "time_major": True}, {}, "LSTM"),
+        ({"clip": TIME - 0.1}, {}, "Scan"),  # the last step may reach it
+        ({"clip": TIME}, {"state": "io"}, "Scan"),  # the cell begins with anything
+        ({"clip": TIME, "activation": RELU}, {}, "Scan"),  # which may add any amount
+    ],
+)
+def test_limits_that_a_cell_cannot_reach_are_none(kind: Any, reading: Any, operator: str) -> None:
+    """A cell that begins with 0 grows by less than 1 a step: with no more steps than its limit it is ONNX's LSTM."""
+    content = lstm(**kind).bytes()
+    assert operator in count(read(content, **reading))
+    if not reading:
+        agree(content, [(-90, 90)])
+
+
+@pytest.mark.parametrize("kind", [{"clip": 0.3}, {"projection": 3, "cifg": True}, {"hybrid": True, "clip": 1.0}])
+def test_a_step_multiplies_once(kind: Any) -> None:
+    """What the gates make of the operand is known before the first step, and what they make of the output is one."""
+    model = read(lstm(**kind).bytes())
+    (body,) = [node.attributes["body"].as_graph() for node in model.graph if node.op_type == "Scan"]
+    products = Counter(node.op_type for node in body)["Gemm"]
+    assert products == 1 + ("projection" in kind)

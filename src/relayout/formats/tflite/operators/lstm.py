@@ -121,13 +121,17 @@ class Lstm:
     def over(self, x: ir.Value) -> ir.Value:
         """The outputs for `time batch c`; the states are kept."""
         op, which = self.op, self.which
-        diagonal = any(r is not None and len(dims(r)) != 2 for r in self.recurrent)
-        special = self.quantized or self.normalized or self.projected or op.options.cell_clip > 0 or diagonal
-        special = special or self._yielded() != self.state
-        batch = dims(x)[1]
+        time, batch, _ = dims(x)
         outputs = dims(op.stored(which.projection[0]))[0] if self.projected else self.units
         shapes: list[Dims] = [(batch, outputs), (batch, self.units)]
         first = [start(op, i, shape) for i, shape in zip(which.states, shapes, strict=True)]
+        limit = op.options.cell_clip
+        # A cell that begins with 0 grows by 1 a step at most.
+        within = self.fused == ActivationFunctionType.TANH and first[1] is None
+        clipped = limit > 0 and not (within and isinstance(time, int) and time <= limit)
+        diagonal = any(r is not None and len(dims(r)) != 2 for r in self.recurrent)
+        special = self.quantized or self.normalized or self.projected or clipped or diagonal
+        special = special or self._yielded() != self.state
         name = named(self.fused)
         if special or name is None:
             states = [s if s is not None else zeros(op, shape, x) for s, shape in zip(first, shapes, strict=True)]
