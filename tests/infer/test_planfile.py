@@ -15,6 +15,7 @@ from relayout.infer import planfile
 from relayout.pipeline import check_plan
 from relayout.solve import MOST_DEPTH, Together, solve
 from solve.problems import dense_problem
+from text_form import model as written_as
 
 
 def written(tmp_path: Path, data: object) -> Path:
@@ -178,3 +179,17 @@ def test_what_if_names_the_constraint_that_costs() -> None:
     assert report.bytes == 2 * 480
     assert report.what_if[0].site.startswith("Strange")
     assert report.what_if[0].bytes == 960
+
+
+def test_orders_count_from_the_axes_of_their_own_value() -> None:
+    """Relu reads x behind a Transpose, and has its pieces: in the order of x it is `0 3 1 2` of its own axes."""
+    graph = written_as("""
+    g (float[2,3,4,5] x) => (float[2,4,5,3] y) {
+        t = Transpose<perm=[0,2,3,1]>(x)
+        a = Relu(t)
+        y = Softmax<axis=3>(a)
+    }""")
+    values = relayout.optimize(graph).plan["values"]
+    orders = {value["tensor"]: sorted(value["orders"]) for value in values}
+    last = [[0, 1, 2, 3], [0, 3, 1, 2]]
+    assert orders == {"x": [[0, 1, 2, 3], [0, 2, 3, 1]], "a": last, "y": last}
