@@ -108,9 +108,9 @@ def conv_2d(op: Operation) -> None:
 
 @operator("DEPTHWISE_CONV_2D", options="DepthwiseConv2DOptions")
 def depthwise_conv_2d(op: Operation) -> None:
-    """Conv with a group for each channel; the kernel `1 h w (c m)` becomes `(c m) 1 h w`, or a wider one (`joined`).
+    """Conv with a group for each channel; the kernel `1 h w (c m)` becomes `(c m) 1 h w`.
 
-    The option `depth_multiplier` may be stale; like the kernels, this goes by the shapes.
+    The option `depth_multiplier` may be stale; like the kernels, this goes by the shapes. Groups may be joined.
     """
     op.require_rank(0, 4)
     op.require_rank(1, 4)

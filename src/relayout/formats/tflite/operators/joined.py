@@ -26,8 +26,8 @@ from relayout.formats.tflite.unsigned import SHIFT
 from relayout.layout import perm as perms
 
 NODE, RUN, PRODUCT = 7_400, 4.0, 0.0047
-"""What a convolution takes, in ns: as such; for each run of bytes in a window of a group, if there are several groups;
-and for each product of two elements. `bench/measure_groups.py` measures them."""
+"""What a convolution takes, in ns: as such, with the call of a session; for each run of bytes in a window of a group,
+where there are several groups; and for each product of two elements (`bench/measure_groups.py`)."""
 DEPTH, UNITS = 4, 16
 """Elements of a window, and units of a group, that the kernel multiplies at once."""
 GAIN = 1.3
