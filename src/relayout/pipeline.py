@@ -185,6 +185,7 @@ def convert(
         "state": state,
         "custom_ops": dict(custom_ops or {}),
         "fast": wishes.target is not None and wishes.target.fast,
+        "widen": wishes.target is None or wishes.target.fast,
         "inputs": list(inputs or ()),
         "outputs": list(outputs or ()),
     }

@@ -18,7 +18,7 @@ from relayout.formats.tflite import importer, read
 from relayout.formats.tflite.aligned import aligned
 from relayout.formats.tflite.loading import load
 from relayout.formats.tflite.model import Model
-from relayout.formats.tflite.operators import elementwise, transposed, unrolled
+from relayout.formats.tflite.operators import elementwise, joined, transposed, unrolled
 from relayout.formats.tflite.window import slid
 from relayout.verification import verify
 
@@ -65,6 +65,7 @@ class Nets(Net):
         padding: int = SAME,
         *,
         depthwise: bool = False,
+        groups: int = 1,
         output: bool = False,
         q: Scale = OUT,
         off: float = 1,
@@ -72,7 +73,7 @@ class Nets(Net):
         """A convolution; `off` is what the bias's steps are divided by, in the file alone."""
         scales = (0.004 + 0.001 * (np.arange(channels) % 7)).tolist()
         steps = Scale([self.step * scale / off for scale in scales])
-        shape = (1, *window, channels) if depthwise else (channels, *window, self.shape[3])
+        shape = (1, *window, channels) if depthwise else (channels, *window, self.shape[3] // groups)
         kernel = self.const(self.rng.integers(-127, 128, shape), "int8", q=Scale(scales, 0, 3 if depthwise else 0))
         bias = self.const(self.rng.integers(-500, 500, channels), "int32", q=steps)
         places = [
@@ -80,7 +81,7 @@ class Nets(Net):
             for e, k in zip(self.shape[1:3], window, strict=True)
         ]
         table = "DepthwiseConv2DOptions" if depthwise else "Conv2DOptions"
-        more = {"depthMultiplier": 1} if depthwise else {}
+        more = {"depthMultiplier": channels // self.shape[3]} if depthwise else {}
         given = options(table, padding=padding, strideH=stride, strideW=stride, **more)
         operands = [self.last, kernel, bias]
         y = self.image(channels, tuple(places), output, q)
@@ -473,6 +474,118 @@ def test_a_part_has_the_channels_of_the_file() -> None:
     name = load(content).subgraphs[0].tensors[load(content).subgraphs[0].operators[1].outputs[0]].name
     part = read(content, outputs=[name])
     assert [d if isinstance(d, int) else None for d in part.graph.outputs[0].shape or ()] == [1, 6, 7, 24]
+
+
+# Groups.
+
+
+def groups(model: ir.Model) -> list[int]:
+    return [node.attributes["group"].as_int() for node in model.graph if node.op_type == "Conv"]
+
+
+def multiplied(kind: str = "int8", channels: int = 6, multiplier: int = 3, extent: int = 12, zero: int = 0) -> bytes:
+    """A depthwise convolution of which each channel gives several."""
+    net, rng, middle = Net(), np.random.default_rng(5), 128 if kind == "uint8" else 0
+    unsigned, units = kind == "uint8", channels * multiplier
+    lowest, highest = (0, 256) if unsigned else (-127, 128)
+    weights = rng.integers(lowest, highest, (1, 3, 2, units))
+    scales = Scale(0.01, zero) if unsigned else Scale((0.004 + 0.001 * np.arange(units)).tolist(), 0, 3)
+    x = net.input((1, extent, extent, channels), kind, q=Scale(0.04, 3 + middle))
+    y = net.output((1, extent, extent, units), kind, q=Scale(0.4, 5 + middle))
+    table = options(
+        "DepthwiseConv2DOptions", padding=SAME, strideH=1, strideW=1, dilationHFactor=2, depthMultiplier=multiplier
+    )
+    steps = np.float32(0.04) * np.asarray(scales.scale, np.float32)
+    bias = net.const(rng.integers(-500, 500, units), "int32", q=Scale(steps.tolist()))
+    return net.op("DEPTHWISE_CONV_2D", [x, net.const(weights, kind, q=scales), bias], [y], table, version=3).bytes()
+
+
+@pytest.mark.parametrize(
+    ("channels", "units", "count", "depthwise", "joined_"),
+    [
+        (8, 16, 8, True, 1),
+        (6, 18, 6, True, 1),
+        (64, 128, 64, True, 4),
+        (7, 28, 7, True, 1),
+        (32, 64, 8, False, 1),
+        (128, 128, 32, False, 4),
+        (12, 6, 6, False, 1),
+    ],
+)
+@pytest.mark.parametrize(("window", "stride", "padding"), [((3, 2), 1, SAME), ((2, 3), 2, VALID)])
+def test_fewer_groups_give_the_same_integers(
+    channels: int, units: int, count: int, depthwise: bool, joined_: int, window: Any, stride: int, padding: int
+) -> None:
+    net = Nets((2, 18, 15, channels))
+    kind = {"depthwise": True} if depthwise else {"groups": count}
+    content = net.convolved(units, window, stride, padding, output=True, **kind).bytes()
+    model, plain, x = read(content), read(content, widen=False), given(content)
+    assert (groups(model), groups(plain)) == ([joined_], [count])
+    np.testing.assert_array_equal(run(model, x), run(plain, x))
+    agree(content)
+    agree(content, fast=True)
+
+
+@pytest.mark.parametrize(("kind", "zero"), [("int8", 0), ("uint8", 128), ("uint8", 119), ("uint8", 0), ("uint8", 255)])
+def test_what_stands_between_joined_groups_means_0(kind: str, zero: int) -> None:
+    content = multiplied(kind, zero=zero)
+    model, plain, x = read(content), read(content, widen=False), given(content)
+    assert (groups(model), groups(plain)) == ([1], [6])
+    np.testing.assert_array_equal(run(model, x), run(plain, x))
+    agree(content)
+
+
+def test_groups_are_joined_where_that_takes_less_time() -> None:
+    """By prices: as `bench/measure_groups.py` prints them, of 128 channels sixteen together take the least."""
+    assert joined.together(8, 16, 1, (3, 5), 240) == 8
+    assert joined.together(128, 256, 1, (3, 3), 28 * 28) == 16
+    assert joined.together(32, 128, 4, (3, 3), 14 * 14) == 8
+    for alone in (
+        (128, 128, 1, (3, 3), 28 * 28),
+        (8, 16, 1, (3, 3), 1),
+        (4, 128, 32, (3, 3), 784),
+        (1, 8, 8, (3, 3), 784),
+    ):
+        assert joined.together(*alone) == 1
+    # Five is a divisor, but nothing from 2 to 4 is; a kernel of half a megabyte is not four times as long.
+    assert joined.together(5, 10, 1, (3, 3), 784) == 5
+    assert joined.together(512, 512 * 16, 4, (4, 4), 784) == 1
+
+
+@pytest.mark.parametrize("widths", [(1, 1, 3), (8, 16, 3), (16, 48, 5)])
+def test_no_kernel_grows_beyond_what_is_said(widths: tuple[int, int, int]) -> None:
+    depth, units, side = widths
+    for count in (2, 64, 1024):
+        found = joined.together(count, count * units, depth, (side, side), 56 * 56)
+        assert count * units * depth * side**2 * (found - 1) <= joined.MOST
+
+
+def test_convolutions_that_are_not_of_integers_keep_their_groups() -> None:
+    content = multiplied()
+    assert groups(read(content, quant="float")) == [6]
+    assert groups(read(multiplied(multiplier=1))) == [6]
+    assert groups(read(multiplied(extent=1))) == [6]
+    for kind, data in (("int8", "float32"), ("float32", "float32"), ("int8", "int16")):
+        net, rng = Net(), np.random.default_rng(2)
+        weights = net.const(rng.integers(-127, 128, (1, 3, 3, 16)), kind, q=Scale(0.01, 0) if kind == "int8" else None)
+        q = Scale(0.01, 0) if data == "int16" else None
+        x, y = net.input((1, 14, 14, 8), data, q=q), net.output((1, 14, 14, 16), data, q=q)
+        table = options("DepthwiseConv2DOptions", padding=SAME, strideH=1, strideW=1, depthMultiplier=2)
+        net.op("DEPTHWISE_CONV_2D", [x, weights], [y], table, version=3)
+        assert groups(read(net.bytes())) == [8]
+
+
+def test_targets_other_than_onnx_runtimes_cpu_get_the_groups_of_the_file(tmp_path: Path) -> None:
+    """NNAPI's kernels for integers take depthwise convolutions and those without groups, and none between."""
+    path = tmp_path / "model.tflite"
+    path.write_bytes(multiplied(channels=64, multiplier=2))
+
+    def of(**how: Any) -> list[int]:
+        nodes = relayout.convert(path, **how).model.graph
+        return [n.attributes["group"].as_int() for n in nodes if n.op_type in ("Conv", "QLinearConv")]
+
+    assert [of(), of(to="NHWC")] == [[4], [4]]
+    assert [of(target=name) for name in ("onnxruntime-cpu", "nnapi", "qnn", "xnnpack")] == [[4], [64], [64], [64]]
 
 
 # Pools.

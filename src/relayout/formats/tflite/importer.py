@@ -48,6 +48,7 @@ def read(
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
     fast: bool = False,
+    widen: bool = True,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     dims: Mapping[str, int] | None = None,
@@ -76,6 +77,8 @@ def read(
         custom_ops: custom operators to carry over as they are: their name in the file -> the domain to put them in.
         fast: forms for which ONNX Runtime takes less time, though they move more bytes, or no longer show what they
             stand for (see `operators.condensed`, `operators.subpixel` and `operators.unrolled`).
+        widen: join groups of integer convolutions where ONNX Runtime takes less time with fewer (see
+            `operators.joined`); some accelerators have kernels for depthwise ones and for no others in groups.
         inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
         outputs: read only what these tensors are computed from; what lies outside is not translated at all.
         dims: dynamic dimension of an input -> its extent, which all that follows goes by. Others are left out:
@@ -106,7 +109,7 @@ def read(
         model = unsigned(aligned(model))  # after the cut: the interface, wherever it is, keeps its types
     subgraph = model.subgraphs[index]
     stem = "main" if isinstance(source, bytes) else Path(source).stem
-    program = Program(model, Builder(opset), Choices(quant, state, custom_ops or {}, bool(fast)), _entry)
+    program = Program(model, Builder(opset), Choices(quant, state, custom_ops or {}, bool(fast), bool(widen)), _entry)
     imported = _Import(program, subgraph, chosen, dims or {})
     result = imported.run(subgraph.name or stem)
     result.meta[FIXED] = frozenset(imported.fixed)

@@ -35,6 +35,7 @@ class Choices:
     state: State = "zero"
     custom_ops: Mapping[str, str] = field(default_factory=dict)
     fast: bool = False
+    widen: bool = True
 
 
 NO_TRANSLATION = "no translation"
