@@ -4,7 +4,7 @@ Let an operator read one computed value, give another of as many bytes, and take
 it reads, nothing is lost if it runs in the order in which that is given: what would be transposed before it is
 transposed behind it. If what it gives has one reader, nothing is lost if it runs in the order that this one wants. Such
 a *follower* is no node of the problem: the two values are one there, which its producer gives and all their other
-readers read.
+readers read. That it reads the value through a view changes nothing: both count their factors alike.
 
 What followers prefer does not count when ties are broken, so only large graphs have some.
 """
