@@ -1,4 +1,4 @@
-"""Measure how many groups of an integer convolution should be joined in ONNX Runtime: the prices of `joined`.
+"""Measure how many groups of an integer convolution should be joined in ONNX Runtime: the prices of `widened`.
 
     python bench/measure_groups.py [--rounds 7] [--json FILE]
 
@@ -28,7 +28,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from relayout.formats.tflite.operators.joined import DEPTH, NODE, PRODUCT, RUN, UNITS, together
+from relayout.formats.tflite.operators.widened import DEPTH, NODE, PRODUCT, RUN, UNITS, together
 
 EXTENTS, WINDOWS = (8, 14, 28, 56), (1, 3, 5)
 MOST_BYTES, MOST_PLACES = 2_500_000, 28 * 28
@@ -147,7 +147,7 @@ def main() -> int:
     measured = np.array([each for took in times for each in took])
     fit = np.linalg.lstsq(rows / measured[:, None], np.ones(len(measured)), rcond=None)[0]
     for name, cost, price in zip(NAMES, fit, PRICES, strict=True):
-        print(f"{name}: {cost:.4g} ns, and {price:.4g} in `joined`")
+        print(f"{name}: {cost:.4g} ns, and {price:.4g} in `widened`")
     off = np.abs(rows @ np.array(PRICES) / measured - 1)
     print(f"{len(measured)} forms of {len(every)} convolutions", end="")
     print(f", off by {np.median(off):.2f} (median; worst {off.max():.2f})")
@@ -159,7 +159,7 @@ def main() -> int:
 
 
 def _judge(every: Sequence[Size], times: Sequence[Sequence[float]]) -> None:
-    """Say what the choice of `joined` takes, beside the fastest and beside the file's groups."""
+    """Say what the choice of `widened` takes, beside the fastest and beside the file's groups."""
     lost, gained, slower, stay = [], [], 0, 0
     for size, took in zip(every, times, strict=True):
         window, units = (size.window, size.window), size.groups * size.units

@@ -18,7 +18,7 @@ from relayout.formats.tflite import importer, read
 from relayout.formats.tflite.aligned import aligned
 from relayout.formats.tflite.loading import load
 from relayout.formats.tflite.model import Model
-from relayout.formats.tflite.operators import elementwise, joined, transposed, unrolled
+from relayout.formats.tflite.operators import elementwise, transposed, unrolled, widened
 from relayout.formats.tflite.window import slid
 from relayout.verification import verify
 
@@ -501,7 +501,7 @@ def multiplied(kind: str = "int8", channels: int = 6, multiplier: int = 3, exten
 
 
 @pytest.mark.parametrize(
-    ("channels", "units", "count", "depthwise", "joined_"),
+    ("channels", "units", "count", "depthwise", "left"),
     [
         (8, 16, 8, True, 1),
         (6, 18, 6, True, 1),
@@ -514,13 +514,13 @@ def multiplied(kind: str = "int8", channels: int = 6, multiplier: int = 3, exten
 )
 @pytest.mark.parametrize(("window", "stride", "padding"), [((3, 2), 1, SAME), ((2, 3), 2, VALID)])
 def test_fewer_groups_give_the_same_integers(
-    channels: int, units: int, count: int, depthwise: bool, joined_: int, window: Any, stride: int, padding: int
+    channels: int, units: int, count: int, depthwise: bool, left: int, window: Any, stride: int, padding: int
 ) -> None:
     net = Nets((2, 18, 15, channels))
     kind = {"depthwise": True} if depthwise else {"groups": count}
     content = net.convolved(units, window, stride, padding, output=True, **kind).bytes()
     model, plain, x = read(content), read(content, widen=False), given(content)
-    assert (groups(model), groups(plain)) == ([joined_], [count])
+    assert (groups(model), groups(plain)) == ([left], [count])
     np.testing.assert_array_equal(run(model, x), run(plain, x))
     agree(content)
     agree(content, fast=True)
@@ -537,27 +537,28 @@ def test_what_stands_between_joined_groups_means_0(kind: str, zero: int) -> None
 
 def test_groups_are_joined_where_that_takes_less_time() -> None:
     """By prices: as `bench/measure_groups.py` prints them, of 128 channels sixteen together take the least."""
-    assert joined.together(8, 16, 1, (3, 5), 240) == 8
-    assert joined.together(128, 256, 1, (3, 3), 28 * 28) == 16
-    assert joined.together(32, 128, 4, (3, 3), 14 * 14) == 8
+    assert widened.together(8, 16, 1, (3, 5), 240) == 8
+    assert widened.together(128, 256, 1, (3, 3), 28 * 28) == 16
+    assert widened.together(32, 128, 4, (3, 3), 14 * 14) == 8
     for alone in (
         (128, 128, 1, (3, 3), 28 * 28),
         (8, 16, 1, (3, 3), 1),
         (4, 128, 32, (3, 3), 784),
         (1, 8, 8, (3, 3), 784),
     ):
-        assert joined.together(*alone) == 1
+        assert widened.together(*alone) == 1
     # Five is a divisor, but nothing from 2 to 4 is; a kernel of half a megabyte is not four times as long.
-    assert joined.together(5, 10, 1, (3, 3), 784) == 5
-    assert joined.together(512, 512 * 16, 4, (4, 4), 784) == 1
+    assert widened.together(5, 10, 1, (3, 3), 784) == 5
+    assert widened.together(512, 512 * 16, 4, (4, 4), 784) == 1
+    assert widened.together(2**40, 2**41, 1, (1, 1), 784) == 1  # and looks at no more counts than may be
 
 
 @pytest.mark.parametrize("widths", [(1, 1, 3), (8, 16, 3), (16, 48, 5)])
 def test_no_kernel_grows_beyond_what_is_said(widths: tuple[int, int, int]) -> None:
     depth, units, side = widths
     for count in (2, 64, 1024):
-        found = joined.together(count, count * units, depth, (side, side), 56 * 56)
-        assert count * units * depth * side**2 * (found - 1) <= joined.MOST
+        found = widened.together(count, count * units, depth, (side, side), 56 * 56)
+        assert count * units * depth * side**2 * (found - 1) <= widened.MOST
 
 
 def test_convolutions_that_are_not_of_integers_keep_their_groups() -> None:

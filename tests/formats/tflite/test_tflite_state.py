@@ -248,6 +248,15 @@ def test_recurrent_kinds_without_a_sound_kernel_are_refused() -> None:
             read(net.bytes())
 
 
+@pytest.mark.parametrize("clip", [0, 0.3])
+def test_a_gate_of_an_lstm_without_bias_is_refused(clip: float) -> None:
+    """LiteRT crashes there, and what one gate lacks would be taken from another."""
+    net = lstm(clip=clip)
+    net.graph.operators[0].inputs[12] = -1
+    with pytest.raises(ReadError, match="UNIDIRECTIONAL_SEQUENCE_LSTM lacks operand 12"):
+        read(net.bytes())
+
+
 # Tables.
 
 

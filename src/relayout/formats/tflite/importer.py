@@ -78,7 +78,7 @@ def read(
         fast: forms for which ONNX Runtime takes less time, though they move more bytes, or no longer show what they
             stand for (see `operators.condensed`, `operators.subpixel` and `operators.unrolled`).
         widen: join groups of integer convolutions where ONNX Runtime takes less time with fewer (see
-            `operators.joined`); some accelerators have kernels for depthwise ones and for no others in groups.
+            `operators.widened`); some accelerators have kernels for depthwise ones and for no others in groups.
         inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
         outputs: read only what these tensors are computed from; what lies outside is not translated at all.
         dims: dynamic dimension of an input -> its extent, which all that follows goes by. Others are left out:

@@ -12,9 +12,9 @@ from relayout.formats.tflite.enums import Padding, TensorType
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.border import bordered, unbordered
 from relayout.formats.tflite.operators.condensed import condensed
-from relayout.formats.tflite.operators.joined import joined
 from relayout.formats.tflite.operators.unrolled import unrolled
 from relayout.formats.tflite.operators.weights import weights
+from relayout.formats.tflite.operators.widened import widened
 from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D, slid
 from relayout.layout import perm as perms
@@ -69,7 +69,7 @@ def groups(op: Operation, depth: Dim) -> int:
 
 def grouped(op: Operation, perm: Sequence[int]) -> tuple[ir.Value, int]:
     """The kernel in ONNX's order `o i h w`, and the number of groups: fewer than the file's where that is faster."""
-    found = joined(op, perm)
+    found = widened(op, perm)
     if found is not None:
         return found
     kernel = weights(op, 1, 0, perm)

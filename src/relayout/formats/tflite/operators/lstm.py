@@ -103,6 +103,8 @@ class Lstm:
         self.gates = [gate for gate, kernel in enumerate(kernels) if kernel is not None]
         self.recurrences: ir.Value | None = None
         self.recurrent = [None if k is None else weights(op, which.recurrent[g], 0) for g, k in enumerate(kernels)]
+        for gate in self.gates:
+            op.input(which.biases[gate])  # LiteRT crashes without
         self.biases = [
             None if k is None else op.bias(which.biases[g], *self._factors(g)) for g, k in enumerate(kernels)
         ]
@@ -135,8 +137,7 @@ class Lstm:
         name = named(self.fused)
         if special or name is None:
             states = [s if s is not None else zeros(op, shape, x) for s, shape in zip(first, shapes, strict=True)]
-            biased = {self.biases[gate] is not None for gate in self.gates}
-            if len(biased) == 1 and not (self.quantized or self.normalized or diagonal):
+            if not (self.quantized or self.normalized or diagonal):
                 x = self._together(x)
             last, y = scan(op, x, states, self._step, reverse=self.reverse)
         else:
@@ -169,12 +170,10 @@ class Lstm:
     def _lstm(self, x: ir.Value, first: list[ir.Value | None], name: str) -> tuple[list[ir.Value], ir.Value]:
         op, units = self.op, self.units
         time, batch, _ = dims(x)
-        bias = None
-        if self.biases[FORGET] is not None:
-            # TFLite has one bias, ONNX one for the operand and one for the state.
-            both = self._stacked(self.biases)
-            empty = op.emit("Expand", [op.number(0, both, "zero"), op.ints([1, 4 * units], "shape")], dims(both))
-            bias = joined(op, [both, empty], 1)
+        # TFLite has one bias, ONNX one for the operand and one for the state.
+        both = self._stacked(self.biases)
+        empty = op.emit("Expand", [op.number(0, both, "zero"), op.ints([1, 4 * units], "shape")], dims(both))
+        bias = joined(op, [both, empty], 1)
         y, h, c = op.emit_all(
             "LSTM",
             [
@@ -254,8 +253,7 @@ class Lstm:
             joined(op, [part for part in parts if part is not None], 0) for parts in (self.kernels, self.recurrent)
         )
         y = op.emit("MatMul", [x, op.transpose(kernel, (1, 0))], (time, batch, dims(kernel)[0]))
-        biases = [bias for bias in self.biases if bias is not None]
-        return two(op, "Add", y, joined(op, biases, 0)) if biases else y
+        return two(op, "Add", y, joined(op, [bias for bias in self.biases if bias is not None], 0))
 
     def _sums(self, x: ir.Value, h: ir.Value) -> dict[int, ir.Value]:
         """Gate -> the sum of what the operand and the last output add to it."""

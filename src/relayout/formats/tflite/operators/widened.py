@@ -34,11 +34,12 @@ GAIN = 1.3
 """How much faster joined groups have to be."""
 MOST = 2**18
 """Bytes that a kernel may grow by."""
+_SIGNED, _UNSIGNED = (TensorType.INT8, TensorType.INT8), (TensorType.UINT8, TensorType.UINT8)
 
 Bytes = npt.NDArray[np.int8]
 
 
-def joined(op: Operation, perm: Sequence[int]) -> tuple[ir.Value, int] | None:
+def widened(op: Operation, perm: Sequence[int]) -> tuple[ir.Value, int] | None:
     """The kernel `o i *k` and the number of groups, if ONNX Runtime is faster with fewer; `perm` leads to that order.
 
     Data and result are uint8, and the weights bytes in the file: no others are multiplied as integers.
@@ -47,7 +48,9 @@ def joined(op: Operation, perm: Sequence[int]) -> tuple[ir.Value, int] | None:
         return None
     o, depth, *window = perms.apply(perm, op.input(1).shape)
     channels = dims(op.stored(0))[-1]
-    if not isinstance(channels, int) or min(o, depth, channels) < 1 or channels % depth or o % (channels // depth):
+    if not isinstance(channels, int) or min(channels, o, depth, *window) < 1:
+        return None
+    if channels % depth or o % (channels // depth):
         return None
     groups = channels // depth
     count = together(groups, o, depth, window, math.prod(op.output().shape[:-1]))
@@ -55,7 +58,7 @@ def joined(op: Operation, perm: Sequence[int]) -> tuple[ir.Value, int] | None:
         return None
     shape = ir.Shape((o, depth * count, *window))
     content = ir.LazyTensor(lambda: ir.Tensor(wider(*_integers(op, perm), groups, count)), ir.DataType.INT8, shape)
-    kernel = op.builder.initializer(op.tensors.hint(op.input(1), "joined"), content)
+    kernel = op.builder.initializer(op.tensors.hint(op.input(1), "wider"), content)
     return _dequantized(op, kernel), groups // count
 
 
@@ -64,7 +67,7 @@ def together(groups: int, units: int, depth: int, window: Sequence[int], places:
     if depth == 1 and units == groups:
         return 1
     size = units * depth * math.prod(window)
-    counts = [n for n in range(1, groups + 1) if groups % n == 0 and size * (n - 1) <= MOST]
+    counts = [n for n in range(1, min(groups, 1 + MOST // size) + 1) if groups % n == 0]
     times = {n: _time(groups // n, units, depth * n * math.prod(window), math.prod(window), places) for n in counts}
     best = min(counts, key=times.__getitem__)
     return best if times[best] * GAIN <= times[1] else 1
@@ -104,9 +107,6 @@ def _is_of_bytes(op: Operation, axis: int) -> bool:
         and op.input(1).data is not None
         and op.input(1).sparsity is None
     )
-
-
-_SIGNED, _UNSIGNED = (TensorType.INT8, TensorType.INT8), (TensorType.UINT8, TensorType.UINT8)
 
 
 def _integers(op: Operation, perm: Sequence[int]) -> tuple[Bytes, Bytes]:
