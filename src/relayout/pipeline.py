@@ -26,7 +26,19 @@ from relayout.known import forget
 from relayout.layout import Dim, Extent
 from relayout.layout.holds import FIXED, STATED
 from relayout.progress import say
-from relayout.reports import Axes, Naming, Report, constants, grown, inspection, operators, report, unsaid, unstated
+from relayout.reports import (
+    Axes,
+    Naming,
+    Report,
+    constants,
+    grown,
+    inspection,
+    operators,
+    report,
+    signed,
+    unsaid,
+    unstated,
+)
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
 from relayout.rewrite import (
@@ -538,7 +550,8 @@ def _relayout(
     axes = Axes(sites, TFLITE in model.meta)
     naming = Naming(sites, axes)
     found = report(decided, axes, relaxed=relax(decided) if what_if else [])
-    found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
+    slow = () if wishes.target else signed(decided)
+    found = replace(found, notes=(*found.notes, *wishes.notes(), *slow, *model.meta.get("relayout.notes", ())))
     written = planfile.later(decided, options | {"wishes": wishes.to_json()})
     seconds["plan"] = perf_counter() - began
     if original is not None and (decided.size, len(decided.crossings)) == (
