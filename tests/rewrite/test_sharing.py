@@ -294,3 +294,21 @@ def test_no_two_nodes_have_one_name() -> None:
     source.graph.node[-1].name = "u/Reshape"
     made = [node.name for node in same(source).proto.graph.node if node.op_type == "Reshape"]
     assert sorted(made) == ["u/Reshape", "u/Reshape_2"]
+
+
+def test_a_unit_of_a_row_of_pixels_takes_the_dimensions_that_it_is_given() -> None:
+    source = model(
+        f"""g (float[1,8,1,6] x) => (float[1,8,1,6] y) {PARAMETERS} {{
+            qx = QuantizeLinear(x, sc, zp)
+            dx = DequantizeLinear(qx, sc, zp)
+            a = Conv<pads=[1,1,1,1]>(dx, k)
+            qa = QuantizeLinear(a, sc, zp)
+            da = DequantizeLinear(qa, sc, zp)
+            c = Sigmoid(da)
+            qc = QuantizeLinear(c, sc, zp)
+            dc = DequantizeLinear(qc, sc, zp)
+            y = Conv<pads=[1,1,1,1]>(dc, k)
+        }}""",
+        k=floats(8, 8, 3, 3),
+    )
+    assert "Reshape" not in operators(same(source, to="NHWC").proto)

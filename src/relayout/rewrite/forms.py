@@ -54,7 +54,7 @@ class _Choice:
         if not self.uneven:
             return
         self.free = {site for site in self.sites if _counts_no_axes(site)}
-        wanting = (site for site in self.sites if site not in self.free)
+        wanting = (site for site in self.sites if site not in self.free or site.signature.with_reader)
         self.readers = _by_root(port for site in wanting for port in site.ports if not port.output)
         self.given: dict[Root, Form] = {}
         self.own: dict[Site, Sequence[Form]] = {}
@@ -188,7 +188,7 @@ def _like(site: Site, label: Label, ones: frozenset[int], port: Port, form: Form
 
 def _counts_no_axes(site: Site) -> bool:
     signature = site.signature
-    fixed = signature.variants or signature.tail or signature.with_reader or site.whole or signature.block
+    fixed = signature.variants or signature.tail or site.whole or signature.block
     free = site.free_ports()
     return site.kind == "node" and not fixed and signature.changes is unchanged and any(port.output for port in free)
 
