@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from relayout.captures import all_nodes
+
 STANDS_FOR = "relayout.stands_for"
 """In the metadata of a value or a node, until reports are made: the name by which the source has it. (Of `meta`, each
 object that is asked has a store of its own from then on; metadata is there anyway.)"""
@@ -35,7 +37,7 @@ def label(node: ir.Node) -> str:
 
 def forget(graph: ir.Graph) -> None:
     """Take all of it out again: whoever reads the result knows its names."""
-    for node in graph.all_nodes():
+    for node in all_nodes(graph):
         node.metadata_props.pop(STANDS_FOR, None)
         for value in node.outputs:
             value.metadata_props.pop(STANDS_FOR, None)

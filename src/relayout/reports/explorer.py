@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from relayout.captures import all_nodes
 from relayout.reports.report import Report
 
 PALETTE = ("#cfe3ff", "#ffe2bd", "#cdeed3", "#ecd7fb", "#c9eff2", "#fbd5e3", "#eceac0")
@@ -39,6 +40,6 @@ def node_data(report: Report, layouts: Mapping[str, str], keys: Mapping[str, str
 def keys_of(model: ir.Model) -> dict[str, str]:
     """What the ONNX reader of Model Explorer calls nodes (by their names) and inputs and outputs -> name of a value."""
     ends = [value.name for value in (*model.graph.inputs, *model.graph.outputs)]
-    nodes = [(node.name, node.outputs[0].name) for node in model.graph.all_nodes() if node.outputs]
+    nodes = [(node.name, node.outputs[0].name) for node in all_nodes(model.graph) if node.outputs]
     named = [*nodes, *((f"[value] {name}", name) for name in ends)]
     return {key: name for key, name in named if key and name}

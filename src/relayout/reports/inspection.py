@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
+from relayout.captures import all_nodes
 from relayout.formats.bundle import open_model
 from relayout.formats.onnx.transposes import perms
 from relayout.formats.tflite.loading import load, opened
@@ -138,7 +139,7 @@ def tflite(path: Path) -> Inspection:
 def onnx(path: Path, model: ir.Model) -> Inspection:
     """Of an ONNX model as it was read, before anything was completed."""
     graph = model.graph
-    nodes = list(graph.all_nodes())
+    nodes = list(all_nodes(graph))
     constants = [v.const_value for v in graph.initializers.values() if v.const_value is not None]
     about = {"producer": " ".join(filter(None, (model.producer_name, model.producer_version)))}
     about["description"] = model.doc_string or ""

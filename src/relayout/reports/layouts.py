@@ -8,6 +8,7 @@ from itertools import groupby
 
 import onnx_ir as ir
 
+from relayout.captures import all_nodes
 from relayout.infer import Form, Order, Root, Sites, order_of
 from relayout.known import known_as
 from relayout.layout import perm
@@ -64,7 +65,7 @@ class Naming:
         found = {value: text for value in _values(model) if (text := self._layout(value))}
         for value, text in found.items():
             value.metadata_props[KEY] = text
-        for node in model.graph.all_nodes():
+        for node in all_nodes(model.graph):
             reads, gives = (dict.fromkeys(found[v] for v in ends if v in found) for ends in (node.inputs, node.outputs))
             if gives:
                 node.metadata_props[KEY] = " -> ".join(dict.fromkeys(filter(None, map(", ".join, (reads, gives)))))
@@ -109,5 +110,5 @@ def _form(order: Order, extents: Sequence[int], shape: ir.Shape | None) -> Form:
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
     yield from model.graph.inputs
-    for node in model.graph.all_nodes():
+    for node in all_nodes(model.graph):
         yield from node.outputs

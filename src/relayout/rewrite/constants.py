@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.captures import all_nodes
 from relayout.rewrite.regions import operator_of
 from relayout.rewrite.storage import Names
 from relayout.rules import Facts, Permuted
@@ -16,7 +17,7 @@ class Constants:
 
     def __init__(self, model: ir.Model) -> None:
         self.model, self.facts = model, Facts()
-        nodes = list(model.graph.all_nodes())
+        nodes = list(all_nodes(model.graph))
         values = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
         taken = {value.name for value in values} | {node.name for node in nodes}
         self.names = Names({name for name in taken if name})

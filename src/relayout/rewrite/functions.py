@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from relayout.captures import all_nodes
 from relayout.layout.perm import between
 from relayout.rules import FUNCTIONS, Letters, Variant
 from relayout.rules.signature import part_of
@@ -86,8 +87,8 @@ def drop_unused_functions(model: ir.Model) -> None:
     """Remove functions of layouts that no node calls any longer, and the imports of their domains."""
     if not any(domain.startswith(FUNCTIONS) for domain in model.opset_imports):
         return
-    called = {node.op_identifier() for node in model.graph.all_nodes()}
-    called.update(node.op_identifier() for function in model.functions.values() for node in function.all_nodes())
+    called = {node.op_identifier() for node in all_nodes(model.graph)}
+    called.update(node.op_identifier() for function in model.functions.values() for node in all_nodes(function))
     for key in [key for key in model.functions if key[0].startswith(FUNCTIONS) and key not in called]:
         del model.functions[key]
     domains = {domain for domain, _, _ in model.functions} | {domain for domain, _, _ in called}
@@ -106,13 +107,13 @@ def inline_functions(model: ir.Model) -> bool:
     from onnx_ir.passes.common import InlinePass  # with it comes OpenSSL, 4 MB, that other passes are made with
 
     notes: dict[str | None, dict[str, str]] = {}
-    for node in model.graph.all_nodes():
+    for node in all_nodes(model.graph):
         function = model.functions.get(node.op_identifier())
         if function is not None and node.domain.startswith(FUNCTIONS):
             node.resize_outputs(max(len(node.outputs), len(function.outputs)))
             notes |= {value.name: dict(value.metadata_props) for value in node.outputs}
     InlinePass(lambda function: function.domain.startswith(FUNCTIONS))(model)
-    for node in model.graph.all_nodes():
+    for node in all_nodes(model.graph):
         for value in node.outputs:  # the pass leaves behind what a call's result says that it holds
             if value.name in notes:
                 value.metadata_props.update(notes[value.name])

@@ -10,6 +10,7 @@ from collections import Counter
 
 import onnx_ir as ir
 
+from relayout.captures import all_nodes
 from relayout.rewrite.regions import operator_of
 from relayout.targets import Fusion, Target
 
@@ -21,7 +22,7 @@ def fuse_kernels(model: ir.Model, target: Target) -> dict[str, int]:
         Operator that was taken in -> how many.
     """
     counts: Counter[str] = Counter()
-    for node in list(model.graph.all_nodes()) if target.fusions else ():
+    for node in list(all_nodes(model.graph)) if target.fusions else ():
         if node.graph is not None:
             for fusion in target.fusions:
                 if fusion.takes(operator_of(model, node)):

@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from relayout.captures import bodies
+from relayout.captures import all_nodes, bodies
 from relayout.rewrite.constants import Constants
 from relayout.rewrite.regions import operator_of
 from relayout.rewrite.tiled import JOINED, Groups
@@ -32,7 +32,7 @@ def join_tiles(model: ir.Model, alike: str = "") -> int:
     Returns:
         How many Reshapes there are now besides.
     """
-    nodes = list(model.graph.all_nodes())
+    nodes = list(all_nodes(model.graph))
     if not any(JOINED in node.meta for node in nodes):
         return 0
     joining = _Joining(model, frozenset(alike.split()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from relayout.captures import all_nodes
 from relayout.rewrite.folding import fold_scales
 from relayout.rewrite.fusing import fuse_kernels
 from relayout.rewrite.joining import join_tiles
@@ -42,13 +43,13 @@ def as_transposes(model: ir.Model, target: Target | None) -> tuple[str, ...]:
 def in_blocks(model: ir.Model, target: Target | None) -> tuple[str, ...]:
     """State shapes as kernels for blocks of channels want them, in place; what to say of it."""
     blocks = None if target is None else target.blocks
-    if target is None or blocks is None or blocks.domain not in {node.domain for node in model.graph.all_nodes()}:
+    if target is None or blocks is None or blocks.domain not in {node.domain for node in all_nodes(model.graph)}:
         return ()
     reshapes = join_tiles(model, blocks.joining)
     stamp(model, blocks)
     told = [f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}"]
     rows = [row for row in target.kernels if row.written is not None and row.written.domain == blocks.domain]
     kinds = {(row.domain, name) for row in rows for name in row.op_types.split()}
-    if left := sum((node.domain, node.op_type) in kinds for node in model.graph.all_nodes()):
+    if left := sum((node.domain, node.op_type) in kinds for node in all_nodes(model.graph)):
         told.append(f"convolutions and pools that are not in blocks, since these do not fit or do not pay: {left}")
     return *told, note(model)

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
+from relayout.captures import all_nodes
 from relayout.rewrite.constants import Constants
 from relayout.rewrite.regions import operator_of
 from relayout.rewrite.storage import SHAPE_IS_INPUT
@@ -36,7 +37,7 @@ def in_two_steps(model: ir.Model, least: int) -> tuple[int, int]:
     if model.opset_imports.get("", 1) < SHAPE_IS_INPUT:
         return 0, 0
     steps, known = _Steps(Constants(model)), Facts()
-    moving = ((node, known.of(operator_of(model, node))) for node in list(model.graph.all_nodes()))
+    moving = ((node, known.of(operator_of(model, node))) for node in list(all_nodes(model.graph)))
     divided = [node for node, fact in moving if isinstance(fact, Permuted) and steps.divide(node, fact.perm, least)]
     return len(divided), sum(_bytes(node.outputs[0]) for node in divided)
 

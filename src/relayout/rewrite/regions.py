@@ -24,7 +24,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from relayout.captures import bodies, captured, nested
+from relayout.captures import all_nodes, bodies, captured, nested
 from relayout.layout import Dim
 from relayout.rules import FUNCTIONS, Operator, draws
 from relayout.targets import Target, pass_on
@@ -200,7 +200,7 @@ def part_model(model: ir.Model, part: Part) -> ir.Model:
     graph = ir.convenience.extract(model.graph, list(part.inputs), list(part.outputs))
     graph.name = part.name
     functions = _called(model, graph)
-    domains = {node.domain for node in graph.all_nodes()} | {domain for domain, _, _ in functions} | {""}
+    domains = {node.domain for node in all_nodes(graph)} | {domain for domain, _, _ in functions} | {""}
     imports = {domain: version for domain, version in model.opset_imports.items() if domain in domains}
     graph.opset_imports.clear()
     graph.opset_imports.update(imports)
@@ -216,7 +216,7 @@ def _called(model: ir.Model, graph: ir.Graph) -> dict[ir.OperatorIdentifier, ir.
     called: set[ir.OperatorIdentifier] = set()
     ahead: list[ir.Graph | ir.Function] = [graph]
     while ahead:
-        met = {node.op_identifier() for node in ahead.pop().all_nodes()} - called
+        met = {node.op_identifier() for node in all_nodes(ahead.pop())} - called
         called |= met
         ahead += [model.functions[key] for key in met if key in model.functions]
     return {key: function for key, function in model.functions.items() if key in called}

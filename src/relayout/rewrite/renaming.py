@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
+from relayout.captures import all_nodes
 from relayout.errors import NamesError, nearest
 from relayout.layout.holds import TENSOR, Holds
 from relayout.layout.perm import is_identity
@@ -71,7 +72,7 @@ def _as_it_is(value: ir.Value, item: Holds) -> bool:
 
 
 def _why_not(model: ir.Model, old: str) -> str:
-    for node in model.graph.all_nodes():
+    for node in all_nodes(model.graph):
         if node.graph is not model.graph and any(value.name == old for value in node.outputs):
             return "the value lies inside the body of another operator, where names are its own affair"
     names = [name for value in _values(model.graph) for name in (value.name, *(h.name for h in _held(value))) if name]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from relayout.captures import all_nodes
 from relayout.known import stands_for
 from relayout.rewrite.origins import holds_itself
 from relayout.rewrite.storage import Names
@@ -21,7 +22,7 @@ Shared = Sequence[Sequence[ir.Node]]
 
 def apart(model: ir.Model) -> Shared:
     """Give each reader of what is dequantized a node of its own, in place."""
-    nodes = list(model.graph.all_nodes())
+    nodes = list(all_nodes(model.graph))
     found = [node for node in nodes if repeats(node) and not _narrows(node)]
     several = [(node, readers) for node in found if (readers := _others(node.outputs[0]))]
     if not several:

@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.captures import all_nodes
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.known import stands_for
 from relayout.rewrite.constants import Constants
@@ -97,7 +98,7 @@ def fuse_units(model: ir.Model, target: Target) -> dict[str, int]:
     fusing = _Fusing(model, target.units)
     if target.unsigned:
         fusing.make_unsigned()
-    for node in list(model.graph.all_nodes()):
+    for node in list(all_nodes(model.graph)):
         if node.op_type in QUANTIZING and not node.domain:
             fusing.end(node)
     fusing.clear()
@@ -115,7 +116,7 @@ class _Fusing:
 
     def make_unsigned(self) -> None:
         """Store the data between units as uint8: an integer and its zero point move by 128, and mean the same."""
-        for node in list(self.model.graph.all_nodes()):
+        for node in list(all_nodes(self.model.graph)):
             if node.domain or node.op_type not in QUANTIZING | DEQUANTIZING or not self._signed(node):
                 continue
             value = node.outputs[0]
@@ -199,7 +200,7 @@ class _Fusing:
 
     def clear(self) -> None:
         """Remove the nodes that nothing reads any longer."""
-        for node in reversed(list(self.model.graph.all_nodes())):
+        for node in reversed(list(all_nodes(self.model.graph))):
             if node in self.left and node.graph is not None and not any(_read(value) for value in node.outputs):
                 node.graph.remove(node, safe=True)
 

@@ -11,6 +11,7 @@ from functools import cache
 
 import onnx_ir as ir
 
+from relayout.captures import all_nodes
 from relayout.errors import LayoutError, MissingRuntimeError
 from relayout.targets.blocks import Blocks
 
@@ -37,8 +38,8 @@ def in_blocks(model: ir.Model) -> bool:
     if DOMAINS.isdisjoint(model.opset_imports):
         return False
     nodes = [
-        *model.graph.all_nodes(),
-        *(node for function in model.functions.values() for node in function.all_nodes()),
+        *all_nodes(model.graph),
+        *(node for function in model.functions.values() for node in all_nodes(function)),
     ]
     return any(node.domain in DOMAINS for node in nodes)
 

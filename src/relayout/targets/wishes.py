@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from relayout.captures import all_nodes
 from relayout.errors import LayoutError, nearest
 from relayout.known import known_as, label
 from relayout.layout import Layout
@@ -115,7 +116,7 @@ class Wishes:
         Raises:
             LayoutError: a node that the model does not have.
         """
-        names = dict.fromkeys(name for node in graph.all_nodes() for name in (node.name, node.outputs[0].name) if name)
+        names = dict.fromkeys(name for node in all_nodes(graph) for name in (node.name, node.outputs[0].name) if name)
         for name in self.nodes:
             if name not in names:
                 raise LayoutError(f"the model has no node {name!r}{nearest(name, names)}")

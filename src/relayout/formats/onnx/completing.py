@@ -10,12 +10,12 @@ import onnx
 import onnx_ir as ir
 from onnx import numpy_helper
 
-from relayout.captures import bodies
+from relayout.captures import all_nodes, bodies
 from relayout.errors import ReadError
 from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.checking import without_weights
 from relayout.formats.onnx.evaluating import BROADCASTING, WINDOWS, Array, Evaluation, Item
-from relayout.formats.onnx.inferring import infer_shapes
+from relayout.formats.onnx.inferring import infer_shapes, is_settled
 from relayout.formats.onnx.parts import SILENT, holds_map
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
@@ -59,7 +59,7 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
     if not any(value.type or value.shape for value in interior):
         model.meta[SILENT] = True
     lift_constants(model)
-    if all(_is_known(value) for node in model.graph.all_nodes() for value in node.outputs):
+    if all(_is_known(value) for node in all_nodes(model.graph) for value in node.outputs):
         return
     names = _Names(model.graph)
     for _ in range(ROUNDS):
@@ -105,8 +105,8 @@ def _with_states(model: ir.Model, used: set[str]) -> tuple[onnx.GraphProto, dict
 
 def _assumed(node: ir.Node) -> Iterator[tuple[int, ir.Value, ir.Shape | None]]:
     """The states of a Loop that leave extents open, now of the shape that they begin with; and the shape before."""
-    attribute = node.attributes.get("body")
-    if node.op_type != "Loop" or node.domain or not node.outputs or attribute is None:
+    attribute = node.attributes.get("body") if node.op_type == "Loop" else None
+    if attribute is None or node.domain or not node.outputs:
         return
     for slot, (state, given) in enumerate(zip(attribute.as_graph().inputs[2:], node.inputs[2:], strict=False)):
         if given is None or given.shape is None or not _is_known(given):
@@ -135,7 +135,7 @@ def _gives_back(node: onnx.NodeProto | None, slot: int, shape: Sequence[int | ir
 
 def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
     """Find what shape inference does not, one node after another; whether anything was found."""
-    nodes = list(model.graph.all_nodes())
+    nodes = list(all_nodes(model.graph))
     found = False
     for node in reversed(nodes):
         if node.op_type == "Transpose" and not node.domain:
@@ -240,7 +240,7 @@ def lift_constants(model: ir.Model) -> None:
     Raises:
         ReadError: a Constant holds nothing that a constant can be.
     """
-    if any(node.op_type == "Constant" for node in model.graph.all_nodes()):
+    if any(node.op_type == "Constant" for node in all_nodes(model.graph)):
         from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
         try:
@@ -268,6 +268,8 @@ def _inferred(light: onnx.ModelProto, used: set[str]) -> tuple[onnx.GraphProto, 
     for _ in range(max(ROUNDS, min(nodes, INFERRED // max(1, nodes)))):
         _reserve(light.graph, used)
         inferred = infer_shapes(light)
+        if not known and is_settled(inferred.graph):
+            return inferred.graph, known
         whole.update({value.name: value for value in inferred.graph.value_info})
         found, shapes = _evaluated(inferred, known, symbols)
         if not found and not shapes:
@@ -447,7 +449,7 @@ class _Names:
                 for value, (_, shape) in zip(node.outputs, outputs_of(node, model.opset_imports), strict=False):
                     self.learn(value.shape, shape)
                     self._rename(value)
-        for value in (value for node in model.graph.all_nodes() for value in node.outputs if self._same):
+        for value in (value for node in all_nodes(model.graph) for value in node.outputs if self._same):
             self._rename(value)
 
     def _of(self, extent: Extent) -> Extent:

@@ -7,7 +7,7 @@ from itertools import count
 
 import onnx_ir as ir
 
-from relayout.captures import reads
+from relayout.captures import all_nodes, reads
 from relayout.errors import NamesError, nearest
 from relayout.formats.onnx.parts import ANNOTATION, UNANNOTATED
 from relayout.layout.holds import TENSOR
@@ -85,7 +85,7 @@ def _find(model: ir.Model, known: dict[str, ir.Value], side: str, name: str) -> 
     value = known.get(name)
     if value is not None:
         return value
-    for node in model.graph.all_nodes():
+    for node in all_nodes(model.graph):
         if node.graph is not model.graph and any(made.name == name for made in node.outputs):
             raise NamesError(
                 f"--{side} {name}: the value lies inside the body of another operator; a cut goes around it"
@@ -128,7 +128,7 @@ def _entry(graph: ir.Graph, value: ir.Value) -> ir.Value:
     entry = ir.Value(name=value.name, type=value.type, shape=ir.Shape(dims), doc_string=value.doc_string)
     entry.metadata_props.update(value.metadata_props)
     entry.meta.update({key: said for key, said in value.meta.items() if key == ANNOTATION})
-    taken = {other.name for node in graph.all_nodes() for other in node.outputs}
+    taken = {other.name for node in all_nodes(graph) for other in node.outputs}
     value.name = next(name for k in count() if (name := f"{entry.name}__unread{k or ''}") not in taken)
     value.replace_all_uses_with(entry, replace_graph_outputs=True)
     graph.inputs.append(entry)

@@ -35,9 +35,43 @@ def infer_shapes(model: onnx.ModelProto, stated: onnx.GraphProto | None = None) 
     if stated is not None and complete and sum(_lengths(stated)) <= MOST_PROPAGATED:
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
     plain = onnx.shape_inference.infer_shapes(model)
-    if sum(_lengths(plain.graph)) > MOST_PROPAGATED:
+    if is_settled(plain.graph) or sum(_lengths(plain.graph)) > MOST_PROPAGATED:
         return plain
     return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def is_settled(graph: onnx.GraphProto) -> bool:
+    """Whether nothing is left to find: every shape is known, and no operator gives constants, or what could be a shape.
+
+    A graph with bodies is never said to be.
+    """
+    settled: dict[bytes, bool] = {}
+    known = set()
+    for value in (*graph.value_info, *graph.output):
+        key = value.type.SerializeToString()
+        if key not in settled:
+            settled[key] = _is_static(value.type.tensor_type)
+        if not settled[key]:
+            return False
+        known.add(value.name)
+    constants = {"", *(tensor.name for tensor in graph.initializer)}
+    return all(
+        known.issuperset(filter(None, node.output))
+        and not constants.issuperset(node.input)
+        and not any(map(graphs_in, node.attribute))
+        for node in graph.node
+    )
+
+
+def _is_static(tensor: onnx.TypeProto.Tensor) -> bool:
+    """Whether it is a tensor of known extents, and not of the numbers that shapes are made of."""
+    dims = tensor.shape.dim
+    known = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
+    return known and tensor.elem_type not in (
+        onnx.TensorProto.UNDEFINED,
+        onnx.TensorProto.INT32,
+        onnx.TensorProto.INT64,
+    )
 
 
 def infer_node(

@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.captures import all_nodes
 from relayout.errors import WriteError
 from relayout.formats.onnx.wire import LIMIT
 from relayout.formats.stored import CHUNK, StoredArray, nbytes
@@ -154,7 +155,7 @@ def _drop_annotations(graph: onnx.GraphProto, weights: set[str | None]) -> None:
 @contextmanager
 def _typed(model: ir.Model) -> Iterator[None]:
     """Within it, values of an unknown type have no shape: a file has no place for it, of which onnx-ir warns."""
-    nodes = chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
+    nodes = chain(all_nodes(model.graph), *(all_nodes(function) for function in model.functions.values()))
     values = [value for node in nodes for value in node.outputs if value.type is None and value.shape is not None]
     hidden = [(value, value.shape) for value in values]
     try:

@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
+from relayout.captures import all_nodes
 from relayout.errors import ReadError, in_file
 from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import SOURCES, identity
@@ -251,6 +252,6 @@ def _resolve_external(model: ir.Model, files: DataFiles | None) -> None:
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    yield from model.graph.all_nodes()
+    yield from all_nodes(model.graph)
     for function in model.functions.values():
-        yield from function.all_nodes()
+        yield from all_nodes(function)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from relayout.captures import bodies
+from relayout.captures import all_nodes, bodies
 from relayout.formats.onnx.calls import (
     CALLS,
     Call,
@@ -83,7 +83,7 @@ def _name_unread(model: ir.Model, calls: Sequence[ir.Node]) -> None:
         if value.name and not value.uses() and not value.is_graph_output()
     }
     graphs = (model.graph, *model.graph.subgraphs())
-    values = [value for node in model.graph.all_nodes() for value in node.outputs]
+    values = [value for node in all_nodes(model.graph) for value in node.outputs]
     values += [value for graph in graphs for value in (*graph.inputs, *graph.initializers.values())]
     names = {value.name or "" for value in values if value not in unread}
     for value, name in unread.items():
@@ -159,18 +159,18 @@ def _is_alive(value: ir.Value) -> bool:
 
 def _forget(model: ir.Model, found: Calls) -> None:
     """Remove functions that were called and are not any longer, and imports of domains that nothing needs."""
-    waiting = list(model.graph.all_nodes())
+    waiting = list(all_nodes(model.graph))
     called: set[Key] = set()
     while waiting:
         key = waiting.pop().op_identifier()
         if key in model.functions and key not in called:
             called.add(key)
-            waiting += model.functions[key].all_nodes()
+            waiting += all_nodes(model.functions[key])
     gone = dict.fromkeys(call.node.op_identifier() for call in found.calls)
     for key in [key for key in gone if key not in called]:
         del model.functions[key]
-    used = {node.domain for node in model.graph.all_nodes()} | {domain for domain, _, _ in model.functions}
-    used |= {node.domain for function in model.functions.values() for node in function.all_nodes()}
+    used = {node.domain for node in all_nodes(model.graph)} | {domain for domain, _, _ in model.functions}
+    used |= {node.domain for function in model.functions.values() for node in all_nodes(function)}
     for domain in dict.fromkeys([*found.imports, *(key[0] for key in gone)]):
         if domain and domain not in used:
             model.opset_imports.pop(domain, None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from relayout.captures import bodies
+from relayout.captures import all_nodes, bodies
 from relayout.formats.onnx.calls import (
     CALLS,
     Call,
@@ -48,14 +48,14 @@ class _SpellingOut:
         self.found = Calls()
         self.sizes: dict[Key, int] = {}
         self.open: set[Key] = set()
-        own = len(list(model.graph.all_nodes())) + sum(len(list(f.all_nodes())) for f in model.functions.values())
+        own = len(list(all_nodes(model.graph))) + sum(len(list(all_nodes(f))) for f in model.functions.values())
         self.left = max(MOST_NODES, GROWTH * own)
-        self.names = {name for node in model.graph.all_nodes() for name in (node.name, *names_of(node)) if name}
+        self.names = {name for node in all_nodes(model.graph) for name in (node.name, *names_of(node)) if name}
         graphs = (model.graph, *model.graph.subgraphs())
         self.names |= {value.name or "" for g in graphs for value in (*g.inputs, *g.initializers.values())}
 
     def run(self) -> None:
-        waiting = list(self.model.graph.all_nodes())[::-1]
+        waiting = list(all_nodes(self.model.graph))[::-1]
         while waiting:
             node = waiting.pop()
             if self._fits(node):
@@ -77,14 +77,14 @@ class _SpellingOut:
             return self.left + 1
         if key not in self.sizes:
             self.open.add(key)
-            inner = (node.op_identifier() for node in self.model.functions[key].all_nodes())
+            inner = (node.op_identifier() for node in all_nodes(self.model.functions[key]))
             self.sizes[key] = sum(self._size(each) if each in self.model.functions else 1 for each in inner)
             self.open.discard(key)
         return self.sizes[key]
 
     def _agrees(self, function: ir.Function) -> bool:
         """Whether the operators of a body mean the same under the model's versions as under the function's own."""
-        for node in function.all_nodes():
+        for node in all_nodes(function):
             theirs = function.opset_imports.get(node.domain, function.opset_imports.get("", 1))
             ours = self.model.opset_imports.get(node.domain, theirs)
             if node.op_identifier() not in self.model.functions and ours != theirs:
@@ -142,7 +142,7 @@ class _SpellingOut:
     def _lift(self, body: ir.Graph, graph: ir.Graph) -> dict[ir.Value, ir.Value]:
         """Make the Constants of a body initializers of the graph that it is put into, or of its own subgraphs."""
         lifted: dict[ir.Value, ir.Value] = {}
-        for node in list(body.all_nodes()):
+        for node in list(all_nodes(body)):
             if node.op_type != "Constant" or node.domain or node.outputs[0].is_graph_output():
                 continue
             (value,), place = node.outputs, node.graph
@@ -166,7 +166,7 @@ class _SpellingOut:
         return lifted
 
     def _import(self, function: ir.Function) -> None:
-        for domain in dict.fromkeys(node.domain for node in function.all_nodes()):
+        for domain in dict.fromkeys(node.domain for node in all_nodes(function)):
             if domain not in self.model.opset_imports:
                 self.model.opset_imports[domain] = function.opset_imports.get(domain, 1)
                 self.found.imports.append(domain)
@@ -174,7 +174,7 @@ class _SpellingOut:
     def _rename(self, body: ir.Graph, call: ir.Node) -> None:
         """Give everything in a body a name of its own, which says in which call it is."""
         stem = call.name or next(iter(names_of(call)), call.op_type)
-        for node in body.all_nodes():
+        for node in all_nodes(body):
             node.name = self._unique(f"{stem}/{node.name or node.op_type}")
             for value in node.outputs:
                 if value.name:
@@ -189,7 +189,7 @@ class _SpellingOut:
 
 def _is_closed(function: ir.Function) -> bool:
     """Whether each subgraph of a body gives values of its own."""
-    inner = [graph for node in function.all_nodes() for graph in bodies(node)]
+    inner = [graph for node in all_nodes(function) for graph in bodies(node)]
     return all(
         value.is_initializer() or value.is_graph_input() or getattr(value.producer(), "graph", None) is graph
         for graph in inner
@@ -201,7 +201,7 @@ def _resolve(body: ir.Graph, call: ir.Node, function: ir.Function) -> None:
     """Give the nodes of a body the attributes of a call, or their defaults; an attribute that neither has is none."""
     given = {name: attribute for name, attribute in function.attributes.items() if attribute.value is not None}
     given.update(call.attributes.items())
-    for node in body.all_nodes():
+    for node in all_nodes(body):
         for name, attribute in list(node.attributes.items()):
             if attribute.is_ref():
                 found = given.get(attribute.ref_attr_name or "")

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from relayout.captures import all_nodes
+
 
 def perms(model: ir.Model) -> Iterator[tuple[int, ...] | None]:
     """The perm of each Transpose, in bodies too; None where it only reverses the axes."""
-    for node in model.graph.all_nodes():
+    for node in all_nodes(model.graph):
         if node.op_type == "Transpose":
             attribute = node.attributes.get("perm")
             yield None if attribute is None else tuple(attribute.as_ints())
