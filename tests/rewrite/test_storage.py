@@ -26,6 +26,9 @@ def form(text: str) -> Form:
     [
         ("0 1 2", "0 2 1", "0 1 2", "0 2 1"),  # none
         (". 0 1", "1 0", ". 0 1", ". 1 0"),  # what has one element moves for nothing
+        ("0 . 1 2", "1 2 0", "0 . 1 2", ". 1 2 0"),  # and stays in front of all, so that one axis moves
+        ("0 1 . 2 3", "1 2 3 0", "0 1 . 2 3", "1 . 2 3 0"),  # or beside what is behind it
+        ("0 1 . 2", "2 0 1", "0 1 . 2", ". 2 0 1"),
         ("0 1 2 3", ". 2 (01) 3", "(01) . 2 3", ". 2 (01) 3"),  # the target's dimensions, in the source's order
         ("0 1 2 (34)", "(12) 0 3 4", "0 (12) 3 4", "(12) 0 3 4"),
         ("0 (12) (34)", "(12) (03) 4", "0 (12) (34)", "(12) 0 (34)"),  # the source's, in the target's

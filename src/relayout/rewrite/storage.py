@@ -427,8 +427,10 @@ def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Fo
     if sorted(source) == sorted(target):
         return source, target
     if sorted(filter(None, source)) == sorted(filter(None, target)):
-        # Only size-1 dimensions differ: they stay in front while the others are brought into order.
-        return source, (*(dim for dim in source if not dim), *filter(None, target))
+        # Only size-1 dimensions differ: they stay in front while the others are brought into order, if nowhere else.
+        leading = (*(dim for dim in source if not dim), *filter(None, target))
+        found = [leading, *_ordered(source, target)]
+        return source, next((far for far in found if _moves_one(source, far)), leading)
     coarse = _common(source, target, bounded=bounded)
     before, after = (tuple(coarse[dim] for dim in _runs(order_of(form), coarse)) for form in (source, target))
     if bounded:
