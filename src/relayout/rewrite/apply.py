@@ -12,7 +12,7 @@ from relayout.captures import nested
 from relayout.formats.onnx.parts import UNANNOTATED
 from relayout.infer import Form, Plan, Port, Site, placed, placement
 from relayout.layout import Extent
-from relayout.layout.holds import STATED
+from relayout.layout.holds import STATED, Holds
 from relayout.rewrite.annotations import Annotations
 from relayout.rewrite.forms import forms
 from relayout.rewrite.functions import add_function, drop_unused_functions
@@ -231,11 +231,13 @@ class _Rewrite:
             if written is not None and changes.op_type is not None:  # said of an operator that is not written
                 changes = UNCHANGED
         self._change(site.graph, node, changes)
-        self._write_as(site, node)
+        behind = self._write_as(site, node)
         self.storage.nodes[site.graph].append(node)
         for port in site.carried or site.ports:
             if port.output and port.body < 0:
-                if port.slot in changes.extents:
+                if behind:
+                    self._give_behind(site.graph, port, behind)
+                elif port.slot in changes.extents:
                     value = self._multiplied(site.graph, node.outputs[port.slot], changes.extents[port.slot])
                     self.storage.put(port.view.root, self.forms[port], value)
                 else:
@@ -254,11 +256,15 @@ class _Rewrite:
                 (outputs if port.output else inputs)[port.slot] = placed(border, self.labels[border], port).dims
         return Placement(tuple(inputs), tuple(outputs))
 
-    def _write_as(self, site: Site, node: ir.Node) -> None:
-        """Write a node as the variant that was chosen asks for: another operator, or a call of a function."""
+    def _write_as(self, site: Site, node: ir.Node) -> list[tuple[str, ir.Value]]:
+        """Write a node as the variant that was chosen asks for: another operator, or a call of a function.
+
+        Returns:
+            The operators behind it, each with its constant.
+        """
         written = self._written(site)
         if written is None:
-            return
+            return []
         node.domain, node.op_type, node.overload = written.domain, written.op_type, ""
         self._set(node, written.attributes)
         if written.body is not None:
@@ -267,6 +273,32 @@ class _Rewrite:
             self.model.opset_imports.setdefault(written.domain, 1)
         if written.joined:
             state_joined(node, site.signature.variants[self.labels[site].variant])
+        if written.constants is None:
+            return []
+        known = [value.const_value.numpy() for value in node.inputs[1:] if value is not None and value.const_value]
+        stem = node.name or node.outputs[0].name
+        first, *rest = (self.storage.constant(f"{stem}/constant", array) for array in written.constants(known))
+        node.resize_inputs(2)
+        node.replace_input_with(1, first)
+        return list(zip(written.then, rest, strict=True))
+
+    def _give_behind(self, graph: ir.Graph, port: Port, operators: Sequence[tuple[str, ir.Value]]) -> None:
+        """Give what operators on each element make of a node's output; it has the output's name."""
+        root, form = port.view.root, self.forms[port]
+        value, name = root.value, root.value.name
+        value.name = self.storage.names.unique(f"{name}__before")
+        value.metadata_props.pop(Holds.KEY, None)
+        made = [value]
+        for op_type, constant in operators:
+            read, value = value, ir.Value(name=f"{name}__{op_type}", type=value.type)
+            node_name = self.storage.names.unique(f"{name}/{op_type}")
+            self.storage.nodes[graph].append(ir.Node("", op_type, [read, constant], outputs=[value], name=node_name))
+            made.append(value)
+        value.name = name if form == root.logical else self.storage.names.unique(self.storage.name(root, form))
+        self.storage.describe(value, root, form)
+        for before in made[:-1]:
+            before.shape = value.shape
+        self.storage.put(root, form, value)
 
     def _written(self, site: Site) -> Written | None:
         label = self.labels[site]

@@ -2,23 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
 from relayout.rules.convolution import spatial
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
-from relayout.rules.signature import Changes, Fact, Placement, Signature
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant, Written
 from relayout.rules.turning import turning
 
 
 @rule("BatchNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def batch_normalization(operator: Operator) -> Fact:
-    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for the order of s; all axes in any order of factors."""
+    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for the order of s; all axes in any order of factors.
+
+    With constants it is a product and a sum where c is last.
+    """
     rank = operator.rank()
     if rank is None or not operator.int("spatial", 1):
         return None
     letters = ("n", "c", *spatial(rank, "s")) if rank > 1 else ("n",)
     inputs = operator.operands({0: letters, **dict.fromkeys(range(1, len(operator.inputs)), ("c",))})
     outputs = (letters, *((("c",),) * (len(operator.outputs) - 1)))
-    return turning(operator, Signature(inputs, outputs, block=frozenset(letters)).positional(), letters[2:])
+    found = turning(operator, Signature(inputs, outputs, block=frozenset(letters)).positional(), letters[2:])
+    if found is None or rank < 3 or not _is_affine(operator):
+        return found
+    epsilon = operator.node.attributes.get_float("epsilon", 1e-5)
+    written = Written("", "Mul", dict.fromkeys(NORMALIZING), then=("Add",), constants=partial(_affine, epsilon))
+    return replace(found, variants=(*found.variants, *(_channels_last(each, written) for each in found.variants)))
+
+
+PARAMETERS = 5
+"""Operands of a BatchNormalization."""
+AFFINE = (ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
+"""Types in which a product and a sum are as exact as the normalization."""
+NORMALIZING = ("epsilon", "momentum", "spatial", "training_mode")
+"""Attributes of a BatchNormalization."""
+AFFINE_SINCE = 7
+"""The opset from which a Mul stretches its operands as numpy does."""
+
+
+def _is_affine(operator: Operator) -> bool:
+    """Whether a BatchNormalization is a product and a sum with constants, of the type that it reads."""
+    values = operator.node.inputs
+    kinds = {None if value is None else value.dtype for value in values}
+    inference = not operator.int("training_mode", 0) and not any(map(operator.gives, range(1, len(operator.outputs))))
+    known = all(operator.constant(slot) is not None for slot in range(1, len(values)))
+    return (
+        inference
+        and operator.version >= AFFINE_SINCE
+        and len(values) == PARAMETERS
+        and known
+        and len(kinds) == 1
+        and kinds <= {*AFFINE}
+    )
+
+
+def _affine(epsilon: float, given: Sequence[NDArray[np.generic]]) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    """`a x + b` of a normalization: computed in double precision, in the type of its scale."""
+    scale, bias, mean, variance = (each.astype(np.float64) for each in given)
+    factor = scale / np.sqrt(variance + epsilon)
+    return factor.astype(given[0].dtype), (bias - mean * factor).astype(given[0].dtype)
+
+
+def _channels_last(variant: Variant, written: Written) -> Variant:
+    """A variant with its channels behind all else, where something comes so."""
+
+    def last(operands: Sequence[Letters | None]) -> tuple[Letters | None, ...]:
+        return tuple(held and tuple(sorted(held, key=lambda letter: letter == "c")) for held in operands)
+
+    inputs, outputs = last(variant.inputs), last(variant.outputs)
+    return replace(variant, inputs=inputs, outputs=outputs, name="a product and a sum", written=written, follows=True)
 
 
 @rule("InstanceNormalization", kind="layout-sensitive", layouts={0: "NC"})

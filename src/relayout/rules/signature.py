@@ -104,6 +104,9 @@ class Written:
             between the Transposes that lead there and back.
         joined: the node states the shapes of its operands with each tile joined to its axis (`n c h w`), though they
             lie in tiles (`n c/16 h w 16`).
+        then: standard operators on each element behind it, one after another.
+        constants: the constant that the node reads beside its first operand, and that of each operator behind it, made
+            of the node's other operands, which are constants, as they are stored.
     """
 
     domain: str
@@ -111,6 +114,8 @@ class Written:
     attributes: Mapping[str, Attribute | None] = field(default_factory=dict)
     body: Variant | None = None
     joined: bool = False
+    then: tuple[str, ...] = ()
+    constants: Callable[[Sequence[NDArray[np.generic]]], Sequence[NDArray[np.generic]]] | None = None
 
 
 @dataclass(frozen=True)
