@@ -1,0 +1,116 @@
+"""A BatchNormalization in an order that it has not: a product and a sum, where its parameters are constants."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+import relayout
+from relayout.pipeline import check_plan
+from running import converted, operators, run
+from text_form import floats, model
+
+CONVOLUTIONS = {"Conv": ["NHWC"]}
+STATISTICS = {name: floats(8, seed=seed) for seed, name in enumerate("sbm", 1)} | {"v": np.abs(floats(8)) + 0.5}
+
+
+def between_convolutions(norm: str = "BatchNormalization", dtype: str = "float", **given: str) -> onnx.ModelProto:
+    """`x -> Conv -> norm -> Relu -> Conv -> y`; `given` are parameters that are inputs, by their types."""
+    cast = np.float32 if dtype == "float" else np.float16
+    constants: dict[str, NDArray[np.floating]] = {name: a.astype(cast) for name, a in STATISTICS.items()}
+    kernels = {"k": floats(8, 3, 3, 3).astype(cast), "l": floats(5, 8, 1, 1).astype(cast)}
+    more = "".join(f", {dtype}{shape} {name}" for name, shape in given.items())
+    return model(
+        f"""g ({dtype}[n,3,9,7] x{more}) => ({dtype}[n,5,9,7] y) {{
+            a = Conv<pads=[1,1,1,1]>(x, k)
+            [norm] c = {norm}<epsilon=0.01>(a, s, b, m, v)
+            d = Relu(c)
+            y = Conv(d, l)
+        }}""",
+        **kernels,
+        **{name: array for name, array in constants.items() if name not in given},
+    )
+
+
+def test_between_claimed_convolutions_nothing_is_moved() -> None:
+    result = converted(between_convolutions(), desired_layouts=CONVOLUTIONS)
+    assert (result.report.bytes, result.report.proved) == (4 * 9 * 7 * (3 + 5), True)  # input and output, for one image
+    found = operators(result.proto)
+    assert (found.count("BatchNormalization"), found.count("Mul"), found.count("Add")) == (0, 1, 1)
+    assert [node.name for node in result.proto.graph.node if node.op_type in ("Mul", "Add")] == ["norm", "c/Add"]
+
+
+def test_halves() -> None:
+    source = between_convolutions(dtype="float16")
+    result = relayout.convert(source, desired_layouts=CONVOLUTIONS).proto
+    assert "BatchNormalization" not in operators(result)
+    feed = {"x": floats(2, 3, 9, 7).astype(np.float16)}
+    np.testing.assert_allclose(run(result, feed)[0], run(source, feed)[0], rtol=1e-2, atol=3e-2)
+
+
+@pytest.mark.parametrize("given", ["m", "s"])
+def test_parameters_that_are_computed_keep_it_where_it_is(given: str) -> None:
+    source = between_convolutions(**{given: "[8]"})
+    result = relayout.convert(source, desired_layouts=CONVOLUTIONS)
+    assert "BatchNormalization" in operators(result.proto)
+    assert result.report.bytes > relayout.convert(between_convolutions(), desired_layouts=CONVOLUTIONS).report.bytes
+
+
+def test_in_training_it_keeps_its_order() -> None:
+    source = between_convolutions()
+    source.graph.node[1].attribute.append(onnx.helper.make_attribute("training_mode", 1))
+    source.graph.node[1].output.extend(["mean", "variance"])
+    assert "BatchNormalization" in operators(relayout.convert(source, desired_layouts=CONVOLUTIONS).proto)
+
+
+def rows(behind: str) -> onnx.ModelProto:
+    """`n w c` through a dense layer, normalized along c between two Transposes."""
+    return model(
+        f"""g (float[4,6,8] x) => (float[4,6,8] y) {{
+            a = MatMul(x, w)
+            t = Transpose<perm=[0,2,1]>(a)
+            c = BatchNormalization(t, s, b, m, v)
+            {behind}
+        }}""",
+        w=floats(8, 8),
+        **STATISTICS,
+    )
+
+
+def test_between_dense_layers_two_transposes_go(tmp_path: Path) -> None:
+    source = rows("d = Transpose<perm=[0,2,1]>(c) y = MatMul(d, w)")
+    result = converted(source)
+    assert (result.report.source_bytes, result.report.bytes) == (2 * 4 * 4 * 6 * 8, 0)
+    assert operators(result.proto) == ["MatMul", "Mul", "Add", "MatMul"]
+    (tmp_path / "plan.json").write_text(json.dumps(result.plan))
+    assert check_plan(tmp_path / "plan.json", source).bytes == 0
+
+
+def test_an_output_has_its_name_and_what_it_holds() -> None:
+    result = converted(rows("y = Transpose<perm=[0,2,1]>(c)"))
+    assert operators(result.proto) == ["MatMul", "Mul", "Add"]
+    assert [(value.name, len(value.type.tensor_type.shape.dim)) for value in result.proto.graph.output] == [("y", 3)]
+
+
+def test_where_nothing_is_won_it_stays() -> None:
+    source = model(
+        """g (float[2,3,9,7] x) => (float[2,9,7,8] y) {
+            a = Conv<pads=[1,1,1,1]>(x, k)
+            c = BatchNormalization(a, s, b, m, v)
+            t = Transpose<perm=[0,2,3,1]>(c)
+            e = Neg(t)
+            u = Transpose<perm=[0,3,1,2]>(e)
+            f = Sqrt(u)
+            y = Transpose<perm=[0,2,3,1]>(f)
+        }""",
+        k=floats(8, 3, 3, 3),
+        **STATISTICS,
+    )
+    result = converted(source)
+    assert result.report.transposes == 1
+    assert "BatchNormalization" in operators(result.proto)
