@@ -19,10 +19,7 @@ from relayout.rules.turning import turning
 
 @rule("BatchNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def batch_normalization(operator: Operator) -> Fact:
-    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for the order of s; all axes in any order of factors.
-
-    With constants it is a product and a sum where c is last.
-    """
+    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for s; with constants c last, too, as Mul and Add."""
     rank = operator.rank()
     if rank is None or not operator.int("spatial", 1):
         return None
