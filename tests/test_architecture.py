@@ -18,8 +18,8 @@ SOURCE = ROOT / "src" / "relayout"
 
 # The rooms, bottom first. A room imports from itself and from lower levels, not from its neighbours on its level.
 LEVELS = (
-    ("captures", "errors", "known", "progress"),
-    ("arguments", "shown"),
+    ("captures", "errors", "progress"),
+    ("arguments", "known", "shown"),
     ("layout",),
     ("rules", "solve"),
     ("targets",),
