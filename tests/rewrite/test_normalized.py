@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from numpy.typing import NDArray
 
 import relayout
+from relayout.layout.holds import Holds
 from relayout.pipeline import check_plan
 from running import converted, operators, run
 from text_form import floats, model
@@ -42,7 +44,28 @@ def test_between_claimed_convolutions_nothing_is_moved() -> None:
     assert (result.report.bytes, result.report.proved) == (4 * 9 * 7 * (3 + 5), True)  # input and output, for one image
     found = operators(result.proto)
     assert (found.count("BatchNormalization"), found.count("Mul"), found.count("Add")) == (0, 1, 1)
+    assert {value.name for value in result.proto.graph.value_info if not value.metadata_props} == {"c__before"}
     assert [node.name for node in result.proto.graph.node if node.op_type in ("Mul", "Add")] == ["norm", "c/Add"]
+
+
+def test_outputs_that_nobody_asks_for_go() -> None:
+    source = between_convolutions()
+    source.opset_import[0].version = 11
+    source.graph.node[1].output.extend([""] * 4)  # which ONNX Runtime does not survive
+    result = relayout.convert(source, desired_layouts=CONVOLUTIONS).proto
+    onnx.checker.check_model(result, full_check=True)
+    assert [len(node.output) for node in result.graph.node if node.op_type == "Mul"] == [1]
+
+
+def test_what_an_earlier_conversion_said_is_said_of_the_sum() -> None:
+    source = between_convolutions()
+    named = source.graph.value_info.add()
+    named.CopyFrom(onnx.helper.make_tensor_value_info("c", onnx.TensorProto.FLOAT, ["n", 8, 9, 7]))
+    held = Holds.dump([Holds.as_is("earlier", ir.Shape(["n", 8, 9, 7]))])
+    named.metadata_props.add(key=Holds.KEY, value=held)
+    values = converted(source, desired_layouts=CONVOLUTIONS).proto.graph.value_info
+    saying = {value.name: "earlier" in str(value.metadata_props) for value in values}
+    assert [name for name, says in saying.items() if says] == ["earlier__nhwc"]
 
 
 def test_halves() -> None:

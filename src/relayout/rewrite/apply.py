@@ -234,7 +234,7 @@ class _Rewrite:
         behind = self._write_as(site, node)
         self.storage.nodes[site.graph].append(node)
         for port in site.carried or site.ports:
-            if port.output and port.body < 0:
+            if port.output and port.body < 0 and port.slot < len(node.outputs):
                 if behind:
                     self._give_behind(site.graph, port, behind)
                 elif port.slot in changes.extents:
@@ -275,10 +275,12 @@ class _Rewrite:
             state_joined(node, site.signature.variants[self.labels[site].variant])
         if written.constants is None:
             return []
-        known = [value.const_value.numpy() for value in node.inputs[1:] if value is not None and value.const_value]
+        known = [value.const_value for value in node.inputs[1:] if value is not None]
+        made = written.constants([tensor.numpy() for tensor in known if tensor is not None])
         stem = node.name or node.outputs[0].name
-        first, *rest = (self.storage.constant(f"{stem}/constant", array) for array in written.constants(known))
+        first, *rest = (self.storage.constant(f"{stem}/constant", array) for array in made)
         node.resize_inputs(2)
+        node.resize_outputs(1)
         node.replace_input_with(1, first)
         return list(zip(written.then, rest, strict=True))
 
@@ -294,7 +296,7 @@ class _Rewrite:
             node_name = self.storage.names.unique(f"{name}/{op_type}")
             self.storage.nodes[graph].append(ir.Node("", op_type, [read, constant], outputs=[value], name=node_name))
             made.append(value)
-        value.name = name if form == root.logical else self.storage.names.unique(self.storage.name(root, form))
+        value.name = self.storage.names.unique(self.storage.name(root, form))
         self.storage.describe(value, root, form)
         for before in made[:-1]:
             before.shape = value.shape
