@@ -36,8 +36,8 @@ def batch_normalization(operator: Operator) -> Fact:
 
 PARAMETERS = 5
 """Operands of a BatchNormalization."""
-AFFINE = (ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
-"""Types in which a product and a sum are as exact as the normalization."""
+AFFINE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+"""Types in which runtimes normalize by a product and a sum; halves they normalize in single precision."""
 NORMALIZING = ("epsilon", "momentum", "spatial", "training_mode")
 """Attributes of a BatchNormalization."""
 AFFINE_SINCE = 7
@@ -63,8 +63,9 @@ def _is_affine(operator: Operator) -> bool:
 def _affine(epsilon: float, given: Sequence[NDArray[np.generic]]) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """`a x + b` of a normalization: computed in double precision, in the type of its scale."""
     scale, bias, mean, variance = (each.astype(np.float64) for each in given)
-    factor = scale / np.sqrt(variance + epsilon)
-    return factor.astype(given[0].dtype), (bias - mean * factor).astype(given[0].dtype)
+    with np.errstate(all="ignore"):  # without a variance it is infinite, as the normalization is
+        factor = scale / np.sqrt(variance + epsilon)
+        return factor.astype(given[0].dtype), (bias - mean * factor).astype(given[0].dtype)
 
 
 def _channels_last(variant: Variant, written: Written) -> Variant:

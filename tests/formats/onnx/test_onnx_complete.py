@@ -870,3 +870,25 @@ def test_an_extent_that_is_scaled_by_a_reciprocal_is_known() -> None:
         )
     )
     assert str(found["t"].shape) == "[1,2,20]"
+
+
+BRANCHES = "then_branch = t () => (float[2,3] u) { u = Relu(a) }, else_branch = e () => (float[2,3] v) { v = Neg(a) }"
+
+
+@pytest.mark.parametrize(
+    ("behind", "once"),
+    [
+        ("y = Relu(a)", True),
+        ("e = Identity(k) b = Mul(a, e) y = Relu(b)", False),
+        ("s = Shape(a) y = Reshape(a, s)", False),
+        ("b = GroupNormalization<num_groups=3>(a, k, k) y = Relu(b)", False),  # which ONNX does not infer
+        (f"y = If(c) <{BRANCHES}>", False),
+    ],
+)
+def test_what_is_known_at_once_is_inferred_once(behind: str, once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, plain = [], onnx.shape_inference.infer_shapes
+    proto = model(f"g (float[2,3] x, bool c) => (float[2,3] y) {{ a = Neg(x) {behind} }}", k=np.ones(3, np.float32))
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", lambda *a, **k: asked.append(1) or plain(*a, **k))
+    values = completed(proto)
+    assert all(shape(value) in ([2, 3], [3], [2]) for value in values.values())
+    assert (len(asked) == 1) == once
