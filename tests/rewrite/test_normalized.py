@@ -15,6 +15,7 @@ from onnx import numpy_helper
 import relayout
 from relayout.layout.holds import Holds
 from relayout.pipeline import check_plan
+from relayout.rules.normalization import LEAST_CHANNELS
 from running import converted, operators
 from text_form import floats, model
 
@@ -98,27 +99,35 @@ def test_in_training_it_keeps_its_order() -> None:
     assert "BatchNormalization" in operators(relayout.convert(source, desired_layouts=CONVOLUTIONS).proto)
 
 
-def rows(behind: str) -> onnx.ModelProto:
+def rows(behind: str, channels: int = LEAST_CHANNELS) -> onnx.ModelProto:
     """`n w c` through a dense layer, normalized along c between two Transposes."""
+    statistics = {name: np.resize(array, channels) for name, array in STATISTICS.items()}
     return model(
-        f"""g (float[4,6,8] x) => (float[4,6,8] y) {{
+        f"""g (float[4,6,{channels}] x) => (float[4,6,{channels}] y) {{
             a = MatMul(x, w)
             t = Transpose<perm=[0,2,1]>(a)
             c = BatchNormalization(t, s, b, m, v)
             {behind}
         }}""",
-        w=floats(8, 8),
-        **STATISTICS,
+        w=floats(channels, channels) / channels,
+        **statistics,
     )
 
 
 def test_between_dense_layers_two_transposes_go(tmp_path: Path) -> None:
     source = rows("d = Transpose<perm=[0,2,1]>(c) y = MatMul(d, w)")
     result = converted(source)
-    assert (result.report.source_bytes, result.report.bytes) == (2 * 4 * 4 * 6 * 8, 0)
+    assert (result.report.source_bytes, result.report.bytes) == (2 * 4 * 4 * 6 * LEAST_CHANNELS, 0)
     assert operators(result.proto) == ["MatMul", "Mul", "Add", "MatMul"]
     (tmp_path / "plan.json").write_text(json.dumps(result.plan))
     assert check_plan(tmp_path / "plan.json", source).bytes == 0
+
+
+def test_of_few_channels_it_is_quicker_between_transposes() -> None:
+    source = rows("d = Transpose<perm=[0,2,1]>(c) y = MatMul(d, w)", LEAST_CHANNELS - 1)
+    for options in ({}, {"target": "onnxruntime-cpu"}):
+        assert operators(converted(source, **options).proto).count("Transpose") == 2
+    assert "Transpose" not in operators(converted(source, to="NHWC").proto)
 
 
 def test_an_output_has_its_name_and_what_it_holds() -> None:

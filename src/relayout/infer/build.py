@@ -343,10 +343,10 @@ class _Builder:
             tuple([self._shape(value) for value in node.outputs]),
         )
         fact = self.facts.of(operator)
-        if isinstance(fact, Signature) and self.choose is not None:
+        if isinstance(fact, Signature):
             given = fact.variants
-            fact = self.choose(operator, fact)
-            self.sites.chosen |= fact.variants != given
+            fact = fact.cheap if self.choose is None else self.choose(operator, fact)
+            self.sites.chosen |= self.choose is not None and fact.variants != given
         implicit = captured(node) if node.attributes else []
         seen = fact if isinstance(fact, VIEWS) else None
         self.met.append((node, implicit, seen is not None))

@@ -132,6 +132,7 @@ class Variant:
         follows: nobody asks for it: it is another variant with axes turned on every operand, and worth trying only
             where an operand comes so.
         exchanged: it runs with its first two operands exchanged.
+        costly: a CPU takes longer for it than for a Transpose before the operator and one behind it.
     """
 
     inputs: tuple[Letters | None, ...]
@@ -140,6 +141,7 @@ class Variant:
     written: Written | None = field(default=None, compare=False)
     follows: bool = False
     exchanged: bool = False
+    costly: bool = False
 
     @cached_property
     def tiles(self) -> frozenset[tuple[str, int]]:
@@ -276,6 +278,12 @@ class Signature:
         """The same where operands are not exchanged."""
         variants = tuple(variant for variant in self.variants if not variant.exchanged)
         return replace(self, exchanged=(), variants=variants)
+
+    @cached_property
+    def cheap(self) -> Signature:
+        """The same without variants that cost a CPU more than Transposes do: for graphs that one runs as a whole."""
+        cheap = tuple(variant for variant in self.variants if not variant.costly)
+        return self if cheap == self.variants else replace(self, variants=cheap)
 
     def positional(self) -> Signature:
         """The signature of an operator that exists in the standard's order only."""

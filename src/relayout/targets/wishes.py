@@ -132,10 +132,10 @@ class Wishes:
 
     def __call__(self, operator: Operator, signature: Signature) -> Signature:
         """A node's signature with the variants that are asked for, and the target's prices."""
-        found = self._varied(operator, signature)
         price = None if self.target is None else self.target.price
         if price is None:
-            return found
+            return self._varied(operator, signature)
+        found = self._varied(operator, signature.cheap)
         where = f"the price of target {self.target.name}: " if self.target else ""
         return replace(found, price=lambda placement: in_bytes(where, price(operator, signature, placement)))
 

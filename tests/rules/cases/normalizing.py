@@ -23,6 +23,9 @@ def per_channel() -> Iterator[Case]:
         for opset in (7, 9, 14, 15):
             yield Case("BatchNormalization", {"x": f(*shape), **statistics}, constants, opset=opset)
     yield Case("BatchNormalization", {"x": f(*IMAGE), **statistics})
+    many = {"s": f(128), "b": f(128), "m": f(128), "v": positive(128)}
+    for shape in ((2, 128, 2, 3), (2, 128, 3)):
+        yield Case("BatchNormalization", {"x": f(*shape), **many}, constants, {"epsilon": 0.1})
     for opset in (6, 22):
         for shape in (IMAGE, (2, 6, 4)):
             norm = {"x": f(*shape), "s": f(6), "b": f(6)}
