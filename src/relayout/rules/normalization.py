@@ -16,6 +16,18 @@ from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant, Written
 from relayout.rules.turning import turning
 
+PARAMETERS = 5
+"""Operands of a BatchNormalization."""
+AFFINE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+"""Types in which runtimes normalize by a product and a sum; halves they normalize in single precision."""
+NORMALIZING = ("epsilon", "momentum", "spatial", "training_mode")
+"""Attributes of a BatchNormalization."""
+LEAST_CHANNELS = 128
+"""From how many channels on ONNX Runtime's CPU takes no longer for a product and a sum than for the normalization and
+two Transposes: 2.9 times as long with 16, 1.3 with 64, 0.85 with 128, 0.4 with 256 (an image of 56 x 56)."""
+AFFINE_SINCE = 7
+"""The opset from which a Mul stretches its operands as numpy does."""
+
 
 @rule("BatchNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def batch_normalization(operator: Operator) -> Fact:
@@ -31,38 +43,23 @@ def batch_normalization(operator: Operator) -> Fact:
         return found
     epsilon = operator.node.attributes.get_float("epsilon", 1e-5)
     written = Written("", "Mul", dict.fromkeys(NORMALIZING), then=("Add",), constants=partial(_affine, epsilon))
-    channels = (operator.shape() or ("c",) * 2)[1]
-    costly = not isinstance(channels, int) or channels < LEAST_CHANNELS
+    channels = operator.extent(0, 1)
+    costly = channels is None or not channels.is_static or channels.number < LEAST_CHANNELS
     others = (_channels_last(each, written, costly) for each in found.variants)
     return replace(found, variants=(*found.variants, *others))
-
-
-PARAMETERS = 5
-"""Operands of a BatchNormalization."""
-AFFINE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
-"""Types in which runtimes normalize by a product and a sum; halves they normalize in single precision."""
-NORMALIZING = ("epsilon", "momentum", "spatial", "training_mode")
-"""Attributes of a BatchNormalization."""
-LEAST_CHANNELS = 128
-"""From how many channels on ONNX Runtime's CPU takes no longer for a product and a sum than for the normalization and
-two Transposes: 2.9 times as long with 16, 1.3 with 64, 0.85 with 128, 0.4 with 256 (an image of 56 x 56)."""
-AFFINE_SINCE = 7
-"""The opset from which a Mul stretches its operands as numpy does."""
 
 
 def _is_affine(operator: Operator) -> bool:
     """Whether a BatchNormalization is a product and a sum with constants, of the type that it reads."""
     values = operator.node.inputs
+    trained = operator.int("training_mode", 0) or any(map(operator.gives, range(1, len(operator.outputs))))
+    if trained or operator.version < AFFINE_SINCE or len(values) != PARAMETERS:
+        return False
     kinds = {None if value is None else value.dtype for value in values}
-    inference = not operator.int("training_mode", 0) and not any(map(operator.gives, range(1, len(operator.outputs))))
-    known = all(operator.constant(slot) is not None for slot in range(1, len(values)))
     return (
-        inference
-        and operator.version >= AFFINE_SINCE
-        and len(values) == PARAMETERS
-        and known
-        and len(kinds) == 1
+        len(kinds) == 1
         and kinds <= {*AFFINE}
+        and all(operator.constant(slot) is not None for slot in range(1, PARAMETERS))
     )
 
 
