@@ -84,6 +84,17 @@ def test_without_a_variance_it_is_as_infinite_as_it_was() -> None:
     assert "Mul" in operators(found.proto)
 
 
+def test_parameters_that_are_shared_by_an_identity() -> None:
+    source = between_convolutions()
+    for slot, name in enumerate("sbmv", 1):
+        source.graph.node[-3].input[slot] = f"{name}2"
+        source.graph.node.insert(0, onnx.helper.make_node("Identity", [name], [f"{name}1"]))
+        source.graph.node.insert(1, onnx.helper.make_node("Identity", [f"{name}1"], [f"{name}2"]))
+    found = operators(converted(source, desired_layouts=CONVOLUTIONS).proto)
+    assert "BatchNormalization" not in found
+    assert "Identity" not in found
+
+
 @pytest.mark.parametrize("given", ["m", "s"])
 def test_parameters_that_are_computed_keep_it_where_it_is(given: str) -> None:
     source = between_convolutions(**{given: "[8]"})

@@ -69,8 +69,10 @@ class Operator:
         return np.dtype(np.int64) if value is None or value.dtype is None else value.dtype.numpy()
 
     def constant(self, index: int) -> NDArray[np.generic] | None:
-        """The value of a constant input, or None where it is absent or computed."""
+        """The value of a constant input, or None where it is absent or computed; an Identity is no computation."""
         value = self._looked_at(index)
+        while value is not None and value.const_value is None and (maker := value.producer()) is not None:
+            value = maker.inputs[0] if maker.op_type == "Identity" and not maker.domain else None
         if value is None or value.const_value is None:
             return None
         if value.is_graph_input():
