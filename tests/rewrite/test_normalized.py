@@ -148,19 +148,40 @@ def test_an_output_has_its_name_and_what_it_holds() -> None:
 
 
 def test_where_nothing_is_won_it_stays() -> None:
-    source = model(
-        """g (float[2,3,9,7] x) => (float[2,9,7,8] y) {
-            a = Conv<pads=[1,1,1,1]>(x, k)
-            c = BatchNormalization(a, s, b, m, v)
-            t = Transpose<perm=[0,2,3,1]>(c)
-            e = Neg(t)
-            u = Transpose<perm=[0,3,1,2]>(e)
-            f = Sqrt(u)
-            y = Transpose<perm=[0,2,3,1]>(f)
-        }""",
-        k=floats(8, 3, 3, 3),
-        **STATISTICS,
+    """The one Transpose is as cheap before it, where the channels would be last, as behind."""
+    source = rows("y = Neg(c)")
+    source.graph.output[0].CopyFrom(
+        onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (4, LEAST_CHANNELS, 6))
     )
     result = converted(source)
-    assert result.report.transposes == 1
-    assert "BatchNormalization" in operators(result.proto)
+    assert operators(result.proto) == ["MatMul", "Transpose", "BatchNormalization", "Neg"]
+
+
+@pytest.mark.parametrize("outer", [False, True])
+def test_in_the_body_of_a_node(outer: bool) -> None:
+    source = between_convolutions()
+    body = onnx.helper.make_graph(
+        list(source.graph.node),
+        "body",
+        [],
+        [onnx.helper.make_empty_tensor_value_info("y")],
+        [] if outer else list(source.graph.initializer),
+    )
+    other = onnx.helper.make_graph(
+        [onnx.helper.make_node("Conv", ["x", "p"], ["z"])], "other", [], [onnx.helper.make_empty_tensor_value_info("z")]
+    )
+    node = onnx.helper.make_node("If", ["c0"], ["r"], then_branch=body, else_branch=other)
+    constants = [numpy_helper.from_array(np.array(True), "c0"), numpy_helper.from_array(floats(5, 3, 1, 1), "p")]
+    del source.graph.node[:]
+    source.graph.node.append(node)
+    source.graph.output[0].name = "r"
+    if not outer:
+        del source.graph.initializer[:]
+    source.graph.initializer.extend(constants)
+    (branch,) = (
+        attribute.g
+        for node in converted(source, desired_layouts=CONVOLUTIONS).proto.graph.node
+        for attribute in node.attribute
+        if attribute.name == "then_branch"
+    )
+    assert {"Mul", "Add"} <= {node.op_type for node in branch.node}

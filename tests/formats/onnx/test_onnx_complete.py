@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper, parser
 
 import relayout
 from relayout.formats.onnx import complete, completing, read
-from relayout.formats.onnx.inferring import infer_shapes
+from relayout.formats.onnx.inferring import infer_and_judge
 from relayout.infer import build
 from relayout.pipeline import fix_dims
 from relayout.rules import outputs_of
@@ -721,12 +721,12 @@ def test_extents_are_known_behind_many_layers_that_reckon_their_own(layer_of: Ca
 def test_rounds_are_bounded_where_shapes_of_many_nodes_are_inferred(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[onnx.ModelProto] = []
 
-    def counted(light: onnx.ModelProto) -> onnx.ModelProto:
+    def counted(light: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
         calls.append(light)
-        return infer_shapes(light)
+        return infer_and_judge(light)
 
     monkeypatch.setattr(completing, "INFERRED", 0)
-    monkeypatch.setattr(completing, "infer_shapes", counted)
+    monkeypatch.setattr(completing, "infer_and_judge", counted)
     proto = padded(cut_layer)
     assert shape(completed(proto)["y"])[1] is None
     assert len(calls) <= completing.ROUNDS
@@ -747,11 +747,11 @@ def test_a_chain_of_shapes_is_gone_through_at_once(batch: str, monkeypatch: pyte
     """
     calls: list[onnx.ModelProto] = []
 
-    def counted(light: onnx.ModelProto) -> onnx.ModelProto:
+    def counted(light: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
         calls.append(light)
-        return infer_shapes(light)
+        return infer_and_judge(light)
 
-    monkeypatch.setattr(completing, "infer_shapes", counted)
+    monkeypatch.setattr(completing, "infer_and_judge", counted)
     proto = parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 13]>
         g (float[{batch},6,5,7] x0) => (float[{batch},5,7,6] y) {{

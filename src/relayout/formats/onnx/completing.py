@@ -15,7 +15,7 @@ from relayout.errors import ReadError
 from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.checking import without_weights
 from relayout.formats.onnx.evaluating import BROADCASTING, WINDOWS, Array, Evaluation, Item
-from relayout.formats.onnx.inferring import infer_shapes, is_settled
+from relayout.formats.onnx.inferring import infer_and_judge
 from relayout.formats.onnx.parts import SILENT, holds_map
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
@@ -267,8 +267,8 @@ def _inferred(light: onnx.ModelProto, used: set[str]) -> tuple[onnx.GraphProto, 
     nodes = len(light.graph.node)
     for _ in range(max(ROUNDS, min(nodes, INFERRED // max(1, nodes)))):
         _reserve(light.graph, used)
-        inferred = infer_shapes(light)
-        if not known and is_settled(inferred.graph):
+        inferred, settled = infer_and_judge(light)
+        if settled and not known:
             return inferred.graph, known
         whole.update({value.name: value for value in inferred.graph.value_info})
         found, shapes = _evaluated(inferred, known, symbols)
