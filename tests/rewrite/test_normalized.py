@@ -95,6 +95,22 @@ def test_parameters_that_are_shared_by_an_identity() -> None:
     assert "Identity" not in found
 
 
+def test_an_identity_of_others_is_no_constant() -> None:
+    source = between_convolutions()
+    source.graph.node[1].input[1] = "s1"
+    source.graph.node.insert(0, onnx.helper.make_node("Identity", ["s"], ["s1"], domain="some.where"))
+    source.graph.value_info.append(onnx.helper.make_tensor_value_info("s1", onnx.TensorProto.FLOAT, [8]))
+    source.opset_import.append(onnx.helper.make_opsetid("some.where", 1))
+    assert "BatchNormalization" in operators(relayout.convert(source, desired_layouts=CONVOLUTIONS).proto)
+
+
+def test_before_a_product_stretches_its_operands_it_keeps_its_order() -> None:
+    source = rows("d = Transpose<perm=[0,2,1]>(c) y = MatMul(d, w)")
+    for version, keeps in ((6, True), (7, False)):
+        source.opset_import[0].version = version
+        assert ("BatchNormalization" in operators(relayout.optimize(source).proto)) == keeps
+
+
 @pytest.mark.parametrize("given", ["m", "s"])
 def test_parameters_that_are_computed_keep_it_where_it_is(given: str) -> None:
     source = between_convolutions(**{given: "[8]"})

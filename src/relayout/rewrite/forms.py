@@ -54,7 +54,7 @@ class _Choice:
         if not self.uneven:
             return
         self.free = {site for site in self.sites if _counts_no_axes(site)}
-        wanting = (site for site in self.sites if site not in self.free or site.signature.with_reader)
+        wanting = (site for site in self.sites if site not in self.free)
         self.readers = _by_root(port for site in wanting for port in site.ports if not port.output)
         self.given: dict[Root, Form] = {}
         self.own: dict[Site, Sequence[Form]] = {}
