@@ -1,4 +1,4 @@
-"""A BatchNormalization in an order that it has not: a product and a sum, where its parameters are constants."""
+"""Normalizations in orders that they have not: as several operators, where their parameters are constants."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_between_claimed_convolutions_nothing_is_moved() -> None:
     assert (result.report.bytes, result.report.proved) == (4 * 9 * 7 * (3 + 5), True)  # input and output, for one image
     found = operators(result.proto)
     assert (found.count("BatchNormalization"), found.count("Mul"), found.count("Add")) == (0, 1, 1)
-    assert {value.name for value in result.proto.graph.value_info if not value.metadata_props} == {"c__before"}
-    assert [node.name for node in result.proto.graph.node if node.op_type in ("Mul", "Add")] == ["norm", "c/Add"]
+    assert {value.name for value in result.proto.graph.value_info if not value.metadata_props} == {"c__scaled"}
+    assert [node.name for node in result.proto.graph.node if node.op_type in ("Mul", "Add")] == ["norm/scaled", "norm"]
 
 
 def test_outputs_that_nobody_asks_for_go() -> None:
@@ -201,3 +201,121 @@ def test_in_the_body_of_a_node(outer: bool) -> None:
         if attribute.name == "then_branch"
     )
     assert {"Mul", "Add"} <= {node.op_type for node in branch.node}
+
+
+GROUPED = """
+    r = Reshape(a, groups)
+    i = InstanceNormalization<epsilon=0.01>(r, one, zero)
+    j = Reshape(i, back)
+    m = Mul(j, s)
+    c = Add(m, b)
+"""
+OVER_SPACE = "[norm] c = InstanceNormalization<epsilon=0.01>(a, s, b)"
+IN_GROUPS = "[norm] c = GroupNormalization<num_groups=2, epsilon=0.01>(a, s, b)"
+
+
+def image_between_convolutions(norm: str, opset: int = 21, dtype: str = "float", **given: str) -> onnx.ModelProto:
+    """`x -> Conv -> norm -> Relu -> Conv -> y`; `given` are parameters that are inputs, by their types."""
+    cast = np.float32 if dtype == "float" else np.float16
+    shape = (8, 1, 1) if norm == GROUPED else 8
+    constants = {name: STATISTICS[name].astype(cast).reshape(shape) for name in "sb"}
+    if norm == GROUPED:
+        constants |= {"one": np.ones(2, cast), "zero": np.zeros(2, cast)}
+    elif norm == IN_GROUPS and opset < 21:
+        constants = {name: array[:2] for name, array in constants.items()}
+    kernels = {"k": floats(8, 3, 3, 3).astype(cast), "l": floats(5, 8, 1, 1).astype(cast)}
+    more = "".join(f", {dtype}{shape} {name}" for name, shape in given.items())
+    source = model(
+        f"""g ({dtype}[n,3,9,7] x{more}) => ({dtype}[n,5,9,7] y) {{
+            a = Conv<pads=[1,1,1,1]>(x, k)
+            {norm}
+            d = Relu(c)
+            y = Conv(d, l)
+        }}""",
+        **kernels,
+        **{name: array for name, array in constants.items() if name not in given},
+        **({"groups": np.array([0, 2, -1]), "back": np.array([-1, 8, 9, 7])} if norm == GROUPED else {}),
+    )
+    source.opset_import[0].version = opset
+    return source
+
+
+ENDS = 4 * 9 * 7 * (3 + 5)
+"""The bytes of input and output, for one image."""
+
+
+@pytest.mark.parametrize("opset", [17, 18, 21])
+@pytest.mark.parametrize("norm", [GROUPED, OVER_SPACE, IN_GROUPS])
+def test_mean_and_variance_between_claimed_convolutions(norm: str, opset: int, tmp_path: Path) -> None:
+    if norm == IN_GROUPS and opset < 18:
+        pytest.skip("GroupNormalization is of opset 18")
+    source = image_between_convolutions(norm, opset)
+    result = converted(source, desired_layouts=CONVOLUTIONS)
+    assert (result.report.bytes, result.report.proved) == (ENDS, True)
+    found = operators(result.proto)
+    assert found.count("ReduceMean") == 2
+    assert not {"InstanceNormalization", "GroupNormalization"} & {*found}
+    if norm != GROUPED:
+        assert "norm" in [node.name for node in result.proto.graph.node]
+    read = {name for node in result.proto.graph.node for name in node.input}
+    assert {tensor.name for tensor in result.proto.graph.initializer} <= read
+    assert relayout.optimize(result.proto).report.bytes == ENDS
+    (tmp_path / "plan.json").write_text(json.dumps(result.plan))
+    assert check_plan(tmp_path / "plan.json", source).bytes == ENDS
+
+
+def test_what_adds_nothing_is_left_out() -> None:
+    """A GroupNorm is exported with a scale and a bias of its own behind it."""
+    sums = [operators(converted(image_between_convolutions(norm), desired_layouts=CONVOLUTIONS).proto).count("Add")
+            for norm in (GROUPED, OVER_SPACE)]  # fmt: skip
+    assert sums == [2, 2]
+
+
+@pytest.mark.parametrize("norm", [OVER_SPACE, IN_GROUPS])
+def test_for_who_asks_for_no_layouts_it_stays_one_operator(norm: str) -> None:
+    source = model(
+        f"""g (float[4,6,8] x) => (float[4,6,8] y) {{
+            e = MatMul(x, w)
+            a = Transpose<perm=[0,2,1]>(e)
+            {norm}
+            d = Transpose<perm=[0,2,1]>(c)
+            y = MatMul(d, w)
+        }}""",
+        w=floats(8, 8),
+        s=STATISTICS["s"],
+        b=STATISTICS["b"],
+    )
+    for options in ({}, {"target": "onnxruntime-cpu"}):
+        assert operators(converted(source, **options).proto).count("Transpose") == 2
+    asked = operators(converted(source, to="NHWC").proto)
+    assert "Transpose" not in asked
+    assert "ReduceMean" not in asked  # it is called in the layout that is asked of it
+
+
+def test_groups_of_channels_whose_order_is_fixed() -> None:
+    """Behind a convolution a group's channels may lie apart, as `(h w c/2) c%2`, but where channels are cut."""
+    source = image_between_convolutions(GROUPED)
+    assert "ReduceMean" not in operators(converted(source, to="NHWC").proto)
+    source.graph.node[-1].input[:] = ["f", "l"]
+    source.graph.node.insert(
+        len(source.graph.node) - 1, onnx.helper.make_node("Slice", ["d", "from", "until", "axis"], ["f"])
+    )
+    for name, number in (("from", 0), ("until", 5), ("axis", 1)):
+        source.graph.initializer.append(numpy_helper.from_array(np.array([number]), name))
+    (kernel,) = (tensor for tensor in source.graph.initializer if tensor.name == "l")
+    kernel.CopyFrom(numpy_helper.from_array(floats(5, 5, 1, 1), "l"))
+    result = converted(source, to="NHWC")
+    assert (result.report.bytes, operators(result.proto).count("ReduceMean")) == (ENDS, 2)
+
+
+@pytest.mark.parametrize("norm", [GROUPED, OVER_SPACE, IN_GROUPS])
+def test_halves_keep_their_order(norm: str) -> None:
+    source = image_between_convolutions(norm, dtype="float16")
+    assert "ReduceMean" not in operators(relayout.convert(source, desired_layouts=CONVOLUTIONS).proto)
+
+
+@pytest.mark.parametrize("norm", [OVER_SPACE, IN_GROUPS])
+@pytest.mark.parametrize("given", ["s", "b"])
+def test_what_is_computed_keeps_it_where_it_is(norm: str, given: str) -> None:
+    source = image_between_convolutions(norm, **{given: "[8]"})
+    assert "ReduceMean" not in operators(converted(source, desired_layouts=CONVOLUTIONS).proto)

@@ -46,6 +46,12 @@ def placed(site: Site, label: Label, port: Port) -> Placed:
     return known
 
 
+def variant_of(site: Site, label: Label) -> Variant | None:
+    """The variant that decides where a site's axes lie under a label; None where they lie as the label says."""
+    variant = site.signature.variants[label.variant] if label.variant >= 0 else None
+    return None if variant is None or variant.free else variant
+
+
 def orders(site: Site, label: Label) -> tuple[Order, ...]:
     """The stored order of every operand under a label."""
     return site.pattern.of(orders, label, lambda: tuple([_order(site, label, port) for port in site.ports]))
@@ -69,7 +75,7 @@ def _numbers(site: Site, stored: Sequence[Order]) -> tuple[int, ...]:
 
 def _order(site: Site, label: Label, port: Port) -> Order:
     """The stored order of one operand under a label: its factors as they come, where no dimension is made of others."""
-    if port.pinned or label.variant >= 0 or site.pattern.of(_apart, None, lambda: _apart(site)):
+    if port.pinned or variant_of(site, label) or site.pattern.of(_apart, None, lambda: _apart(site)):
         return placed(site, label, port).order
     lies = port.factors
     return tuple([leaf for factor in label.order if factor in lies for leaf in lies[factor]])
@@ -84,18 +90,19 @@ def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Exte
     if port.pinned:
         return tuple(zip(port.letters, port.view.extents, strict=True)), port.view.form
     root = port.view.root
+    variant = variant_of(site, label)
     dims: list[tuple[str, tuple[int, ...]]] = []
     for letter, run in _runs(site, label, port):
         held = [port.factors.get(factor, ()) for factor in run]
         axes = port.dims(letter.rstrip("%"))
-        if letter in site.whole and len(axes) > 1 and label.variant < 0:
+        if letter in site.whole and len(axes) > 1 and variant is None:
             dims += [(letter, port.view.form[axis]) for axis in axes]
         elif axes or (letter in site.signature.stretched and not port.output):
             dims.append((letter, tuple(index for indices in held for index in indices)))
     if site.signature.broadcast and not site.signature.variants:
         while len(dims) > len(port.letters) and not dims[0][1] and dims[0][0] not in port.letters:
             del dims[0]
-    if "*" in site.signature.exchanged and label.variant < 0 and _is_exchanged(site, label.order):
+    if "*" in site.signature.exchanged and variant is None and _is_exchanged(site, label.order):
         dims = _joined_behind(dims, site.signature.tail)
     extents = tuple((letter, product(root.extents[index] for index in indices)) for letter, indices in dims)
     return extents, tuple(indices for _, indices in dims)
@@ -110,9 +117,8 @@ def _joined_behind(dims: list[tuple[str, tuple[int, ...]]], tail: Letters) -> li
 
 def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]]]:
     """Factors of the site that make one stored dimension, in order."""
-    signature = site.signature
-    if label.variant >= 0:
-        variant = signature.variants[label.variant]
+    variant = variant_of(site, label)
+    if variant is not None:
         stored = (variant.outputs if port.output else variant.inputs)[0 if site.node is None else port.slot]
         # What one operand holds in tiles keeps the source's order in all of them.
         kept = site.whole.union(letter for letter, _ in variant.tiles)
@@ -267,7 +273,7 @@ def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> lis
     wanted = list(dict.fromkeys(factors))
     if site.signature.variants:
         order = _slotted(range(len(site.factors)), wanted)
-        letters = list(dict.fromkeys(site.factors[factor][0] for factor in wanted))
+        letters = [letter for letter, _ in groupby(site.factors[factor][0] for factor in wanted)]
         return [Label(order, variant) for variant in _offered(site.signature.variants, letters)]
     # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
     # the two suits the other readers is not known here.
@@ -279,11 +285,18 @@ def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> lis
 
 
 def _offered(variants: Sequence[Variant], letters: Sequence[str]) -> list[int]:
-    """The variants to try where an operand comes with its axes in this order."""
-    asked = [number for number, variant in enumerate(variants) if not variant.follows]
-    if len(asked) == len(variants) or any(variants[number].holds(letters) for number in asked):
-        return asked
-    return asked + [number for number, v in enumerate(variants) if v.follows and v.holds(letters)]
+    """The variants to try where an operand comes with its axes in this order, in pieces where one comes twice."""
+    named = list(dict.fromkeys(letters))
+    found = [number for number, variant in enumerate(variants) if not variant.follows]
+    if len(found) == len(variants):
+        return found
+    if not any(variants[number].holds(named) for number in found):
+        found += [
+            number for number, each in enumerate(variants) if each.follows and not each.free and each.holds(named)
+        ]
+    if not any(variants[number].holds(letters) for number in found):
+        found += [number for number, each in enumerate(variants) if each.free]
+    return found
 
 
 def placement(site: Site, label: Label) -> Placement:

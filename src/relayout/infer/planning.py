@@ -32,6 +32,8 @@ INNERMOST = 8
 a runtime copies single elements there, and whole runs otherwise."""
 RUN = 8
 """The shortest run, in elements, that is worth copying as a whole."""
+SEVERAL = 2
+"""What it weighs, likewise, that several operators stand for one."""
 SPAN = 32
 """The shortest run, in elements, in which an operator may stretch one operand over another: it takes runs one by one.
 A shorter one weighs what an innermost axis does."""
@@ -212,8 +214,9 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     apart = [_all_part_runs(root, orders) for root, _, orders in parts]
     parting = 0 if all(apart) else INNERMOST
     stretched = [_stretching(site, choice) for site, choice in zip(sites.sites, labels, strict=True)]
-    weights = _weights(labels, parts, parting, sum(map(any, stretched)))
-    costs = tuple(map(_costs, sites.sites, labels, stored, stretched, repeat(weights)))
+    aside = list(map(_aside, sites.sites, labels, stored))
+    weights = _weights(aside, parts, parting, sum(map(any, stretched)))
+    costs = tuple(map(_costs, sites.sites, labels, stored, stretched, aside, repeat(weights)))
     sizes = [size_of(root, dims or {}, sites.likely) for root, _, _ in parts]
     version = sites.graph.opset_imports.get("", 1)
     still = [1 if is_transposed(root.value.dtype, version) else AVOIDED * len(ports) for root, ports, _ in parts]
@@ -234,16 +237,17 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
 
 
 def _weights(
-    labels: Sequence[Sequence[Label]],
+    aside: Sequence[Sequence[int]],
     parts: Sequence[tuple[Root, list[NumberPort], list[Order]]],
     parting: int,
     stretching: int,
 ) -> Weights:
-    """Weights under which no sum of a lesser aim reaches one of a greater; `parting` is what it costs to part runs,
-    `stretching` how many operators may stretch an operand in short ones.
+    """Weights under which no sum of a lesser aim reaches one of a greater; `aside` is how far the labels of each
+    site are from the source, `parting` what it costs to part runs, `stretching` how many operators may stretch an
+    operand in short ones.
     """
     most = sum(min(len(ports) - 1, len(orders) - 1) for _, ports, orders in parts)
-    labelled = sum(1 + (choice[0].variant >= 0) for choice in labels if len(choice) > 1)
+    labelled = sum(map(max, filter(None, aside)))
     closeness = labelled + most * (1 + parting) + INNERMOST * stretching
     per_transpose = closeness + 1
     return Weights(per_byte=(most + 1) * per_transpose, per_transpose=per_transpose)
@@ -413,10 +417,15 @@ def _dense(index: int, port: Port, stored: Stored, dense: dict[int, int]) -> Num
 
 
 def _costs(
-    site: Site, choice: Sequence[Label], stored: Stored, stretched: Sequence[bool], weights: Weights
+    site: Site,
+    choice: Sequence[Label],
+    stored: Stored,
+    stretched: Sequence[bool],
+    aside: Sequence[int],
+    weights: Weights,
 ) -> tuple[int, ...]:
-    """What each label costs by itself: its price in bytes, and a little if it is not the source's order, is not the
-    source's variant (a matrix keeps its transposition where its columns move), or stretches an operand in short runs.
+    """What each label costs by itself: its price in bytes, and a little for being far from the source, or if it
+    stretches an operand in short runs.
     """
     if not choice:
         return (0,)
@@ -424,13 +433,27 @@ def _costs(
     prices = [0] * len(choice) if price is None else [price(placement(site, label)) for label in choice]
     if len(choice) == 1:
         return (prices[0] * weights.per_byte,)
-    source = source_numbers(site)
-    costs = [
-        cost * weights.per_byte + (found != source) + (label.variant > 0)
-        for cost, found, label in zip(prices, stored, choice, strict=True)
-    ]
+    costs = [cost * weights.per_byte + far for cost, far in zip(prices, aside, strict=True)]
     return tuple(
         [cost + INNERMOST * short for cost, short in zip(costs, stretched, strict=True)] if stretched else costs
+    )
+
+
+def _aside(site: Site, choice: Sequence[Label], stored: Stored) -> tuple[int, ...]:
+    """How far each label is from the source: from its order, from its variant (a matrix keeps its transposition where
+    its columns move), from its one operator; () where there is no choice.
+    """
+    if len(choice) <= 1:
+        return ()
+    source = source_numbers(site)
+    if choice[0].variant < 0:
+        return tuple([int(found != source) for found in stored])
+    variants = site.signature.variants
+    return tuple(
+        [
+            (found != source) + (label.variant > 0) + SEVERAL * (variants[label.variant].steps is not None)
+            for found, label in zip(stored, choice, strict=True)
+        ]
     )
 
 

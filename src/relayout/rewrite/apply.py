@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,14 +12,14 @@ from relayout.captures import nested
 from relayout.formats.onnx.parts import UNANNOTATED
 from relayout.infer import Form, Plan, Port, Site, placed, placement
 from relayout.layout import Extent
-from relayout.layout.holds import STATED, Holds
+from relayout.layout.holds import STATED
 from relayout.rewrite.annotations import Annotations
 from relayout.rewrite.forms import forms
 from relayout.rewrite.functions import add_function, drop_unused_functions
 from relayout.rewrite.storage import Names, Storage
 from relayout.rewrite.tiled import state_joined
 from relayout.rules import Attribute, Changes, Letters, Placement, Variant, Written
-from relayout.rules.signature import unchanged
+from relayout.rules.signature import Constants, Step, unchanged
 from relayout.targets import Blocks
 
 Dims = tuple[tuple[str, Extent], ...]
@@ -74,6 +74,7 @@ class _Rewrite:
         self.given: dict[ir.Value, set[ir.Graph]] = {}
         self.listed: dict[tuple[ir.Graph, ir.Value, Form], ir.Value] = {}
         self.entries: dict[ir.Graph, list[Port]] = {}
+        self.let_go: set[ir.Value | None] = set()
         for site in plan.sites.sites:
             for port in site.carried:
                 if port.body >= 0 and port.output:
@@ -143,7 +144,6 @@ class _Rewrite:
     def _let_go(self) -> None:
         """Nodes of the source that are not in the result read nothing any longer."""
         kept = {node for nodes in self.storage.nodes.values() for node in nodes}
-        self.let_go: set[ir.Value | None] = set()
         for node, _, _ in self.plan.sites.viewing:
             if node not in kept:
                 self._reads_nothing(node)
@@ -220,7 +220,11 @@ class _Rewrite:
                 self._result(graph, port, self.outputs[graph][port.slot])
             elif not port.output:
                 self._read(site, port)
-        changes, written = UNCHANGED, self._written(site)
+        variant = self._variant(site)
+        if variant is not None and variant.steps is not None:
+            self._write_steps(site, variant.steps)
+            return
+        changes, written = UNCHANGED, None if variant is None else variant.written
         if written is not None and written.body is not None:
             if written.body.inputs != site.signature.inputs:
                 changes = site.signature.changes(_in_body(written.body, self._placement(site)))
@@ -231,13 +235,12 @@ class _Rewrite:
             if written is not None and changes.op_type is not None:  # said of an operator that is not written
                 changes = UNCHANGED
         self._change(site.graph, node, changes)
-        behind = self._write_as(site, node)
+        if variant is not None and written is not None:
+            self._write_as(node, variant, written)
         self.storage.nodes[site.graph].append(node)
         for port in site.carried or site.ports:
             if port.output and port.body < 0 and port.slot < len(node.outputs):
-                if behind:
-                    self._give_behind(site.graph, port, behind)
-                elif port.slot in changes.extents:
+                if port.slot in changes.extents:
                     value = self._multiplied(site.graph, node.outputs[port.slot], changes.extents[port.slot])
                     self.storage.put(port.view.root, self.forms[port], value)
                 else:
@@ -256,55 +259,52 @@ class _Rewrite:
                 (outputs if port.output else inputs)[port.slot] = placed(border, self.labels[border], port).dims
         return Placement(tuple(inputs), tuple(outputs))
 
-    def _write_as(self, site: Site, node: ir.Node) -> list[tuple[str, ir.Value]]:
-        """Write a node as the variant that was chosen asks for: another operator, or a call of a function.
+    def _variant(self, site: Site) -> Variant | None:
+        """The variant that was chosen, of an operator that has some."""
+        label = self.labels[site]
+        return site.signature.variants[label.variant] if label.variant >= 0 else None
 
-        Returns:
-            The operators behind it, each with its constant.
-        """
-        written = self._written(site)
-        if written is None:
-            return []
+    def _write_as(self, node: ir.Node, variant: Variant, written: Written) -> None:
+        """Write a node as a variant asks for: another operator, or a call of a function."""
         node.domain, node.op_type, node.overload = written.domain, written.op_type, ""
         self._set(node, written.attributes)
         if written.body is not None:
-            add_function(self.model, node, site.signature.variants[self.labels[site].variant])
+            add_function(self.model, node, variant)
         elif written.domain:
             self.model.opset_imports.setdefault(written.domain, 1)
         if written.joined:
-            state_joined(node, site.signature.variants[self.labels[site].variant])
-        if written.constants is None:
-            return []
-        known = [value.const_value for value in node.inputs[1:] if value is not None]
-        made = written.constants([tensor.numpy() for tensor in known if tensor is not None])
-        stem = node.name or node.outputs[0].name
-        first, *rest = (self.storage.constant(f"{stem}/constant", array) for array in made)
-        node.resize_inputs(2)
-        node.resize_outputs(1)
-        node.replace_input_with(1, first)
-        return list(zip(written.then, rest, strict=True))
+            state_joined(node, variant)
 
-    def _give_behind(self, graph: ir.Graph, port: Port, operators: Sequence[tuple[str, ir.Value]]) -> None:
-        """Give what operators on each element make of a node's output; it has the output's name."""
-        root, form = port.view.root, self.forms[port]
-        value, name = root.value, root.value.name
-        value.name = self.storage.names.unique(f"{name}__before")
-        value.metadata_props.pop(Holds.KEY, None)
-        made = [value]
-        for op_type, constant in operators:
-            read, value = value, ir.Value(name=f"{name}__{op_type}", type=value.type)
-            node_name = self.storage.names.unique(f"{name}/{op_type}")
-            self.storage.nodes[graph].append(ir.Node("", op_type, [read, constant], outputs=[value], name=node_name))
-            made.append(value)
-        value.name = self.storage.names.unique(self.storage.name(root, form))
+    def _write_steps(self, site: Site, steps: Callable[[Placement, Constants], Iterable[Step]]) -> None:
+        """Write the operators that stand for a node, and give what the last one gives under its name."""
+        node, graph = site.node, site.graph
+        assert node is not None
+        assert graph is not None
+        (port,) = (port for port in site.ports if port.output and port.slot == 0)
+        root, form, name = port.view.root, self.forms[port], port.view.root.value.name
+        tensors = [None if value is None else value.const_value for value in node.inputs]
+        known = [None if tensor is None else tensor.numpy() for tensor in tensors]
+        found: dict[int | str, ir.Value | None] = dict(enumerate(node.inputs))
+        *before, last = steps(self._placement(site), known)
+        for step in (*before, last):
+            value = found[step.name] = ir.Value(type=root.value.type)
+            made = ir.Node("", step.op_type, self._given(name, step, found), outputs=[value], name=node.name)
+            self._set(made, step.attributes)
+            self.storage.nodes[graph].append(made)
+            if step is not last:
+                value.name = self.storage.names.unique(f"{name}__{step.name}")
+                made.name = self.storage.names.unique(f"{node.name or name}/{step.name}")
+        self._reads_nothing(node)
+        value.name = name if form == root.logical else self.storage.names.unique(self.storage.name(root, form))
         self.storage.describe(value, root, form)
-        for before in made[:-1]:
-            before.shape = value.shape
         self.storage.put(root, form, value)
 
-    def _written(self, site: Site) -> Written | None:
-        label = self.labels[site]
-        return site.signature.variants[label.variant].written if label.variant >= 0 else None
+    def _given(self, stem: str | None, step: Step, found: Mapping[int | str, ir.Value | None]) -> list[ir.Value | None]:
+        """What a step reads."""
+        return [
+            found[each] if isinstance(each, int | str) else self.storage.constant(f"{stem}/{step.name}", each)
+            for each in step.inputs
+        ]
 
     def _result(self, graph: ir.Graph, port: Port, original: Ended) -> ir.Value:
         """The value that a graph gives as an output: its own, and given once."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -12,20 +13,19 @@ from numpy.typing import NDArray
 
 from relayout.rules.convolution import spatial
 from relayout.rules.operator import Operator, axis_letters
+from relayout.rules.reductions import AXES_AS_INPUT
 from relayout.rules.registry import rule
-from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant, Written
+from relayout.rules.signature import Changes, Constants, Fact, Letters, Placement, Signature, Step, Variant
 from relayout.rules.turning import turning
 
 PARAMETERS = 5
 """Operands of a BatchNormalization."""
-AFFINE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
-"""Types in which runtimes normalize by a product and a sum; halves they normalize in single precision."""
-NORMALIZING = ("epsilon", "momentum", "spatial", "training_mode")
-"""Attributes of a BatchNormalization."""
+PLAIN = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+"""Types in which several operators compute what a normalization does; halves it computes in single precision."""
 LEAST_CHANNELS = 128
 """From how many channels on ONNX Runtime's CPU takes no longer for a product and a sum than for the normalization and
 two Transposes: 2.9 times as long with 16, 1.3 with 64, 0.85 with 128, 0.4 with 256 (an image of 56 x 56)."""
-AFFINE_SINCE = 7
+STRETCHING = 7
 """The opset from which a Mul stretches its operands as numpy does."""
 
 
@@ -39,63 +39,80 @@ def batch_normalization(operator: Operator) -> Fact:
     inputs = operator.operands({0: letters, **dict.fromkeys(range(1, len(operator.inputs)), ("c",))})
     outputs = (letters, *((("c",),) * (len(operator.outputs) - 1)))
     found = turning(operator, Signature(inputs, outputs, block=frozenset(letters)).positional(), letters[2:])
-    if found is None or rank < 3 or not _is_affine(operator):
+    trained = operator.int("training_mode", 0) or any(map(operator.gives, range(1, len(operator.outputs))))
+    if found is None or rank < 3 or trained or not _has_constants(operator, PARAMETERS):
         return found
-    epsilon = operator.node.attributes.get_float("epsilon", 1e-5)
-    written = Written("", "Mul", dict.fromkeys(NORMALIZING), then=("Add",), constants=partial(_affine, epsilon))
+    steps = partial(_affine, operator.node.attributes.get_float("epsilon", 1e-5))
     channels = operator.extent(0, 1)
     costly = channels is None or not channels.is_static or channels.number < LEAST_CHANNELS
-    others = (_channels_last(each, written, costly) for each in found.variants)
+    others = (replace(_channels_last(each), steps=steps, costly=costly) for each in found.variants)
     return replace(found, variants=(*found.variants, *others))
 
 
-def _is_affine(operator: Operator) -> bool:
-    """Whether a BatchNormalization is a product and a sum with constants, of the type that it reads."""
+def _has_constants(operator: Operator, count: int) -> bool:
+    """Whether a normalization has so many operands, of one type that it computes in, all but the first constant."""
     values = operator.node.inputs
-    trained = operator.int("training_mode", 0) or any(map(operator.gives, range(1, len(operator.outputs))))
-    if trained or operator.version < AFFINE_SINCE or len(values) != PARAMETERS:
-        return False
     kinds = {None if value is None else value.dtype for value in values}
     return (
-        len(kinds) == 1
-        and kinds <= {*AFFINE}
-        and all(operator.constant(slot) is not None for slot in range(1, PARAMETERS))
+        operator.version >= STRETCHING
+        and len(values) == count
+        and len(kinds) == 1
+        and kinds <= {*PLAIN}
+        and all(operator.constant(slot) is not None for slot in range(1, count))
     )
 
 
-def _affine(epsilon: float, given: Sequence[NDArray[np.generic]]) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """`a x + b` of a normalization: computed in double precision, in the type of its scale."""
-    scale, bias, mean, variance = (each.astype(np.float64) for each in given)
+def _affine(epsilon: float, _: Placement, given: Constants) -> tuple[Step, ...]:
+    """`a x + b`, both computed in double precision, in the type of the scale."""
+    scale, bias, mean, variance = (each.astype(np.float64) for each in given[1:] if each is not None)
+    kind = next(each.dtype for each in given if each is not None)
     with np.errstate(all="ignore"):  # without a variance it is infinite, as the normalization is
         factor = scale / np.sqrt(variance + epsilon)
-        return factor.astype(given[0].dtype), (bias - mean * factor).astype(given[0].dtype)
+        shift = bias - mean * factor
+        return Step("Mul", (0, factor.astype(kind)), "scaled"), Step(
+            "Add", ("scaled", shift.astype(kind)), "normalized"
+        )
 
 
-def _channels_last(variant: Variant, written: Written, costly: bool) -> Variant:
+def _channels_last(variant: Variant) -> Variant:
     """A variant with its channels behind all else, where something comes so."""
 
     def last(operands: Sequence[Letters | None]) -> tuple[Letters | None, ...]:
         return tuple(held and tuple(sorted(held, key=lambda letter: letter == "c")) for held in operands)
 
     inputs, outputs = last(variant.inputs), last(variant.outputs)
-    found = replace(variant, inputs=inputs, outputs=outputs, name="a product and a sum", follows=True)
-    return replace(found, written=written, costly=costly)
+    return replace(variant, inputs=inputs, outputs=outputs, name="several operators", follows=True)
 
 
 @rule("InstanceNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def instance_normalization(operator: Operator) -> Fact:
-    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for the order of s; all axes in any order of factors."""
+    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for s; with constants any order, as several."""
     rank = operator.rank()
     if rank is None or operator.version < 6:
         return None
     letters = ("n", "c", *spatial(rank, "s"))
     inputs = operator.operands({0: letters, 1: ("c",), 2: ("c",)})
-    return turning(operator, Signature(inputs, (letters,), block=frozenset(letters)).positional(), letters[2:])
+    found = turning(operator, Signature(inputs, (letters,), block=frozenset(letters)).positional(), letters[2:])
+    if found is None or rank < 3 or not _has_constants(operator, 3):
+        return found
+    steps = partial(_over_space, Normalizing.of(operator))
+    anyhow = replace(found.standard, name="several operators", steps=steps, free=True, follows=True, costly=True)
+    return replace(found, variants=(*found.variants, anyhow))
+
+
+def _over_space(normalizing: Normalizing, placement: Placement, given: Constants) -> Iterator[Step]:
+    """Mean and variance over all axes but n and c, wherever these lie."""
+    letters = placement.letters()
+    held = iter(placement.extents(1))
+    stretched = [next(held).number if letter == "c" else 1 for letter in letters]
+    scale, bias = (each.reshape(stretched) for each in given[1:] if each is not None)
+    space = [axis for axis, letter in enumerate(letters) if letter not in ("n", "c")]
+    return normalizing(0, space, scale, bias)
 
 
 @rule("GroupNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def group_normalization(operator: Operator) -> Fact:
-    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for s; a group is a run of channels."""
+    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for s; with constants c last, too, as several."""
     rank = operator.rank()
     if rank is None:
         return None
@@ -103,7 +120,75 @@ def group_normalization(operator: Operator) -> Fact:
     each = ("c",) if operator.version >= 21 else ("g",)
     inputs = operator.operands({0: letters, 1: each, 2: each})
     found = Signature(inputs, (letters,), frozenset("cg"), frozenset(letters) - {"c"}).positional()
-    return turning(operator, found, letters[2:])
+    turned = turning(operator, found, letters[2:])
+    groups, channels = operator.int("num_groups", 0), operator.extent(0, 1)
+    if turned is None or rank < 3 or not groups or channels is None or not channels.is_static:
+        return turned
+    if not _has_constants(operator, 3):
+        return turned
+    steps = partial(_over_groups, Normalizing.of(operator), groups, channels.number)
+    others = (replace(_channels_last(each), steps=steps, costly=True) for each in turned.variants)
+    return replace(turned, variants=(*turned.variants, *others))
+
+
+def _over_groups(
+    normalizing: Normalizing, groups: int, channels: int, placement: Placement, given: Constants
+) -> Iterator[Step]:
+    """Mean and variance over all axes but n, and over each group of the last one."""
+    scale, bias = (each.reshape(groups, -1) for each in given[1:] if each is not None)
+    rank = len(placement.letters())
+    yield Step("Reshape", (0, _as_before(rank - 1, groups, channels // groups)), "grouped")
+    yield from normalizing("grouped", (*range(1, rank - 1), rank), scale, bias)
+    yield Step("Reshape", ("normalized", _as_before(rank - 1, channels)), "joined")
+
+
+def _as_before(count: int, *extents: int) -> NDArray[np.int64]:
+    """The shape with so many extents as they are, and others behind them."""
+    return np.array([0] * count + list(extents), np.int64)
+
+
+class Normalizing(NamedTuple):
+    """`(x - mean) / sqrt(variance + epsilon) * scale + bias` as operators on each element and reductions.
+
+    Args:
+        version: of the operators.
+        epsilon: what is added to the variance.
+    """
+
+    version: int
+    epsilon: float
+
+    @staticmethod
+    def of(operator: Operator) -> Normalizing:
+        """As a node normalizes."""
+        return Normalizing(operator.version, operator.node.attributes.get_float("epsilon", 1e-5))
+
+    def __call__(
+        self, operand: int | str, axes: Sequence[int], scale: NDArray[np.generic], bias: NDArray[np.generic]
+    ) -> Iterator[Step]:
+        """The steps, of which the last gives `normalized`.
+
+        Args:
+            operand: x.
+            axes: those that mean and variance are taken over.
+            scale: it stretches to x.
+            bias: likewise.
+        """
+        yield self._mean(operand, axes, "mean")
+        yield Step("Sub", (operand, "mean"), "centered")
+        yield Step("Mul", ("centered", "centered"), "squared")
+        yield self._mean("squared", axes, "variance")
+        yield Step("Add", ("variance", np.array(self.epsilon, scale.dtype)), "raised")
+        yield Step("Sqrt", ("raised",), "deviation")
+        yield Step("Div", (scale, "deviation"), "factor")
+        yield Step("Mul", ("centered", "factor"), "scaled" if bias.any() else "normalized")
+        if bias.any():
+            yield Step("Add", ("scaled", bias), "normalized")
+
+    def _mean(self, operand: int | str, axes: Sequence[int], name: str) -> Step:
+        if self.version < AXES_AS_INPUT:
+            return Step("ReduceMean", (operand,), name, {"axes": tuple(axes)})
+        return Step("ReduceMean", (operand, np.array(axes, np.int64)), name)
 
 
 @rule("MeanVarianceNormalization", kind="layout-sensitive", layouts={0: "NC"})

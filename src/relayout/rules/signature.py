@@ -11,7 +11,7 @@ every operand that holds it, in the same relative order. Which orders are possib
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import pairwise
@@ -104,9 +104,6 @@ class Written:
             between the Transposes that lead there and back.
         joined: the node states the shapes of its operands with each tile joined to its axis (`n c h w`), though they
             lie in tiles (`n c/16 h w 16`).
-        then: standard operators on each element behind it, one after another.
-        constants: the constant that the node reads beside its first operand, and that of each operator behind it, made
-            of the node's other operands, which are constants, as they are stored.
     """
 
     domain: str
@@ -114,8 +111,27 @@ class Written:
     attributes: Mapping[str, Attribute | None] = field(default_factory=dict)
     body: Variant | None = None
     joined: bool = False
-    then: tuple[str, ...] = ()
-    constants: Callable[[Sequence[NDArray[np.generic]]], Sequence[NDArray[np.generic]]] | None = None
+
+
+class Step(NamedTuple):
+    """One operator of several that stand for a node; what the last gives is what the node gives.
+
+    Args:
+        op_type: an operator of the standard.
+        inputs: a number is that operand of the node, a word the result of the step before that has this name, an
+            array a constant.
+        name: what its one result is, in a word.
+        attributes: its attributes.
+    """
+
+    op_type: str
+    inputs: tuple[int | str | NDArray[np.generic], ...]
+    name: str
+    attributes: Mapping[str, Attribute] = {}
+
+
+Constants = Sequence[NDArray[np.generic] | None]
+"""The operands of a node that are constants, as they are stored; None for any other."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +145,8 @@ class Variant:
         outputs: the same for the outputs.
         name: how reports call it.
         written: the node that runs it; None: the node as it is.
+        steps: the operators that stand for the node, of where its axes lie and its constants; None: it is one node.
+        free: its axes may lie in any order, and in pieces, whatever the operands' letters say.
         follows: nobody asks for it: it is another variant with axes turned on every operand, and worth trying only
             where an operand comes so.
         exchanged: it runs with its first two operands exchanged.
@@ -139,6 +157,8 @@ class Variant:
     outputs: tuple[Letters | None, ...]
     name: str = "standard"
     written: Written | None = field(default=None, compare=False)
+    steps: Callable[[Placement, Constants], Iterable[Step]] | None = field(default=None, compare=False)
+    free: bool = False
     follows: bool = False
     exchanged: bool = False
     costly: bool = False

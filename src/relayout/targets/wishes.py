@@ -166,7 +166,14 @@ class Wishes:
             if usual is None:  # of a rank that no layout names: a BatchNormalization behind a Gemm
                 return signature
             variants[usual] = None
+        if wish == self._in_general:
+            variants |= dict.fromkeys(each for each in signature.variants if each.free)
         return replace(signature, variants=tuple(variants))
+
+    @property
+    def _in_general(self) -> Layouts | None:
+        """What is asked of an operator that nothing is asked of by name."""
+        return None if self.to is None else (self.to, None)
 
     def _wish(self, operator: Operator) -> Layouts | None:
         node = operator.node
@@ -180,7 +187,7 @@ class Wishes:
         if operator.name in self.operators:
             return self.operators[operator.name]
         if self.to is not None and (self.target is None or self.target.claims(operator)):
-            return self.to, None
+            return self._in_general
         return None
 
     def _ways(self, operator: Operator, wish: Layouts | None) -> list[Laid]:
