@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
+from onnx import numpy_helper
 
 Array = NDArray[Any]
 REARRANGE = ("DepthToSpace", "SpaceToDepth")
@@ -41,6 +42,47 @@ def moves(node: onnx.NodeProto, stored: Array) -> bool:
     return large != sorted(large)
 
 
+VIEWS = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
+
+
+def units(graph: onnx.GraphProto) -> dict[str, int]:
+    """What a Transpose gives -> bytes of an element, where it moves integers: in a quantized unit of its own.
+
+    That is between a DequantizeLinear and QuantizeLinears of the same scale and zero point, beside views alone.
+    """
+    maker = {name: node for node in graph.node for name in node.output}
+    readers: dict[str, list[onnx.NodeProto]] = {output.name: [onnx.NodeProto()] for output in graph.output}
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+
+    def ends(name: str) -> list[onnx.NodeProto]:
+        behind = readers.get(name, [])
+        return [e for node in behind for e in (ends(node.output[0]) if node.op_type in VIEWS else [node])]
+
+    found = {}
+    for node in (node for node in graph.node if node.op_type == "Transpose"):
+        first = maker.get(node.input[0])
+        while first is not None and first.op_type in VIEWS:
+            first = maker.get(first.input[0])
+        if first is None or first.op_type != "DequantizeLinear" or not {*first.input[1:]} <= tensors.keys():
+            continue
+        said = [tensors[name] for name in first.input[1:]]
+        if len(said) == 2 and all(
+            end.op_type == "QuantizeLinear"
+            and len(end.input) == 3
+            and all(name in tensors for name in end.input[1:])
+            and all(
+                a.dtype == tensors[b].dtype and np.array_equal(a, tensors[b])
+                for a, b in zip(said, end.input[1:], strict=True)
+            )
+            for end in ends(node.output[0])
+        ):
+            found[node.output[0]] = said[1].itemsize
+    return found
+
+
 def session_of(model: onnx.ModelProto | str, *, optimized: bool | None = None) -> onnxruntime.InferenceSession:
     """A session of one thread; a model in memory runs as it is written, a file fully optimized."""
     options = onnxruntime.SessionOptions()
@@ -57,17 +99,20 @@ def session_of(model: onnx.ModelProto | str, *, optimized: bool | None = None) -
 def count_transposes(model: onnx.ModelProto, fed: dict[str, Array]) -> tuple[int, int]:
     """How many Transposes move data in one run, and how many bytes they give. The model gets further outputs.
 
+    A Transpose in a quantized unit of its own moves integers: runtimes that know such units run it so.
+
     One in the body of a Loop or Scan is one, and its bytes count in each trip.
     """
     within = list(stacked(model.graph))
-    nodes = run_time_transposes(model.graph)
+    nodes, integers = run_time_transposes(model.graph), units(model.graph)
     known = {output.name for output in model.graph.output}
     for node in nodes:
         if node.output[0] not in known:
             model.graph.output.append(onnx.ValueInfoProto(name=node.output[0]))
     names = [node.output[0] for node in nodes] + [name for _, name in within]
     given = [np.asarray(array) for array in session_of(model).run(names, fed)] if names else []
-    moving = [array.nbytes for node, array in zip(nodes, given, strict=False) if moves(node, array)]
+    pairs = zip(nodes, given, strict=False)
+    moving = [a.size * integers.get(node.output[0], a.itemsize) for node, a in pairs if moves(node, a)]
     trips = zip(within, given[len(nodes) :], strict=True)
     moving += [array.nbytes for (node, _), array in trips if len(array) and moves(node, array[0])]
     return len(moving), sum(moving)

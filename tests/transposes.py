@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from running import run
+from running import run, units
 
 
 def run_time_transposes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -31,7 +31,9 @@ def left(model: onnx.ModelProto, feed: Mapping[str, NDArray[np.generic]]) -> tup
     del watched.graph.output[:]
     watched.graph.output.extend(onnx.ValueInfoProto(name=node.output[0]) for node in nodes)
     given = run(watched, feed) if nodes else []
-    moving = [array.nbytes for node, array in zip(nodes, given, strict=True) if _moves(node, array)]
+    integers = units(model.graph)
+    pairs = zip(nodes, given, strict=True)
+    moving = [a.size * integers.get(node.output[0], a.itemsize) for node, a in pairs if _moves(node, a)]
     return len(moving), sum(moving)
 
 

@@ -35,7 +35,6 @@ from relayout.reports import (
     inspection,
     operators,
     report,
-    signed,
     unsaid,
     unstated,
 )
@@ -550,8 +549,7 @@ def _relayout(
     axes = Axes(sites, TFLITE in model.meta)
     naming = Naming(sites, axes)
     found = report(decided, axes, relaxed=relax(decided) if what_if else [])
-    slow = () if wishes.target else signed(decided)
-    found = replace(found, notes=(*found.notes, *wishes.notes(), *slow, *model.meta.get("relayout.notes", ())))
+    found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
     written = planfile.later(decided, options | {"wishes": wishes.to_json()})
     seconds["plan"] = perf_counter() - began
     if original is not None and (decided.size, len(decided.crossings)) == (

@@ -49,7 +49,7 @@ TURNED = """
         (TensorProto.FLOAT8E5M2, 20, "d"),
         (TensorProto.FLOAT8E4M3FN, 21, "q"),
         (TensorProto.INT4, 21, "q"),
-        (TensorProto.INT8, 19, "q"),
+        (TensorProto.INT8, 19, "q/real"),
     ],
 )
 def test_elements_that_no_transpose_takes_are_not_moved(kind: int, opset: int, moved: str) -> None:

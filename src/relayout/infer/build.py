@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 from typing import TypeGuard
 
 import numpy as np
 import onnx_ir as ir
 
 from relayout.captures import captured
-from relayout.infer.pieces import Piece, regroup
+from relayout.infer.pieces import Piece, leaves, regroup
 from relayout.infer.pins import Pins
 from relayout.infer.sites import Numbering, Port, Root, Site, View, order_of
 from relayout.infer.splits import carry, refine, tile
@@ -34,6 +35,7 @@ from relayout.rules import (
     draws,
     is_known,
     rule_of,
+    undoes,
 )
 
 Choose = Callable[[Operator, Signature], Signature]
@@ -58,6 +60,7 @@ class Sites:
         moves: the source's own Transposes that move data: (name of the value, root).
         originals: root -> the values that are views of it.
         viewing: the source's nodes that are views: (node, what it reads, what it gives).
+        requantizing: the source's nodes that make integers again of what was made of them, moved or not: views, too.
         named: an extent as the product that it is -> the name that the source has for it.
         likely: dynamic dimension that nobody named -> the extent that an operand beside it has there: a price only.
         chosen: a target has given some node other variants: the source itself is none of the choices.
@@ -72,6 +75,7 @@ class Sites:
     moves: list[tuple[str, Root]] = field(default_factory=list)
     originals: dict[Root, list[ir.Value]] = field(default_factory=dict)
     viewing: list[tuple[ir.Node, View, View]] = field(default_factory=list)
+    requantizing: list[ir.Node] = field(default_factory=list)
     named: dict[Extent, str] = field(default_factory=dict)
     likely: dict[str, int] = field(default_factory=dict)
     chosen: bool = False
@@ -159,7 +163,8 @@ class _Builder:
         self.symbolic = False
         self.grained: list[tuple[Site, str, int]] = []
         self.moves: list[tuple[str, View, View]] = []
-        self.dequantized: set[Root] = set()
+        self.dequantized: dict[Root, Site] = {}
+        self.integers: dict[Root, Root] = {}
         self.unknown = 0
         self.static: dict[ir.Value, tuple[int, ...]] = {}
         self.unnamed: dict[tuple[ir.Value, int], str] = {}
@@ -176,6 +181,8 @@ class _Builder:
         # A run that is split by one may be split by another, before or behind it: all in turn, there and back.
         while [grained for grained in self.grained if refine(*grained)]:
             self.grained.reverse()
+        if self.integers:
+            self._drop_unread()
         likely = self.sites.likely.items()
         self.sites.likely = {name: extent for name, extent in likely if name not in self.declared}
         numbering = Numbering()
@@ -186,7 +193,15 @@ class _Builder:
         for name, before, after in self.moves:
             computed = not before.root.constant or before.root.value.producer() is not None
             if computed and order_of(before.form) != order_of(after.form):
-                self.sites.moves.append((name, before.root))
+                self.sites.moves.append((name, self.integers.get(before.root, before.root)))
+
+    def _drop_unread(self) -> None:
+        """Leave out what dequantizes for views and integers again alone; what moves between the two moves integers."""
+        read = {port.view.root for site in self.sites.sites for port in site.ports if not port.output}
+        self.integers = {real: integers for real, integers in self.integers.items() if real not in read}
+        left = {self.dequantized[root]: None for root in self.integers}
+        self.sites.sites = [site for site in self.sites.sites if site not in left]
+        self.sites.requantizing += [site.node for site in left if site.node is not None]
 
     def _inside(self, graph: ir.Graph) -> None:
         """Everything in a graph but its inputs and outputs."""
@@ -363,6 +378,11 @@ class _Builder:
                 self._pin_inside(node.outputs[0])
                 return
             fact = self._barrier_signature(seen, inputs[0])
+        if isinstance(fact, Signature) and fact.with_maker and (again := self._requantized(node, inputs[0])):
+            self._name(node.outputs[0], again)
+            self.sites.requantizing.append(node)
+            self._pin_inside(node.outputs[0])
+            return
         if isinstance(fact, Signature) and fact.exchanges and not self._may_exchange(fact, inputs):
             fact = fact.in_place
         runs = 0 if isinstance(fact, Signature) and not implicit and _is_fixed(node, inputs) else None
@@ -370,13 +390,32 @@ class _Builder:
             self._root(value, constant=value.const_value is not None, alike=_alike(fact, inputs, slot), runs=runs)
             for slot, value in enumerate(node.outputs)
         ]
-        if isinstance(fact, Signature) and fact.with_reader:
-            self.dequantized.update(view.root for view in outputs)
         reason = "" if isinstance(fact, Signature) else _why_barrier(operator)
         signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
-        self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
+        site = self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
+        if signature.with_reader:
+            self.dequantized.update((view.root, site) for view in outputs)
         for value in node.outputs:
             self._pin_inside(value)
+
+    def _requantized(self, node: ir.Node, view: View | None) -> View | None:
+        """The integers, as a view, of which a node makes what they were: those that the operand was made of.
+
+        Between the two stand views alone, in what a runtime calls the quantized unit of a Transpose or a Reshape.
+        """
+        site = None if view is None else self.dequantized.get(view.root)
+        if view is None or site is None or site.node is None or not undoes(node, site.node):
+            return None
+        integers, result = site.free_ports()
+        if site.whole or integers.view.root.constant:
+            return None
+        made, read = leaves(result.view.root.dims), leaves(chain(*integers.view.dims))
+        if [piece.extent for piece in made] != [piece.extent for piece in read]:
+            return None
+        leaf = dict(zip(made, read, strict=True))
+        dims = tuple(tuple(leaf[piece] for piece in leaves(dim)) for dim in view.dims)
+        self.integers[view.root] = integers.view.root
+        return View(integers.view.root, dims)
 
     def _may_exchange(self, fact: Signature, inputs: Sequence[View | None]) -> bool:
         """Whether operands may be exchanged: a kernel takes those of a quantized unit in their places."""
@@ -505,7 +544,7 @@ class _Builder:
         outputs: Sequence[View],
         implicit: Sequence[View],
         reason: str,
-    ) -> None:
+    ) -> Site:
         ports: list[Port] = []
         for views, given, output in ((inputs, signature.inputs, False), (outputs, signature.outputs, True)):
             for slot, view in enumerate(views):
@@ -520,6 +559,7 @@ class _Builder:
         self._carried(site)
         tile(site)
         self._add(site)
+        return site
 
     def _carried(self, site: Site) -> None:
         carry(site)

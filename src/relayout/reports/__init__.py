@@ -10,7 +10,6 @@ from relayout.reports.report import (
     grown,
     operators,
     report,
-    signed,
     unsaid,
     unstated,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "grown",
     "operators",
     "report",
-    "signed",
     "unsaid",
     "unstated",
 ]

@@ -16,7 +16,6 @@ from relayout.layout.perm import between, is_identity
 from relayout.reports.axes import Axes
 from relayout.reports.chart import Chart, Drawing
 from relayout.reports.reasons import Cause, causes, sentence
-from relayout.targets.units import QUANTIZING
 
 UNKNOWN = "unknown"
 """In the place of a shape of which not even the rank is known."""
@@ -242,18 +241,6 @@ def grown(before: int, after: int) -> tuple[str, ...]:
     if after - before < MOST_GROWN or 10 * after < 11 * before:
         return ()
     return (f"constants take {after:,} bytes, {before:,} before: some are stored in more than one order, or padded",)
-
-
-def signed(plan: Plan) -> tuple[str, ...]:
-    """What to say of Transposes of int8 between units, which ONNX Runtime's optimizer does not see through."""
-    found = [crossing.root.value for crossing in plan.crossings if crossing.root.value.dtype == ir.DataType.INT8]
-    count = sum(1 for node in map(ir.Value.producer, found) if node is not None and node.op_type in QUANTIZING)
-    if not count:
-        return ()
-    return (
-        f"Transposes of int8 behind a QuantizeLinear: {count}; on x64 ONNX Runtime computes beside them in floats, "
-        "unless the data is uint8, as convert --target onnxruntime-cpu stores it",
-    )
 
 
 def unsaid(names: Sequence[str]) -> tuple[str, ...]:

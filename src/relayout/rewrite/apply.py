@@ -144,7 +144,8 @@ class _Rewrite:
     def _let_go(self) -> None:
         """Nodes of the source that are not in the result read nothing any longer."""
         kept = {node for nodes in self.storage.nodes.values() for node in nodes}
-        for node, _, _ in self.plan.sites.viewing:
+        viewing = [node for node, _, _ in self.plan.sites.viewing]
+        for node in (*viewing, *self.plan.sites.requantizing):
             if node not in kept:
                 self._reads_nothing(node)
 

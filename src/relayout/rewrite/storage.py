@@ -63,6 +63,12 @@ class Names:
         return result
 
 
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+"""Types of what runtimes run units of."""
+PARAMETERS = 3
+"""Operands of a QuantizeLinear that says its zero point."""
+
+
 @dataclass
 class Storage:
     """The values of the result, by root and form.
@@ -93,6 +99,7 @@ class Storage:
     emitted: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.units = _units(self.sites)
         # The source's names, before its values are given others.
         self.viewing: dict[Root, list[tuple[ir.Node, View, View]]] = {}
         for node, before, after in self.sites.viewing:
@@ -338,9 +345,38 @@ class Storage:
         output = ir.Value(name=self.names.unique(name), type=root.value.type)
         self.describe(output, root, form)
         name = self._node_name(f"{output.name}/{op_type}")
-        node = ir.Node(domain, op_type, inputs, attributes, outputs=[output], name=name)
-        self.nodes[root.graph].append(node)
+        quantizing = self.units.get(root)
+        if quantizing is None:
+            node = ir.Node(domain, op_type, inputs, attributes, outputs=[output], name=name)
+            self.nodes[root.graph].append(node)
+        else:
+            node = self._emit_unit(quantizing, op_type, inputs, attributes, output, name, root.graph)
         self.put(root, form, output)
+        return node
+
+    def _emit_unit(
+        self,
+        quantizing: ir.Node,
+        op_type: str,
+        inputs: Sequence[ir.Value],
+        attributes: Sequence[ir.Attr],
+        output: ir.Value,
+        name: str,
+        graph: ir.Graph,
+    ) -> ir.Node:
+        """Move integers in a unit of their own, as runtimes look for it: between their reals and integers again."""
+        read, parameters = inputs[0], quantizing.inputs[1:]
+        assert quantizing.inputs[0] is not None
+        kind = quantizing.inputs[0].type
+        real, moved = (
+            ir.Value(name=self.names.unique(f"{value.name}/real"), type=kind, shape=value.shape)
+            for value in (read, output)
+        )
+        ends = [self._node_name(f"{output.name}/{each}") for each in ("DequantizeLinear", "QuantizeLinear")]
+        first = ir.Node(quantizing.domain, "DequantizeLinear", [read, *parameters], outputs=[real], name=ends[0])
+        node = ir.Node("", op_type, [real, *inputs[1:]], attributes, outputs=[moved], name=name)
+        last = ir.Node(quantizing.domain, "QuantizeLinear", [moved, *parameters], outputs=[output], name=ends[1])
+        self.nodes[graph] += [first, node, last]
         return node
 
     def _node_name(self, wanted: str) -> str:
@@ -369,6 +405,22 @@ class Storage:
         if held:
             value.metadata_props[Holds.KEY] = Holds.dump(held)
         self.annotations.carry(value, root)
+
+
+def _units(sites: Sites) -> dict[Root, ir.Node]:
+    """Integers between quantized units, of one scale and zero point -> the QuantizeLinear that gives them."""
+    made: dict[Root, ir.Node] = {}
+    for site in sites.sites:
+        if site.signature.with_maker and site.node is not None and len(site.node.inputs) == PARAMETERS:
+            root = next(port.view.root for port in site.ports if port.output)
+            kinds = {None if value is None else value.dtype for value in site.node.inputs[:2]}
+            if root.value.dtype in BYTES and kinds == {ir.DataType.FLOAT} and site.node.inputs[2] is not None:
+                made[root] = site.node
+    for site in sites.sites if made else ():
+        for port in site.ports:
+            if not port.output and not site.signature.with_reader:
+                made.pop(port.view.root, None)
+    return made
 
 
 def tag(root: Root, form: Form) -> str:

@@ -7,6 +7,7 @@ from relayout.rules.facts import Facts, draws, facts, in_standard, is_known, is_
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid
 from relayout.rules.operator import Operator, axis_letters, normalized
+from relayout.rules.quantization import undoes
 from relayout.rules.registry import KINDS, LayoutVariant, Rule, registry, rule
 from relayout.rules.shapes import outputs_of
 from relayout.rules.signature import (
@@ -64,4 +65,5 @@ __all__ = [
     "rule",
     "rule_of",
     "scope",
+    "undoes",
 ]

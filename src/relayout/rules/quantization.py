@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
 from relayout.layout import Extent
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
@@ -35,6 +39,39 @@ def quantized_along(operator: Operator, axis: int) -> Signature | None:
         return Signature(inputs, (letters,), block=frozenset({along}), changes=changes)
     inputs = operator.operands({0: letters, 1: letters, 2: letters})
     return Signature(inputs, (letters,), whole=frozenset({along}), changes=changes)
+
+
+INTEGERS = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
+"""Types that come back as they were: a single float tells all of their products with a scale apart."""
+LEAST, MOST = 1e-30, 1e30
+"""The scales of which that is so."""
+
+
+def undoes(back: ir.Node, node: ir.Node) -> bool:
+    """Whether a QuantizeLinear gives the very integers that a DequantizeLinear has read; scales are per tensor."""
+    (read, *said), (_, *known), given = node.inputs, back.inputs, back.outputs[0]
+    if read is None or read.dtype is None or read.dtype != given.dtype or read.dtype not in INTEGERS:
+        return False
+    if node.outputs[0].dtype != ir.DataType.FLOAT or "precision" in back.attributes:
+        return False  # halves, since opset 23
+    return len(said) == len(known) and all(map(_is_same, said, known)) and _is_moderate(said[0])
+
+
+def _is_same(value: ir.Value | None, other: ir.Value | None) -> bool:
+    """Whether two parameters are one constant."""
+    one, two = _constant(value), _constant(other)
+    return one is not None and two is not None and bool(np.array_equal(one, two))
+
+
+def _is_moderate(scale: ir.Value | None) -> bool:
+    found = _constant(scale)
+    return found is not None and found.dtype == np.float32 and LEAST < float(found.reshape(-1)[0]) < MOST
+
+
+def _constant(value: ir.Value | None) -> NDArray[np.generic] | None:
+    if value is None or value.const_value is None or value.is_graph_input():
+        return None
+    return value.const_value.numpy()
 
 
 def _by_unknown_scales(operator: Operator, letters: Letters, axis: int) -> Signature | None:
