@@ -132,7 +132,11 @@ X, W = f(2, 6, 9, 8), f(6, 6, 3, 2)
 
 
 def unit(
-    x: tuple[Array, Array], w: tuple[Array, Array], y: tuple[Array, Array], between: tuple[onnx.NodeProto, ...] = ()
+    x: tuple[Array, Array],
+    w: tuple[Array, Array],
+    y: tuple[Array, Array],
+    between: tuple[onnx.NodeProto, ...] = (),
+    shape: tuple[int, ...] = (2, 6, 7, 7),
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """A convolution between integers of any kind; `between` leads from `c` to `r`."""
     feed = {"x": integers(X, *x)}
@@ -144,7 +148,6 @@ def unit(
         *between,
         helper.make_node("QuantizeLinear", ["r" if between else "c", "ys", "yz"], ["y"]),
     ]
-    shape = (2, 6, 7, 7)
     return model(nodes, constants, feed, {"y": np.zeros(shape, y[1].dtype)}), feed
 
 
@@ -231,6 +234,38 @@ def test_a_clip_goes_where_both_bounds_are_beyond_the_integers(high: float, fuse
     result, counts = fused(source, CPU)
     assert bool(counts) == fuses
     assert steps(source, result, feed) <= fuses
+
+
+WINDOW = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}
+POOL = helper.make_node("MaxPool", ["c"], ["r"], **WINDOW)
+
+
+def pooled(nodes: tuple[onnx.NodeProto, ...] = (POOL,)) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A convolution, pooled before it is quantized."""
+    return unit(U, S, (np.array(0.2, np.float32), np.array(117, np.uint8)), nodes, (2, 6, 4, 4))
+
+
+def test_a_pool_of_reals_is_quantized_before_it() -> None:
+    source, feed = pooled()
+    result, counts = fused(source, CPU)
+    assert counts == {"QLinearConv": 1, "MaxPool": 1}
+    assert steps(source, result, feed) <= 1
+    assert "DequantizeLinear" not in {node.op_type for node in result.graph.node}
+
+
+def test_a_pool_of_reals_picks_the_same_integers() -> None:
+    source, feed = pooled((helper.make_node("Tanh", ["c"], ["t"]), helper.make_node("MaxPool", ["t"], ["r"], **WINDOW)))
+    result, counts = fused(source, CPU)
+    assert counts == {"MaxPool": 1}
+    assert steps(source, result, feed) == 0
+
+
+def test_a_pool_of_reals_that_is_read_as_a_float_too_stays_one() -> None:
+    source, feed = pooled()
+    source.graph.output.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, (2, 6, 4, 4)))
+    result, counts = fused(source, CPU)
+    assert counts == {}
+    assert steps(source, result, feed) == 0
 
 
 def test_what_is_read_as_a_float_too_stays_one() -> None:

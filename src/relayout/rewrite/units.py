@@ -221,10 +221,12 @@ class _Fusing:
         if node is None or node.op_type in DEQUANTIZING:
             return None
         operands = [None if read is None else self._dequantized(read) for read in node.inputs]
-        if all(operand is None for operand in operands):
+        operator, dtype = operator_of(self.model, node), result.values.dtype.name
+        early = any(unit.early and unit.takes(operator, dtype) for unit in self.units)
+        if all(operand is None for operand in operands) and not early:
             return None
         self.left.update(dict.fromkeys((*between, node)))
-        return Found(node, operator_of(self.model, node), end, result, operands)
+        return Found(node, operator, end, result, operands)
 
     def _dequantized(self, value: ir.Value) -> Integers | None:
         """The integers that a value was dequantized from."""
@@ -300,10 +302,28 @@ class _Fusing:
         return operand._replace(values=self._shifted(operand.values), zero=self._shifted(operand.zero))
 
     def _alike(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
+        if unit.early and found.operands[slot] is None:
+            return [self._earlier(found, slot)]
         operand = _at(found, slot)
         if not operand.alike(found.result):
             raise DeclinedError
         return [operand.values]
+
+    def _earlier(self, found: Found, slot: int) -> ir.Value:
+        """An operand, quantized as the result is; what gives it may be a unit now."""
+        real, node = found.node.inputs[slot], found.node
+        if real is None or real.dtype != ir.DataType.FLOAT or node.graph is None:
+            raise DeclinedError
+        stem, kind = f"{real.name}/quantized", ir.TensorType(found.result.values.dtype or ir.DataType.UINT8)
+        given = ir.Value(name=self.names.unique(stem), type=kind, shape=real.shape)
+        read = [real, found.result.scale, found.result.zero]
+        end = ir.Node("", "QuantizeLinear", read, outputs=[given], name=self.names.unique(f"{stem}/QuantizeLinear"))
+        stands_for(given, real)
+        stands_for(end, found.end)
+        node.graph.insert_before(node, end)
+        node.replace_input_with(slot, None)
+        self.end(end)
+        return given
 
     def _kernel(self, unit: Unit, found: Found, slot: int) -> list[ir.Value | None]:
         operand = _at(found, slot)

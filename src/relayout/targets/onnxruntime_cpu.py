@@ -189,7 +189,7 @@ UNITS = (
         attributes=lambda _: dict.fromkeys(("axes", "keepdims", "noop_with_empty_axes")),
         squeezed=_dropped,
     ),
-    Unit("MaxPool", "", "0=", limits=(NO_INDICES, since(12))),
+    Unit("MaxPool", "", "0=", limits=(NO_INDICES, since(12)), early=True),
     Unit("Pad", "", "0= 1. 2q 3.", limits=(CONSTANT_MODE, since(11))),
     Unit("Max Min", "", "*=", limits=(since(12),)),
     Unit("ReduceMax ReduceMin", "", "0= *.", limits=(since(12),)),

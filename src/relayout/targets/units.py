@@ -72,6 +72,8 @@ class Unit:
         squeezed: the axes, ascending, of extent 1 that the operator on integers gives and the unit does not.
         affine: the operator, with constants in all other operands, is a scale and a shift per channel: a depthwise
             convolution of one element, whose weights are made here. `operands` has no meaning then.
+        early: its operands may be real. They are quantized before it as its result is: it picks the largest of them,
+            and rounding keeps their order.
     """
 
     op_types: str
@@ -84,6 +86,7 @@ class Unit:
     attributes: Callable[[Operator], Mapping[str, Attribute | None]] = _same
     squeezed: Callable[[Operator], tuple[int, ...]] = _none
     affine: bool = False
+    early: bool = False
 
     def __post_init__(self) -> None:
         """See that the row can be meant.
