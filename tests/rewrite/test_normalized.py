@@ -308,6 +308,34 @@ def test_groups_of_channels_whose_order_is_fixed() -> None:
     assert (result.report.bytes, operators(result.proto).count("ReduceMean")) == (ENDS, 2)
 
 
+def test_what_is_said_of_one_type_is_not_said_of_another() -> None:
+    """Two nodes that are alike but for their types, the one that stays one operator first."""
+    source = image_between_convolutions(OVER_SPACE)
+    halves = [
+        onnx.helper.make_node("Cast", ["x"], ["xh"], to=onnx.TensorProto.FLOAT16),
+        onnx.helper.make_node("Conv", ["xh", "kh"], ["ah"], pads=[1, 1, 1, 1]),
+        onnx.helper.make_node("InstanceNormalization", ["ah", "sh", "bh"], ["ch"], epsilon=0.01),
+        onnx.helper.make_node("Conv", ["ch", "lh"], ["z"]),
+    ]
+    nodes = [*halves, *source.graph.node]
+    del source.graph.node[:]
+    source.graph.node.extend(nodes)
+    for tensor in list(source.graph.initializer):
+        array = numpy_helper.to_array(tensor).astype(np.float16)
+        source.graph.initializer.append(numpy_helper.from_array(array, f"{tensor.name}h"))
+    source.graph.output.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT16, ["n", 5, 9, 7]))
+    found = operators(relayout.convert(source, desired_layouts=CONVOLUTIONS).proto)
+    assert (found.count("InstanceNormalization"), found.count("ReduceMean")) == (1, 2)
+
+
+def test_steps_have_what_the_source_says_of_the_node() -> None:
+    source = image_between_convolutions(OVER_SPACE)
+    (node,) = (node for node in source.graph.node if node.op_type == "InstanceNormalization")
+    node.metadata_props.add(key="layer", value="first")
+    made = relayout.convert(source, desired_layouts=CONVOLUTIONS).proto.graph.node
+    assert [entry.value for node in made if "norm" in node.name for entry in node.metadata_props] == ["first"] * 9
+
+
 @pytest.mark.parametrize("norm", [GROUPED, OVER_SPACE, IN_GROUPS])
 def test_halves_keep_their_order(norm: str) -> None:
     source = image_between_convolutions(norm, dtype="float16")

@@ -151,6 +151,8 @@ ROW = Kernel("Conv", ("NHWC OHWI",))
         (lambda: Condition("", lambda _: True), "line='': it takes a text that is not empty"),
         (lambda: Unit("Nope"), "ONNX has no operator 'Nope'"),
         (lambda: Unit("Add", operands="0 zz"), "a unit of Add: 'zz' names no operand"),
+        (lambda: Unit("Max", operands="*=", early=True), "a unit of Max: early is said of one operand, '0='; it has"),
+        (lambda: Unit("Max", operands="0=", early=2), "a unit of Max: early="),
         (lambda: Unit("Add", types=("int8",)), "a unit of Add: no element type 'int8'; did you mean"),
         (lambda: Unit("Add", channel=3), "channel=3: it takes a function"),  # type: ignore[arg-type]
     ],

@@ -60,7 +60,8 @@ class Sites:
         moves: the source's own Transposes that move data: (name of the value, root).
         originals: root -> the values that are views of it.
         viewing: the source's nodes that are views: (node, what it reads, what it gives).
-        requantizing: the source's nodes that make integers again of what was made of them, moved or not: views, too.
+        requantizing: the source's nodes that make integers again of what was made of them, moved or not: views, too;
+            and those that made it, where nobody else reads it.
         named: an extent as the product that it is -> the name that the source has for it.
         likely: dynamic dimension that nobody named -> the extent that an operand beside it has there: a price only.
         chosen: a target has given some node other variants: the source itself is none of the choices.
@@ -81,6 +82,11 @@ class Sites:
     chosen: bool = False
     contested: bool = False
     per_transpose: int = 0
+
+    @property
+    def seen_through(self) -> list[ir.Node]:
+        """The source's nodes that are none of the problem: views, and what makes the same integers again."""
+        return [*(node for node, _, _ in self.viewing), *self.requantizing]
 
 
 def build(

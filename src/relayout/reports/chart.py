@@ -146,8 +146,7 @@ class _Source:
         self.names = {root: known_as(root.value) for root in sites.roots}
         self.spots = {site: _said(site.node) for site in sites.sites if site.node is not None}
         self.inputs = {site: site.node.inputs for site in sites.sites if site.node is not None}
-        viewing = [node for node, _, _ in sites.viewing]
-        self.behind = {node.outputs[0]: node.inputs[0] for node in (*viewing, *sites.requantizing)}
+        self.behind = {node.outputs[0]: node.inputs[0] for node in sites.seen_through}
         self.moving = {value for value in self.behind if value.name in moving}
         graphs = {sites.graph, *(graph for site in sites.sites for graph in site.bodies)}
         self.outputs = {graph: tuple(graph.outputs) for graph in graphs}

@@ -144,8 +144,7 @@ class _Rewrite:
     def _let_go(self) -> None:
         """Nodes of the source that are not in the result read nothing any longer."""
         kept = {node for nodes in self.storage.nodes.values() for node in nodes}
-        viewing = [node for node, _, _ in self.plan.sites.viewing]
-        for node in (*viewing, *self.plan.sites.requantizing):
+        for node in self.plan.sites.seen_through:
             if node not in kept:
                 self._reads_nothing(node)
 
@@ -290,6 +289,7 @@ class _Rewrite:
         for step in (*before, last):
             value = found[step.name] = ir.Value(type=root.value.type)
             made = ir.Node("", step.op_type, self._given(name, step, found), outputs=[value], name=node.name)
+            made.metadata_props.update(node.metadata_props)
             self._set(made, step.attributes)
             self.storage.nodes[graph].append(made)
             if step is not last:

@@ -1,8 +1,8 @@
 """Quantized units -> the operators on integers that a target has, before any layout is chosen.
 
-A unit is an operator with a DequantizeLinear before every operand and a QuantizeLinear after its result. The
-QuantizeLinear becomes the operator on integers, in place: the value that it gives, and its name, stay. A unit for which
-the target has no row stays as it is.
+A unit is an operator with a DequantizeLinear before every operand and a QuantizeLinear after its result; of some rows
+the latter alone, and what they read is quantized first. The QuantizeLinear becomes the operator on integers, in place:
+the value that it gives, and its name, stay. A unit for which the target has no row stays as it is.
 """
 
 from __future__ import annotations

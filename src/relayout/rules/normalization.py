@@ -53,13 +53,11 @@ def _has_constants(operator: Operator, count: int) -> bool:
     """Whether a normalization has so many operands, of one type that it computes in, all but the first constant."""
     values = operator.node.inputs
     kinds = {None if value is None else value.dtype for value in values}
-    return (
-        operator.version >= STRETCHING
-        and len(values) == count
-        and len(kinds) == 1
-        and kinds <= {*PLAIN}
-        and all(operator.constant(slot) is not None for slot in range(1, count))
-    )
+    if operator.version < STRETCHING or len(values) != count:
+        return False
+    # Asked first: what is said of a node whose operands were looked at is said of that node alone.
+    known = all(operator.constant(slot) is not None for slot in range(1, count))
+    return known and len(kinds) == 1 and kinds <= {*PLAIN}
 
 
 def _affine(epsilon: float, _: Placement, given: Constants) -> tuple[Step, ...]:
@@ -86,7 +84,7 @@ def _channels_last(variant: Variant) -> Variant:
 
 @rule("InstanceNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def instance_normalization(operator: Operator) -> Fact:
-    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for s; with constants any order, as several."""
+    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for s; with constants any order, as means."""
     rank = operator.rank()
     if rank is None or operator.version < 6:
         return None
@@ -112,7 +110,7 @@ def _over_space(normalizing: Normalizing, placement: Placement, given: Constants
 
 @rule("GroupNormalization", kind="layout-sensitive", layouts={0: "NC"})
 def group_normalization(operator: Operator) -> Fact:
-    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for s; with constants c last, too, as several."""
+    """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for s; with constants c last, too, as means."""
     rank = operator.rank()
     if rank is None:
         return None

@@ -47,7 +47,7 @@ _UNIT = {
     "limits": arguments.several_of(Condition),
     "ranks": arguments.several("a tuple of ranks, such as (4,)", arguments.whole(0).fits),
     "types": arguments.several("a tuple of element types, such as ('INT8',)", arguments.TEXT.fits),
-    "affine": arguments.FLAG,
+    **dict.fromkeys(("affine", "early"), arguments.FLAG),
     **dict.fromkeys(("channel", "attributes", "squeezed"), arguments.FUNCTION),
 }
 
@@ -72,8 +72,8 @@ class Unit:
         squeezed: the axes, ascending, of extent 1 that the operator on integers gives and the unit does not.
         affine: the operator, with constants in all other operands, is a scale and a shift per channel: a depthwise
             convolution of one element, whose weights are made here. `operands` has no meaning then.
-        early: its operands may be real. They are quantized before it as its result is: it picks the largest of them,
-            and rounding keeps their order.
+        early: its one operand (`0=`) may be real. It is quantized before the operator, as the result is: the operator
+            picks the largest elements, and rounding keeps their order.
     """
 
     op_types: str
@@ -98,6 +98,8 @@ class Unit:
         arguments.check_fields(self, where, LayoutError, **_UNIT)
         check_types(self.types, where)
         check_operators(self.op_types.split())
+        if self.early and self.operands != "0=":
+            raise LayoutError(f"{where}early is said of one operand, '0='; it has {self.operands!r}")
         for token in self.operands.split():
             if not _OPERAND.fullmatch(token):
                 raise LayoutError(f"{where}{token!r} names no operand: write '0', '0=', '1w', '2b', '*', 'y' …")
