@@ -12,6 +12,7 @@ import pytest
 from relayout.solve import Port, Problem, Solution, Value, bound, components, solve, solver
 from relayout.solve.certificate import Leaf
 from relayout.solve.contraction import Contraction
+from relayout.solve.problem import moved
 from solve.problems import random_problem
 
 UNIT = 1024
@@ -93,6 +94,23 @@ def test_networks_cost_no_unit_more_and_most_of_their_operators_follow(monkeypat
     assert parts > 100
     assert whole_again <= 0.01 * parts
     assert left < 0.7 * whole
+
+
+def test_no_node_beside_a_moved_value_could_break_ties_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A contraction weighs whole units: what it loses in ties is won again where one node decides."""
+    beside = 0
+    for seed in range(150):
+        problem = network(seed, 20 + seed % 30)
+        choice = solved(problem, monkeypatch, -1).choice
+        least = problem.evaluate(choice)
+        for value in problem.values:
+            if not value.weight or not moved(value, choice):
+                continue
+            for node in {port.node for port in (value.producer, *value.readers)}:
+                for label in range(len(problem.costs[node])):
+                    beside += 1
+                    assert problem.evaluate([*choice[:node], label, *choice[node + 1 :]]) >= least
+    assert beside > 1000
 
 
 def test_a_relaxation_that_is_not_tight_is_left_to_the_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,17 +7,18 @@ the other. In networks most operators have one reader and results as large as th
 places where values branch and join.
 
 Weights count in whole `Problem.unit`s here, below which ties are broken: of choices that cost the same in units, one
-that breaks ties best may be lost.
+that breaks ties best may be lost. Where a value is moved, ties are broken again afterwards, node by node (`settle`).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 from relayout.solve.certificate import Prices
-from relayout.solve.problem import Port, Problem, Value
+from relayout.solve.problem import Port, Problem, Value, moved
 
 SWEEPS = 4
 """How often all values are looked at: what follows makes the others lighter, but soon for a few only."""
@@ -192,3 +193,39 @@ class Contraction:
             price = min(pays[label] - least if step.produces else most - pays[label], weight)
             if price > 0:
                 prices[step.value, order, 0] = price
+
+
+def settle(problem: Problem, values: Sequence[int], labels: dict[int, int]) -> None:
+    """Gives nodes beside a moved value better labels, one at a time, until no label of one node is better.
+
+    Args:
+        problem: the whole problem.
+        values: the values that touch the component.
+        labels: node of the component -> label; never dearer afterwards.
+    """
+    choice = defaultdict(int, labels)
+    beside: dict[int, list[int]] = {node: [] for node in labels}
+    waiting: dict[int, None] = {}
+    for index in values:
+        value = problem.values[index]
+        held = {port.node for port in (value.producer, *value.readers)} & beside.keys()
+        for node in held:
+            beside[node].append(index)
+        if value.weight and moved(value, choice):
+            waiting.update(dict.fromkeys(sorted(held)))
+    while waiting:
+        node = next(iter(waiting))
+        del waiting[node]
+        chosen = choice[node]
+        costs = []
+        for label in range(len(problem.costs[node])):
+            choice[node] = label
+            costs.append(problem.evaluate(choice, [node], beside[node]))
+        best = min(costs)
+        choice[node] = chosen if costs[chosen] == best else costs.index(best)
+        if choice[node] != chosen:
+            for index in beside[node]:
+                value = problem.values[index]
+                ends = dict.fromkeys(port.node for port in (value.producer, *value.readers))
+                waiting.update({end: None for end in ends if end in beside and end != node})
+    labels.update({node: choice[node] for node in labels})

@@ -13,7 +13,7 @@ from math import ceil
 from typing import NamedTuple
 
 from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Prices, Together, bound, gain
-from relayout.solve.contraction import Contraction
+from relayout.solve.contraction import Contraction, settle
 from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
 from relayout.solve.problem import Port, Problem
@@ -139,6 +139,7 @@ def _contracted(problem: Problem, nodes: Sequence[int], values: Sequence[int], l
     labels, prices = found
     contraction.expand(labels)
     contraction.lift(prices)
+    settle(problem, values, labels)
     return Solved(labels, Leaf(prices))
 
 
