@@ -220,6 +220,65 @@ def test_transposes_beside_blocked_convolutions_become_reorders(groups: int, tmp
     np.testing.assert_allclose(run(result.proto, inputs)[0], run(source, inputs)[0], rtol=1e-4, atol=1e-5)
 
 
+def constants_of(source: onnx.ModelProto, **shapes: tuple[int, ...]) -> onnx.ModelProto:
+    """The same with random numbers for names, and its shapes."""
+    rng = np.random.default_rng(0)
+    for name, shape in shapes.items():
+        array = np.abs(rng.normal(size=shape)).astype(np.float32)
+        source.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return onnx.shape_inference.infer_shapes(source)
+
+
+@pytest.mark.parametrize(
+    ("between", "folded"),
+    [("b = Add(a, s)", 1), ("p = Mul(a, s)  b = BatchNormalization(p, n, n, n, n)", 2)],
+)
+def test_what_a_blocked_convolution_takes_in_is_in_it_before_the_transpose(
+    between: str, folded: int, tmp_path: Path
+) -> None:
+    """A Transpose between a convolution and a bias that is added to it would keep ONNX Runtime from joining the two."""
+    text = f"""<ir_version: 10, opset_import: ["": 20]>
+    g (float[1,20,8,10] x) => (float[1,24,8,10] y) {{
+        a = Conv(x, w1)  {between}  c = Transpose<perm=[0,2,3,1]>(b)  d = LayerNormalization(c, n)
+        e = Transpose<perm=[0,3,1,2]>(d)  y = Conv(e, w2)
+    }}"""
+    source = constants_of(onnx.parser.parse_model(text), w1=(20, 20, 1, 1), w2=(24, 20, 1, 1), s=(20, 1, 1), n=(20,))
+    if "ReorderInput" not in counts(optimized(source, tmp_path)):
+        pytest.skip("ONNX Runtime has no blocked kernels for this processor")
+    result = relayout.convert(source, target="onnxruntime-cpu")
+    assert (result.report.bytes, result.report.proved) == (0, True)
+    assert counts(result.proto) == {"Conv": 2, "Transpose": 2, "LayerNormalization": 1}
+    (note,) = (note for note in result.report.notes if note.startswith("scales and shifts in"))
+    assert sum(int(word) for word in note.split() if word.isdigit()) == folded
+    assert not {"Transpose", "Add", "Mul"} & counts(optimized(result.proto, tmp_path)).keys()
+    inputs = feed(source)
+    np.testing.assert_allclose(run(result.proto, inputs)[0], run(source, inputs)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scale", "between", "blocked"),
+    [("2", "b = HardSwish(a)", True), ("1.5", "b = HardSwish(a)", False), ("2", "b = PRelu(a, s)", False)],
+)
+def test_a_resize_of_blocks_by_a_whole_number_stays_there(
+    scale: str, between: str, blocked: bool, tmp_path: Path
+) -> None:
+    """ONNX Runtime runs it in blocks, which takes about as long as channels last, with no reorder beside it."""
+    text = f"""<ir_version: 10, opset_import: ["": 20]>
+    g (float[1,20,8,10] x) => (y) {{
+        k = Constant<value_floats=[1.0, 1.0, {scale}, {scale}]>()
+        a = Conv(x, w1)  {between}  c = Resize<mode="linear">(b, , k)  d = Relu(c)  y = Conv(d, w2)
+    }}"""
+    source = constants_of(onnx.parser.parse_model(text), w1=(20, 20, 1, 1), w2=(24, 20, 1, 1), s=(20, 1, 1))
+    if "ReorderInput" not in counts(optimized(source, tmp_path)):
+        pytest.skip("ONNX Runtime has no blocked kernels for this processor")
+    assert ("Upsample" in counts(optimized(source, tmp_path))) == blocked
+    result = relayout.convert(source, target="onnxruntime-cpu")
+    assert counts(result.proto).get("Transpose", 0) == (0 if blocked else 2)
+    assert ("Upsample" in counts(optimized(result.proto, tmp_path))) == blocked
+    inputs = feed(source)
+    np.testing.assert_allclose(run(result.proto, inputs)[0], run(source, inputs)[0], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("opset", [17, 20])
 def test_a_resize_between_elements_runs_with_channels_last(opset: int) -> None:
     """The standard's operator, its scales in the image's order: the kernel for that is several times faster."""

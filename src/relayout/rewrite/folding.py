@@ -22,15 +22,14 @@ RANK = 4
 
 
 def fold_scales(model: ir.Model, target: Target) -> dict[str, int]:
-    """Fold scales and shifts per channel into the kernels of a target that has some for blocks, in place.
+    """Fold scales and shifts per channel into the convolutions before them that a target fuses, in place; in blocks
+    into convolutions of one element of their own, too.
 
     Returns:
         Operator that was folded -> how many.
     """
     counts: Counter[str] = Counter()
-    if target.blocks is None:
-        return {}
-    folding = _Folding(model, target.blocks.tile)
+    folding = _Folding(model, 0 if target.blocks is None else target.blocks.tile)
     for node in list(model.graph):
         for fusion in target.fusions:
             if node.graph is None:
@@ -45,6 +44,13 @@ def fold_scales(model: ir.Model, target: Target) -> dict[str, int]:
 
 
 class _Folding:
+    """What is folded in a model.
+
+    Args:
+        model: the model.
+        tile: the channels of a block, where scales become kernels by themselves; 0: they do not.
+    """
+
     def __init__(self, model: ir.Model, tile: int) -> None:
         self.model, self.tile, self.constants = model, tile, Constants(model)
 
@@ -59,7 +65,7 @@ class _Folding:
     def may_become(self, node: ir.Node, fusion: Fusion) -> bool:
         """Whether a scale and shift, by itself or with an activation, stands before convolutions and nothing else."""
         found = self._scale(node)
-        if found is None or found[1].size % self.tile:
+        if not self.tile or found is None or found[1].size % self.tile:
             return False
         while (after := only_reader(node)) is not None:
             if self._scale(after) is None and after.op_type not in fusion.activations:
@@ -107,11 +113,12 @@ class _Folding:
         assert kernel is not None
         if kernel.shape[0] != scale.size:
             return False
-        scaled: NDArray[np.float64] = kernel.astype(np.float64) * scale.reshape(-1, *(1,) * (kernel.ndim - 1))
         moved = shift if bias is None else bias.astype(np.float64) * scale + shift
         stem = node.name or node.outputs[0].name or node.op_type
         node.resize_inputs(3)
-        node.replace_input_with(1, self.constants.new(f"{stem}/scaled", scaled.astype(np.float32)))
+        if not np.all(scale == 1):
+            scaled: NDArray[np.float64] = kernel.astype(np.float64) * scale.reshape(-1, *(1,) * (kernel.ndim - 1))
+            node.replace_input_with(1, self.constants.new(f"{stem}/scaled", scaled.astype(np.float32)))
         node.replace_input_with(2, self.constants.new(f"{stem}/shift", moved.astype(np.float32)))
         given, value = after.outputs[0], node.outputs[0]
         ir.convenience.replace_all_uses_with(given, value, replace_graph_outputs=True)

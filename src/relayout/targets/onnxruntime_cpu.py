@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+import onnx_ir as ir
+
 from relayout.rules import Attribute, Operator, Placement, Signature, Written
 from relayout.targets.conditions import (
     CONSTANT_KERNEL,
@@ -29,6 +31,7 @@ from relayout.targets.conditions import (
     attribute,
     inputs,
 )
+from relayout.targets.fusions import Fusion
 from relayout.targets.onnxruntime_prices import CHANNELS_FIRST, LEAST_CHANNELS, LEAST_RUN
 from relayout.targets.target import INT8, Kernel, Target
 from relayout.targets.units import Unit
@@ -114,29 +117,80 @@ def price(operator: Operator, signature: Signature, placement: Placement) -> int
     return max(1, round(CHANNELS_FIRST[operator.name] * elements * value.dtype.itemsize))
 
 
+IN_BLOCKS = (
+    "Add AveragePool Clip Elu GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish Identity LeakyRelu MaxPool Mul Relu"
+    " Resize Sigmoid Sum Tanh"
+)
+"""What else ONNX Runtime runs in blocks where it reads blocks."""
+NEAR = 8
+"""How many operators are looked at for a convolution before them."""
+UPSAMPLED = ("align_corners", "asymmetric", "half_pixel")
+"""What a Resize in blocks takes for the place of an element."""
 BLOCK = 16
 """Channels in a block of the widest CPU; what falls into such blocks falls into those of all others."""
 
 
-def _blocked(operator: Operator) -> bool:
+def _kernel(node: ir.Node) -> tuple[int, int, int] | None:
+    """Output channels, input channels of a group, and groups of a convolution, where they are numbers."""
+    kernel = node.inputs[1] if len(node.inputs) > 1 else None
+    given, read = (None, None) if kernel is None or kernel.shape is None else tuple(kernel.shape)[:2]
+    if not isinstance(given, int) or not isinstance(read, int):
+        return None
+    return given, read, node.attributes.get_int("group", 1)
+
+
+def _blocked(node: ir.Node) -> bool:
     """Whether a convolution reads and gives blocks: channels in fours, or in whole blocks where they are in groups."""
-    kernel, groups = operator.shape(1), operator.int("group", 1)
-    if kernel is None or not isinstance(kernel[0], int) or not isinstance(kernel[1], int):
+    if (found := _kernel(node)) is None:
         return False
+    given, read, groups = found
     if groups == 1:
-        return kernel[1] >= BLOCK and kernel[1] % 4 == 0
-    given = kernel[0] // groups
-    return kernel[0] % BLOCK == 0 if kernel[1] == given == 1 else kernel[1] % BLOCK == given % BLOCK == 0
+        return read >= BLOCK and read % 4 == 0
+    each = given // groups
+    return given % BLOCK == 0 if read == each == 1 else read % BLOCK == each % BLOCK == 0
 
 
-def _stem(operator: Operator) -> bool:
+def _stem(node: ir.Node) -> bool:
     """Whether a convolution reads an image of few channels as it is, and gives blocks."""
-    kernel = operator.shape(1)
-    return kernel is not None and operator.int("group", 1) == 1 and isinstance(kernel[1], int) and kernel[1] < BLOCK
+    found = _kernel(node)
+    return found is not None and found[2] == 1 and found[1] < BLOCK
 
 
-BLOCKED = Condition("in blocks of 16 channels", _blocked)
-STEM = Condition("fewer than 16 channels", _stem)
+def _in_blocks(value: ir.Value | None, near: int = NEAR) -> bool:
+    """Whether ONNX Runtime has a value in blocks: a convolution gave it, or operators that run in them after one."""
+    node = None if value is None else value.producer()
+    if node is None:
+        return False
+    if not node.domain and node.op_type == "Conv":
+        return _blocked(node) or _stem(node)
+    if node.domain or node.op_type not in IN_BLOCKS.split() or not near:
+        return False
+    images = [each for each in node.inputs if each is not None and each.const_value is None]
+    return bool(images) and all(_in_blocks(each, near - 1) for each in images)
+
+
+def _upsampled(operator: Operator) -> bool:
+    """Whether ONNX Runtime resizes in blocks: what lies in them, to a multiple of its height and width."""
+    read, given = operator.inputs[0], operator.outputs[0]
+    if read is None or given is None or not _in_blocks(operator.node.inputs[0]):
+        return False
+    sides = zip(read, given, strict=True)
+    whole = all(isinstance(old, int) and isinstance(new, int) and new % old == 0 for old, new in sides)
+    return whole and operator.string(COORDINATES, "half_pixel") in UPSAMPLED
+
+
+BLOCKED = Condition("in blocks of 16 channels", lambda operator: _blocked(operator.node))
+STEM = Condition("fewer than 16 channels", lambda operator: _stem(operator.node))
+SCALES = Fusion("Conv", (), CONTRIBUTED, "FusedConv", (), 3, {})
+"""Scales and shifts per channel are folded, so that no Transpose comes between them and their convolution."""
+
+
+def _price(operator: Operator, signature: Signature, placement: Placement) -> int:
+    """The same; nothing for a Resize in blocks, which takes about as long as one with channels last."""
+    if operator.name == "Resize" and _upsampled(operator):
+        return 0
+    return price(operator, signature, placement)
+
 
 UNITS = (
     Unit(
@@ -208,11 +262,12 @@ TARGET = Target(
         Kernel("MaxPool", ("NHWC", "NCHW"), INT8, IMAGES, (NO_INDICES,), written=LAST_POOL),
     ),
     joins=True,
-    price=price,
+    price=_price,
     rest=True,
     units=UNITS,
     unsigned=True,
     least_run=LEAST_RUN,
     inline=True,
     fast=True,
+    fusions=(SCALES,),
 )
