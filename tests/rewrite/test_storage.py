@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -125,3 +126,51 @@ def test_the_heads_of_a_window_take_no_more_reshapes_than_the_source_has() -> No
         assert (operators.count("Reshape"), operators.count("Transpose")) == (2, 2)
         for expected, got in zip(run(graph, feed), run(result.proto, feed), strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+SHUFFLED = """
+    g (float[b,4,h,w] x, float[b,4,h,w] z) => (float[b,8,h,w] y) {
+        c = Concat<axis=1>(x, z)
+        all = Shape(c)
+        n = Gather(all, zero)
+        hw = Gather(all, behind)
+        s = Concat<axis=0>(n, two_four, hw)
+        a = Reshape(c, s)
+        t = Transpose<perm=[0,2,1,3,4]>(a)
+        r = Concat<axis=0>(n, eight, hw)
+        y = Reshape(t, r)
+    }"""
+TURNED = """
+    g (float[b,1,h,w] x, float[2,3] z) => (float[b,h,w,1] y, float[2,3] v) {
+        t = Transpose<perm=[1,0,2,3]>(x)
+        y = Transpose<perm=[1,2,3,0]>(t)
+        u = Transpose<perm=[1,0]>(z)
+        r = Relu(u)
+        v = Transpose<perm=[1,0]>(r)
+    }"""
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize(
+    ("text", "extents", "shapes"),
+    [
+        # Halves of one element each, from [b,4,h,w] and back: the batch stays in place, height and width are asked for.
+        (SHUFFLED, {"x": (2, 4, 3, 5), "z": (2, 4, 3, 5)}, {"Unsqueeze": 2, "Concat": 2, "Shape": 1, "Reshape": 1}),
+        (TURNED, {"x": (2, 1, 3, 5), "z": (2, 3)}, {"Squeeze": 1, "Unsqueeze": 1, "Relu": 1}),
+    ],
+    ids=["shuffled", "turned"],
+)
+def test_little_is_computed_for_dynamic_shapes(
+    text: str, extents: dict[str, tuple[int, ...]], shapes: dict[str, int], opset: int
+) -> None:
+    given = {"zero": [0], "behind": [2, 3], "two_four": [2, 4], "eight": [8]}
+    constants = {name: np.array(array, np.int64) for name, array in given.items() if name in text}
+    source = model(text, **constants)
+    source.opset_import[0].version = opset
+    result = relayout.optimize(source)
+    assert (result.report.transposes, result.report.proved) == (0, True)
+    gathered = {"Gather": 1} if "Shape" in shapes and opset < 15 else {}
+    assert Counter(node.op_type for node in result.proto.graph.node) == shapes | gathered
+    feed = {name: np.random.default_rng(0).normal(size=shape).astype(np.float32) for name, shape in extents.items()}
+    for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
+        np.testing.assert_array_equal(got, want)

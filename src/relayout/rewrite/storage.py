@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -34,8 +35,8 @@ TAGS = {
 }
 
 
-SHAPE_IS_INPUT = 5
-"""Opset from which a Reshape's shape is an input."""
+SHAPE_IS_INPUT, AXES_ARE_INPUT, SHAPE_HAS_ENDS = 5, 13, 15
+"""Opsets from which a Reshape's shape is an input, the axes of a Squeeze are, and a Shape tells of some axes alone."""
 
 
 @dataclass
@@ -252,9 +253,12 @@ class Storage:
             return
         shape = _constant_shape(root, source, target)
         if shape is None:
+            if (filled := _filled(source)) == _filled(target):
+                self._place_ones(root, source, filled, target)
+                return
             self._emit("Reshape", [self.stored[root, source], self._computed_shape(root, source, target)], root, target)
             return
-        if self.sites.graph.opset_imports.get("", 1) < SHAPE_IS_INPUT:
+        if self.version < SHAPE_IS_INPUT:
             attributes = [ir.AttrInt64s("shape", shape)]
             self._emit("Reshape", [self.stored[root, source]], root, target, attributes)
             return
@@ -263,37 +267,78 @@ class Storage:
             self.shapes[shape] = self.constant(f"shape_{label}", np.array(shape, np.int64))
         self._emit("Reshape", [self.stored[root, source], self.shapes[shape]], root, target)
 
+    @property
+    def version(self) -> int:
+        """The version of the standard's operators."""
+        return self.sites.graph.opset_imports.get("", 1)
+
+    def _place_ones(self, root: Root, source: Form, filled: Form, target: Form) -> None:
+        """Size-1 axes elsewhere: whatever the other extents are, nothing has to be computed."""
+        for op_type, form, ones in (("Squeeze", filled, source), ("Unsqueeze", target, target)):
+            if form != source:
+                operands = [self.stored[root, source]]
+                axes = [axis for axis, dim in enumerate(ones) if not dim]
+                attributes = []
+                if self.version < AXES_ARE_INPUT:
+                    attributes = [ir.AttrInt64s("axes", axes)]
+                else:
+                    operands.append(
+                        self.constant(f"{root.value.name}__{tag(root, form)}/axes", np.array(axes, np.int64))
+                    )
+                if (root, form) not in self.stored:
+                    self._emit(op_type, operands, root, form, attributes)
+                source = form
+
     def _computed_shape(self, root: Root, source: Form, target: Form) -> ir.Value:
         """The shape of `target` at run time, from that of `source`: several dimensions of both are dynamic.
 
         What lies in one dimension of `source` with others is read from another value that has it for itself; one
-        dimension at most is what is left.
+        dimension at most is what is left. A dimension that stays where it is is a 0.
         """
         stem = f"{root.value.name}__{tag(root, target)}"
-        known = self._helper(root, f"{stem}/shape", "Shape", [self.stored[root, source]])
-        parts: list[ir.Value | None] = []
-        for dim in target:
+        held, parts = self.stored[root, source], list[Any]()
+        for place, dim in enumerate(target):
             extent = product(root.extents[index] for index in dim)
-            axes = [axis for axis, held in enumerate(source) if held and set(held) <= set(dim)]
+            axes = tuple([axis for axis, found in enumerate(source) if found and set(found) <= set(dim)])
             if extent.is_static:
-                parts.append(self.constant(f"{stem}/extent", np.array([extent.number], np.int64)))
-            elif tuple(index for axis in axes for index in source[axis]) == dim:
-                wanted = self.constant(f"{stem}/axes", np.array(axes, np.int64))
-                taken = self._helper(root, f"{stem}/taken", "Gather", [known, wanted])
-                parts.append(self._helper(root, f"{stem}/product", "ReduceProd", [taken]) if len(axes) > 1 else taken)
+                parts.append(extent.number)
+            elif place < len(source) and source[place] == dim:
+                parts.append(0)
+            elif tuple(index for axis in axes for index in source[axis]) != dim:
+                parts.append(self._measured(root, stem, extent) if -1 in parts else -1)
+            elif len(axes) == 1:
+                parts.append(axes)
             else:
-                parts.append(self._measured(root, stem, extent) if None in parts else None)
-        rest = [part or self.constant(f"{stem}/rest", np.array([-1], np.int64)) for part in parts]
-        return self._helper(root, f"{stem}/target", "Concat", rest, [ir.AttrInt64("axis", 0)])
+                taken = self._extents(root, stem, held, axes)
+                parts.append(self._helper(root, f"{stem}/product", "ReduceProd", [taken]))
+        pieces: list[ir.Value] = []
+        for kind, group in groupby(parts, type):
+            alike = list(group)
+            if kind is int:
+                pieces.append(self.constant(f"{stem}/extents", np.array(alike, np.int64)))
+            elif kind is tuple:
+                pieces.append(self._extents(root, stem, held, [axis for (axis,) in alike]))
+            else:
+                pieces += alike
+        if len(pieces) == 1:
+            return pieces[0]
+        return self._helper(root, f"{stem}/target", "Concat", pieces, [ir.AttrInt64("axis", 0)])
+
+    def _extents(self, root: Root, stem: str, value: ir.Value, axes: Sequence[int]) -> ir.Value:
+        """Extents of a value at run time."""
+        name, first = f"{stem}/shape", axes[0]
+        if self.version >= SHAPE_HAS_ENDS and list(axes) == list(range(first, first + len(axes))):
+            ends = [ir.AttrInt64("start", first), ir.AttrInt64("end", first + len(axes))]
+            return self._helper(root, name, "Shape", [value], ends)
+        wanted = self.constant(f"{stem}/axes", np.array(axes, np.int64))
+        return self._helper(root, f"{stem}/taken", "Gather", [self._helper(root, name, "Shape", [value]), wanted])
 
     def _measured(self, root: Root, stem: str, extent: Extent) -> ir.Value:
         """An extent at run time: symbols that stored values have as dimensions, multiplied."""
         factors = [self.constant(f"{stem}/extent", np.array([extent.number], np.int64))] if extent.number != 1 else []
         for symbol in extent.symbols:
             value, axis, times = self._having(root, Extent(1, (symbol,)))
-            shape = self._helper(root, f"{stem}/shape", "Shape", [value])
-            wanted = self.constant(f"{stem}/axes", np.array([axis], np.int64))
-            taken = self._helper(root, f"{stem}/taken", "Gather", [shape, wanted])
+            taken = self._extents(root, stem, value, [axis])
             if times > 1:
                 divisor = self.constant(f"{stem}/times", np.array([times], np.int64))
                 taken = self._helper(root, f"{stem}/quotient", "Div", [taken, divisor])
@@ -545,6 +590,11 @@ def _common(first: Form, second: Form, *, bounded: bool) -> dict[int, tuple[int,
 
 def _runs(order: Order, coarse: dict[int, tuple[int, ...]]) -> list[int]:
     return [factor for factor in order if factor in coarse]
+
+
+def _filled(form: Form) -> Form:
+    """A form without its size-1 axes."""
+    return tuple(dim for dim in form if dim)
 
 
 def _constant_shape(root: Root, source: Form, target: Form) -> tuple[int, ...] | None:
