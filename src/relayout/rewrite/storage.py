@@ -262,15 +262,39 @@ class Storage:
             attributes = [ir.AttrInt64s("shape", shape)]
             self._emit("Reshape", [self.stored[root, source]], root, target, attributes)
             return
-        if shape not in self.shapes:
-            label = "x".join(map(str, shape)) or "scalar"
-            self.shapes[shape] = self.constant(f"shape_{label}", np.array(shape, np.int64))
-        self._emit("Reshape", [self.stored[root, source], self.shapes[shape]], root, target)
+        self._emit("Reshape", [self.stored[root, source], self._shape(shape)], root, target)
 
     @property
     def version(self) -> int:
         """The version of the standard's operators."""
         return self.sites.graph.opset_imports.get("", 1)
+
+    def own(self, root: Root, form: Form) -> ir.Value:
+        """A value that holds `root` in `form` for one reader alone: it is behind a Reshape that nobody else reads."""
+        source = self.first.get((root, order_of(form)), form)
+        shape = _constant_shape(root, source, form)
+        if (root, source) not in self.stored or shape is None:
+            self.get(root, form)
+            source, shape = form, _constant_shape(root, form, form)
+        assert shape is not None
+        shared = self.stored.get((root, form))
+        self._emit("Reshape", [self.stored[root, source], self._shape(shape)], root, form)
+        value = self.stored.pop((root, form))
+        if shared is not None:
+            self.stored[root, form] = shared
+        return value
+
+    def keep_apart(self, root: Root, form: Form) -> None:
+        """Put a Reshape that changes nothing behind a value: whoever reads it from now on reads the result."""
+        shape = (0,) * len(form)  # each dimension as it is
+        self._emit("Reshape", [self.stored[root, form], self._shape(shape)], root, form)
+
+    def _shape(self, shape: tuple[int, ...]) -> ir.Value:
+        """A constant shape, the same for all that ask for it."""
+        if shape not in self.shapes:
+            label = "x".join(map(str, shape)) or "scalar"
+            self.shapes[shape] = self.constant(f"shape_{label}", np.array(shape, np.int64))
+        return self.shapes[shape]
 
     def _place_ones(self, root: Root, source: Form, filled: Form, target: Form) -> None:
         """Size-1 axes elsewhere: whatever the other extents are, nothing has to be computed."""
