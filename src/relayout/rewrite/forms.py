@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import onnx_ir as ir
-
 from relayout.infer import Form, Label, Plan, Port, Root, Site, Sites, order_of, orders, placed, repaired
 from relayout.rewrite.storage import transposed
 from relayout.rules import is_reshaped
@@ -59,7 +57,6 @@ class _Choice:
         wanting = (site for site in self.sites if site not in self.free)
         self.readers = _by_root(port for site in wanting for port in site.ports if not port.output)
         self.given: dict[Root, Form] = {}
-        self.behind = _behind_signed(self.sites)
         self.own: dict[Site, Sequence[Form]] = {}
 
     def _note(self, uneven: Iterable[Port]) -> None:
@@ -100,7 +97,7 @@ class _Choice:
                 wanted = frozenset([self.chosen[reader] for reader in readers.get(root, ())])
                 found.append(Beside(wanted=wanted))
             else:
-                found.append(Beside(None if root.constant else self.behind.get(root) or self.given.get(root)))
+                found.append(Beside(None if root.constant else self.given.get(root)))
         return tuple(found)
 
     def _take(self, site: Site) -> None:
@@ -194,28 +191,6 @@ def _counts_no_axes(site: Site) -> bool:
     fixed = signature.variants or signature.tail or site.whole or signature.block
     free = site.free_ports()
     return site.kind == "node" and not fixed and signature.changes is unchanged and any(port.output for port in free)
-
-
-def _behind_signed(sites: Sequence[Site]) -> dict[Root, Form]:
-    """What is quantized to int8, or dequantized from it, and reshaped once for several -> the form that these read.
-
-    On x64 ONNX Runtime makes integers unsigned, and multiplies them as such, where one reader alone is behind the
-    DequantizeLinear that is alone behind their QuantizeLinear.
-    """
-    made: dict[Root, Form] = {}
-    for site in sites:
-        if site.signature.with_reader or site.signature.with_maker:
-            ends = {port.output: port.view for port in site.free_ports()}
-            root = ends[site.signature.with_maker].root
-            if root.value.dtype == ir.DataType.INT8 and not root.constant:
-                made[ends[True].root] = ends[True].form
-    several = _by_root(port for site in sites for port in site.ports if not port.output and port.view.root in made)
-    found = {}
-    for root, readers in several.items():
-        form, *others = {port.view.form for port in readers}
-        if len(readers) > 1 and not others and form != made[root] and order_of(form) == order_of(made[root]):
-            found[root] = form
-    return found
 
 
 class Beside(NamedTuple):
