@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +10,10 @@ import onnx_ir as ir
 
 from relayout.captures import nested
 from relayout.formats.onnx.parts import UNANNOTATED
-from relayout.infer import Form, Plan, Port, Root, Site, Sites, placed, placement
+from relayout.infer import Form, Plan, Port, Site, placed, placement
 from relayout.layout import Extent
 from relayout.layout.holds import STATED
+from relayout.rewrite.alone import kept_apart, own_readers
 from relayout.rewrite.annotations import Annotations
 from relayout.rewrite.forms import forms
 from relayout.rewrite.functions import add_function, drop_unused_functions
@@ -69,8 +69,8 @@ class _Rewrite:
         self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}), annotations, blocks)
         self.forms, self.labels = forms(plan)
         ends = [site.ports[0] for site in plan.sites.sites if site.kind == "output"]
-        self.own = _own(plan.sites, self.storage.units, self.forms)
-        self.apart = _apart(plan.sites, self.storage.units, self.forms, self.own)
+        self.own = own_readers(plan.sites, self.storage.units, self.forms)
+        self.apart = kept_apart(plan.sites, self.storage.units, self.forms, self.own)
         self.storage.ends.update({self.graph.outputs[port.slot]: self.forms[port] for port in ends})
         self.borders = {port: site for site in plan.sites.sites if site.kind == "border" for port in site.ports}
         self.results: dict[ir.Graph, list[tuple[int, ir.Value]]] = {}
@@ -461,63 +461,3 @@ def _nested_uses(node: ir.Node | None) -> list[tuple[ir.Node, int, ir.Value]]:
     """Every use of a value by the nodes inside a node's subgraphs: (node, slot, value)."""
     users = [] if node is None else list(nested(node))
     return [(user, slot, value) for user in users for slot, value in enumerate(user.inputs) if value is not None]
-
-
-def _own(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port, Form]) -> set[Port]:
-    """Where int8 integers between units are dequantized that had a view of their own in the source, and shared none.
-
-    On x64 ONNX Runtime makes such integers unsigned, and multiplies them as such, where one reader alone is behind the
-    DequantizeLinear that is alone behind their QuantizeLinear.
-    """
-    alone: dict[tuple[Root, Form], list[Port]] = {}
-    beside: Counter[tuple[Root, Form]] = Counter()
-    for site in sites.sites:
-        if site.signature.with_reader:
-            (port,) = (port for port in site.free_ports() if not port.output)
-            root = port.view.root
-            if root in units and root.value.dtype == ir.DataType.INT8:
-                beside[root, forms[port]] += 1
-                assert site.node is not None
-                if _is_alone(site.node):
-                    alone.setdefault((root, forms[port]), []).append(port)
-    return {port for key, ports in alone.items() if beside[key] > 1 for port in ports}
-
-
-def _is_alone(dequantizing: ir.Node) -> bool:
-    """Whether nobody else reads what a DequantizeLinear reads, and one node alone what it gives."""
-    value = dequantizing.inputs[0]
-    return value is not None and len(value.uses()) == len(dequantizing.outputs[0].uses()) == 1
-
-
-def _apart(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port, Form], own: Set[Port]) -> set[Root]:
-    """The int8 integers between units that a view alone read in the source, and that several read in the result."""
-    signed = {root: node for root, node in units.items() if root.value.dtype == ir.DataType.INT8}
-    views = {node for node, _, _ in sites.viewing} if signed else set()
-    found = {root for root, node in signed.items() if _alone_behind(node) in views}
-    if not found:
-        return found
-    made: dict[Root, Form] = {}
-    read: dict[Root, list[tuple[Form, Root | None, bool]]] = {}
-    for site in sites.sites:
-        (given,) = [port.view.root for port in site.ports if port.output] if site.signature.with_reader else [None]
-        for port in site.ports:
-            if port.output:
-                made[port.view.root] = forms[port]
-            else:
-                read.setdefault(port.view.root, []).append((forms[port], given, port in own))
-
-    def count(root: Root) -> int:
-        """How many read a value, or what is dequantized of it; those who want it in one other form are one."""
-        behind = read.get(root, [])
-        others = {form for form, _, alone in behind if form != made[root] and not alone}
-        direct = (given for form, given, alone in behind if form == made[root] and not alone)
-        return len(others) + sum(alone for *_, alone in behind) + sum(1 if to is None else count(to) for to in direct)
-
-    return {root for root in found if count(root) > 1}
-
-
-def _alone_behind(quantizing: ir.Node) -> ir.Node | None:
-    """The one node that reads what the one DequantizeLinear behind a QuantizeLinear gives."""
-    readers = [use.node for use in quantizing.outputs[0].uses()]
-    behind = [use.node for reader in readers for use in reader.outputs[0].uses()]
-    return behind[0] if len(readers) == len(behind) == 1 else None

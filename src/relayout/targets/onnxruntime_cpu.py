@@ -121,7 +121,8 @@ IN_BLOCKS = (
     "Add AveragePool Clip Elu GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish Identity LeakyRelu MaxPool Mul Relu"
     " Resize Sigmoid Sum Tanh"
 )
-"""What else ONNX Runtime runs in blocks where it reads blocks."""
+INTO_BLOCKS = ("Conv",)
+"""What ONNX Runtime runs in blocks where it reads them, and what gives them of anything."""
 NEAR = 8
 """How many operators are looked at for a convolution before them."""
 UPSAMPLED = ("align_corners", "asymmetric", "half_pixel")
@@ -161,10 +162,10 @@ def _in_blocks(value: ir.Value | None, near: int = NEAR) -> bool:
     node = None if value is None else value.producer()
     if node is None:
         return False
-    if not node.domain and node.op_type == "Conv":
-        return _blocked(node) or _stem(node)
-    if node.domain or node.op_type not in IN_BLOCKS.split() or not near:
+    if node.domain or node.op_type not in (*INTO_BLOCKS, *IN_BLOCKS.split()) or not near:
         return False
+    if node.op_type in INTO_BLOCKS:
+        return _blocked(node) or _stem(node)
     images = [each for each in node.inputs if each is not None and each.const_value is None]
     return bool(images) and all(_in_blocks(each, near - 1) for each in images)
 
