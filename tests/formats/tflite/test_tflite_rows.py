@@ -62,7 +62,7 @@ def weighed(net: Net, x: int, kernel: Any, bias: Any, form: str) -> int:
 
 
 def recurrent(other: str = "", form: str = "real", *, start: int = 0, rounds: int = TIME, count: int = TIME) -> Net:
-    """`h = tanh(x[t] W + h U + b)` over the rows of x, all h in a list; `other` spoils or changes something."""
+    """`h = -tanh(x[t] W + h U + b)` over the rows of x, all h in a list; `other` spoils or changes something."""
     rng, net = np.random.default_rng(3), Net()
     kernels = [rng.normal(size=(UNITS, extent)) for extent in (WIDTH, UNITS)]
     scalar, sequence, hidden, rows = ((), "int32"), ((count, BATCH, WIDTH), "float32"), (BATCH, UNITS), None
@@ -87,7 +87,8 @@ def recurrent(other: str = "", form: str = "real", *, start: int = 0, rounds: in
         if other.startswith("read"):
             n.op("REDUCE_MAX", [t[2], n.const([0, 1, 2], "int32")], [top := n.tensor(())], options("ReducerOptions"))
             total = binary(n, "ADD", total, top, hidden)
-        n.op("TANH", [total], [h := n.tensor(hidden)])
+        n.op("TANH", [total], [tanh := n.tensor(hidden)])
+        n.op("NEG", [tanh], [h := n.tensor(hidden)])
         found = put(n, t[2], t[1], after[1], h, count, other)
         whole = binary(n, "ADD", t[4], t[4], sequence[0]) if other == "changing" else t[4]
         return [*after, found, h, whole]

@@ -44,12 +44,14 @@ def writing(
     opened: bool = False,
     thin: bool = False,
     limited: str = "",
+    step: Callable[[Net, int, int], int] | None = None,
 ) -> Net:
     """`h = tanh(x[t] + h)` over the rows of x, written into a list at a place that follows from list and counter.
 
-    `opened`: how many rows x has is open, and so is the first axis of each; the loop is given their number, and begins
-    with zeros. `thin`: it begins with a state of fewer rows, which broadcasts. `limited`: another limit than how many
-    rows there are stops the loop, a constant `beside` it, or it becomes `less` in every round.
+    `step`: what h becomes of a row and h, instead. `opened`: how many rows x has is open, and so is the first axis of
+    each; the loop is given their number, and begins with zeros. `thin`: it begins with a state of fewer rows, which
+    broadcasts. `limited`: another limit than how many rows there are stops the loop, a constant `beside` it, or it
+    becomes `less` in every round.
     """
     net, batch = Net(), (-1 if opened or thin else ROW[0], ROW[1])
     x, number = net.tensor((TIME, *ROW), signature=(-1 if opened else TIME, *batch)), net.const(count, "int32")
@@ -81,8 +83,11 @@ def writing(
     with net.subgraph() as body:
         net.graph.inputs = t = operands(net)
         net.op("GATHER", [t[3], t[0]], [row := net.tensor(ROW, signature=batch)], options("GatherOptions"))
-        net.op("ADD", [row, t[2]], [total := net.tensor(ROW, signature=batch)], options("AddOptions"))
-        net.op("TANH", [total], [state := net.tensor(ROW, signature=batch)])
+        if step is None:
+            net.op("ADD", [row, t[2]], [total := net.tensor(ROW, signature=batch)], options("AddOptions"))
+            net.op("TANH", [total], [state := net.tensor(ROW, signature=batch)])
+        else:
+            state = step(net, row, t[2])
         new = state
         if read:  # a list that a round reads is a state
             again = net.tensor(ROW)

@@ -57,6 +57,8 @@ class Program:
         self.tables: dict[str, dict[str | int, str | int]] = {}
         self.domains: dict[str, int] = {}
         self.initialised: set[int] = set()
+        self.multiplies_reals = False
+        """Whether products of real numbers and integers are written as those of real numbers."""
         self.unsupported: dict[str, dict[str, None]] = {}
         self._answers: dict[Callable[[Program], Any], Any] = {}
         self._open: list[int] = []

@@ -132,7 +132,7 @@ def stablehlo_while(op: Operation) -> None:
 
 @operator("WHILE", options="WhileOptions", texts=True)
 def while_(op: Operation) -> None:
-    """Loop of the body's subgraph and, after it, the condition's; a Scan where rounds take one row of a tensor each."""
+    """Loop of the body's subgraph, then the condition's; over rows a Scan, or a GRU, LSTM or RNN if it is one."""
     if by_rows(op, op.options.cond_subgraph_index, op.options.body_subgraph_index):
         return
     loop(op, op.options.cond_subgraph_index, op.options.body_subgraph_index)

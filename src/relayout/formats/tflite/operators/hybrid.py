@@ -32,8 +32,11 @@ LEAST_STEP = 1e-30
 def is_hybrid(op: Operation, rows: Dim) -> bool:
     """Whether a product is computed with integers.
 
-    The model has no hybrid operators but products, or there is a single row, outside of loops.
+    The model has no hybrid operators but products, or there is a single row, outside of loops; and what is written is
+    not looked at for a cell of real numbers (see `cells`).
     """
+    if op.program.multiplies_reals:
+        return False
     alone = op.program.once(multiplies_alone)
     known = op.input(1).blocks is None and op.is_constant(1)
     return (alone or (rows == 1 and not op.program.nested)) and known and has_centred_weights(op, TensorType.INT4)

@@ -9,7 +9,8 @@ or one row of a list of tensors (see `lists`).
 2. What is picked by a counter, of as many rows as rounds, is an operand of the Scan; a list of as many rows, of which
    every round writes the one that a counter tells, and which nothing else reads, is a result of it.
 3. Counters that nothing else reads are no states: after the loop they are the number of rounds.
-4. A matrix product of picked rows and constants is computed for all rows at once, before the loop.
+4. What computes a cell of ONNX's GRU, LSTM or RNN is that operator (see `cells`).
+5. Else a matrix product of picked rows and constants is computed for all rows at once, before the loop.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from relayout.formats.tflite.emission import options_of
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Operator, Tensor
 from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators import cells
 from relayout.formats.tflite.operators.bodies import Body, discard, hand_over, operands
+from relayout.formats.tflite.operators.cells import Round
 from relayout.formats.tflite.operators.lists import padded
 from relayout.formats.tflite.operators.rounds import GET_ITEM, SET_ITEM, Rounds
 from relayout.formats.tflite.operators.slicing import squeeze
@@ -68,7 +71,11 @@ class _Writing:
         with op.builder.body() as outside:
             picked = {row: rounds.given[p] for row, p in rounds.picked.items() if row in read}
             kept, self.fixed = self._widened(kept)
+        if self._is_cell(states, picked, kept, read, outside):
+            return True
+        with op.builder.body() as more:
             kept, products = self._hoisted(kept, picked)
+        outside += more
         still = {i for operator in kept for i in operator.inputs} | set(rounds.written.values())
         still |= {body.outputs[p] for p in states}
         picked = {row: whole for row, whole in (picked | products).items() if row in still or row in products}
@@ -80,7 +87,7 @@ class _Writing:
         discard(outside)
         return False
 
-    def _written_with(
+    def _is_cell(
         self,
         states: Sequence[int],
         picked: Mapping[int, ir.Value],
@@ -88,7 +95,29 @@ class _Writing:
         still: Set[int],
         outside: list[ir.Node],
     ) -> bool:
-        """Write the Scan, if states and rows keep their shapes; once more if lists can be given those of their rows."""
+        """Write one operator for all rounds, if ONNX has it; its products are of real numbers."""
+        op, program = self.op, self.op.program
+        program.multiplies_reals = True
+        try:
+            found = self._round(states, picked, kept, still)
+        finally:
+            program.multiplies_reals = False
+        if found is None:
+            return False
+        before = len(op.builder.nodes)
+        op.builder.nodes += outside
+        values = cells.written(op, found)
+        if values is None:
+            del op.builder.nodes[before:]
+            discard(found.nodes)
+            return False
+        self._hand_over(states, picked, values)
+        return True
+
+    def _round(
+        self, states: Sequence[int], picked: Mapping[int, ir.Value], kept: Sequence[Operator], still: Set[int]
+    ) -> Round | None:
+        """Write the body of the loop; None, and it is not written, if it gives other than values and rows."""
         op, rounds, body = self.op, self.rounds, self.rounds.body
         firsts = [rounds.given[p] for p in states]
         now = [self._inside(first, "state", dims(first)) for first in firsts]
@@ -102,26 +131,41 @@ class _Writing:
             outputs=(*(body.outputs[p] for p in states), *rounds.written.values()),
             operators=tuple(kept),
         )
-        made, variables = Body(op), op.program.variables
-        with variables.apart() as before, op.builder.body() as made.nodes:
+        variables = op.program.variables
+        with variables.apart() as before, op.builder.body() as nodes:
             results = op.program.write(part, self.index, list(lent.values()), op.place)
-            assigned = variables.assigned(before)
             values = [value for value in results if isinstance(value, ir.Value)]
             lasts, new = values[: len(states)], values[len(states) :]
-            fits = (
-                not assigned
-                and len(values) == len(results)
-                and all(map(self._is_row, rounds.written, new))
-                and all((a.dtype, dims(a)) == (b.dtype, dims(b)) for a, b in zip(now, lasts, strict=True))
-            )
+            known = not variables.assigned(before) and len(values) == len(results)
+            fits = known and all(map(self._is_row, rounds.written, new))
             pairs = zip(rounds.written, new, strict=True) if fits else ()
             new = [value if self._is_bare(p) else squeeze(op, value, [0]) for p, value in pairs]
         if not fits:
-            discard(made.nodes)
-            wider = not assigned and len(values) == len(results) and self._gives_wider(states, lasts, outside)
+            discard(nodes)
+            return None
+        return Round(nodes, now, rows, lasts, new, firsts, list(picked.values()))
+
+    def _written_with(
+        self,
+        states: Sequence[int],
+        picked: Mapping[int, ir.Value],
+        kept: Sequence[Operator],
+        still: Set[int],
+        outside: list[ir.Node],
+    ) -> bool:
+        """Write the Scan, if states and rows keep their shapes; once more if lists can be given those of their rows."""
+        op = self.op
+        found = self._round(states, picked, kept, still)
+        if found is None:
+            return False
+        pairs = zip(found.states, found.lasts, strict=True)
+        if not all((a.dtype, dims(a)) == (b.dtype, dims(b)) for a, b in pairs):
+            discard(found.nodes)
+            wider = self._gives_wider(states, found.lasts, outside)
             return wider and self._written_with(states, picked, kept, still, outside)
         op.builder.nodes += outside
-        self._emit(states, firsts, picked, made.graph([*now, *rows], [*lasts, *new], "rows"), lasts, new)
+        body = Body(op, found.nodes).graph([*found.states, *found.rows], [*found.lasts, *found.results], "rows")
+        self._emit(states, picked, body, found)
         return True
 
     def _gives_wider(self, states: Sequence[int], lasts: Sequence[ir.Value], outside: list[ir.Node]) -> bool:
@@ -176,26 +220,23 @@ class _Writing:
             a == b or not isinstance(b, int) for a, b in zip(dims(new), whole, strict=True)
         )
 
-    def _emit(
-        self,
-        states: Sequence[int],
-        firsts: Sequence[ir.Value],
-        picked: Mapping[int, ir.Value],
-        body: ir.Graph,
-        lasts: Sequence[ir.Value],
-        new: Sequence[ir.Value],
-    ) -> None:
-        op, rounds = self.op, self.rounds
-        shapes: list[Dims] = [*(dims(v) for v in lasts), *((rounds.count, *dims(v)) for v in new)]
-        types = [v.dtype or ir.DataType.FLOAT for v in (*lasts, *new)]
+    def _emit(self, states: Sequence[int], picked: Mapping[int, ir.Value], body: ir.Graph, found: Round) -> None:
+        op, count = self.op, self.rounds.count
+        shapes: list[Dims] = [*map(dims, found.lasts), *((count, *dims(v)) for v in found.results)]
+        types = [v.dtype or ir.DataType.FLOAT for v in (*found.lasts, *found.results)]
         values = op.builder.emit(
             "Scan",
-            [*firsts, *picked.values()],
+            [*found.firsts, *picked.values()],
             [(op.hint("scan"), dtype, shape) for dtype, shape in zip(types, shapes, strict=True)],
             source=op.source,
             body=body,
             num_scan_inputs=len(picked),
         )
+        self._hand_over(states, picked, values)
+
+    def _hand_over(self, states: Sequence[int], picked: Mapping[int, ir.Value], values: Sequence[ir.Value]) -> None:
+        """Hand over last states and lists of rows, and how many rounds there were."""
+        op, rounds = self.op, self.rounds
         final = list(rounds.given)
         for position in rounds.counters:
             final[position] = self._rounds(rounds.given[position], picked)
