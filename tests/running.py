@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 import relayout
+from products import in_full, settings
 
 
 def run(model: onnx.ModelProto, feed: Mapping[str, NDArray[np.generic]]) -> list[NDArray[np.generic]]:
     """The model's outputs, with no optimization of the runtime's own."""
-    options = onnxruntime.SessionOptions()
+    options = settings()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(in_full(model).SerializeToString(), options, ["CPUExecutionProvider"])
     return [np.asarray(array) for array in session.run(None, dict(feed))]
 
 

@@ -47,6 +47,7 @@ from relayout.rewrite import (
     as_kernels,
     as_transposes,
     in_blocks,
+    in_full,
     inline_functions,
     together,
 )
@@ -224,9 +225,9 @@ def convert(
     original = None if asked or unlike or not own_format else path or source
     result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original, annotate)
     inlined = _inlined(result.model) if inline or (wishes.target is not None and wishes.target.inline) else ()
-    blocked = in_blocks(result.model, wishes.target)
-    report = replace(result.report, notes=(*result.report.notes, *fused, *inlined, *blocked))
-    if inlined or blocked:
+    stored = (*in_full(result.model, wishes.target), *in_blocks(result.model, wishes.target))
+    report = replace(result.report, notes=(*result.report.notes, *fused, *inlined, *stored))
+    if inlined or stored:
         report = replace(report, operators=operators(result.model))
     result = replace(result, target=wishes.target, report=report)
     if regions == "functions":

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
+from products import in_full, settings
 from relayout.infer import Form, Label, Site, build, placed
 from relayout.infer.build import Sites
 from relayout.infer.candidates import identity, repaired
@@ -145,11 +146,10 @@ KNOWN_TO_RUNTIME = 27
 def with_runtime(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
     if model.opset_import[0].version > KNOWN_TO_RUNTIME:
         return with_reference(model, feed)
-    options = onnxruntime.SessionOptions()
+    options = settings()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(in_full(model).SerializeToString(), options, ["CPUExecutionProvider"])
     return [np.asarray(array) for array in session.run(None, dict(feed))]
 
 

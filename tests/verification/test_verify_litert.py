@@ -14,6 +14,7 @@ from onnx import parser
 
 from conftest import KERAS
 from formats.tflite.tflite_writing import Net, Scale, options
+from products import EXACT_CPU
 from relayout import convert
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.verification import Verdict, litert, verify
@@ -164,6 +165,7 @@ def test_operators_that_round_alike_in_all_kernels_are_recognized() -> None:
     assert not LiteRTSide(MODELS / "tinynet_float16.tflite").rounds
 
 
+@EXACT_CPU
 def test_a_hybrid_operator_in_a_loop_is_allowed_what_it_rounds_off(tmp_path: Path) -> None:
     net, weights = Net(), np.random.default_rng(3).integers(-127, 128, (40, 40))
     operands = [net.const(np.array(0), "int32"), net.input((2, 40))]

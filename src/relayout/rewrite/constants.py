@@ -11,6 +11,14 @@ from relayout.rewrite.regions import operator_of
 from relayout.rewrite.storage import Names
 from relayout.rules import Facts, Permuted
 
+SIGN = 128
+"""What lies between the same bits as int8 and as uint8."""
+
+
+def as_unsigned(integers: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Integers of int8, 128 higher: with a zero point that moves as well they mean the same."""
+    return (integers.astype(np.int16) + SIGN).astype(np.uint8)
+
 
 class Constants:
     """The constants of a model that is being rewritten in place."""

@@ -11,6 +11,7 @@ from relayout.rewrite.joining import join_tiles
 from relayout.rewrite.moves import in_two_steps
 from relayout.rewrite.padding import pad_channels
 from relayout.rewrite.units import fuse_units
+from relayout.rewrite.unsigned import unsigned_kernels
 from relayout.targets import Target, note, stamp
 
 
@@ -38,6 +39,12 @@ def as_transposes(model: ir.Model, target: Target | None) -> tuple[str, ...]:
     count, size = in_two_steps(model, target.least_run)
     told = f"Transposes that move the innermost axis among others, in two steps: {count} ({size:,} bytes more, in runs)"
     return (told,) if count else ()
+
+
+def in_full(model: ir.Model, target: Target | None) -> tuple[str, ...]:
+    """Store kernels so that the target's products of integers do not saturate, in place; what to say of it."""
+    count = unsigned_kernels(model) if target is not None and target.saturates else 0
+    return (f"kernels of int8 stored as uint8, so that products do not saturate: {count}",) if count else ()
 
 
 def in_blocks(model: ir.Model, target: Target | None) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from relayout.captures import all_nodes
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.known import stands_for
-from relayout.rewrite.constants import Constants
+from relayout.rewrite.constants import Constants, as_unsigned
 from relayout.rewrite.origins import holds_itself
 from relayout.rewrite.regions import operator_of
 from relayout.rules import Operator
@@ -38,8 +38,6 @@ Array = NDArray[np.generic]
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 AXES_AS_INPUT = 13
 """Opset from which the axes of a Squeeze are an input."""
-SIGN = 128
-"""What lies between the same bits as int8 and as uint8."""
 
 
 class Integers(NamedTuple):
@@ -152,8 +150,7 @@ class _Fusing:
 
     def _shifted(self, zero: ir.Value | None) -> ir.Value:
         """An int8 constant as uint8."""
-        signed = np.asarray(_known(zero)).astype(np.int16)
-        return self.constants.new(f"{zero.name if zero else 'zero'}/unsigned", (signed + SIGN).astype(np.uint8))
+        return self.constants.new(f"{zero.name if zero else 'zero'}/unsigned", as_unsigned(np.asarray(_known(zero))))
 
     def _pair(self, node: ir.Node, value: ir.Value | None, *, after: bool) -> None:
         """A QuantizeLinear to uint8 and back at an end of the model, which keeps its int8."""

@@ -200,6 +200,7 @@ def _target(tile: int) -> Target:
         kernels=(*rows, *others),
         price=_priced(tile, here),
         blocks=Blocks(tile, DOMAIN, "ReorderInput", "ReorderOutput", FEATURES[tile], "Conv", NUMBERS, "Concat"),
+        saturates=tile == 8,
         fusions=(Fusion("Conv", (fits,), plain.CONTRIBUTED, "FusedConv", ("Add", "Sum"), 3, ACTIVATIONS),),
     )
 

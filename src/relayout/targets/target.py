@@ -125,7 +125,7 @@ _TARGET = {
     "per_transpose": arguments.BYTES,
     "blocks": arguments.instance(Blocks, "a Blocks"),
     "fusions": arguments.several_of(Fusion),
-    **dict.fromkeys(("joins", "rest", "unsigned", "inline", "fast"), arguments.FLAG),
+    **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline", "fast"), arguments.FLAG),
 }
 
 
@@ -144,6 +144,7 @@ class Target:
         rest: it also runs every operator that no row is about, as the standard has it.
         units: what it has for quantized units; of several rows the first that fits.
         unsigned: what lies between units is stored as uint8, which means the same.
+        saturates: its products of uint8 by int8 do: constant kernels of int8 are stored as uint8, too.
         inline: it has no kernels for functions, and cancels the Transposes of their bodies: these are written in place.
         least_run: its Transpose copies runs of this many elements, or moves one axis, faster than single elements: one
             that moves the innermost axis among others is done in two steps (0: it is not).
@@ -161,6 +162,7 @@ class Target:
     rest: bool = False
     units: tuple[Unit, ...] = ()
     unsigned: bool = False
+    saturates: bool = False
     inline: bool = False
     least_run: int = 0
     blocks: Blocks | None = None

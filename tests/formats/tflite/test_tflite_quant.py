@@ -15,6 +15,7 @@ from tflite_running import agree, check_model, interpreter, run_interpreter, ses
 from tflite_writing import Net, Scale, options
 
 import relayout
+from products import settings
 from relayout.errors import RelayoutError, UnsupportedError
 from relayout.formats.tflite import read
 from relayout.formats.tflite.enums import ActivationFunctionType, TensorType
@@ -52,10 +53,9 @@ def residual() -> Net:
 
 def optimized(model: ir.Model, path: Path) -> Counter[str]:
     """What ONNX Runtime makes of a model."""
-    settings = onnxruntime.SessionOptions()
-    settings.optimized_model_filepath = str(path)
-    settings.log_severity_level = 3
-    onnxruntime.InferenceSession(check_model(model), settings, providers=["CPUExecutionProvider"])
+    chosen = settings()
+    chosen.optimized_model_filepath = str(path)
+    onnxruntime.InferenceSession(check_model(model), chosen, providers=["CPUExecutionProvider"])
     return Counter(node.op_type for node in onnx.load(path).graph.node)
 
 

@@ -9,6 +9,8 @@ import pytest
 from tflite_running import agree
 from tflite_writing import Net, Scale, options
 
+from products import EXACT_CPU
+
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
     "CONV_2D": ((1, 6, 8, 3), (16, 3, 3, 3), (1, 3, 4, 16)),
     "DEPTHWISE_CONV_2D": ((1, 6, 8, 16), (1, 3, 3, 16), (1, 6, 8, 16)),
@@ -32,6 +34,7 @@ def product(net: Net, name: str, x: int, kernel: int, bias: int, y: int) -> None
     net.op(name, operands, [y], table, version=5)
 
 
+@EXACT_CPU
 @pytest.mark.parametrize("kind", PARAMETERS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_weights_handed_into_a_branch(name: str, kind: str) -> None:
@@ -59,6 +62,7 @@ def test_weights_handed_into_a_branch(name: str, kind: str) -> None:
     agree(net.bytes(), net.ranges)
 
 
+@EXACT_CPU
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
 @pytest.mark.parametrize("computed", [False, True])
 @pytest.mark.parametrize("name", ["CONV_2D", "FULLY_CONNECTED"])

@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
+from products import settings
 from relayout.formats.tflite import read
 from relayout.formats.tflite.loading import load
 from relayout.formats.tflite.tensors import DTYPES
@@ -109,10 +110,9 @@ def check_model(model: ir.Model) -> bytes:
 
 
 def session(content: bytes) -> onnxruntime.InferenceSession:
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = 1
-    settings.log_severity_level = 3
-    return onnxruntime.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
+    chosen = settings()
+    chosen.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(content, chosen, providers=["CPUExecutionProvider"])
 
 
 def compare(

@@ -1,0 +1,154 @@
+"""Products of integers are computed in full, also on a CPU on which ONNX Runtime's saturate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import relayout
+from products import SATURATES, by_default, settings
+from relayout.pipeline import read
+from relayout.rewrite.unsigned import KERNELS, unsigned_kernels
+from relayout.verification import saturation, verify
+
+MODELS = Path(__file__).parents[2] / "models"
+INT8 = MODELS / "tinynet_int8.tflite"
+X = np.random.default_rng(0).integers(200, 256, (3, 8), np.uint8)
+KERNEL = np.random.default_rng(1).integers(90, 128, (8, 5), np.int8)
+
+
+def constants(*arrays: tuple[str, object]) -> list[onnx.TensorProto]:
+    return [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays]
+
+
+def model(node: onnx.NodeProto, x: np.ndarray, kernel: np.ndarray, kind: int, zero: object) -> onnx.ModelProto:
+    """A node that reads x, kernel and their parameters."""
+    parameters = [("xs", np.float32(1)), ("xz", np.uint8(3)), ("ws", np.float32(1)), ("ys", np.float32(2000))]
+    known = constants(*parameters, ("yz", np.uint8(0)), ("wz", zero), ("w", kernel))
+    ends = [helper.make_tensor_value_info(*end) for end in (("x", TensorProto.UINT8, x.shape), ("y", kind, None))]
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:], [k for k in known if k.name in node.input])
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def moved(source: onnx.ModelProto) -> onnx.ModelProto:
+    made = ir.from_proto(source)
+    assert unsigned_kernels(made) == 1
+    result = ir.to_proto(made)
+    assert {t.name for t in result.graph.initializer} <= set(result.graph.node[0].input), "what nobody reads is gone"
+    assert all(t.data_type != TensorProto.INT8 for t in result.graph.initializer)
+    return result
+
+
+UNITS = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
+
+
+IMAGE, FILTER = X.reshape(3, 8, 1, 1), KERNEL.T.reshape(5, 8, 1, 1)
+
+
+@pytest.mark.parametrize("zero", [np.int8(0), np.int8(-7)])
+@pytest.mark.parametrize("key", [key for key in KERNELS if key != ("", "DequantizeLinear")])
+def test_kernels_of_uint8_give_the_numbers_in_full(key: tuple[str, str], zero: np.int8) -> None:
+    """Beside numpy, in ONNX Runtime as it starts."""
+    domain, name = key
+    inputs, more = {
+        ("", "MatMulInteger"): (["x", "w", "xz", "wz"], {}),
+        ("com.microsoft", "QGemm"): ([*UNITS[:6], "", *UNITS[6:]], {}),
+        ("com.microsoft", "QLinearConv"): (UNITS, {"channels_last": 1}),
+    }.get(key, (UNITS, {}))
+    kind = TensorProto.INT32 if name == "MatMulInteger" else TensorProto.UINT8
+    x, w = (IMAGE, FILTER) if name == "QLinearConv" else (X, KERNEL)
+    x = x.reshape(3, 1, 1, 8) if more else x
+    node = helper.make_node(name, inputs, ["y"], domain=domain, **more)
+    source = model(node, x, w, kind, zero)
+    (found,) = by_default(moved(source).SerializeToString()).run(None, {"x": x})
+    sums = (X.astype(int) - 3) @ (KERNEL.astype(int) - int(zero))
+    wanted = sums if kind == TensorProto.INT32 else np.clip(np.rint(sums / 2000), 0, 255)
+    np.testing.assert_array_equal(np.asarray(found).reshape(3, 5), wanted)
+    (plain,) = by_default(source.SerializeToString()).run(None, {"x": x})
+    assert np.array_equal(np.asarray(plain).reshape(3, 5), wanted) is not SATURATES
+
+
+@pytest.mark.parametrize("zeros", [None, [1, -2, 3, 0, 127]])
+def test_what_is_dequantized_means_the_same(zeros: list[int] | None) -> None:
+    """A zero point that is left out has the shape of the scale."""
+    given = [("w", KERNEL), ("s", np.linspace(0.1, 0.5, 5, dtype=np.float32))]
+    given += [] if zeros is None else [("z", np.array(zeros, np.int8))]
+    nodes = [
+        helper.make_node("DequantizeLinear", [name for name, _ in given], ["d"], axis=1),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, n]) for name, n in (("x", 8), ("y", 5)))
+    graph = helper.make_graph(nodes, "g", [x], [y], constants(*given))
+    source = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
+    feed = {"x": X.astype(np.float32)}
+    results = [ReferenceEvaluator(each).run(None, feed)[0] for each in (source, moved(source))]
+    np.testing.assert_array_equal(*results)
+
+
+def test_what_is_no_kernel_stays() -> None:
+    """A vector, a kernel beside int8, one that is fed."""
+    fed = helper.make_node("MatMulInteger", ["x", "w", "xz", "wz"], ["y"])
+    source = model(fed, X, KERNEL, TensorProto.INT32, np.int8(0))
+    source.graph.input.append(helper.make_tensor_value_info("w", TensorProto.INT8, KERNEL.shape))
+    signed = model(fed, X, KERNEL, TensorProto.INT32, np.int8(0))
+    signed.graph.input[0].type.tensor_type.elem_type = TensorProto.INT8
+    vector = model(fed, X, KERNEL[:, 0], TensorProto.INT32, np.int8(0))
+    for each in (source, signed, vector):
+        made = ir.from_proto(each)
+        before = ir.to_proto(made).SerializeToString()
+        assert unsigned_kernels(made) == 0
+        assert ir.to_proto(made).SerializeToString() == before
+
+
+@pytest.mark.parametrize("target", ["onnxruntime-cpu-avx2", "onnxruntime-cpu-nchwc8"])
+def test_a_target_whose_products_saturate_has_kernels_of_uint8(target: str) -> None:
+    result = relayout.convert(INT8, target=target)
+    kernels = [t for t in result.proto.graph.initializer if len(t.dims) > 1 and t.data_type == TensorProto.INT8]
+    assert not kernels
+    assert any("do not saturate" in note for note in result.report.notes)
+    assert {t.data_type for t in result.proto.graph.initializer if len(t.dims) == 4} == {TensorProto.UINT8}
+
+
+def test_that_target_is_verified_on_any_cpu(tmp_path: Path) -> None:
+    """The operators are those of `onnxruntime-cpu`, and as many bytes are transposed."""
+    result, other = (relayout.convert(INT8, target=name) for name in ("onnxruntime-cpu-avx2", "onnxruntime-cpu"))
+    assert result.report.operators == other.report.operators
+    assert result.report.bytes == other.report.bytes
+    result.save(tmp_path / "m.onnx")
+    report = verify(INT8, tmp_path / "m.onnx")
+    assert report.ok
+    assert not any(saturation.OPTION in note for note in report.notes)
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_verification_says_what_it_set(here: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a model with kernels of int8, where products saturate."""
+    monkeypatch.setattr("relayout.verification.ort.saturates", lambda opened: here)
+    for name, wanted in (("tinynet_int8", here), ("tinynet_float", False)):
+        source = MODELS / f"{name}.tflite"
+        report = verify(source, relayout.convert(source).model, tensors=False)
+        assert any(f"{saturation.OPTION}=1 was set, as a program must" in note for note in report.notes) is wanted
+    report = verify(INT8, relayout.convert(INT8, target="onnxruntime-cpu").model, tensors=False)
+    assert any("--target onnxruntime-cpu-avx2 is exact here" in note for note in report.notes) is here
+
+
+def test_the_option_is_what_computes_in_full() -> None:
+    """Without it results are those of this CPU, whatever it does."""
+    source = model(helper.make_node("MatMulInteger", ["x", "w"], ["y"]), X, KERNEL, TensorProto.INT32, np.int8(0))
+
+    (found,) = onnxruntime.InferenceSession(source.SerializeToString(), settings()).run(None, {"x": X})
+    np.testing.assert_array_equal(found, X.astype(int) @ KERNEL.astype(int))
+
+
+def test_reading_the_result_again_keeps_the_kernels() -> None:
+    result = relayout.convert(INT8, target="onnxruntime-cpu-avx2")
+    again = read(result.proto)
+    assert unsigned_kernels(again) == 0
