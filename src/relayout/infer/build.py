@@ -230,7 +230,7 @@ class _Builder:
             return self.static[value]
         if value.shape is None or type(value.type) in WRAPPING:
             return None  # what a sequence is said to have is its elements' shape
-        given = tuple(value.shape)
+        given = value.shape.dims
         if is_static(given):
             self.static[value] = given
             return given

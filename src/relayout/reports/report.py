@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from relayout.captures import all_nodes, bodies
 from relayout.infer import Form, Plan, Relaxed, Root, placed
 from relayout.known import known_as
 from relayout.layout.perm import between, is_identity
@@ -232,7 +233,8 @@ def operators(model: ir.Model) -> dict[str, int]:
 
 def constants(model: ir.Model) -> int:
     """The bytes of all initializers."""
-    tensors = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
+    graphs = dict.fromkeys([model.graph, *(graph for node in all_nodes(model.graph) for graph in bodies(node))])
+    tensors = (value.const_value for graph in graphs for value in graph.initializers.values())
     return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 

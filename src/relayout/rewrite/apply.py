@@ -121,8 +121,6 @@ class _Rewrite:
             self.storage.initializers[graph] = {}
             self.results[graph] = []
             graph.outputs.clear()
-        for graph in self.graphs:
-            graph.remove(list(graph))
 
     def _put_together(self) -> None:
         results = {value for _, value in self.results[self.graph]}
@@ -135,7 +133,7 @@ class _Rewrite:
             for value in (value for node in nodes for value in node.outputs):
                 if value.name in reserved and value not in results:
                     value.name = self.storage.names.unique(f"{value.name}__stored")
-            graph.extend(self._alive(nodes))
+            arrange(graph, self._alive(nodes))
             for _, value in sorted(self.results[graph], key=lambda item: item[0]):
                 graph.outputs.append(value)
         for graph in self.graphs:
@@ -430,6 +428,28 @@ class _Rewrite:
         name = self.storage.names.unique(f"{output.name}/Gather")
         attributes = [ir.AttrInt64("axis", axis)]
         self.storage.nodes[graph].append(ir.Node("", "Gather", [value, items], attributes, outputs=[output], name=name))
+
+
+def arrange(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
+    """Let a graph have these nodes, in this order, in place. What stays where it is is not touched: that is most."""
+    kept = set(nodes)
+    graph.remove([node for node in graph if node not in kept])
+    place = {node: number for number, node in enumerate(graph)}
+    last, before, coming = -1, None, list[ir.Node]()
+    for node in nodes:
+        if place.get(node, -1) <= last:  # new, or of a place behind
+            if node in place:
+                graph.remove(node)
+            coming.append(node)
+            continue
+        if coming:
+            graph.insert_before(node, coming)
+            coming = []
+        last, before = place[node], node
+    if before is None:
+        graph.extend(coming)
+    elif coming:
+        graph.insert_after(before, coming)
 
 
 def _in_body(standard: Variant, held: Placement) -> Placement:

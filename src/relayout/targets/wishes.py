@@ -116,6 +116,8 @@ class Wishes:
         Raises:
             LayoutError: a node that the model does not have.
         """
+        if not self.nodes:
+            return
         names = dict.fromkeys(name for node in all_nodes(graph) for name in (node.name, node.outputs[0].name) if name)
         for name in self.nodes:
             if name not in names:
