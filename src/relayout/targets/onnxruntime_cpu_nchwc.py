@@ -1,11 +1,11 @@
 """ONNX Runtime's CPU provider with its kernels for blocks of channels, written ahead of time.
 
 Facts: ONNX Runtime's sources (`nchwc_transformer.cc`, `nchwc_ops.cc`, and `platform.cpp` of MLAS), seen by running
-1.31 with blocks of 16, 1.32 with blocks of 8 (`tests/targets/test_onnxruntime_cpu_nchwc.py`): operators of `com.microsoft.nchwc` on floats of
-rank 4; images lie `n c/16 h w 16`, kernels `OIHW16i16o`, those of one input channel a group and those that read a
-plain image `OIHW16o`. Shapes are stated as if nothing lay in blocks. MLAS has blocks of 16 channels on x64 with
-AVX-512 F and on ARM64, of 8 on any other x64 (ARM64 was read only). No node says which, and with the wrong ones results
-are wrong without a word: there is a target for each size, and what it writes is stamped.
+1.31 with blocks of 16 and 1.32 with blocks of 8 (`tests/targets/test_onnxruntime_cpu_nchwc.py`): operators of
+`com.microsoft.nchwc` on floats of rank 4; images lie `n c/16 h w 16`, kernels `OIHW16i16o`, those of one input channel
+a group and those that read a plain image `OIHW16o`. Shapes are stated as if nothing lay in blocks. MLAS has blocks of
+16 channels on x64 with AVX-512 F and on ARM64 (that was read only), of 8 on any other x64. No node says which, and with
+the wrong ones results are wrong without a word: there is a target for each size, and what it writes is stamped.
 """
 
 from __future__ import annotations
