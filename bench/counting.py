@@ -83,22 +83,34 @@ def units(graph: onnx.GraphProto) -> dict[str, int]:
     return found
 
 
-IN_FULL = ("session.x64quantprecision", "1")
-"""Products of uint8 by int8 do not saturate on x64 without VNNI, whichever tool wrote them."""
+def in_full(model: onnx.ModelProto | str) -> str | bytes:
+    """What to load: with kernels of uint8 where products of int8 saturate (x64 without VNNI), whichever tool wrote it.
+
+    A peer's environment has no relayout; what runs there loads the model as it is.
+    """
+    given = model if isinstance(model, str) else model.SerializeToString()
+    try:
+        import onnx_ir
+
+        from relayout.rewrite.unsigned import unsigned_kernels
+        from relayout.verification.saturation import has_products, saturates
+    except ImportError:
+        return given
+    made = onnx_ir.load(model) if isinstance(model, str) else onnx_ir.from_proto(model)
+    if not (has_products(made) and saturates(onnxruntime.InferenceSession) and unsigned_kernels(made)):
+        return given
+    return onnx_ir.to_proto(made).SerializeToString()
 
 
 def session_of(model: onnx.ModelProto | str, *, optimized: bool | None = None) -> onnxruntime.InferenceSession:
     """A session of one thread; a model in memory runs as it is written, a file fully optimized."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
-    options.add_session_config_entry(*IN_FULL)
     if optimized is None:
         optimized = isinstance(model, str)
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if not isinstance(model, str):
-        model = model.SerializeToString()
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(in_full(model), options, providers=["CPUExecutionProvider"])
 
 
 def count_transposes(model: onnx.ModelProto, fed: dict[str, Array]) -> tuple[int, int]:

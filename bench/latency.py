@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from counting import in_full
 from processes import last_line, measure, models, record
 from tables import table
 
@@ -104,9 +105,8 @@ def session(path: Path, threads: int, given: list[np.ndarray]) -> Run:
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    options.add_session_config_entry("session.x64quantprecision", "1")  # in full on x64 without VNNI, too
     options.log_severity_level = 3
-    opened = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    opened = ort.InferenceSession(in_full(str(path)), options, providers=["CPUExecutionProvider"])
     named = {put.name: value for put, value in zip(opened.get_inputs(), given, strict=True)}
 
     def run() -> list[np.ndarray]:

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 import relayout
-from products import in_full, settings
+from products import in_full
 
 
 def run(model: onnx.ModelProto, feed: Mapping[str, NDArray[np.generic]]) -> list[NDArray[np.generic]]:
     """The model's outputs, with no optimization of the runtime's own."""
-    options = settings()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(in_full(model).SerializeToString(), options, ["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(in_full(model), options, ["CPUExecutionProvider"])
     return [np.asarray(array) for array in session.run(None, dict(feed))]
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from products import in_full, settings
+from products import in_full
 from relayout.infer import Form, Label, Site, build, placed
 from relayout.infer.build import Sites
 from relayout.infer.candidates import identity, repaired
@@ -146,10 +146,11 @@ KNOWN_TO_RUNTIME = 27
 def with_runtime(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
     if model.opset_import[0].version > KNOWN_TO_RUNTIME:
         return with_reference(model, feed)
-    options = settings()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(in_full(model).SerializeToString(), options, ["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(in_full(model), options, ["CPUExecutionProvider"])
     return [np.asarray(array) for array in session.run(None, dict(feed))]
 
 

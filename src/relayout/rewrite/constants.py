@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from relayout.captures import all_nodes
 from relayout.rewrite.regions import operator_of
 from relayout.rewrite.storage import Names
-from relayout.rules import Facts, Permuted
+from relayout.rules import Facts, Permuted, Regrouped
 
 SIGN = 128
 """What lies between the same bits as int8 and as uint8."""
@@ -43,6 +43,18 @@ class Constants:
         """A constant, or None where it is not known."""
         held = self.of(value)
         return None if held is None or held.const_value is None else held.const_value.numpy()
+
+    def behind(self, value: ir.Value | None) -> NDArray[np.generic] | None:
+        """A constant behind Transposes and Reshapes, as it lies there; None where it is not known."""
+        node = None if value is None else value.producer()
+        if value is None or node is None or value.const_value is not None:
+            return self.array(value)
+        fact = self.facts.of(operator_of(self.model, node))
+        if not isinstance(fact, Permuted | Regrouped) or (array := self.behind(node.inputs[0])) is None:
+            return None
+        if isinstance(fact, Permuted):
+            return array.transpose(fact.perm)
+        return array.reshape(value.shape.numpy()) if value.shape is not None and value.shape.is_static() else None
 
     def new(self, stem: str, array: NDArray[np.generic]) -> ir.Value:
         """A new initializer."""

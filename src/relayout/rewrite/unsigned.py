@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from relayout.captures import all_nodes
 from relayout.rewrite.constants import Constants, as_unsigned
@@ -31,15 +33,20 @@ KERNELS = {
 """Operators whose products saturate, and what is dequantized for them. ConvInteger has another kernel, an exact one."""
 
 
-def unsigned_kernels(model: ir.Model) -> int:
+def unsigned_kernels(model: ir.Model, leaving: Collection[tuple[str, str]] = ()) -> int:
     """Store constant kernels of int8 as uint8, in place; how many.
 
     An integer and its zero point move by 128, and mean the same: `(w + 128) - (z + 128) = w - z`.
+
+    Args:
+        model: the model.
+        leaving: operators (domain, name) whose kernels stay as they are.
     """
     moving = _Moving(model)
     for node in list(all_nodes(model.graph)):
-        if (slots := KERNELS.get((node.domain, node.op_type))) is not None:
-            moving.move(node, slots)
+        key = node.domain, node.op_type
+        if key in KERNELS and key not in leaving:
+            moving.move(node, KERNELS[key])
     moving.clear()
     return moving.count
 
@@ -47,6 +54,7 @@ def unsigned_kernels(model: ir.Model) -> int:
 class _Moving:
     def __init__(self, model: ir.Model) -> None:
         self.constants = Constants(model)
+        self.known: dict[ir.Value, NDArray[np.generic] | None] = {}
         self.moved: dict[ir.Value, ir.Value] = {}
         self.count = 0
 
@@ -55,9 +63,15 @@ class _Moving:
         kernel, zero = given[slots.kernel], given[slots.zero]
         data = None if slots.data is None else given[slots.data]
         met = data is None or data.dtype == ir.DataType.UINT8
-        if kernel is None or kernel.dtype != ir.DataType.INT8 or len(kernel.shape or ()) < 2 or not met:
+        if kernel is None or kernel.dtype not in (ir.DataType.INT8, None) or not met:
             return
-        if self.constants.of(kernel) is None or (zero is not None and self.constants.of(zero) is None):
+        known = self._array(kernel)
+        if (
+            known is None
+            or known.dtype != np.int8
+            or known.ndim < 2
+            or (zero is not None and self._array(zero) is None)
+        ):
             return
         scale = None if slots.scale is None else given[slots.scale]
         shape = () if scale is None or scale.shape is None else tuple(scale.shape.numpy())
@@ -66,10 +80,15 @@ class _Moving:
         node.replace_input_with(slots.kernel, self._moved(kernel))
         node.replace_input_with(slots.zero, self._zero(shape) if zero is None else self._moved(zero))
 
+    def _array(self, value: ir.Value) -> NDArray[np.generic] | None:
+        if value not in self.known:
+            self.known[value] = self.constants.behind(value)
+        return self.known[value]
+
     def _moved(self, value: ir.Value) -> ir.Value:
         """A constant as uint8, one for all of its readers."""
         if value not in self.moved:
-            array = self.constants.array(value)
+            array = self._array(value)
             assert array is not None
             self.moved[value] = self.constants.new(f"{value.name}/unsigned", as_unsigned(array))
         return self.moved[value]
@@ -78,8 +97,15 @@ class _Moving:
         return self.constants.new("zero_point/unsigned", as_unsigned(np.zeros(shape, np.int8)))
 
     def clear(self) -> None:
-        """Remove the constants that nothing reads any longer."""
-        for value in self.moved:
-            graph = value.graph
-            if graph is not None and value.is_initializer() and not value.uses() and not value.is_graph_output():
+        """Remove the constants that nothing reads any longer, and what moved them."""
+        waiting = list(self.moved)
+        while waiting:
+            value = waiting.pop()
+            graph, node = value.graph, value.producer()
+            if graph is None or value.uses() or value.is_graph_output():
+                continue
+            if node is not None:
+                waiting += [given for given in node.inputs if given is not None]
+                graph.remove(node, safe=True)
+            elif value.is_initializer():
                 del graph.initializers[value.name or ""]

@@ -26,7 +26,7 @@ from relayout.rewrite import REGIONS
 from relayout.rules import draws
 from relayout.targets import refuse_elsewhere
 from relayout.verification.recalling import recall
-from relayout.verification.saturation import OPTION, note, saturates
+from relayout.verification.saturation import has_products, in_full, saturates
 from relayout.verification.side import Array, Feeds, Part, Source, Value, is_spelt, one_line
 
 MOST = 1 << 29
@@ -55,20 +55,15 @@ LEVELS = {"DynamicQuantizeLinear": 255}
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 
 
-def _opened(source: Path | bytes, optimized: bool = True, exact: bool = True) -> Any:
+def _opened(source: Path | bytes, optimized: bool = True) -> Any:
     onnxruntime = _onnxruntime()
     options = onnxruntime.SessionOptions()
-    options.add_session_config_entry(OPTION, str(int(exact)))
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     given = source if isinstance(source, bytes) else str(source)
     return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
-
-
-def _plainly(model: bytes) -> Any:
-    return _opened(model, exact=False)
 
 
 class OrtSide:
@@ -87,8 +82,10 @@ class OrtSide:
             self._quantized = any(
                 node.op_type in QUANTIZING or node.op_type.startswith("QLinear") for node in self.model.graph
             )
-            if self._quantized and saturates(_plainly) and (told := note(self.model)):
-                self.notes.append(told)
+            if has_products(self.model) and saturates(_opened) and (told := in_full(self.model)):
+                self.notes += told
+                self._path = Path(self._directory.name) / "full.onnx"
+                write(self.model, self._path)
             self._collect()
         except BaseException:
             self._directory.cleanup()

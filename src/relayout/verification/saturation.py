@@ -1,7 +1,8 @@
 """Products of uint8 by int8, which ONNX Runtime adds up in 16 bits on x64 without VNNI: there they saturate.
 
-It computes them in full if a session is told so. A verification does: it judges the model, and says what a program must
-do for the same numbers.
+It multiplies uint8 by uint8 in full, and stores kernels so if a session is told to. A verification does that itself: it
+judges the model, and says what a program must do for the same numbers. (Told to, ONNX Runtime up to 1.32 reads the zero
+point of every kernel, there or not, and may end the process over one that is not.)
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.captures import all_nodes
-from relayout.rewrite.unsigned import KERNELS
+from relayout.rewrite.unsigned import KERNELS, unsigned_kernels
 
 OPTION = "session.x64quantprecision"
 """ONNX Runtime's session option: with "1", kernels of int8 are stored as uint8 where products would saturate."""
-BEYOND = ("com.microsoft", "QLinearConv")
-"""The operator whose kernels the option leaves as they are."""
+BEYOND = frozenset({("com.microsoft", "QLinearConv")})
+"""The operators whose kernels the option leaves as they are."""
 _ROWS = 8
 
 
@@ -41,21 +42,23 @@ def saturates(opened: Callable[[bytes], Any]) -> bool:
     return bool((found != 255 * 127 * _ROWS).any())
 
 
-def note(model: ir.Model) -> str:
-    """What to say of a model with kernels of int8, where their products saturate; empty for any other."""
-    kinds = [(node.domain, node.op_type) for node in all_nodes(model.graph) if _has_kernel(node)]
-    if not kinds:
-        return ""
-    told = f"products of uint8 by int8 saturate in ONNX Runtime on this CPU, which has no VNNI: {OPTION}=1 was set"
-    if BEYOND in kinds:
-        return f"{told}, which com.microsoft:QLinearConv ignores; --target onnxruntime-cpu-avx2 is exact here"
-    return f"{told}, as a program must for these numbers"
+def in_full(model: ir.Model) -> tuple[str, ...]:
+    """Store kernels of int8 as the option would, in place, where their products saturate; what to say of it."""
+    told = "products of uint8 by int8 saturate in ONNX Runtime on this CPU, which has no VNNI"
+    said = []
+    if unsigned_kernels(model, leaving=BEYOND):
+        said.append(f"{told}, and were computed in full: a program must set the session option {OPTION}=1 for the same")
+    if any(map(_is_beyond, all_nodes(model.graph))):
+        said.append(f"{told}: com.microsoft:QLinearConv is wrong here; --target onnxruntime-cpu-avx2 is exact")
+    return tuple(said)
 
 
-def _has_kernel(node: ir.Node) -> bool:
-    """Whether a node reads a kernel of int8: a constant of two axes or more."""
-    slots = KERNELS.get((node.domain, node.op_type))
-    value = node.inputs[slots.kernel] if slots is not None and slots.kernel < len(node.inputs) else None
-    if value is None or value.const_value is None or value.dtype != ir.DataType.INT8:
-        return False
-    return len(value.shape or ()) > 1
+def has_products(model: ir.Model) -> bool:
+    """Whether a model has operators whose products may saturate, or what is dequantized for them."""
+    return any((node.domain, node.op_type) in KERNELS for node in all_nodes(model.graph))
+
+
+def _is_beyond(node: ir.Node) -> bool:
+    key = node.domain, node.op_type
+    kernel = node.inputs[KERNELS[key].kernel] if key in BEYOND else None
+    return kernel is not None and kernel.dtype == ir.DataType.INT8

@@ -14,7 +14,6 @@ from tflite_running import check_model, interpreter, run_interpreter
 from tflite_writing import Net, Scale, options, packed
 
 import relayout
-from products import settings
 from relayout.formats.tflite import read
 
 UNITS, COLUMNS = 6, 2 * BLOCK
@@ -29,10 +28,10 @@ def meant(kind: str) -> NDArray[np.float32]:
 
 def computed(content: bytes, x: NDArray[np.float32], *, optimized: bool = False) -> Any:
     """What ONNX Runtime makes of it; optimized, it rounds the data to 8 bits, as LiteRT does."""
-    chosen = settings()
+    settings = onnxruntime.SessionOptions()
     level = onnxruntime.GraphOptimizationLevel
-    chosen.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
-    made = onnxruntime.InferenceSession(content, chosen, providers=["CPUExecutionProvider"])
+    settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
+    made = onnxruntime.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
     return made.run(None, {made.get_inputs()[0].name: x})[0]
 
 

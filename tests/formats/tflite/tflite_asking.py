@@ -58,7 +58,8 @@ def ask(cells: list[tuple[str, str]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     rest = list(cells)
     while rest:
-        folders = [str(Path(__file__).parents[3] / "src"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+        here = Path(__file__)
+        folders = [*map(str, (here.parents[3] / "src", here.parents[2], here.parent)), os.environ.get("PYTHONPATH", "")]
         with subprocess.Popen(
             [sys.executable, "-W", "ignore", __file__, "child"],
             stdin=subprocess.PIPE,

@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-from products import settings
+from products import in_full
 from relayout.formats.tflite import read
 from relayout.formats.tflite.loading import load
 from relayout.formats.tflite.tensors import DTYPES
@@ -110,9 +110,10 @@ def check_model(model: ir.Model) -> bytes:
 
 
 def session(content: bytes) -> onnxruntime.InferenceSession:
-    chosen = settings()
-    chosen.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(content, chosen, providers=["CPUExecutionProvider"])
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1
+    settings.log_severity_level = 3
+    return onnxruntime.InferenceSession(in_full(content), settings, providers=["CPUExecutionProvider"])
 
 
 def compare(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.tflite.builder import Dim, dims
+from relayout.formats.tflite.builder import Dim, Dims, dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Tensor
 from relayout.formats.tflite.operation import Operation
@@ -68,13 +68,22 @@ def product(op: Operation, x: ir.Value) -> ir.Value:
     steps = op.builder.array(op.tensors.hint(weights, "scale"), quantization.scale)
     q, step, zero = quantized(op, x)
     if dims(x)[0] == 1:  # the form that ONNX Runtime makes one kernel of
-        integers = op.emit("MatMulInteger", [q, kernel, zero], shape, ir.DataType.INT32)
+        integers = multiplied(op, q, kernel, zero, shape)
         return two(op, "Mul", op.cast(integers, ir.DataType.FLOAT), two(op, "Mul", step, steps))
     step, zero = (op.reshape(value, (shape[0], 1)) for value in (step, op.cast(zero, ir.DataType.FLOAT)))
-    integers = op.emit("MatMulInteger", [q, kernel], shape, ir.DataType.INT32)
+    integers = multiplied(op, q, kernel, None, shape)
     offset = two(op, "Mul", zero, _sums(op, weights))
     centred = two(op, "Sub", op.cast(integers, ir.DataType.FLOAT), offset)
     return two(op, "Mul", two(op, "Mul", centred, step), steps)
+
+
+def multiplied(op: Operation, q: ir.Value, kernel: ir.Value, zero: ir.Value | None, shape: Dims) -> ir.Value:
+    """Integers times a kernel of int8, whose zero point is named: ONNX Runtime reads that of every MatMulInteger, there
+    or not, where it is told to multiply in full (`session.x64quantprecision`), and 1.23 ends the process over one that
+    is not.
+    """
+    named = op.builder.array(op.hint("kernel_zero"), np.zeros((), np.int8))
+    return op.emit("MatMulInteger", [q, kernel, zero, named], shape, ir.DataType.INT32)
 
 
 def quantized(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:

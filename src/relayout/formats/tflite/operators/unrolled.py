@@ -228,7 +228,7 @@ def _product(op: Operation, image: ir.Value, windows: _Windows, around: Sequence
     costs = windows.costs()
     rows = min(costs, key=costs.__getitem__)(op, integers, windows)
     steps = op.builder.array(op.tensors.hint(op.input(1), "scale"), np.ones(1) if scale is None else scale.scale)
-    sums = op.emit("MatMulInteger", [rows, _columns(op, windows), zero], (1, *windows.counts, o), ir.DataType.INT32)
+    sums = hybrid.multiplied(op, rows, _columns(op, windows), zero, (1, *windows.counts, o))
     return two(op, "Mul", op.cast(sums, ir.DataType.FLOAT), two(op, "Mul", step, steps))
 
 
