@@ -7,6 +7,8 @@ import pytest
 import tflite_cases_cells
 from tflite_cases_cells import (
     CELLS,
+    OTHERS,
+    SIGMOIDS,
     TIME,
     UNITS,
     WIDTH,
@@ -46,6 +48,30 @@ def test_a_cell_of_onnx_is_one_operator(cell: Cell, form: str) -> None:
     if form != "bytes":
         agree(content)
     assert verify(content, convert(content).model).ok
+
+
+@pytest.mark.parametrize("form", ["real", "halves", "bytes"])
+@pytest.mark.parametrize("gate", SIGMOIDS)
+@pytest.mark.parametrize("cell", [cell for cell in CELLS if cell is not rnn])
+def test_gates_of_two_clamps_are_hard_sigmoids(cell: Cell, gate: str, form: str) -> None:
+    net = looped(cell, form=form, gate=gate)
+    content = net.bytes()
+    (node,) = [n for n in read(content).graph if n.op_type in ("GRU", "LSTM")]
+    assert not LOOPS & kinds_of(content)
+    assert node.attributes.get_strings("activations")[0] == "HardSigmoid"
+    if form != "bytes":
+        agree(content, net.ranges)
+        agree(content, [*net.ranges[:-1], (-9, 9)])
+        assert verify(content, convert(content).model).ok
+
+
+@pytest.mark.parametrize("gate", OTHERS)
+@pytest.mark.parametrize("cell", [gru_after, gru_before, lstm])
+def test_other_clamps_stay_a_scan(cell: Cell, gate: str) -> None:
+    content = looped(cell, gate=gate).bytes()
+    assert "Scan" in kinds_of(content)
+    assert not {"GRU", "LSTM", "RNN"} & kinds_of(content)
+    agree(content)
 
 
 @pytest.mark.parametrize("cell", CELLS)
