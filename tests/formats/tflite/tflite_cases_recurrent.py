@@ -100,6 +100,7 @@ LONG: list[dict[str, Any]] = [
     {"time": 19, "clip": 5},
     {"time": 19, "clip": 5, "peephole": True},
     {"time": 19, "clip": 5, "cifg": True},
+    {"time": 19, "clip": 3, "activation": RELU},
 ]
 """Of more steps than their limits say."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from relayout.formats.tflite.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.model import Quantization
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
-from relayout.formats.tflite.operators.limited import Limited, Pieces, Run, pieces
+from relayout.formats.tflite.operators.limited import LARGE, Limited, Listed, Pieces, plan
 from relayout.formats.tflite.operators.recurrent import (
     FLOAT,
     SWAPPED,
@@ -34,12 +34,10 @@ from relayout.formats.tflite.operators.recurrent import (
     units_of,
     zeros,
 )
-from relayout.formats.tflite.operators.slicing import divided, joined, squeeze, unsqueeze
+from relayout.formats.tflite.operators.slicing import divided, joined, squeeze
+from relayout.formats.tflite.operators.unlimited import CELL, FORGET, INPUT, OUTPUT, Unlimited
 from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
-
-INPUT, OUTPUT, FORGET, CELL = range(4)
-"""The gates, in ONNX's order."""
 
 _LAYER_NORM_FLOOR = 1e-8
 _NORMALIZED_STEP = 2**-10
@@ -130,7 +128,8 @@ class Lstm:
         first = [start(op, i, shape) for i, shape in zip(which.states, shapes, strict=True)]
         diagonal = any(r is not None and len(dims(r)) != 2 for r in self.recurrent)
         special = self.quantized or self.normalized or self.projected or diagonal or self._yielded() != self.state
-        cut_up = None if special else self._pieces(time if isinstance(columns, int) else None, first[1])
+        name = None if special else named(self.fused)
+        how = None if name is None else self._plan(time if isinstance(columns, int) else None, batch, first[1])
 
         def limited() -> list[ir.Value]:
             states = [s if s is not None else zeros(op, shape, x) for s, shape in zip(first, shapes, strict=True)]
@@ -138,23 +137,27 @@ class Lstm:
             last, y = scan(op, rows, states, self._step, reverse=self.reverse)
             return [y, *last]
 
-        if cut_up is None:
+        if how is None or name is None:
             y, *last = limited()
         else:
-            y, *last = Limited(op, cut_up, self._free(), self.reverse).over(x, first, limited)
+            y, *last = Limited(op, self._free(name), limited).over(x, first, how)
         for i, value in zip(which.states, last, strict=True):
             keep(op, i, value)
         return y
 
-    def _pieces(self, time: Dim, cell: ir.Value | None) -> Pieces | None:
+    def _free(self, name: str) -> Unlimited:
+        """The same cell without limits."""
+        peepholes = self.peepholes if self.peeping else None
+        matrices = self.kernels, self.recurrent, self.biases, peepholes
+        return Unlimited(self.op, *matrices, ("Sigmoid", name, name), self.reverse)
+
+    def _plan(self, time: Dim, batch: Dim, cell: ir.Value | None) -> Pieces | Listed | None:
         """What ONNX's LSTM computes at a time, None where that is another cell."""
-        if named(self.fused) is None:
-            return None
         if not self.op.options.cell_clip > 0:
             return Pieces(time)
-        if self.fused != ActivationFunctionType.TANH:  # of which nothing is known but that it may grow
-            return None
-        return pieces(time, self._range()[1], coupled=self.coupled, begun=cell is not None)
+        size = self.units * batch if isinstance(batch, int) else LARGE
+        bounded, begun = self.fused == ActivationFunctionType.TANH, cell is not None
+        return plan(time, size, self._range()[1], coupled=self.coupled, begun=begun, bounded=bounded)
 
     def result(self, y: ir.Value, perm: tuple[int, ...] | None = None) -> None:
         """Hand over the outputs. The integer kernel copies those of the state, whatever the result's parameters say."""
@@ -168,37 +171,6 @@ class Lstm:
         scale, zero_point = op.tensors.parameters(state)
         copied = op.emit("QuantizeLinear", [y, scale, zero_point], dims(y), zero_point.dtype)
         op.result_stored(copied if perm is None else op.transpose(copied, perm))
-
-    # ONNX's own.
-
-    def _stacked(self, parts: list[ir.Value | None]) -> ir.Value:
-        """`1 (gate ...)`. A gate left out is one minus the forget gate: the forget gate of negated sums."""
-        op, forget = self.op, parts[FORGET]
-        given = [op.emit("Neg", [forget], dims(forget)) if p is None and forget is not None else p for p in parts]
-        return unsqueeze(op, joined(op, [p for p in given if p is not None], 0), [0])
-
-    def _free(self) -> Run:
-        """An LSTM without limits, with the weights of the gates as ONNX has them."""
-        op, units = self.op, self.units
-        # TFLite has one bias, ONNX one for the operand and one for the state.
-        both = self._stacked(self.biases)
-        empty = op.emit("Expand", [op.number(0, both, "zero"), op.ints([1, 4 * units], "shape")], dims(both))
-        matrices = [self._stacked(self.kernels), self._stacked(self.recurrent), joined(op, [both, empty], 1)]
-        peepholes = self._stacked(self.peepholes) if self.peeping else None
-
-        def run(x: ir.Value, first: Sequence[ir.Value | None]) -> tuple[ir.Value, ir.Value, ir.Value]:
-            time, batch, _ = dims(x)
-            y, h, c = op.emit_all(
-                "LSTM",
-                [x, *matrices, None, *first, peepholes],
-                [(time, 1, batch, units), (1, batch, units), (1, batch, units)],
-                activations=["Sigmoid", name := named(self.fused), name],
-                hidden_size=units,
-                direction="reverse" if self.reverse else "forward",
-            )
-            return y, h, c
-
-        return run
 
     # A step of a Scan.
 
@@ -332,7 +304,7 @@ class Lstm:
 
 @operator("UNIDIRECTIONAL_SEQUENCE_LSTM", options="UnidirectionalSequenceLSTMOptions")
 def unidirectional_sequence_lstm(op: Operation) -> None:
-    """LSTM, forward; in pieces where the cell is limited, a Scan near the limit or with a step of its own."""
+    """LSTM, forward; a Scan where a limited cell reaches its limit, or a step is projected, normalized or quantized."""
     time_major = op.options.time_major
     x = sequence(op, 0, time_major=time_major)
     cell = Lstm(op, Operands())
