@@ -9,6 +9,7 @@ from tflite_cases_cells import (
     CELLS,
     OTHERS,
     SIGMOIDS,
+    SLOPES,
     TIME,
     UNITS,
     WIDTH,
@@ -72,6 +73,21 @@ def test_other_clamps_stay_a_scan(cell: Cell, gate: str) -> None:
     assert "Scan" in kinds_of(content)
     assert not {"GRU", "LSTM", "RNN"} & kinds_of(content)
     agree(content)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_gates_are_all_alike_or_stay_a_scan(seed: int) -> None:
+    """Spelled in any ways; in half of the cells one gate is another function, or none."""
+    rng = np.random.default_rng(seed)
+    cell, gates = (gru_after, 2) if seed % 3 == 0 else (gru_before, 2) if seed % 3 == 1 else (lstm, 3)
+    slope = SLOPES[str(rng.choice(list(SLOPES)))]
+    alike = [name for name, other in SLOPES.items() if other == slope]
+    kinds = [str(rng.choice(alike)) for _ in range(gates)]
+    if wrong := bool(rng.integers(2)):
+        kinds[rng.integers(gates)] = str(rng.choice([*OTHERS, *(name for name in SLOPES if name not in alike)]))
+    net = looped(cell, gate="/".join(kinds))
+    assert ("Scan" in kinds_of(net.bytes())) == wrong
+    agree(net.bytes(), [*net.ranges[:-1], (-9, 9)])
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -21,7 +21,7 @@ class Step:
         batch: rows.
         form: how weights are stored.
         signature: whether the batch is open.
-        gate: how a gate's activation is spelled.
+        gate: how gates' activations are spelled, one after the other, the last one for all others.
     """
 
     def __init__(
@@ -73,8 +73,10 @@ class Step:
         return y
 
     def sigmoid(self, x: int, columns: int = UNITS) -> int:
+        kinds = self.kind.split("/")
+        kind = kinds[min(self.gates, len(kinds) - 1)]
         self.gates += 1
-        return (SIGMOIDS | OTHERS)[self.kind](self, x, columns) if self.kind else self.one("LOGISTIC", x, columns)
+        return (SIGMOIDS | OTHERS)[kind](self, x, columns) if kind else self.one("LOGISTIC", x, columns)
 
     def with_number(self, name: str, x: int, number: float, columns: int, fused: int = 0) -> int:
         """The operands of a difference are exchanged: a number less x."""
@@ -150,9 +152,10 @@ OTHERS: dict[str, Callable[[Step, int, int], int]] = {
     "above": lambda s, x, columns: _clamped(s, x, columns, low=0.1),
     "below": lambda s, x, columns: _clamped(s, x, columns, high=0.9),
     "one end": lambda s, x, columns: _clamped(s, x, columns, high=50),
-    "two slopes": lambda s, x, columns: _clamped(s, x, columns, slope=0.1 + 0.1 * (s.gates % 2)),
 }
-"""What is none, or not the same in all gates."""
+"""What is none."""
+SLOPES = {"": 0, "relu6": 6, "shifted": 6, "clamped": 5, "relu first": 3, "mirrored": 4, "scaled": 4}
+"""What tells a HardSigmoid from another one; 0: it is none."""
 
 
 def gru_after(s: Step, x: int, h: int, other: str = "") -> tuple[int, ...]:
