@@ -7,6 +7,9 @@ import pytest
 import tflite_cases_cells
 from tflite_cases_cells import (
     CELLS,
+    OTHERS,
+    SIGMOIDS,
+    SLOPES,
     TIME,
     UNITS,
     WIDTH,
@@ -46,6 +49,45 @@ def test_a_cell_of_onnx_is_one_operator(cell: Cell, form: str) -> None:
     if form != "bytes":
         agree(content)
     assert verify(content, convert(content).model).ok
+
+
+@pytest.mark.parametrize("form", ["real", "halves", "bytes"])
+@pytest.mark.parametrize("gate", SIGMOIDS)
+@pytest.mark.parametrize("cell", [cell for cell in CELLS if cell is not rnn])
+def test_gates_of_two_clamps_are_hard_sigmoids(cell: Cell, gate: str, form: str) -> None:
+    net = looped(cell, form=form, gate=gate)
+    content = net.bytes()
+    (node,) = [n for n in read(content).graph if n.op_type in ("GRU", "LSTM")]
+    assert not LOOPS & kinds_of(content)
+    assert node.attributes.get_strings("activations")[0] == "HardSigmoid"
+    if form != "bytes":
+        agree(content, net.ranges)
+        agree(content, [*net.ranges[:-1], (-9, 9)])
+        assert verify(content, convert(content).model).ok
+
+
+@pytest.mark.parametrize("gate", OTHERS)
+@pytest.mark.parametrize("cell", [gru_after, gru_before, lstm])
+def test_other_clamps_stay_a_scan(cell: Cell, gate: str) -> None:
+    content = looped(cell, gate=gate).bytes()
+    assert "Scan" in kinds_of(content)
+    assert not {"GRU", "LSTM", "RNN"} & kinds_of(content)
+    agree(content)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_gates_are_all_alike_or_stay_a_scan(seed: int) -> None:
+    """Spelled in any ways; in half of the cells one gate is another function, or none."""
+    rng = np.random.default_rng(seed)
+    cell, gates = (gru_after, 2) if seed % 3 == 0 else (gru_before, 2) if seed % 3 == 1 else (lstm, 3)
+    slope = SLOPES[str(rng.choice(list(SLOPES)))]
+    alike = [name for name, other in SLOPES.items() if other == slope]
+    kinds = [str(rng.choice(alike)) for _ in range(gates)]
+    if wrong := bool(rng.integers(2)):
+        kinds[rng.integers(gates)] = str(rng.choice([*OTHERS, *(name for name in SLOPES if name not in alike)]))
+    net = looped(cell, gate="/".join(kinds))
+    assert ("Scan" in kinds_of(net.bytes())) == wrong
+    agree(net.bytes(), [*net.ranges[:-1], (-9, 9)])
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -37,6 +37,7 @@ def gates(weights: Weights, rows: int, columns: int, cifg: bool) -> list[int]:
 def lstm(
     *,
     one_step: bool = False,
+    time: int = TIME,
     time_major: bool = False,
     cifg: bool = False,
     peephole: bool = False,
@@ -55,7 +56,7 @@ def lstm(
     if one_step:
         x = net.input((BATCH, COLUMNS))
     else:
-        x = net.input((TIME, BATCH, COLUMNS) if time_major else (BATCH, TIME, COLUMNS))
+        x = net.input((time, BATCH, COLUMNS) if time_major else (BATCH, time, COLUMNS))
     kernels, recurrent = gates(weights, UNITS, COLUMNS, cifg), gates(weights, UNITS, out, cifg)
     peepholes = [-1 if not peephole or (cifg and g == 0) else weights(UNITS, peephole=True) for g in range(3)]
     biases, norms = ([-1 if cifg and gate == 0 else weights(UNITS) for gate in range(4)] for _ in range(2))
@@ -72,7 +73,7 @@ def lstm(
         **more,
     )
     operands = [x, *kernels, *recurrent, *peepholes, *biases, *project, *states, *(norms if normalized else [-1] * 4)]
-    shape = (BATCH, out) if one_step else (TIME, BATCH, out) if time_major else (BATCH, TIME, out)
+    shape = (BATCH, out) if one_step else (time, BATCH, out) if time_major else (BATCH, time, out)
     net.slack = 0.05 if hybrid else 0
     name = "LSTM" if one_step else "UNIDIRECTIONAL_SEQUENCE_LSTM"
     return net.op(name, operands, [net.output(shape)], table, version=3 if hybrid else 1)
@@ -95,13 +96,20 @@ LSTMS: list[dict[str, Any]] = [
     {"hybrid": True},
     {"hybrid": True, "projection": 3, "peephole": True},
 ]
+LONG: list[dict[str, Any]] = [
+    {"time": 19, "clip": 5},
+    {"time": 19, "clip": 5, "peephole": True},
+    {"time": 19, "clip": 5, "cifg": True},
+    {"time": 19, "clip": 3, "activation": RELU},
+]
+"""Of more steps than their limits say."""
 
 
 @cases("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def lstms() -> Iterator[Net]:
     yield lstm(time_major=True)
     yield lstm(diagonal=True)
-    for kind in LSTMS:
+    for kind in (*LSTMS, *LONG):
         yield lstm(**kind)
 
 
@@ -126,6 +134,7 @@ def basic() -> Iterator[Net]:
 
 def quantized_lstm(
     *,
+    time: int = TIME,
     cifg: bool = False,
     peephole: bool = False,
     projection: int = 0,
@@ -144,7 +153,7 @@ def quantized_lstm(
     def vector(scale: float, dtype: str, most: int) -> int:
         return net.const(random.integers(-most, most, UNITS), dtype, q=Scale(scale))
 
-    lead = (BATCH,) if one_step else (BATCH, TIME)
+    lead = (BATCH,) if one_step else (BATCH, time)
     x = net.input((*lead, COLUMNS), "int8", q=Scale(0.02, 5))
     h_scale = Scale(0.007 if not projection else 0.015, 3)
     hidden, result = others or (Scale(0.006, -4) if projection else h_scale, h_scale)
@@ -201,6 +210,7 @@ def bidirectional_lstms() -> Iterator[Net]:
         {"merge": True, "time_major": True},
         {"merge": True, "time_major": True, "peephole": True, "cifg": True},
         {"clip": 0.3, "projection": 3},
+        {"clip": 5, "time": 19},
         {"auxiliary": "both"},
         {"auxiliary": "backward"},
         {"hybrid": True},
@@ -211,6 +221,7 @@ def bidirectional_lstms() -> Iterator[Net]:
 
 def bidirectional_lstm(
     *,
+    time: int = TIME,
     merge: bool = False,
     time_major: bool = False,
     peephole: bool = False,
@@ -222,7 +233,7 @@ def bidirectional_lstm(
 ) -> Net:
     net = Net()
     weights, out = Weights(net, rng(), hybrid), projection or UNITS
-    shape = (TIME, BATCH, COLUMNS) if time_major else (BATCH, TIME, COLUMNS)
+    shape = (time, BATCH, COLUMNS) if time_major else (BATCH, time, COLUMNS)
     operands = [net.input(shape)]
     for _ in range(2):
         operands += gates(weights, UNITS, COLUMNS, cifg) + gates(weights, UNITS, out, cifg)

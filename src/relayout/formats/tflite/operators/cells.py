@@ -18,18 +18,19 @@ import onnx_ir as ir
 from relayout.formats.tflite.builder import Dims, dims
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.bodies import discard
-from relayout.formats.tflite.operators.forms import (
+from relayout.formats.tflite.operators.forms import Reading, known_row
+from relayout.formats.tflite.operators.polynomials import (
+    MIDDLE,
     Applied,
     Coefficient,
     Columns,
     Formless,
+    Function,
     Leaf,
     Poly,
     Product,
-    Reading,
     Table,
     Term,
-    known_row,
 )
 from relayout.formats.tflite.operators.slicing import cut, joined, squeeze, unsqueeze
 
@@ -41,7 +42,7 @@ MOST_STATES = 6
 MOST_WIDENED = 150_000
 """Elements that a state is multiplied by in each round: where there are more, integers take less time in a Scan."""
 
-Bound = Mapping[str, str | int | Columns | Coefficient]
+Bound = Mapping[str, Function | str | int | Columns | Coefficient]
 """What stands for the names in the equations: of functions, atoms, matrices and biases."""
 
 
@@ -161,14 +162,14 @@ class _Matching:
         if isinstance(one, Leaf) and isinstance(other, Leaf):
             yield from _with(bound, one.name, found)
         elif isinstance(one, Applied) and isinstance(other, Applied):
-            for more in _with(bound, one.function, other.function):
+            for more in _with(bound, str(one.function), other.function):
                 yield from self.polys(one.of, other.of, more)
         elif isinstance(one, Product) and isinstance(other, Product):
             for more in _with(bound, str(one.matrix), other.matrix):
                 yield from self.polys(one.of, other.of, more)
 
 
-def _with(bound: Bound, name: str, value: str | int | Columns) -> Iterator[Bound]:
+def _with(bound: Bound, name: str, value: Function | str | int | Columns) -> Iterator[Bound]:
     if bound.get(name, value) == value:
         yield {**bound, name: value}
 
@@ -280,19 +281,29 @@ class _Writing:
             raise TypeError("a state of no known width")
         w, r = (unsqueeze(op, self._matrices(kind), [0]) for kind in "WR")
         begun = [self._begun(name) for name in (H, C) if name in found.places]
-        functions = {name: str(found.bound[name]) for name in cell.functions}
+        functions = [self._function(name) for name in cell.functions]
+        slopes = [slope for _, slope in functions if slope is not None]
         y, *ends = op.emit_all(
             cell.op_type,
             [self.x, w, r, self._biases(units), None, *begun],
             [(count, 1, batch, units), *((1, batch, units) for _ in begun)],
             FLOAT,
             hidden_size=units,
-            activations=list(functions.values()) if functions != cell.functions else None,
+            activations=names if (names := [name for name, _ in functions]) != list(cell.functions.values()) else None,
+            activation_alpha=slopes or None,
+            activation_beta=[MIDDLE] * len(slopes) or None,
             linear_before_reset=None if cell.before is None else int(not cell.before),
         )
         after = {found.of[name]: end for name, end in zip((H, C), ends, strict=False)}
         made = [self._shaped(after[poly], 0, dims(v)) for poly, v in zip(lasts, rounds.lasts, strict=True)]
         return made + [self._shaped(y, 1, (count, *dims(v))) for v in rounds.results]
+
+    def _function(self, name: str) -> Function:
+        match self.found.bound[name]:
+            case (str(function), (float() | None) as slope):
+                return function, slope
+            case other:
+                raise TypeError(f"{name} is {other}")
 
     def _begun(self, name: str) -> ir.Value | None:
         """The state before the first round, None for zeros."""

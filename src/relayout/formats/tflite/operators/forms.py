@@ -1,8 +1,7 @@
 """What the nodes of a loop's body compute, said in one way however they spell it.
 
-A value is a row of columns; side by side lie blocks, each with one polynomial for all of its columns. Its atoms are
-columns of an operand, a product of a polynomial and columns of a matrix that no round changes, and a function of a
-polynomial; its coefficients are numbers, or one for each column. So `(1 - z) n + z h` and `n + z (h - n)` are one
+A value is a row of columns; side by side lie blocks, each with one polynomial for all of its columns (see
+`polynomials`). So `(1 - z) n + z h` and `n + z (h - n)` are one
 form; so are a Split, Slices and products of parts, and a product of rows put side by side and the sum of two products.
 
 Equal forms are equal results but for the order of float additions. What cannot be read has no form.
@@ -11,142 +10,19 @@ Equal forms are equal results but for the order of float additions. What cannot 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dims, dims
+from relayout.formats.tflite.operators.polynomials import Applied, Columns, Formless, Leaf, Poly, Product, Table
 
-MOST_NODES, MOST_TERMS, MOST_FACTORS = 80, 32, 8
-"""Of a body, of a polynomial, of a term: bounds for what is no cell anyway."""
-FUNCTIONS = ("Relu", "Sigmoid", "Tanh")
-
-Coefficient = float | tuple[float, ...]
-Term = tuple[tuple[int, ...], Coefficient]
-"""Atoms by their numbers, in order, and what they are multiplied by."""
-
-
-class Formless(Exception):  # noqa: N818 - not an error: the body is none of those that are looked for
-    """Raised where a value has no form."""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Some columns of a matrix `rows columns`, and the rows of it that count."""
-
-    matrix: ir.Value
-    turned: bool
-    """Whether it is stored as `columns rows`."""
-    rows: tuple[int, int]
-    columns: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """Columns of an operand; without a place, whatever is looked for under this name."""
-
-    name: str
-    place: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class Applied:
-    """A function of each column."""
-
-    function: str
-    of: Poly
-
-
-@dataclass(frozen=True)
-class Product:
-    """A row times columns of a matrix, or whatever matrix is looked for under a name."""
-
-    of: Poly
-    matrix: Columns | str
-
-
-Atom = Leaf | Applied | Product
-
-
-@dataclass(frozen=True)
-class Poly:
-    """A sum of terms without two of the same atoms, and without zeros."""
-
-    table: Table
-    terms: frozenset[Term]
-
-    def __add__(self, other: Poly) -> Poly:
-        return self.table.sum_of((*self.terms, *other.terms))
-
-    def __sub__(self, other: Poly) -> Poly:
-        return self + self.table.number(-1) * other
-
-    def __mul__(self, other: Poly) -> Poly:
-        pairs = ((a, b) for a in self.terms for b in other.terms)
-        return self.table.sum_of((tuple(sorted(a[0] + b[0])), _coefficient(np.multiply(a[1], b[1]))) for a, b in pairs)
-
-
-@dataclass(eq=False)
-class Table:
-    """All atoms; equal ones have one number, so that polynomials compare at a glance."""
-
-    atoms: list[Atom] = field(default_factory=list)
-    _numbers: dict[Atom, int] = field(default_factory=dict)
-    _parts: dict[tuple[int, int, int], Poly] = field(default_factory=dict)
-
-    def sum_of(self, terms: Iterable[Term]) -> Poly:
-        """A polynomial from terms of which some may have the same atoms."""
-        found: dict[tuple[int, ...], Coefficient] = {}
-        for atoms, coefficient in terms:
-            found[atoms] = _coefficient(np.add(found.get(atoms, 0.0), coefficient))
-            if len(found) > MOST_TERMS or len(atoms) > MOST_FACTORS:
-                raise Formless
-        return Poly(self, frozenset((atoms, c) for atoms, c in found.items() if c != 0.0))
-
-    def number(self, value: npt.ArrayLike) -> Poly:
-        """A constant, for all columns or for each."""
-        return self.sum_of([((), _coefficient(np.asarray(value)))])
-
-    def of(self, atom: Atom) -> Poly:
-        """An atom by itself."""
-        if atom not in self._numbers:
-            self._numbers[atom] = len(self.atoms)
-            self.atoms.append(atom)
-        return Poly(self, frozenset({((self._numbers[atom],), 1.0)}))
-
-    def part(self, poly: Poly, start: int, end: int) -> Poly:
-        """Some columns of what a polynomial stands for."""
-        made = self.number(0)
-        for atoms, coefficient in sorted(poly.terms, key=lambda term: term[0]):
-            factor = self.number(coefficient[start:end] if isinstance(coefficient, tuple) else coefficient)
-            for number in atoms:
-                factor = factor * self._part_of_atom(number, start, end)
-            made = made + factor
-        return made
-
-    def _part_of_atom(self, number: int, start: int, end: int) -> Poly:
-        key = number, start, end
-        if key not in self._parts:
-            atom = self.atoms[number]
-            if isinstance(atom, Applied):
-                atom = replace(atom, of=self.part(atom.of, start, end))
-            elif isinstance(atom, Product) and isinstance(atom.matrix, Columns):
-                first = atom.matrix.columns[0]
-                atom = replace(atom, matrix=replace(atom.matrix, columns=(first + start, first + end)))
-            elif isinstance(atom, Leaf) and atom.place is not None:
-                atom = replace(atom, place=(atom.place[0] + start, atom.place[0] + end))
-            self._parts[key] = self.of(atom)
-        return self._parts[key]
-
-
-def _coefficient(values: npt.NDArray[np.float64]) -> Coefficient:
-    """One number if all are equal."""
-    flat = np.asarray(values, np.float64).reshape(-1)
-    return float(flat[0]) if np.all(flat == flat[0]) else tuple(flat.tolist())
-
+MOST_NODES = 80
+"""Of a body: more is no cell anyway."""
+FUNCTIONS = ("Sigmoid", "Tanh")
 
 Form = tuple[tuple[int, Poly], ...]
 """Blocks side by side: how many columns, and their polynomial."""
@@ -251,6 +127,10 @@ class Reading:
         self.meet(node.inputs[0], node.inputs[1])
         return [self.combined(self.form(node.inputs[0]), self.form(node.inputs[1]), combine)]
 
+    def clamped(self, value: ir.Value | None, low: float, high: float) -> Form:
+        """A form between two numbers."""
+        return tuple((width, self.table.clamped(poly, low, high)) for width, poly in self.form(value))
+
     def meet(self, *values: ir.Value | None) -> None:
         """Refuse shapes of which one is repeated for the other, unless that is a constant's row."""
         shapes = [dims(value) for value in values if value is not None and id(value) in self.forms]
@@ -304,7 +184,39 @@ def _matmul(reading: Reading, node: ir.Node) -> list[Form]:
 
 def _function(reading: Reading, node: ir.Node) -> list[Form]:
     form = reading.form(node.inputs[0])
-    return [tuple((width, reading.table.of(Applied(node.op_type, poly))) for width, poly in form)]
+    return [tuple((width, reading.table.of(Applied((node.op_type, None), poly))) for width, poly in form)]
+
+
+def _relu(reading: Reading, node: ir.Node) -> list[Form]:
+    return [reading.clamped(node.inputs[0], 0.0, math.inf)]
+
+
+def _clip(reading: Reading, node: ir.Node) -> list[Form]:
+    low, high = (_number(value) for value in (*node.inputs[1:], None, None)[:2])
+    return [reading.clamped(node.inputs[0], -math.inf if low is None else low, math.inf if high is None else high)]
+
+
+def _end(reading: Reading, node: ir.Node, *, least: bool) -> list[Form]:
+    """Max or Min of a value and a number."""
+    if len(node.inputs) != 2:
+        raise Formless
+    value, end = (
+        node.inputs if node.inputs[0] is not None and id(node.inputs[0]) in reading.forms else node.inputs[::-1]
+    )
+    number = _number(end)
+    if number is None:
+        raise Formless
+    return [reading.clamped(value, *((number, math.inf) if least else (-math.inf, number)))]
+
+
+def _number(value: ir.Value | None) -> float | None:
+    """The one element of a constant; None of an operand left out."""
+    if value is None:
+        return None
+    elements = known_row(value)
+    if elements is None or elements.size != 1:
+        raise Formless
+    return float(elements[0])
 
 
 def _moved(reading: Reading, node: ir.Node) -> list[Form]:
@@ -375,5 +287,9 @@ _RULES: dict[str, Callable[[Reading, ir.Node], list[Form]]] = {
     "Concat": _concat,
     "Split": _split,
     "Slice": _slice,
+    "Relu": _relu,
+    "Clip": _clip,
+    "Max": partial(_end, least=True),
+    "Min": partial(_end, least=False),
     **dict.fromkeys(FUNCTIONS, _function),
 }

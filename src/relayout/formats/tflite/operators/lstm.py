@@ -11,11 +11,12 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.activation import clip
-from relayout.formats.tflite.builder import Dims, dims
+from relayout.formats.tflite.builder import Dim, Dims, dims
 from relayout.formats.tflite.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.model import Quantization
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
+from relayout.formats.tflite.operators.limited import LARGE, Limited, Listed, Pieces, plan
 from relayout.formats.tflite.operators.recurrent import (
     FLOAT,
     SWAPPED,
@@ -33,12 +34,10 @@ from relayout.formats.tflite.operators.recurrent import (
     units_of,
     zeros,
 )
-from relayout.formats.tflite.operators.slicing import divided, joined, squeeze, unsqueeze
+from relayout.formats.tflite.operators.slicing import divided, joined, squeeze
+from relayout.formats.tflite.operators.unlimited import CELL, FORGET, INPUT, OUTPUT, Unlimited
 from relayout.formats.tflite.operators.weights import weights
 from relayout.formats.tflite.registry import Unsupported, operator
-
-INPUT, OUTPUT, FORGET, CELL = range(4)
-"""The gates, in ONNX's order."""
 
 _LAYER_NORM_FLOOR = 1e-8
 _NORMALIZED_STEP = 2**-10
@@ -123,28 +122,42 @@ class Lstm:
     def over(self, x: ir.Value) -> ir.Value:
         """The outputs for `time batch c`; the states are kept."""
         op, which = self.op, self.which
-        time, batch, _ = dims(x)
+        time, batch, columns = dims(x)
         outputs = dims(op.stored(which.projection[0]))[0] if self.projected else self.units
         shapes: list[Dims] = [(batch, outputs), (batch, self.units)]
         first = [start(op, i, shape) for i, shape in zip(which.states, shapes, strict=True)]
-        limit = op.options.cell_clip
-        # A cell that begins with 0 grows by 1 a step at most.
-        within = self.fused == ActivationFunctionType.TANH and first[1] is None
-        clipped = limit > 0 and not (within and isinstance(time, int) and time <= limit)
         diagonal = any(r is not None and len(dims(r)) != 2 for r in self.recurrent)
-        special = self.quantized or self.normalized or self.projected or clipped or diagonal
-        special = special or self._yielded() != self.state
-        name = named(self.fused)
-        if special or name is None:
+        special = self.quantized or self.normalized or self.projected or diagonal or self._yielded() != self.state
+        name = None if special else named(self.fused)
+        how = None if name is None else self._plan(time if isinstance(columns, int) else None, batch, first[1])
+
+        def limited() -> list[ir.Value]:
             states = [s if s is not None else zeros(op, shape, x) for s, shape in zip(first, shapes, strict=True)]
-            if not (self.quantized or self.normalized or diagonal):
-                x = self._together(x)
-            last, y = scan(op, x, states, self._step, reverse=self.reverse)
+            rows = x if self.quantized or self.normalized or diagonal else self._together(x)
+            last, y = scan(op, rows, states, self._step, reverse=self.reverse)
+            return [y, *last]
+
+        if how is None or name is None:
+            y, *last = limited()
         else:
-            last, y = self._lstm(x, first, name)
+            y, *last = Limited(op, self._free(name), limited).over(x, first, how)
         for i, value in zip(which.states, last, strict=True):
             keep(op, i, value)
         return y
+
+    def _free(self, name: str) -> Unlimited:
+        """The same cell without limits."""
+        peepholes = self.peepholes if self.peeping else None
+        matrices = self.kernels, self.recurrent, self.biases, peepholes
+        return Unlimited(self.op, *matrices, ("Sigmoid", name, name), self.reverse)
+
+    def _plan(self, time: Dim, batch: Dim, cell: ir.Value | None) -> Pieces | Listed | None:
+        """What ONNX's LSTM computes at a time, None where that is another cell."""
+        if not self.op.options.cell_clip > 0:
+            return Pieces(time)
+        size = self.units * batch if isinstance(batch, int) else LARGE
+        bounded, begun = self.fused == ActivationFunctionType.TANH, cell is not None
+        return plan(time, size, self._range()[1], coupled=self.coupled, begun=begun, bounded=bounded)
 
     def result(self, y: ir.Value, perm: tuple[int, ...] | None = None) -> None:
         """Hand over the outputs. The integer kernel copies those of the state, whatever the result's parameters say."""
@@ -158,39 +171,6 @@ class Lstm:
         scale, zero_point = op.tensors.parameters(state)
         copied = op.emit("QuantizeLinear", [y, scale, zero_point], dims(y), zero_point.dtype)
         op.result_stored(copied if perm is None else op.transpose(copied, perm))
-
-    # ONNX's own.
-
-    def _stacked(self, parts: list[ir.Value | None]) -> ir.Value:
-        """`1 (gate ...)`. A gate left out is one minus the forget gate: the forget gate of negated sums."""
-        op, forget = self.op, parts[FORGET]
-        given = [op.emit("Neg", [forget], dims(forget)) if p is None and forget is not None else p for p in parts]
-        return unsqueeze(op, joined(op, [p for p in given if p is not None], 0), [0])
-
-    def _lstm(self, x: ir.Value, first: list[ir.Value | None], name: str) -> tuple[list[ir.Value], ir.Value]:
-        op, units = self.op, self.units
-        time, batch, _ = dims(x)
-        # TFLite has one bias, ONNX one for the operand and one for the state.
-        both = self._stacked(self.biases)
-        empty = op.emit("Expand", [op.number(0, both, "zero"), op.ints([1, 4 * units], "shape")], dims(both))
-        bias = joined(op, [both, empty], 1)
-        y, h, c = op.emit_all(
-            "LSTM",
-            [
-                x,
-                self._stacked(self.kernels),
-                self._stacked(self.recurrent),
-                bias,
-                None,
-                *(None if state is None else unsqueeze(op, state, [0]) for state in first),
-                self._stacked(self.peepholes) if self.peeping else None,
-            ],
-            [(time, 1, batch, units), (1, batch, units), (1, batch, units)],
-            activations=["Sigmoid", name, name],
-            hidden_size=units,
-            direction="reverse" if self.reverse else "forward",
-        )
-        return [squeeze(op, h, [0]), squeeze(op, c, [0])], squeeze(op, y, [1])
 
     # A step of a Scan.
 
@@ -297,10 +277,15 @@ class Lstm:
         step = 0.0 if integers is None else float(integers.scale[0])
         if self.quantized:
             return grid(op, c, step, 0, 16, limit if limit > 0 else None)
-        low, high = -(2**15) * step or -math.inf, (2**15 - 1) * step or math.inf
-        if limit > 0:
-            low, high = max(low, -limit), min(high, limit)
+        low, high = self._range()
         return c if math.isinf(high) else clip(op, c, low, high)
+
+    def _range(self) -> tuple[float, float]:
+        """The limits of a cell that is not rounded to its integers."""
+        limit, integers = self.op.options.cell_clip, self.op.input(self.which.states[1]).quantization
+        step = 0.0 if integers is None else float(integers.scale[0])
+        low, high = -(2**15) * step or -math.inf, (2**15 - 1) * step or math.inf
+        return (max(low, -limit), min(high, limit)) if limit > 0 else (low, high)
 
     def _rounded(self, value: ir.Value, stage: int, bits: int) -> ir.Value:
         """An intermediate result, rounded as the file says where it is quantized."""
@@ -319,7 +304,7 @@ class Lstm:
 
 @operator("UNIDIRECTIONAL_SEQUENCE_LSTM", options="UnidirectionalSequenceLSTMOptions")
 def unidirectional_sequence_lstm(op: Operation) -> None:
-    """LSTM, forward; a Scan where there is clipping, projection, layer normalization or a quantized state."""
+    """LSTM, forward; a Scan where a limited cell reaches its limit, or a step is projected, normalized or quantized."""
     time_major = op.options.time_major
     x = sequence(op, 0, time_major=time_major)
     cell = Lstm(op, Operands())
