@@ -2,7 +2,8 @@
 
 Operators and their types: ONNX Runtime, "OperatorKernels.md", the tables of the CPU provider, and "ContribOperators.md"
 for `com.microsoft`; that the provider has them was seen by running each (`tests/targets/test_onnxruntime_cpu.py`).
-Prices: measured by `bench/measure_prices.py`, kept in `onnxruntime_prices.py`.
+Prices: measured by `bench/measure_prices.py` and `bench/measure_float_prices.py`, kept in `onnxruntime_prices.py` and
+`onnxruntime_float_prices.py`.
 
 A quantized unit becomes the operator on integers that ONNX Runtime's own optimizer would make of it, and some that it
 makes not: a Sum of two, a constant border, and a scale and shift per channel (BatchNormalization, Mul or Add with
@@ -18,6 +19,7 @@ from math import prod
 import onnx_ir as ir
 
 from relayout.rules import Attribute, Operator, Placement, Signature, Written
+from relayout.targets.apart import gathers, runs
 from relayout.targets.conditions import (
     CONSTANT_KERNEL,
     CONSTANT_MODE,
@@ -32,6 +34,7 @@ from relayout.targets.conditions import (
     inputs,
 )
 from relayout.targets.fusions import Fusion
+from relayout.targets.onnxruntime_float_prices import NODE, REDUCED, STRETCHED
 from relayout.targets.onnxruntime_prices import CHANNELS_FIRST, LEAST_CHANNELS, LEAST_RUN
 from relayout.targets.target import INT8, Kernel, Target
 from relayout.targets.units import Unit
@@ -187,10 +190,26 @@ SCALES = Fusion("Conv", (), CONTRIBUTED, "FusedConv", (), 3, {})
 
 
 def _price(operator: Operator, signature: Signature, placement: Placement) -> int:
-    """The same; nothing for a Resize in blocks, which takes about as long as one with channels last."""
+    """The same, and what floats cost that lie apart; nothing for a Resize in blocks, as fast as with channels last."""
     if operator.name == "Resize" and _upsampled(operator):
         return 0
-    return price(operator, signature, placement)
+    return price(operator, signature, placement) or _price_apart(operator, signature, placement)
+
+
+def _price_apart(operator: Operator, signature: Signature, placement: Placement) -> int:
+    """What an operator on floats costs where what it works on together lies apart.
+
+    What two more nodes take, whatever they do, is set against it: a Transpose on either side.
+    """
+    given = operator.node.outputs[0]
+    if operator.node.domain or given.dtype is None or given.dtype.name not in FLOAT32:
+        return 0
+    longer = 0.0
+    if operator.name in REDUCED and gathers(placement):
+        longer = REDUCED[operator.name] * prod(extent.number for extent in placement.extents())
+    elif signature.broadcast:
+        longer = STRETCHED * runs(placement)
+    return max(0, round((longer - 2 * NODE) * given.dtype.itemsize))
 
 
 UNITS = (

@@ -1,0 +1,106 @@
+"""Measure what ONNX Runtime's kernels of floats cost where what they work on together lies apart.
+
+    python bench/measure_float_prices.py [--rounds 15] [--table src/relayout/targets/onnxruntime_float_prices.py]
+
+The second table of `--target onnxruntime-cpu`: as `bench/measure_prices.py` does it, each kernel runs as a model of one
+node on one thread, and so does the Transpose of floats between the two orders. A price is a median over images, in
+elements that could have been transposed meanwhile: for a reduction of what is not innermost, per element that is read,
+beside the same with channels first; for an operand that is stretched, per run of elements for which it is one operand
+throughout, beside one run of all elements; for a node, whatever it does, in all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from measure_blocked_prices import CHAIN, relus, run_of
+from measure_prices import IMAGES, idle, nanoseconds, processor, transposed
+
+REDUCING = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
+STRETCHING = ("Add", "Div", "Mul", "Sub")
+RUN = 4
+"""Channels of a group."""
+FLOAT = np.float32
+
+
+def reductions(name: str, c: int, h: int, w: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Shapes and axes: channels first, channels last, groups of channels last."""
+    yield (1, c, h, w), (2, 3)
+    yield (1, h, w, c), (1, 2)
+    yield (1, h, w, c // RUN, RUN), (1, 2, 4)
+
+
+def measured(rounds: int) -> Iterator[tuple[str, float]]:
+    """(price, its size) of each image."""
+    (nothing,) = nanoseconds([idle().session()], rounds)
+    for c, h, w in IMAGES:
+        elements = c * h * w
+        moves = [transposed(c, h, w, last, FLOAT).session() for last in (False, True)]
+        move = (sum(nanoseconds(moves, rounds)) / 2 - nothing) / elements
+        for name in REDUCING:
+            axes_as_input = name == "ReduceSum"
+            runs = [
+                run_of(name, "", shape, np.array(axes, np.int64))
+                if axes_as_input
+                else run_of(name, "", shape, axes=axes)
+                for shape, axes in reductions(name, c, h, w)
+            ]
+            first, *others = nanoseconds(runs, rounds)
+            yield from ((name, (last - first) / elements / move) for last in others)
+        for name in STRETCHING:
+            ways = ((elements,), (1,)), ((h * w, c // RUN, RUN), (c // RUN, 1)), ((h * w, c), (c,))
+            one, *others = nanoseconds(
+                [run_of(name, "", image, np.ones(numbers, FLOAT)) for image, numbers in ways], rounds
+            )
+            for (image, numbers), took in zip(ways[1:], others, strict=True):
+                run = image[-1] if numbers[-1] == 1 else prod(numbers)
+                yield "stretched", (took - one) / (elements // run) / move
+        single, many = nanoseconds([relus(1), relus(CHAIN)], rounds)
+        yield "node", (many - single) / (CHAIN - 1) / move
+        print(f"{(c, h, w)}: Transpose {move:.3f} ns per element", file=sys.stderr, flush=True)
+
+
+def table(rows: list[tuple[str, float]]) -> str:
+    """The module that keeps the prices."""
+    known = {name: statistics.median(price for other, price in rows if other == name) for name, _ in rows}
+    lines = [
+        '"""What ONNX Runtime\'s kernels of floats take longer where elements lie apart, in transposed elements.',
+        "",
+        "Written by `bench/measure_float_prices.py`: not edited by hand.",
+        '"""',
+        "",
+        f'MEASURED = "ONNX Runtime {onnxruntime.__version__}, {processor()}"',
+        "REDUCED = {",
+        *(f'    "{name}": {max(0.0, known[name]):.2f},' for name in REDUCING),
+        "}",
+        '"""Per element that is read, where what is reduced is not innermost."""',
+        f"STRETCHED, NODE = {known['stretched']:.0f}, {known['node']:.0f}",
+        '"""Per run for which each operand is one element, or none is; of a node, whatever it does, in all."""',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--table", type=Path)
+    options = parser.parse_args()
+    rows = list(measured(options.rounds))
+    for name in dict(rows):
+        print(name, [round(price, 2) for other, price in rows if other == name], file=sys.stderr)
+    made = table(rows)
+    if options.table:
+        options.table.write_text(made, encoding="utf-8")
+    else:
+        print(made)
+
+
+if __name__ == "__main__":
+    main()
