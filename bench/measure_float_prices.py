@@ -5,8 +5,8 @@
 The second table of `--target onnxruntime-cpu`: as `bench/measure_prices.py` does it, each kernel runs as a model of one
 node on one thread, and so does the Transpose of floats between the two orders. A price is a median over images, in
 elements that could have been transposed meanwhile: for a reduction of what is not innermost, per element that is read,
-beside the same with channels first; for an operand that is stretched, per run of elements for which it is one operand
-throughout, beside one run of all elements; for a node, whatever it does, in all.
+beside the same with channels first; for an operand that is one element for a few of another's, per such run, beside
+one run of all elements.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import argparse
 import statistics
 import sys
 from collections.abc import Iterator
-from math import prod
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from measure_blocked_prices import CHAIN, relus, run_of
+from measure_blocked_prices import run_of
 from measure_prices import IMAGES, idle, nanoseconds, processor, transposed
 
 REDUCING = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
@@ -30,7 +29,7 @@ RUN = 4
 FLOAT = np.float32
 
 
-def reductions(name: str, c: int, h: int, w: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+def reductions(c: int, h: int, w: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Shapes and axes: channels first, channels last, groups of channels last."""
     yield (1, c, h, w), (2, 3)
     yield (1, h, w, c), (1, 2)
@@ -50,20 +49,15 @@ def measured(rounds: int) -> Iterator[tuple[str, float]]:
                 run_of(name, "", shape, np.array(axes, np.int64))
                 if axes_as_input
                 else run_of(name, "", shape, axes=axes)
-                for shape, axes in reductions(name, c, h, w)
+                for shape, axes in reductions(c, h, w)
             ]
             first, *others = nanoseconds(runs, rounds)
             yield from ((name, (last - first) / elements / move) for last in others)
         for name in STRETCHING:
-            ways = ((elements,), (1,)), ((h * w, c // RUN, RUN), (c // RUN, 1)), ((h * w, c), (c,))
-            one, *others = nanoseconds(
-                [run_of(name, "", image, np.ones(numbers, FLOAT)) for image, numbers in ways], rounds
-            )
-            for (image, numbers), took in zip(ways[1:], others, strict=True):
-                run = image[-1] if numbers[-1] == 1 else prod(numbers)
-                yield "stretched", (took - one) / (elements // run) / move
-        single, many = nanoseconds([relus(1), relus(CHAIN)], rounds)
-        yield "node", (many - single) / (CHAIN - 1) / move
+            ways = ((elements,), (1,)), ((h * w, c // RUN, RUN), (c // RUN, 1))
+            runs = [run_of(name, "", image, np.ones(numbers, FLOAT)) for image, numbers in ways]
+            one, many = nanoseconds(runs, rounds)
+            yield "stretched", (many - one) / (elements // RUN) / move
         print(f"{(c, h, w)}: Transpose {move:.3f} ns per element", file=sys.stderr, flush=True)
 
 
@@ -81,8 +75,8 @@ def table(rows: list[tuple[str, float]]) -> str:
         *(f'    "{name}": {max(0.0, known[name]):.2f},' for name in REDUCING),
         "}",
         '"""Per element that is read, where what is reduced is not innermost."""',
-        f"STRETCHED, NODE = {known['stretched']:.0f}, {known['node']:.0f}",
-        '"""Per run for which each operand is one element, or none is; of a node, whatever it does, in all."""',
+        f"STRETCHED = {known['stretched']:.0f}",
+        '"""Per short run of a stretched operand."""',
     ]
     return "\n".join(lines) + "\n"
 

@@ -5,44 +5,63 @@ Seen by running ONNX Runtime 1.32 (`bench/measure_float_prices.py`), whose kerne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from math import prod
+from typing import TypeVar
 
-from relayout.layout import Extent
+from relayout.layout import Extent, product
 from relayout.rules import Placement
 
 TOGETHER = frozenset(("", "K", "R", "KR", "KRK"))
 """Axes that are kept and reduced, in stored order, where a reduction adds up vectors or whole rows."""
+VECTOR = 8
+"""Elements that a reduction adds up at once."""
+LONGEST = 16
+"""Elements of a short run: as many channels as a group has that is normalized by itself."""
+
+Kind = TypeVar("Kind")
 
 
 def gathers(placement: Placement) -> bool:
     """Whether a reduction collects every element that it gives from places that lie apart.
 
-    `R K` of one image it does (`1 h w c` over `h w`), and whatever goes to and fro more than `K R K`.
+    `R K` of one image it does (`1 h w c` over `h w`), whatever goes to and fro more than `K R K`, and what ends in a
+    few elements.
     """
     image, kept = placement.inputs[0] or (), placement.outputs[0] or ()
-    parts = "".join(part for part, _ in groupby("K" if dim in kept else "R" for dim in image if not dim[1].is_one))
-    first_is_one = bool(image) and image[0][1].is_one
-    return parts not in TOGETHER and (parts != "RK" or first_is_one)
+    parts = _parts(("K" if dim in kept else "R", dim[1]) for dim in image)
+    order = "".join(part for part, _ in parts)
+    if len(parts) > 1 and _is_under(parts[-1][1], VECTOR):
+        return True
+    return order not in TOGETHER and (order != "RK" or image[0][1].is_one)
 
 
-def runs(placement: Placement) -> int:
-    """How often an operator begins anew as it goes over operands that are stretched; 0 where none is.
+def short_runs(placement: Placement) -> int:
+    """How often an operator begins anew as it goes over an operand that is one element for a few of another's.
 
-    A run ends where an operand that was one element is several, or the other way round: `h w g 4` beside `g 1` has one
-    for each `h w g`, `h w c` beside `c` one for each `h w`, and `c h w` beside `c 1 1` one for each `c`.
+    `h w g 4` beside `g 1` has a run of 4 for each `h w g`. Rows are no such runs: ONNX Runtime makes one operator of
+    those that normalize a row (`n c` beside `n 1`), and of a product with its scale and bias (`n c` beside `c`).
     """
     out = placement.extents(output=True)
     operands = [[extent for _, extent in dims] for dims in placement.inputs if dims is not None]
-    kinds = [
-        (tuple(_is_one(shape, len(out) - axis) for shape in operands), extent.number)
-        for axis, extent in enumerate(out)
-        if not extent.is_one
-    ]
-    innermost = next((kind for kind, _ in reversed(kinds)), ())
-    inside = next((place for place, (kind, _) in enumerate(reversed(kinds)) if kind != innermost), len(kinds))
-    return prod(number for _, number in kinds[: len(kinds) - inside]) if inside < len(kinds) else 0
+    parts = _parts(
+        (tuple(_is_one(shape, len(out) - axis) for shape in operands), extent) for axis, extent in enumerate(out)
+    )
+    if len(parts) < 2 or not any(parts[-1][0]) or not _is_under(parts[-1][1], LONGEST + 1):
+        return 0
+    return prod(extent.number for _, extent in parts[:-1])
+
+
+def _parts(dims: Iterable[tuple[Kind, Extent]]) -> list[tuple[Kind, Extent]]:
+    """Dimensions in a row of one kind as one; axes of one element are of no kind."""
+    several = ((kind, extent) for kind, extent in dims if not extent.is_one)
+    return [(kind, product(extent for _, extent in held)) for kind, held in groupby(several, lambda dim: dim[0])]
+
+
+def _is_under(extent: Extent, bound: int) -> bool:
+    """Whether an extent is known to be less."""
+    return extent.is_static and extent.number < bound
 
 
 def _is_one(shape: Sequence[Extent], from_the_end: int) -> bool:

@@ -19,7 +19,7 @@ from math import prod
 import onnx_ir as ir
 
 from relayout.rules import Attribute, Operator, Placement, Signature, Written
-from relayout.targets.apart import gathers, runs
+from relayout.targets.apart import gathers, short_runs
 from relayout.targets.conditions import (
     CONSTANT_KERNEL,
     CONSTANT_MODE,
@@ -34,7 +34,7 @@ from relayout.targets.conditions import (
     inputs,
 )
 from relayout.targets.fusions import Fusion
-from relayout.targets.onnxruntime_float_prices import NODE, REDUCED, STRETCHED
+from relayout.targets.onnxruntime_float_prices import REDUCED, STRETCHED
 from relayout.targets.onnxruntime_prices import CHANNELS_FIRST, LEAST_CHANNELS, LEAST_RUN
 from relayout.targets.target import INT8, Kernel, Target
 from relayout.targets.units import Unit
@@ -196,11 +196,13 @@ def _price(operator: Operator, signature: Signature, placement: Placement) -> in
     return price(operator, signature, placement) or _price_apart(operator, signature, placement)
 
 
-def _price_apart(operator: Operator, signature: Signature, placement: Placement) -> int:
-    """What an operator on floats costs where what it works on together lies apart.
+LEAST_LONGER = 50_000
+"""What counts as longer, in transposed elements (some 12 µs): a Transpose that moves single elements, and not runs, may
+take so much longer than its bytes say."""
 
-    What two more nodes take, whatever they do, is set against it: a Transpose on either side.
-    """
+
+def _price_apart(operator: Operator, signature: Signature, placement: Placement) -> int:
+    """What an operator on floats takes longer where what it works on together lies apart."""
     given = operator.node.outputs[0]
     if operator.node.domain or given.dtype is None or given.dtype.name not in FLOAT32:
         return 0
@@ -208,8 +210,8 @@ def _price_apart(operator: Operator, signature: Signature, placement: Placement)
     if operator.name in REDUCED and gathers(placement):
         longer = REDUCED[operator.name] * prod(extent.number for extent in placement.extents())
     elif signature.broadcast:
-        longer = STRETCHED * runs(placement)
-    return max(0, round((longer - 2 * NODE) * given.dtype.itemsize))
+        longer = STRETCHED * short_runs(placement)
+    return round(longer * int(given.dtype.itemsize)) if longer >= LEAST_LONGER else 0
 
 
 UNITS = (
