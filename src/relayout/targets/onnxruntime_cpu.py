@@ -34,7 +34,7 @@ from relayout.targets.conditions import (
     inputs,
 )
 from relayout.targets.fusions import Fusion
-from relayout.targets.onnxruntime_float_prices import REDUCED, STRETCHED
+from relayout.targets.onnxruntime_float_prices import LEAST_IN_VOLUMES, REDUCED, STRETCHED
 from relayout.targets.onnxruntime_prices import CHANNELS_FIRST, LEAST_CHANNELS, LEAST_RUN
 from relayout.targets.target import INT8, Kernel, Target
 from relayout.targets.units import Unit
@@ -214,6 +214,14 @@ def _price_apart(operator: Operator, signature: Signature, placement: Placement)
     return round(longer * int(given.dtype.itemsize)) if longer >= LEAST_LONGER else 0
 
 
+def _of_few(operator: Operator) -> bool:
+    kernel = [side for side in operator.shape(1) or () if isinstance(side, int)]
+    return len(kernel) > 2 and kernel[1] < LEAST_IN_VOLUMES and prod(kernel[2:]) > 1
+
+
+OF_FEW = Condition(f"fewer than {LEAST_IN_VOLUMES} channels of a group, a window of several elements", _of_few)
+"""In three dimensions the integers of a window are gathered one by one, which takes longer than their products."""
+
 UNITS = (
     Unit(
         "BatchNormalization",
@@ -233,6 +241,7 @@ UNITS = (
         attributes=_depthwise,
         affine=True,
     ),
+    Unit("Conv", "com.microsoft:FusedConv", limits=(OF_FEW,), ranks=(5,), reals=True),
     Unit("Conv", "QLinearConv", "0 1w y 2b", limits=(CONSTANT_KERNEL,), ranks=IMAGES),
     Unit("MatMul", "QLinearMatMul", "0 1w y", lambda _: -1),
     Unit(
