@@ -199,7 +199,7 @@ def test_small_groups_stay_with_channels_last() -> None:
 
 def test_what_is_computed_once_has_no_price() -> None:
     """A kernel that is dequantized by a Mul: a runtime does that when it loads the model."""
-    text = "g (float[1,32,9,7] x) => (float[1,64,7,5] y) { f = Cast<to=1>(k) w = Mul(f, scale) y = Conv(x, w) }"
-    kernel = np.random.default_rng(0).integers(-99, 99, (64, 32, 3, 3)).astype(np.int8)
-    result = relayout.convert(model(text, k=kernel, scale=np.abs(floats(64, 32, 1, 1))), target=TARGET)
+    text = "g (float[1,32,9,7] x) => (float[1,128,7,5] y) { f = Cast<to=1>(k) w = Mul(f, scale) y = Conv(x, w) }"
+    kernel = np.random.default_rng(0).integers(-99, 99, (128, 32, 3, 3)).astype(np.int8)
+    result = relayout.convert(model(text, k=kernel, scale=np.abs(floats(128, 32, 1, 1))), target=TARGET)
     assert [node.op_type for node in result.proto.graph.node] == ["Cast", "Mul", "Conv"]

@@ -196,8 +196,8 @@ def _price(operator: Operator, signature: Signature, placement: Placement) -> in
     return price(operator, signature, placement) or _price_apart(operator, signature, placement)
 
 
-LEAST_LONGER = 50_000
-"""What counts as longer, in transposed elements (some 12 µs): a Transpose that moves single elements, and not runs, may
+LEAST_LONGER = 100_000
+"""What counts as longer, in transposed elements (some 25 µs): a Transpose that moves single elements, and not runs, may
 take so much longer than its bytes say."""
 
 
