@@ -8,7 +8,8 @@ Prices: measured by `bench/measure_prices.py` and `bench/measure_float_prices.py
 A quantized unit becomes the operator on integers that ONNX Runtime's own optimizer would make of it, and some that it
 makes not: a Sum of two, a constant border, and a scale and shift per channel (BatchNormalization, Mul or Add with
 constants), which run as a depthwise convolution of one element, so that nothing has to be brought back to channels
-first for them.
+first for them. A convolution in three dimensions of few channels stays on floats, as a FusedConv, which the optimizer
+does not look for (seen by running 1.32: `tests/targets/test_reals.py`).
 """
 
 from __future__ import annotations
