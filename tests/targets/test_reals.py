@@ -128,3 +128,11 @@ def test_an_input_that_integers_read_too_is_stored_as_uint8() -> None:
 def test_a_row_on_reals_names_a_node() -> None:
     with pytest.raises(LayoutError, match="reals wants a node of another domain"):
         Unit("Conv", reals=True)
+
+
+def test_a_long_way_over_views_is_gone() -> None:
+    """Deeper than Python's stack."""
+    views = "\n".join(f"v{n + 1} = Transpose<perm=[0,2,1]>(v{n})" for n in range(1500))
+    text = f"g (int8[1,4,9] x) => (float[1,4,9] y) {{ v0 = DequantizeLinear(x, s, z)\n{views}\ny = Relu(v1500) }}"
+    source = model(text, s=np.array(0.03, np.float32), z=np.array(5, np.int8))
+    assert relayout.convert(source, target="onnxruntime-cpu").report.transposes == 0

@@ -25,9 +25,10 @@ def keep_reals(model: ir.Model, target: Target) -> dict[str, int]:
         Operator -> how many nodes it runs now.
     """
     rows = [unit for unit in target.units if unit.reals]
+    named = {name for row in rows for name in row.op_types.split()}
     counts: Counter[str] = Counter()
-    for node in list(all_nodes(model.graph)) if rows else ():
-        integers = _integers(model, node.inputs[0] if node.inputs else None)
+    for node in [node for node in all_nodes(model.graph) if node.op_type in named]:
+        integers = _integers(model, node.inputs[0])
         row = None if integers is None else next((row for row in rows if _takes(model, row, node, integers)), None)
         if row is not None:
             domain, _, op_type = row.written.rpartition(":")
@@ -61,8 +62,10 @@ def _integers(model: ir.Model, value: ir.Value | None) -> ir.Value | None:
 
 
 def _readers(model: ir.Model, value: ir.Value) -> Iterator[ir.Node]:
-    for use in value.uses():
-        if _is_view(model, use.node):
-            yield from _readers(model, use.node.outputs[0])
-        else:
-            yield use.node
+    values = [value]
+    while values:
+        for node in [use.node for use in values.pop().uses()]:
+            if _is_view(model, node):
+                values.append(node.outputs[0])
+            else:
+                yield node
