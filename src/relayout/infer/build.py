@@ -398,6 +398,8 @@ class _Builder:
         ]
         reason = "" if isinstance(fact, Signature) else _why_barrier(operator)
         signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
+        if runs == 0 and signature.price is not None:
+            signature = replace(signature, price=None)  # what runs once, when a model is loaded, costs nothing
         site = self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
         if signature.with_reader:
             self.dequantized.update((view.root, site) for view in outputs)

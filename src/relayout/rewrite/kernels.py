@@ -10,6 +10,7 @@ from relayout.rewrite.fusing import fuse_kernels
 from relayout.rewrite.joining import join_tiles
 from relayout.rewrite.moves import in_two_steps
 from relayout.rewrite.padding import pad_channels
+from relayout.rewrite.reals import keep_reals
 from relayout.rewrite.units import fuse_units
 from relayout.rewrite.unsigned import unsigned_kernels
 from relayout.targets import Target, note, stamp
@@ -20,9 +21,11 @@ def as_kernels(model: ir.Model, target: Target | None) -> tuple[str, ...]:
     if target is None:
         return ()
     blocks = target.blocks
+    reals = keep_reals(model, target)
     units, folded = fuse_units(model, target), fold_scales(model, target)
     padded = {} if blocks is None else {f"to whole blocks of {blocks.tile}": pad_channels(model, blocks)}
     found = {
+        "quantized units that stay on real numbers": reals,
         "quantized units that run on integers": units,
         "scales and shifts in the weights of convolutions": folded,
         "values with more channels": padded,

@@ -2,7 +2,8 @@
 
 A unit is an operator with a DequantizeLinear before every operand and a QuantizeLinear after its result; of some rows
 the latter alone, and what they read is quantized first. The QuantizeLinear becomes the operator on integers, in place:
-the value that it gives, and its name, stay. A unit for which the target has no row stays as it is.
+the value that it gives, and its name, stay. A unit for which the target has no row stays as it is, and so does one that
+is better on real numbers (`reals.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from relayout.formats.onnx.parts import ANNOTATION
 from relayout.known import stands_for
 from relayout.rewrite.constants import Constants, as_unsigned
 from relayout.rewrite.origins import holds_itself
+from relayout.rewrite.reals import read_as_reals
 from relayout.rewrite.regions import operator_of
 from relayout.rules import Operator
 from relayout.targets import Target, Unit
@@ -129,6 +131,8 @@ class _Fusing:
             elif node.op_type in QUANTIZING and value.is_graph_output():
                 self._pair(node, node.inputs[0], after=False)
             elif node.op_type in DEQUANTIZING and node.inputs[0] in self.model.graph.inputs and value.uses():
+                if read_as_reals(self.model, value, self.units):
+                    continue  # nothing is gained by another type
                 self._pair(node, value, after=True)
 
     def _ends_in_signed(self, value: ir.Value) -> bool:
@@ -186,7 +190,7 @@ class _Fusing:
             return
         dtype = found.result.values.dtype
         for unit in self.units:
-            if dtype is None or not unit.takes(found.operator, dtype.name):
+            if dtype is None or unit.reals or not unit.takes(found.operator, dtype.name):
                 continue
             try:
                 inputs = self._affine(found) if unit.affine else self._inputs(unit, found)

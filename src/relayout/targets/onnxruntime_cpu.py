@@ -2,12 +2,14 @@
 
 Operators and their types: ONNX Runtime, "OperatorKernels.md", the tables of the CPU provider, and "ContribOperators.md"
 for `com.microsoft`; that the provider has them was seen by running each (`tests/targets/test_onnxruntime_cpu.py`).
-Prices: measured by `bench/measure_prices.py`, kept in `onnxruntime_prices.py`.
+Prices: measured by `bench/measure_prices.py` and `bench/measure_float_prices.py`, kept in `onnxruntime_prices.py` and
+`onnxruntime_float_prices.py`.
 
 A quantized unit becomes the operator on integers that ONNX Runtime's own optimizer would make of it, and some that it
 makes not: a Sum of two, a constant border, and a scale and shift per channel (BatchNormalization, Mul or Add with
 constants), which run as a depthwise convolution of one element, so that nothing has to be brought back to channels
-first for them.
+first for them. A convolution in three dimensions of few channels stays on floats, as a FusedConv, which the optimizer
+does not look for (seen by running 1.32: `tests/targets/test_reals.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from math import prod
 import onnx_ir as ir
 
 from relayout.rules import Attribute, Operator, Placement, Signature, Written
+from relayout.targets.apart import gathers, short_runs
 from relayout.targets.conditions import (
     CONSTANT_KERNEL,
     CONSTANT_MODE,
@@ -32,6 +35,7 @@ from relayout.targets.conditions import (
     inputs,
 )
 from relayout.targets.fusions import Fusion
+from relayout.targets.onnxruntime_float_prices import LEAST_IN_VOLUMES, REDUCED, STRETCHED
 from relayout.targets.onnxruntime_prices import CHANNELS_FIRST, LEAST_CHANNELS, LEAST_RUN
 from relayout.targets.target import INT8, Kernel, Target
 from relayout.targets.units import Unit
@@ -187,11 +191,37 @@ SCALES = Fusion("Conv", (), CONTRIBUTED, "FusedConv", (), 3, {})
 
 
 def _price(operator: Operator, signature: Signature, placement: Placement) -> int:
-    """The same; nothing for a Resize in blocks, which takes about as long as one with channels last."""
+    """The same, and what floats cost that lie apart; nothing for a Resize in blocks, as fast as with channels last."""
     if operator.name == "Resize" and _upsampled(operator):
         return 0
-    return price(operator, signature, placement)
+    return price(operator, signature, placement) or _price_apart(operator, signature, placement)
 
+
+LEAST_LONGER = 100_000
+"""What counts as longer, in transposed elements (some 25 µs): a Transpose that moves single elements, and not runs, may
+take so much longer than its bytes say."""
+
+
+def _price_apart(operator: Operator, signature: Signature, placement: Placement) -> int:
+    """What an operator on floats takes longer where what it works on together lies apart."""
+    given = operator.node.outputs[0]
+    if operator.node.domain or given.dtype is None or given.dtype.name not in FLOAT32:
+        return 0
+    longer = 0.0
+    if operator.name in REDUCED and gathers(placement):
+        longer = REDUCED[operator.name] * prod(extent.number for extent in placement.extents())
+    elif signature.broadcast:
+        longer = STRETCHED * short_runs(placement)
+    return round(longer * int(given.dtype.itemsize)) if longer >= LEAST_LONGER else 0
+
+
+def _of_few(operator: Operator) -> bool:
+    kernel = [side for side in operator.shape(1) or () if isinstance(side, int)]
+    return len(kernel) > 2 and kernel[1] < LEAST_IN_VOLUMES and prod(kernel[2:]) > 1
+
+
+OF_FEW = Condition(f"fewer than {LEAST_IN_VOLUMES} channels of a group, a window of several elements", _of_few)
+"""In three dimensions the integers of a window are gathered one by one, which takes longer than their products."""
 
 UNITS = (
     Unit(
@@ -212,6 +242,7 @@ UNITS = (
         attributes=_depthwise,
         affine=True,
     ),
+    Unit("Conv", "com.microsoft:FusedConv", limits=(OF_FEW,), ranks=(5,), reals=True),
     Unit("Conv", "QLinearConv", "0 1w y 2b", limits=(CONSTANT_KERNEL,), ranks=IMAGES),
     Unit("MatMul", "QLinearMatMul", "0 1w y", lambda _: -1),
     Unit(

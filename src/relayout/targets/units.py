@@ -47,7 +47,7 @@ _UNIT = {
     "limits": arguments.several_of(Condition),
     "ranks": arguments.several("a tuple of ranks, such as (4,)", arguments.whole(0).fits),
     "types": arguments.several("a tuple of element types, such as ('INT8',)", arguments.TEXT.fits),
-    **dict.fromkeys(("affine", "early"), arguments.FLAG),
+    **dict.fromkeys(("affine", "early", "reals"), arguments.FLAG),
     **dict.fromkeys(("channel", "attributes", "squeezed"), arguments.FUNCTION),
 }
 
@@ -74,6 +74,8 @@ class Unit:
             convolution of one element, whose weights are made here. `operands` has no meaning then.
         early: its one operand (`0=`) may be real. It is quantized before the operator, as the result is: the operator
             picks the largest elements, and rounding keeps their order.
+        reals: the operator stays on real numbers where they were dequantized, as the node `written`: as it is, the
+            runtime would make an operator on integers of it that takes longer. `operands` has no meaning then.
     """
 
     op_types: str
@@ -87,6 +89,7 @@ class Unit:
     squeezed: Callable[[Operator], tuple[int, ...]] = _none
     affine: bool = False
     early: bool = False
+    reals: bool = False
 
     def __post_init__(self) -> None:
         """See that the row can be meant.
@@ -98,6 +101,8 @@ class Unit:
         arguments.check_fields(self, where, LayoutError, **_UNIT)
         check_types(self.types, where)
         check_operators(self.op_types.split())
+        if self.reals and ":" not in self.written:
+            raise LayoutError(f"{where}reals wants a node of another domain; it has written={self.written!r}")
         if self.early and self.operands != "0=":
             raise LayoutError(f"{where}early is said of one operand, '0='; it has {self.operands!r}")
         for token in self.operands.split():
@@ -114,7 +119,7 @@ class Unit:
         """The row for machines, and for the tables that people read: JSON types only."""
         return {
             "operators": self.op_types.split(),
-            "written": self.written or "itself",
+            "written": (self.written or "itself") + (", on real numbers" if self.reals else ""),
             "types": list(self.types),
             "ranks": list(self.ranks),
             "limits": [*(["constants per channel"] if self.affine else []), *map(str, self.limits)],
