@@ -224,8 +224,8 @@ def headlines(records: list[Record]) -> str:
     return "\n\n".join((summary(records), duels(records), latencies(records)))
 
 
-def page(records: list[Record], versions: dict[str, str]) -> str:
-    """The whole page."""
+def page(records: list[Record], versions: dict[str, str], processor: str) -> str:
+    """The whole page; `processor` is the one that all of it was measured on."""
     groups = dict.fromkeys(record["model"].partition("/")[0] for record in records)
     count = {group: sum(record["model"].startswith(f"{group}/") for record in records) for group in groups}
     return f"""# Benchmark
@@ -233,7 +233,9 @@ def page(records: list[Record], versions: dict[str, str]) -> str:
 Made by `bench/conversion.py` on {len(records)} models: Keras networks with random weights in five number formats
 (`bench/make_keras.py`), Coral's quantized networks, tflite2onnx's own test models, and models of one operator each.
 {", ".join(f"{group} {number}" for group, number in count.items())}.
-{", ".join(f"{name} {number}" for name, number in versions.items())}.
+{", ".join(f"{name} {number}" for name, number in versions.items())}; {processor or "an unnamed processor"}.
+Where ONNX Runtime's products of uint8 by int8 saturate (x64 without VNNI), kernels of int8 run as uint8, of all tools'
+results, as ONNX Runtime itself stores them with `session.x64quantprecision`.
 Seconds and peak memory are those of a whole command, its start and imports included, where it was measured so. The
 machine was busy with other work: take ratios of times. With a result that is not right, or a latency above a peer's or
 with the target above the default's, {sum(bool(record.get("rejudged")) for record in records)} models were judged twice

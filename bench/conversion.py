@@ -30,7 +30,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmark_page import TARGETED, headlines, page, suspect
-from processes import ENVIRONMENT, HERE, LIMIT_SECONDS, Measured, digest, last_line, measure, models, versions
+from processes import (
+    ENVIRONMENT,
+    HERE,
+    LIMIT_SECONDS,
+    Measured,
+    digest,
+    last_line,
+    measure,
+    models,
+    processor,
+    versions,
+)
 from processes import record as write_all
 
 OURS = {"relayout": [], "relayout --io convert": ["--io", "convert"], TARGETED: ["--target", "onnxruntime-cpu"]}
@@ -221,7 +232,7 @@ def main() -> None:
         return
     used = versions(options.python, "onnxruntime", "ai-edge-litert", "onnx")
     used |= versions(options.peers, "tf2onnx", "tflite2onnx", "tensorflow-cpu", "tensorflow") if options.peers else {}
-    text = page(records, used)
+    text = page(records, used, processor())
     write_all(options.out, "conversion", {"versions": used, "models": records}, text, headlines(records))
     if options.page:
         options.page.write_text(text)

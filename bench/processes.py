@@ -90,6 +90,22 @@ def digest(path: Path) -> str:
     return found.hexdigest()
 
 
+FEATURES = ("avx512_vnni", "avx_vnni", "avx512f", "avx2")
+"""Of which the first that a processor has says most about its products of integers, as Linux calls them."""
+
+
+def processor() -> str:
+    """The processor's name, and the widest of its instructions; empty where the system does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    told = {name.strip(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
+    flags = told.get("flags", "").split()
+    widest = next((feature for feature in FEATURES if feature in flags), "")
+    return " with ".join(filter(None, (told.get("model name", ""), widest)))
+
+
 def versions(python: str, *packages: str) -> dict[str, str]:
     """The versions of those of the packages that a Python has."""
     code = (
