@@ -90,6 +90,8 @@ def test_what_is_dequantized_means_the_same(zeros: list[int] | None) -> None:
     source = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
     feed = {"x": X.astype(np.float32)}
     results = [ReferenceEvaluator(each).run(None, feed)[0] for each in (source, moved(source))]
+    shapes = {tensor.name: list(tensor.dims) for tensor in moved(source).graph.initializer}
+    assert [5] in [dims for name, dims in shapes.items() if "unsigned" in name], "a zero for each scale"
     np.testing.assert_array_equal(*results)
 
 
@@ -135,7 +137,10 @@ def test_verification_says_what_it_set(here: bool, monkeypatch: pytest.MonkeyPat
     for name, wanted in (("tinynet_int8", here), ("tinynet_float", False)):
         source = MODELS / f"{name}.tflite"
         report = verify(source, relayout.convert(source).model, tensors=False)
-        assert any(f"must set the session option {saturation.OPTION}=1" in note for note in report.notes) is wanted
+        assert (
+            any(f"a program must set the session option {saturation.OPTION}=1" in note for note in report.notes)
+            is wanted
+        )
     report = verify(INT8, relayout.convert(INT8, target="onnxruntime-cpu").model, tensors=False)
     assert any("--target onnxruntime-cpu-avx2 is exact" in note for note in report.notes) is here
 
@@ -164,3 +169,40 @@ def test_reading_the_result_again_keeps_the_kernels() -> None:
     result = relayout.convert(INT8, target="onnxruntime-cpu-avx2")
     again = read(result.proto)
     assert unsigned_kernels(again) == 0
+
+
+def test_a_kernel_behind_views_is_moved_where_it_lies() -> None:
+    """As a literal import has it: nothing is folded yet."""
+    turned = np.ascontiguousarray(KERNEL.reshape(2, 4, 5).transpose(2, 0, 1))
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["t"], perm=[1, 2, 0]),
+        helper.make_node("Reshape", ["t", "shape"], ["k"]),
+        helper.make_node("MatMulInteger", ["x", "k", "xz", "wz"], ["y"]),
+    ]
+    ends = [("x", TensorProto.UINT8, [3, 8]), ("y", TensorProto.INT32, [3, 5])]
+    x, y = (helper.make_tensor_value_info(*end) for end in ends)
+    known = constants(("w", turned), ("shape", np.array([8, 5])), ("xz", np.uint8(3)), ("wz", np.int8(-7)))
+    graph = helper.make_graph(nodes, "g", [x], [y], known)
+    source = onnx.shape_inference.infer_shapes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), data_prop=True
+    )
+    made = ir.from_proto(source)
+    assert unsigned_kernels(made) == 1
+    assert [node.op_type for node in made.graph] == ["MatMulInteger"]
+    (found,) = by_default(ir.to_proto(made).SerializeToString()).run(None, {"x": X})
+    np.testing.assert_array_equal(found, (X.astype(int) - 3) @ (KERNEL.astype(int) + 7))
+
+
+def test_what_a_file_leaves_out_or_open_is_no_traceback() -> None:
+    """A scale of no known extent beside no zero point, and a node that lacks operands, which no checker looks at."""
+    node = helper.make_node("DequantizeLinear", ["w", "s"], ["y"], axis=1)
+    s, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("s", ["n"]), ("y", None))
+    )
+    short = helper.make_node("QLinearConv", ["s"], ["z"], domain="com.microsoft")
+    z = helper.make_tensor_value_info("z", TensorProto.UINT8, None)
+    graph = helper.make_graph([node, short], "g", [s], [y, z], constants(("w", KERNEL)))
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    made = ir.from_proto(helper.make_model(graph, opset_imports=imports, ir_version=10))
+    assert unsigned_kernels(made) == 0
+    assert saturation.in_full(made) == ()

@@ -437,9 +437,7 @@ def arrange(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
     place = {node: number for number, node in enumerate(graph)}
     last, before, coming = -1, None, list[ir.Node]()
     for node in nodes:
-        if place.get(node, -1) <= last:  # new, or of a place behind
-            if node in place:
-                graph.remove(node)
+        if place.get(node, -1) <= last:  # new, or of a place behind: to insert it is to move it
             coming.append(node)
             continue
         if coming:

@@ -17,7 +17,7 @@ SIGN = 128
 
 def as_unsigned(integers: NDArray[np.generic]) -> NDArray[np.uint8]:
     """Integers of int8, 128 higher: with a zero point that moves as well they mean the same."""
-    return (integers.astype(np.int16) + SIGN).astype(np.uint8)
+    return integers.astype(np.int8, copy=False).view(np.uint8) ^ np.uint8(SIGN)
 
 
 class Constants:

@@ -56,6 +56,7 @@ class _Moving:
         self.constants = Constants(model)
         self.known: dict[ir.Value, NDArray[np.generic] | None] = {}
         self.moved: dict[ir.Value, ir.Value] = {}
+        self.zeros: dict[tuple[int, ...], ir.Value] = {}
         self.count = 0
 
     def move(self, node: ir.Node, slots: Slots) -> None:
@@ -66,19 +67,15 @@ class _Moving:
         if kernel is None or kernel.dtype not in (ir.DataType.INT8, None) or not met:
             return
         known = self._array(kernel)
-        if (
-            known is None
-            or known.dtype != np.int8
-            or known.ndim < 2
-            or (zero is not None and self._array(zero) is None)
-        ):
+        parameter = self._zero(None if slots.scale is None else given[slots.scale]) if zero is None else zero
+        if known is None or known.dtype != np.int8 or known.ndim < 2 or parameter is None:
             return
-        scale = None if slots.scale is None else given[slots.scale]
-        shape = () if scale is None or scale.shape is None else tuple(scale.shape.numpy())
+        if self._array(parameter) is None:
+            return
         self.count += kernel not in self.moved
         node.resize_inputs(len(given))
         node.replace_input_with(slots.kernel, self._moved(kernel))
-        node.replace_input_with(slots.zero, self._zero(shape) if zero is None else self._moved(zero))
+        node.replace_input_with(slots.zero, self._moved(parameter))
 
     def _array(self, value: ir.Value) -> NDArray[np.generic] | None:
         if value not in self.known:
@@ -93,8 +90,12 @@ class _Moving:
             self.moved[value] = self.constants.new(f"{value.name}/unsigned", as_unsigned(array))
         return self.moved[value]
 
-    def _zero(self, shape: tuple[int, ...]) -> ir.Value:
-        return self.constants.new("zero_point/unsigned", as_unsigned(np.zeros(shape, np.int8)))
+    def _zero(self, scale: ir.Value | None) -> ir.Value | None:
+        """The zero point of a node that names none, in the shape of its scale; None where that is not known."""
+        if scale is not None and (scale.shape is None or not scale.shape.is_static()):
+            return None
+        shape = () if scale is None or scale.shape is None else tuple(scale.shape.numpy())
+        return self.zeros.setdefault(shape, ir.val("zero_point", const_value=ir.tensor(np.zeros(shape, np.int8))))
 
     def clear(self) -> None:
         """Remove the constants that nothing reads any longer, and what moved them."""

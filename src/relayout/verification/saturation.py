@@ -47,7 +47,8 @@ def in_full(model: ir.Model) -> tuple[str, ...]:
     told = "products of uint8 by int8 saturate in ONNX Runtime on this CPU, which has no VNNI"
     said = []
     if unsigned_kernels(model, leaving=BEYOND):
-        said.append(f"{told}, and were computed in full: a program must set the session option {OPTION}=1 for the same")
+        same = f"for the same numbers a program must set the session option {OPTION}=1"
+        said.append(f"{told}, and were computed in full: {same}")
     if any(map(_is_beyond, all_nodes(model.graph))):
         said.append(f"{told}: com.microsoft:QLinearConv is wrong here; --target onnxruntime-cpu-avx2 is exact")
     return tuple(said)
@@ -60,5 +61,5 @@ def has_products(model: ir.Model) -> bool:
 
 def _is_beyond(node: ir.Node) -> bool:
     key = node.domain, node.op_type
-    kernel = node.inputs[KERNELS[key].kernel] if key in BEYOND else None
-    return kernel is not None and kernel.dtype == ir.DataType.INT8
+    given = node.inputs[KERNELS[key].kernel :] if key in BEYOND else ()
+    return bool(given) and given[0] is not None and given[0].dtype == ir.DataType.INT8
