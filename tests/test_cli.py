@@ -138,6 +138,18 @@ def test_optimize_explain_plan_and_check(relayout, tmp_path: Path) -> None:  # t
     assert "another model" in wrong.err
 
 
+def test_optimize_for_a_runtime(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    relayout("convert", INT8, tmp_path / "a.onnx", "--quiet")
+    aim = ("--target", "onnxruntime-cpu", "--quiet")
+    for verb in ("convert", "optimize"):
+        assert relayout(verb, tmp_path / "a.onnx", tmp_path / f"{verb}.onnx", *aim).code == 0
+    made = (tmp_path / "optimize.onnx").read_bytes()
+    assert b"com.microsoft" in made
+    assert made == (tmp_path / "convert.onnx").read_bytes()
+    refused = relayout("optimize", tmp_path / "a.onnx", tmp_path / "b.onnx", "--target", "no-such")
+    assert (refused.code, (tmp_path / "b.onnx").exists()) == (2, False)
+
+
 def test_ops_lists_both_registries(relayout) -> None:  # type: ignore[no-untyped-def]
     tables = json.loads(relayout("ops", "--json").out)
     assert {"operator": "Conv"}.items() <= next(row for row in tables["onnx"] if row["operator"] == "Conv").items()

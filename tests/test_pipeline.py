@@ -14,6 +14,7 @@ from onnx import numpy_helper, parser, shape_inference
 
 import relayout
 from relayout.passes import OptimizeLayouts
+from relayout.pipeline import diff
 
 TEXT = """<ir_version: 10, opset_import: ["": 21]>
 g (float[2,3,4,5] x) => (float[2,7,4,5] y) {{
@@ -43,6 +44,21 @@ def test_nothing_to_win_gives_the_source_back_byte_for_byte(tmp_path: Path) -> N
     again = relayout.optimize(proto).proto
     assert again.SerializeToString() == proto.SerializeToString()
     assert again is not proto
+
+
+def test_what_a_notebook_shows_is_short() -> None:
+    result = relayout.convert(TINYNET)
+    assert repr(result) == "<Result: 16 -> 1 Transposes, 61,440 -> 5,760 bytes, proved minimal>"
+    assert str(result) == str(result.report)
+    found = relayout.verify(TINYNET, result)
+    assert repr(found) == f"<VerifyReport: {found.verdict}>"
+
+
+def test_a_difference_is_shown_in_one_line(tmp_path: Path) -> None:
+    onnx.save(wasteful(), tmp_path / "a.onnx")
+    relayout.optimize(tmp_path / "a.onnx").save(tmp_path / "b.onnx")
+    shown = repr(diff(tmp_path / "a.onnx", tmp_path / "b.onnx"))
+    assert shown == "<Diff: both have 4 operators, of which 1 differ; only the first has 0, only the second 0>"
 
 
 def test_nothing_to_win_with_external_data_is_written_whole(tmp_path: Path) -> None:

@@ -239,6 +239,7 @@ def optimize(
     source: Source,
     *,
     dims: Mapping[str, Dim] | None = None,
+    target: str | Target | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
@@ -250,7 +251,8 @@ def optimize(
 ) -> Result:
     """The same model, interface and meaning kept, with the fewest transposed bytes.
 
-    The options are those of `convert`.
+    The options are those of `convert`. With a `target` the model is for that runtime alone, and what its kernels cost
+    counts, too.
 
     Raises:
         ReadError: the file is not a model, or is damaged.
@@ -258,6 +260,7 @@ def optimize(
     return convert(
         source,
         dims=dims,
+        target=target,
         inputs=inputs,
         outputs=outputs,
         rename=rename,

@@ -111,6 +111,16 @@ class Result:
         keys = keys_of(self.model) | self.naming.tensors
         return node_data(self.report, self.naming.of_source(stored) | self.layouts, keys)
 
+    def __repr__(self) -> str:
+        """One line, also where a notebook shows it: model and plan are long."""
+        found = self.report
+        moved = f"{found.source_bytes:,} -> {found.bytes:,} bytes"
+        return f"<Result: {found.source_transposes} -> {found.transposes} Transposes, {moved}, {found.verdict}>"
+
+    def __str__(self) -> str:
+        """What a terminal shows: the report."""
+        return str(self.report)
+
     @property
     def proto(self) -> onnx.ModelProto:
         """The result as ONNX's protobuf, with all weights in memory."""

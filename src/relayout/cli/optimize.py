@@ -15,6 +15,7 @@ from relayout.cli.one import run
 @click.command(cls=Command)
 @many.models
 @options.part
+@options.aiming
 @options.solving
 @options.views
 @options.written

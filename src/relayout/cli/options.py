@@ -207,6 +207,7 @@ verify = click.option("--verify", is_flag=True, help="Run source and result and 
 part = together(dims, inputs, outputs, rename, section="Which part of the graph")
 importing = together(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
 wishing = together(to, backend, desired, inline, section="Layouts of operators")
+aiming = together(backend, section="Layouts of operators")
 solving = together(per_transpose, exchange, time_limit, what_if, section="The solver")
 views = together(html, model_explorer, section="To look at")
 conversion = together(io, layouts, part, importing, wishing, solving, views)

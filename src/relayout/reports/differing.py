@@ -71,6 +71,11 @@ class Diff:
         """How many operators both have."""
         return len(self.chart.spots) - len(self.only_first) - len(self.only_second)
 
+    def __repr__(self) -> str:
+        """One line, also where a notebook shows it: every operator is in it."""
+        only = f"only the first has {len(self.only_first)}, only the second {len(self.only_second)}"
+        return f"<Diff: both have {self.both} operators, of which {len(self.changed)} differ; {only}>"
+
     def html(self) -> str:
         """Both side by side as one page without requests."""
         from relayout.reports.page import diff_page

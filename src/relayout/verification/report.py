@@ -168,6 +168,10 @@ class VerifyReport:
         maker = f", made by {first.operator} {first.node}".rstrip() if first.operator else ""
         return f"FAILED: output '{bad[0].name}' {bad[0].verdict.value}; the first to diverge is '{first.name}'{maker}"
 
+    def __repr__(self) -> str:
+        """One line, also where a notebook shows it: every value has a row."""
+        return f"<VerifyReport: {self.verdict}>"
+
     def __str__(self) -> str:
         """What a terminal shows."""
         from relayout.verification.table import text
