@@ -24,14 +24,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from processes import HERE, answer, digest, last_line, measure, models, record, versions
+from processes import HERE, answer, digest, last_line, measure, models, processor, record, versions
 from tables import table
 
 LIMIT_SECONDS = 300
-OURS, BASE = "relayout", "onnx_ir"
+OURS, TARGETED, BASE = "relayout", "relayout_target", "onnx_ir"
 PEERS = ("onnxruntime", "onnxruntime_full", "onnxslim", "onnxsim", "onnxscript")
-NAMES = {"onnxruntime": "ONNX Runtime 1", "onnxruntime_full": "ONNX Runtime full", "onnx_ir": "read + write"}
-OF_ONE_RUNTIME = ("onnxruntime_full",)
+NAMES = {
+    TARGETED: "relayout with target",
+    "onnxruntime": "ONNX Runtime 1",
+    "onnxruntime_full": "ONNX Runtime full",
+    "onnx_ir": "read + write",
+}
+OF_ONE_RUNTIME = (TARGETED, "onnxruntime_full")
 """Whose results run in ONNX Runtime alone: integer kernels in NHWC, blocks for this processor. Shown, not raced."""
 PACKAGES = {"onnx_ir": "onnx-ir", "onnxruntime_full": "onnxruntime"}
 NOISE = 0.03
@@ -42,7 +47,7 @@ Row = dict[str, Any]
 
 def pythons(python: str, peers: str | None) -> dict[str, str]:
     """Tool -> the Python that runs it."""
-    known = {BASE: python, OURS: python, "onnxruntime": python, "onnxruntime_full": python}
+    known = {BASE: python, OURS: python, TARGETED: python, "onnxruntime": python, "onnxruntime_full": python}
     return known | dict.fromkeys(PEERS[2:], peers) if peers else known
 
 
@@ -123,15 +128,25 @@ def faults(source: Row, rows: dict[str, Row], latency: dict[str, Any]) -> list[s
     best = best_peer(rows, source)
     if best and ours["bytes"] > best[0]:
         found.append(f"{ours['bytes'] - best[0]:,} bytes more than {best[1]}")
-    if not ours.get("untouched") and slower(latency):
+    if not ours.get("untouched") and slower(latency, OURS):
         found.append(f"slower: {latency[OURS]['ratio']:.3f}")
     return found
 
 
-def slower(latency: dict[str, Any]) -> bool:
-    """Whether relayout's result takes longer than its source beyond noise."""
+def slower(latency: dict[str, Any], tool: str) -> bool:
+    """Whether a tool's result takes longer than its source beyond noise."""
     noise = max(NOISE, latency["self"]["high"] - 1, 1 - latency["self"]["low"]) if "self" in latency else NOISE
-    return OURS in latency and latency[OURS]["low"] > 1 + noise
+    return tool in latency and latency[tool]["low"] > 1 + noise
+
+
+def targeted(found: list[dict[str, Any]]) -> str:
+    """What became of speed with the target, in a sentence; "" where it was not run."""
+    timed = [item for item in found if TARGETED in item["latency"]]
+    if not timed:
+        return ""
+    late = [f"{item['model']} {item['latency'][TARGETED]['ratio']:.3f}" for item in timed if slower(item["latency"], TARGETED)]
+    said = f"slower beyond noise are {', '.join(late)}" if late else "none is slower than its source beyond noise"
+    return f"\n\nWith `--target onnxruntime-cpu`, of {len(timed)} results {said}."
 
 
 def moved(row: Row) -> str:
@@ -231,7 +246,8 @@ PAGE = """# Optimizing ONNX models
 `relayout optimize` beside its peers, by `bench/optimizing.py` on what `bench/make_onnx.py` makes:
 networks of real architectures with random weights, as PyTorch's two exporters (`dynamo`, `script`) and tf2onnx give
 them, some with dynamic dimensions, int8 versions (`qdq`), and the onnx package's `light` models. Weights are scaled
-where a network would ignore its input (`bench/lively.py`), or equal values would say nothing. {versions}
+where a network would ignore its input (`bench/lively.py`), or equal values would say nothing. Processor: {processor}.
+{versions}
 
 {summary}
 
@@ -241,9 +257,9 @@ where a network would ignore its input (`bench/lively.py`), or equal values woul
 
 Transposes that move data in one inference / kilobytes that they move, counted in each result as it runs; DepthToSpace
 and SpaceToDepth count as what they are. `≠`: other values than the source's. `!`: the checker refuses the file. `+`:
-operators that transpose inside and are not counted. What ONNX Runtime's full optimization writes runs in ONNX Runtime
-alone, on a processor like this one, and OpenVINO writes no ONNX (counted is the graph that it runs): both are shown,
-and not raced.
+operators that transpose inside and are not counted. What relayout writes for the target `onnxruntime-cpu` and what ONNX
+Runtime's full optimization writes run in ONNX Runtime alone, the latter on a processor like this one, and OpenVINO
+writes no ONNX (counted is the graph that it runs): they are shown, and not raced.
 
 {bytes}
 
@@ -272,7 +288,9 @@ def page(found: list[dict[str, Any]], tools: list[str], versions: str) -> str:
     )
     if short:
         verdict += " On the others:\n\n" + "\n".join(short)
+    verdict += targeted(found)
     return PAGE.format(
+        processor=processor(),
         versions=versions,
         summary=summary(found, tools),
         verdict=verdict,

@@ -203,3 +203,27 @@ def test_what_is_computed_once_has_no_price() -> None:
     kernel = np.random.default_rng(0).integers(-99, 99, (128, 32, 3, 3)).astype(np.int8)
     result = relayout.convert(model(text, k=kernel, scale=np.abs(floats(128, 32, 1, 1))), target=TARGET)
     assert [node.op_type for node in result.proto.graph.node] == ["Cast", "Mul", "Conv"]
+
+
+LOOP = """
+loop (float[2,192] x) => (float[2,192] y) {
+    y = Loop (trips, go, x) <body = step (int64 i, bool on, float[2,192] s) => (bool again, float[2,192] t) {
+        again = Identity(on)
+        r = Transpose<perm=[1,0]>(s)
+        p = MatMul(w, r)
+        q = Transpose<perm=[1,0]>(p)
+        a = Add(q, k)
+        t = Tanh(a)
+    }>
+}"""
+
+
+@pytest.mark.parametrize(("trips", "moved"), [(3, 3072), (400, 400 * 3072)])
+def test_what_a_loop_computes_costs_in_each_trip(trips: int, moved: int) -> None:
+    """Without a Transpose the Add takes `k` in runs of two, which matters where it is done often enough."""
+    constants = {"w": floats(192, 192), "k": floats(1, 192), "trips": np.array(trips), "go": np.array(True)}
+    proto = model(LOOP, **constants)
+    assert relayout.optimize(proto).report.bytes == 3072
+    result = relayout.optimize(proto, target=TARGET)
+    assert (result.report.bytes, result.report.proved) == (moved, True)
+    assert relayout.verify(proto, result).ok

@@ -307,7 +307,7 @@ def placement(site: Site, label: Label) -> Placement:
     for port in site.ports:
         if not port.pinned and port.slot >= 0:
             (outputs if port.output else inputs)[port.slot] = placed(site, label, port).dims
-    return Placement(tuple(inputs), tuple(outputs))
+    return Placement(tuple(inputs), tuple(outputs), site.runs)
 
 
 def candidates(sites: Sites, follow: Following | None = None) -> Candidates:

@@ -430,7 +430,9 @@ def _costs(
     if not choice:
         return (0,)
     price = site.signature.price
-    prices = [0] * len(choice) if price is None else [price(placement(site, label)) for label in choice]
+    prices = [0] * len(choice)
+    if price is not None:
+        prices = [site.runs * price(placement(site, label)) for label in choice]
     if len(choice) == 1:
         return (prices[0] * weights.per_byte,)
     costs = [cost * weights.per_byte + far for cost, far in zip(prices, aside, strict=True)]

@@ -283,6 +283,11 @@ class Site:
         """The node's own factors: those of its letters."""
         return self.pattern.factors
 
+    @property
+    def runs(self) -> int:
+        """How often the node runs in an inference: as often as what it gives is computed."""
+        return max((port.view.root.runs for port in self.ports if port.output), default=1)
+
     def free_ports(self) -> list[Port]:
         """The ports that the signature describes."""
         return [port for port in self.ports if not port.pinned]

@@ -59,10 +59,12 @@ class Placement:
     Args:
         inputs: per input the (letter, extent) of each stored dimension; None for an absent input or a parameter.
         outputs: the same per output.
+        runs: how often the node runs in an inference: in the body of a loop once a trip.
     """
 
     inputs: tuple[tuple[tuple[str, Extent], ...] | None, ...]
     outputs: tuple[tuple[tuple[str, Extent], ...] | None, ...]
+    runs: int = 1
 
     def axes(self, letters: Sequence[str], index: int = 0, *, output: bool = False) -> tuple[int, ...]:
         """The dimensions of one operand that hold any of `letters`, ascending."""

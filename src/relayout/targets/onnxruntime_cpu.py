@@ -198,8 +198,8 @@ def _price(operator: Operator, signature: Signature, placement: Placement) -> in
 
 
 LEAST_LONGER = 100_000
-"""What counts as longer, in transposed elements (some 25 µs): a Transpose that moves single elements, and not runs, may
-take so much longer than its bytes say."""
+"""What counts as longer in an inference, in transposed elements (some 25 µs): a Transpose that moves single elements,
+and not runs, may take so much longer than its bytes say."""
 
 
 def _price_apart(operator: Operator, signature: Signature, placement: Placement) -> int:
@@ -212,7 +212,7 @@ def _price_apart(operator: Operator, signature: Signature, placement: Placement)
         longer = REDUCED[operator.name] * prod(extent.number for extent in placement.extents())
     elif signature.broadcast:
         longer = STRETCHED * short_runs(placement)
-    return round(longer * int(given.dtype.itemsize)) if longer >= LEAST_LONGER else 0
+    return round(longer * int(given.dtype.itemsize)) if longer * placement.runs >= LEAST_LONGER else 0
 
 
 def _of_few(operator: Operator) -> bool:
