@@ -144,7 +144,11 @@ def targeted(found: list[dict[str, Any]]) -> str:
     timed = [item for item in found if TARGETED in item["latency"]]
     if not timed:
         return ""
-    late = [f"{item['model']} {item['latency'][TARGETED]['ratio']:.3f}" for item in timed if slower(item["latency"], TARGETED)]
+    late = [
+        f"{item['model']} {item['latency'][TARGETED]['ratio']:.3f}"
+        for item in timed
+        if slower(item["latency"], TARGETED)
+    ]
     said = f"slower beyond noise are {', '.join(late)}" if late else "none is slower than its source beyond noise"
     return f"\n\nWith `--target onnxruntime-cpu`, of {len(timed)} results {said}."
 
