@@ -35,6 +35,7 @@ from relayout.reports import (
     inspection,
     operators,
     report,
+    scattered,
     unsaid,
     unstated,
 )
@@ -572,6 +573,8 @@ def _relayout(
     if wishes.target is None:  # a target claims operators, not calls
         restore_calls(result)
     more = (*as_transposes(result, wishes.target), *grown(held, constants(result)), *unsaid(result.meta[UNSAID]))
+    if wishes.target is None:
+        more += scattered(decided)
     found = replace(found, notes=(*found.notes, *more))
     seconds["rewrite"] = perf_counter() - began
     forget(result.graph)

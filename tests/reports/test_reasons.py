@@ -194,3 +194,40 @@ def test_the_report_is_json_and_equal_for_equal_input() -> None:
     first.pop("seconds"), second.pop("seconds")
     assert json.dumps(first) == json.dumps(second)
     assert set(first["chart"]) == {"spots", "values", "before", "after"}
+
+
+WINDOWS = """(float[8,4,8,4,{channels}] x) => (float[64,5,16] y) {{
+    w = Transpose<perm=[0,2,1,3,4]>(x)
+    q = Reshape(w, n)
+    k = Transpose<perm=[0,2,1]>(q)
+    y = MatMul(c, k)
+}}"""
+AT_ONCE = """(float[8,4,8,4,24] x) => (float[64,5,16] y) {
+    w = Transpose<perm=[0,2,4,1,3]>(x)
+    k = Reshape(w, n)
+    y = MatMul(c, k)
+}"""
+"""Windows of an image, and in each the product of some rows with all elements; the second in one Transpose."""
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "target", "said"),
+    [
+        (WINDOWS.format(channels=24), (64, 16, 24), None, True),
+        (WINDOWS.format(channels=24), (64, 16, 24), "onnxruntime-cpu", False),
+        (WINDOWS.format(channels=2), (64, 16, 2), None, False),
+        (AT_ONCE, (64, 24, 16), None, False),
+    ],
+    ids=["more than in the source", "done in two steps", "few", "as in the source"],
+)
+def test_transposes_of_single_elements_are_named(
+    text: str, shape: tuple[int, ...], target: str | None, said: bool
+) -> None:
+    proto = model(text)
+    channels = 24 if 24 in shape else 2
+    arrays = {"n": np.array(shape), "c": np.ones((64, 5, channels), np.float32)}
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
+    report = relayout.optimize(proto, target=target).report
+    assert (report.transposes, report.proved) == (1, True)
+    told = "1 Transpose moves the innermost axis among others (98,304 bytes)"
+    assert any(note.startswith(told) for note in report.notes) == said

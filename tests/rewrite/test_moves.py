@@ -11,7 +11,8 @@ from onnx import helper
 
 import relayout
 from relayout.formats.onnx import read, to_proto
-from relayout.rewrite.moves import in_two_steps, innermost
+from relayout.layout.perm import innermost
+from relayout.rewrite.moves import in_two_steps
 from running import run
 
 

@@ -50,3 +50,17 @@ def between(source: Sequence[T], target: Sequence[T]) -> Perm:
     if len(where) != len(source) or len(source) != len(target) or any(item not in where for item in target):
         raise LayoutError(f"{list(target)} is not a reordering of {list(source)}")
     return tuple(where[item] for item in target)
+
+
+def innermost(perm: Sequence[int]) -> tuple[int, ...]:
+    """The innermost axes that a Transpose moves as one, where others change places, too; else none.
+
+    There is no whole run to copy then, nor one axis alone to move: a kernel may take single elements.
+    """
+    if not perm or perm[-1] == len(perm) - 1:
+        return ()
+    first = last = perm.index(len(perm) - 1)
+    while first and perm[first - 1] == perm[first] - 1:
+        first -= 1
+    rest = [*perm[:first], *perm[last + 1 :]]
+    return tuple(perm[first : last + 1]) if rest != sorted(rest) else ()

@@ -10,6 +10,7 @@ from relayout.reports.report import (
     grown,
     operators,
     report,
+    scattered,
     unsaid,
     unstated,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "grown",
     "operators",
     "report",
+    "scattered",
     "unsaid",
     "unstated",
 ]

@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.captures import all_nodes
+from relayout.layout.perm import innermost
 from relayout.rewrite.constants import Constants
 from relayout.rewrite.regions import operator_of
 from relayout.rewrite.storage import SHAPE_IS_INPUT
@@ -40,17 +41,6 @@ def in_two_steps(model: ir.Model, least: int) -> tuple[int, int]:
     moving = ((node, known.of(operator_of(model, node))) for node in list(all_nodes(model.graph)))
     divided = [node for node, fact in moving if isinstance(fact, Permuted) and steps.divide(node, fact.perm, least)]
     return len(divided), sum(_bytes(node.outputs[0]) for node in divided)
-
-
-def innermost(perm: Sequence[int]) -> tuple[int, ...]:
-    """The innermost axes that a Transpose moves as one, where others change places, too; else none."""
-    if not perm or perm[-1] == len(perm) - 1:
-        return ()
-    first = last = perm.index(len(perm) - 1)
-    while first and perm[first - 1] == perm[first] - 1:
-        first -= 1
-    rest = [*perm[:first], *perm[last + 1 :]]
-    return tuple(perm[first : last + 1]) if rest != sorted(rest) else ()
 
 
 @dataclass
