@@ -1,12 +1,12 @@
 """Measure when a product of integers takes less time in ONNX Runtime than a float Conv: the rule of `unrolled`.
 
-    python bench/measure_hybrid.py [--rounds 30] [--json FILE]
+    python bench/measure_hybrid.py [--rounds 30] [--unsigned] [--json FILE]
 
 Convolutions of many sizes, each with a bias and a Relu, once as a float Conv, and once as DynamicQuantizeLinear,
 windows put side by side in each of three forms, and MatMulInteger: fully optimized, on one thread. A model holds one of
 them or five, which take turns; a fourth of the difference is one's time, whatever a run costs beside. Prints what each
 element costs (a fit that weighs all sizes alike; one for all three forms), how often each form takes the least time,
-and how many sizes the fit judges wrong.
+and how many sizes the fit judges wrong. `--unsigned`: kernels of uint8, as for x64 without VNNI.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Size:
     channels: int
     units: int
     window: int
+    unsigned: bool = False
 
     @property
     def products(self) -> int:
@@ -114,9 +115,14 @@ class Size:
             nodes.append(make("Pad", [x, "pads", f"zero{n}"], [f"padded{n}"]))
             nodes += self._rows(n, form, constants)
             x = f"windows{n}"
+        named = []
+        if self.unsigned:
+            constants[f"w{n}"] = (constants[f"w{n}"].astype(np.int16) + 128).astype(np.uint8)
+            constants["kernel_zero"] = np.array(128, np.uint8)
+            named = ["kernel_zero"]
         return [
             *nodes,
-            make("MatMulInteger", [x, f"w{n}", f"zero{n}"], [f"integers{n}"]),
+            make("MatMulInteger", [x, f"w{n}", f"zero{n}", *named], [f"integers{n}"]),
             make("Cast", [f"integers{n}"], [f"real{n}"], to=TensorProto.FLOAT),
             make("Mul", [f"step{n}", "steps"], [f"scale{n}"]),
             make("Mul", [f"real{n}", f"scale{n}"], [f"scaled{n}"]),
@@ -190,9 +196,10 @@ def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--unsigned", action="store_true")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    every = (Size(*numbers) for numbers in itertools.product(EXTENTS, CHANNELS, UNITS, WINDOWS))
+    every = (Size(*numbers, given.unsigned) for numbers in itertools.product(EXTENTS, CHANNELS, UNITS, WINDOWS))
     sizes = [size for size in every if size.products < MOST_PRODUCTS]
     times = []
     for number, size in enumerate(sizes, 1):

@@ -199,6 +199,7 @@ def convert(
         "custom_ops": dict(custom_ops or {}),
         "fast": wishes.target is not None and wishes.target.fast,
         "widen": wishes.target is None or wishes.target.fast,
+        "saturates": wishes.target is not None and wishes.target.saturates,
         "inputs": list(inputs or ()),
         "outputs": list(outputs or ()),
     }

@@ -228,7 +228,7 @@ def test_hybrid_convolutions_are_products_as_the_interpreter_computes_them(
     given_: Any, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unrolled, "MARGIN", np.inf)
-    monkeypatch.setattr(unrolled._Windows, "costs", lambda _: {getattr(unrolled, form): 0.0})
+    monkeypatch.setattr(unrolled._Windows, "costs", lambda *_: {getattr(unrolled, form): 0.0})
     holds(hybrid(**given_), (1, given_.get("height", 11), 9, given_.get("channels", 64)))
 
 
@@ -262,7 +262,7 @@ def test_columns_as_far_apart_as_windows_are_one(given_: Any, form: str, monkeyp
     ways = unrolled._Windows.ways
     monkeypatch.setattr(unrolled, "MARGIN", np.inf)
     monkeypatch.setattr(unrolled._Windows, "ways", lambda self: ways(self)[1:])
-    monkeypatch.setattr(unrolled._Windows, "costs", lambda _: {getattr(unrolled, form): 0.0})
+    monkeypatch.setattr(unrolled._Windows, "costs", lambda *_: {getattr(unrolled, form): 0.0})
     holds(hybrid(**given_), (1, 11, 9, given_.get("channels", 64)))
 
 
@@ -281,6 +281,16 @@ def test_a_first_convolution_of_three_channels_reads_columns_as_one() -> None:
     (product,) = (node for node in model.graph if node.op_type == "MatMulInteger")
     assert [value.shape for value in product.inputs[:2] if value] == [(1, 32, 32, 4 * 7 * 6), (4 * 7 * 6, 64)]
     agree(net.bytes(), fast=True)
+
+
+@pytest.mark.parametrize(
+    ("target", "products"), [("onnxruntime-cpu", (1, 1)), ("onnxruntime-cpu-avx2", (0, 1)), ("litert", (0, 0))]
+)
+def test_without_vnni_only_large_convolutions_are_products(target: str, products: tuple[int, int]) -> None:
+    """Products of uint8 by uint8 take three times as long there as those of uint8 by int8 with VNNI."""
+    contents = [hybrid(channels=48, units=32, height=20), hybrid(channels=128, units=128, height=20)]
+    found = [count(relayout.convert(content, target=target).model)["MatMulInteger"] for content in contents]
+    assert tuple(found) == products
 
 
 @pytest.mark.parametrize("both", [True, False])

@@ -49,6 +49,7 @@ def read(
     custom_ops: Mapping[str, str] | None = None,
     fast: bool = False,
     widen: bool = True,
+    saturates: bool = False,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     dims: Mapping[str, int] | None = None,
@@ -79,6 +80,8 @@ def read(
             stand for (see `operators.condensed`, `operators.subpixel` and `operators.unrolled`).
         widen: join groups of integer convolutions where ONNX Runtime takes less time with fewer (see
             `operators.widened`); some accelerators have kernels for depthwise ones and for no others in groups.
+        saturates: where products of int8 saturate (x64 without VNNI), and kernels will be stored as uint8: what takes
+            less time is another form then (see `operators.unrolled`).
         inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
         outputs: read only what these tensors are computed from; what lies outside is not translated at all.
         dims: dynamic dimension of an input -> its extent, which all that follows goes by. Others are left out:
@@ -109,7 +112,8 @@ def read(
         model = unsigned(aligned(model))  # after the cut: the interface, wherever it is, keeps its types
     subgraph = model.subgraphs[index]
     stem = "main" if isinstance(source, bytes) else Path(source).stem
-    program = Program(model, Builder(opset), Choices(quant, state, custom_ops or {}, bool(fast), bool(widen)), _entry)
+    choices = Choices(quant, state, custom_ops or {}, bool(fast), bool(widen), bool(saturates))
+    program = Program(model, Builder(opset), choices, _entry)
     imported = _Import(program, subgraph, chosen, dims or {})
     result = imported.run(subgraph.name or stem)
     result.meta[FIXED] = frozenset(imported.fixed)

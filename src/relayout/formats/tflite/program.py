@@ -36,6 +36,7 @@ class Choices:
     custom_ops: Mapping[str, str] = field(default_factory=dict)
     fast: bool = False
     widen: bool = True
+    saturates: bool = False
 
 
 NO_TRANSLATION = "no translation"

@@ -29,8 +29,42 @@ from relayout.formats.tflite.operators.slicing import cut
 from relayout.formats.tflite.tensors import array
 from relayout.formats.tflite.window import pads, slid
 
-NODE, JOINED, PICKED, BYTE = 670, 3.3, 8.1, 0.036
-"""What it takes, in ns, to put windows side by side: a node, a run of bytes for Concat or for Gather, and a byte."""
+
+@dataclass(frozen=True)
+class Times:
+    """What ONNX Runtime takes, in ns, on one thread, as `bench/measure_hybrid.py` measures it.
+
+    Args:
+        node: a node, beside what it computes.
+        joined: a run of bytes for Concat.
+        picked: a run of bytes for Gather.
+        byte: a byte of either.
+        convolution: a convolution as a product, beside all else.
+        product: a product of two integers.
+        read: an element that is read, and quantized.
+        given: an element that is given.
+        floats: a float Conv, beside what follows.
+        float_product: a product of two real numbers.
+        float_element: an element that a Conv reads or gives: half, as between two Convs nothing is reordered.
+    """
+
+    node: float
+    joined: float
+    picked: float
+    byte: float
+    convolution: float
+    product: float
+    read: float
+    given: float
+    floats: float
+    float_product: float
+    float_element: float
+
+
+VNNI = Times(670, 3.3, 8.1, 0.036, 2150, 0.0047, 0.25, 0.44, 2230, 0.0195, 0.12)
+"""On an x86 server with AVX-512 VNNI, kernels of int8."""
+WITHOUT_VNNI = Times(920, 4.0, 9.7, 0.012, 3050, 0.0157, 0.37, 0.56, 3000, 0.0252, 0.114)
+"""On an x86 server with AVX2 alone, kernels of uint8: those of int8 saturate there."""
 CACHED = 4_000_000
 """Bytes of windows; where there are more, each takes twice as long."""
 BLOCK = 16
@@ -85,43 +119,42 @@ class _Windows:
         first = np.arange(self.counts[axis], dtype=np.int32)[:, None] * self.strides[axis]
         return first + np.arange(self.extents[axis], dtype=np.int32) * self.dilations[axis]
 
-    def costs(self) -> dict[_Form, float]:
+    def costs(self, times: Times) -> dict[_Form, float]:
         """What each form that puts them side by side takes, in ns.
 
         Every other element of a row is no run of bytes, so that a Slice copies it by itself.
         """
         (height, width), tall = self.extents, self.channels * self.extents[0]
         rows, columns = self.counts[0] * self.image[1] * height, math.prod(self.counts) * width
-        byte = BYTE * (2 if columns * tall > CACHED else 1)
-        sliced = columns * (JOINED + (PICKED if self.strides[1] > 1 else 0) + 2 * byte * tall) + NODE * (width + 1)
-        gathered = columns * (PICKED + byte * tall) + NODE * 2
-        upper = self.apart(0) * (rows * (JOINED + 2 * byte * self.channels) + NODE * (height + 1))
+        byte = times.byte * (2 if columns * tall > CACHED else 1)
+        apart = times.joined + (times.picked if self.strides[1] > 1 else 0)
+        sliced = columns * (apart + 2 * byte * tall) + times.node * (width + 1)
+        gathered = columns * (times.picked + byte * tall) + times.node * 2
+        upper = self.apart(0) * (rows * (times.joined + 2 * byte * self.channels) + times.node * (height + 1))
         costs: dict[_Form, float] = {
             _by_slices: upper + self.apart(1) * sliced,
             _by_columns: upper + self.apart(1) * gathered,
         }
         if columns * height <= MOST_PICKED:
-            costs[_by_pixels] = columns * height * (PICKED + byte * self.channels) + NODE * 3
+            costs[_by_pixels] = columns * height * (times.picked + byte * self.channels) + times.node * 3
         return costs
 
     def products(self, units: int) -> int:
         """Products of two elements; kernels compute whole blocks of units."""
         return math.prod(self.counts) * math.prod(self.extents) * self.channels * -(-units // BLOCK) * BLOCK
 
-    def time(self, read: float, units: int) -> float:
-        """What ONNX Runtime takes, in ns, for as many elements read.
-
-        The times are those of `bench/measure_hybrid.py`, on one thread of an x86 server with AVX-512 VNNI: of a node, a
-        product of two elements, one that is read or given.
-        """
-        border = NODE if math.prod(self.extents) > 1 else 0
+    def time(self, times: Times, read: float, units: int) -> float:
+        """What ONNX Runtime takes, in ns, for as many elements read."""
+        border = times.node if math.prod(self.extents) > 1 else 0
         given = math.prod(self.counts) * units
-        copying = border + min(self.costs().values())
-        return 2150 + copying + 0.0047 * self.products(units) + 0.25 * read + 0.44 * given
+        copying = border + min(self.costs(times).values())
+        computing = times.product * self.products(units) + times.read * read + times.given * given
+        return times.convolution + copying + computing
 
-    def float_time(self, read: int, units: int) -> float:
-        """What a float Conv takes; of what is read and given half, as between two Convs nothing is reordered."""
-        return 2230 + 0.0195 * self.products(units) + 0.12 * (read + math.prod(self.counts) * units)
+    def float_time(self, times: Times, read: int, units: int) -> float:
+        """What a float Conv takes."""
+        elements = read + math.prod(self.counts) * units
+        return times.floats + times.float_product * self.products(units) + times.float_element * elements
 
 
 def unrolled(op: Operation) -> bool:
@@ -149,12 +182,14 @@ def unrolled(op: Operation) -> bool:
     bordered = [e + margin for e, margin in zip(extents, margins, strict=True)]
     windows = _Windows(tuple(bordered), depth, tuple(window), tuple(counts), tuple(strides), tuple(dilations))
     read, given = math.prod(extents) * depth, math.prod(counts) * o
-    best = min(windows.ways(), key=lambda way: way.time(read, o))
-    taken = best.time(read / _together(op), o) + REORDERING * _reordered(op, read, given)
-    if taken + NODE >= MARGIN * windows.float_time(read, o):
+    times = WITHOUT_VNNI if op.program.choices.saturates else VNNI
+    best = min(windows.ways(), key=lambda way: way.time(times, read, o))
+    taken = best.time(times, read / _together(op), o) + REORDERING * _reordered(op, read, given)
+    if taken + times.node >= MARGIN * windows.float_time(times, read, o):
         return False
     around[3] += best.joined * best.image[1] - windows.image[1]
-    y = _product(op, inner, best, around)
+    costs = best.costs(times)
+    y = _product(op, inner, best, around, min(costs, key=costs.__getitem__))
     bias = op.bias(2, 0, 1)
     op.result(y if bias is None else two(op, "Add", y, bias), fused=options.fused_activation_function)
     return True
@@ -215,7 +250,7 @@ def _gathered(op: Operation, x: ir.Value, places: npt.NDArray[np.int32], axis: i
     return op.reshape(found, (1, *windows.counts, depth * elements if isinstance(depth, int) else None))
 
 
-def _product(op: Operation, image: ir.Value, windows: _Windows, around: Sequence[int]) -> ir.Value:
+def _product(op: Operation, image: ir.Value, windows: _Windows, around: Sequence[int], form: _Form) -> ir.Value:
     """Windows over an image `1 h w c` times the weights, without the bias."""
     (o, *_, depth), scale = op.input(1).shape, op.input(1).quantization
     integers, step, zero = hybrid.quantized(op, image)
@@ -225,8 +260,7 @@ def _product(op: Operation, image: ir.Value, windows: _Windows, around: Sequence
         integers = op.emit("Pad", [integers, amounts, zero], (1, height, grown, depth), mode="constant")
     if windows.joined > 1:
         integers = op.reshape(integers, (1, height, width, windows.channels))
-    costs = windows.costs()
-    rows = min(costs, key=costs.__getitem__)(op, integers, windows)
+    rows = form(op, integers, windows)
     steps = op.builder.array(op.tensors.hint(op.input(1), "scale"), np.ones(1) if scale is None else scale.scale)
     sums = hybrid.multiplied(op, rows, _columns(op, windows), zero, (1, *windows.counts, o))
     return two(op, "Mul", op.cast(sums, ir.DataType.FLOAT), two(op, "Mul", step, steps))
