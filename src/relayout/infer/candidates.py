@@ -59,7 +59,10 @@ def orders(site: Site, label: Label) -> tuple[Order, ...]:
 
 def numbers(site: Site, label: Label) -> tuple[int, ...]:
     """The number of the stored order of every operand under a label, in its value's space."""
-    return site.pattern.of(numbers, label, lambda: _numbers(site, orders(site, label)))
+    known = site.pattern.numbers.get(label)
+    if known is None:
+        known = site.pattern.numbers[label] = _numbers(site, orders(site, label))
+    return known
 
 
 def source_numbers(site: Site) -> tuple[int, ...]:

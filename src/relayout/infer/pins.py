@@ -24,8 +24,10 @@ class Pins:
 
     def __init__(self, graph: ir.Graph, layouts: Mapping[str, tuple[str, str]]) -> None:
         self._perms = {name: perm_of(*pair) for name, pair in layouts.items()}
+        if not layouts:
+            return
         values = [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
-        known = {name: value for value in reversed(values) for name in _names(value)} if layouts else {}
+        known = {name: value for value in reversed(values) for name in _names(value)}
         for name, (source, target) in layouts.items():
             if name not in known:
                 raise LayoutError(f"--layout {name}: the model has no tensor of that name{nearest(name, known)}")

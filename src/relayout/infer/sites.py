@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import onnx_ir as ir
@@ -126,7 +126,7 @@ class Root:
     graph: ir.Graph
     runs: int = 1
     space: Space = UNNUMBERED
-    where: dict[Piece, int] = field(default_factory=dict)
+    where: dict[Piece, int] = field(init=False, repr=False)
 
     @property
     def extents(self) -> tuple[Extent, ...]:
@@ -176,6 +176,7 @@ class View:
         return tuple(product(leaf.extent for leaf in leaves(dim)) for dim in self.dims)
 
 
+@lru_cache(4096)
 def order_of(form: Form) -> Order:
     """The stored order of a form."""
     return tuple([index for dim in form for index in dim])
@@ -212,7 +213,7 @@ class Port:
     pinned: bool = False
     body: int = -1
     position: int = 0
-    factors: Lies = field(default_factory=dict)
+    factors: Lies = field(init=False, repr=False)
 
     @property
     def axes(self) -> dict[str, tuple[int, ...]]:
@@ -240,6 +241,7 @@ class Pattern(Memory):
         super().__init__()
         self.factors, self.lies = factors, lies
         self.placed: dict[tuple[Label, int], Placed] = {}
+        self.numbers: dict[Label, tuple[int, ...]] = {}
 
 
 UNMATCHED = Pattern()
@@ -312,7 +314,12 @@ class Numbering:
             if where is None:
                 where = {piece: position for position, piece in enumerate(leaves(root.dims))}
                 self._factors[held] = where
-            logical = tuple(tuple([where[leaf] for leaf in leaves((piece,))]) for piece in root.dims)
+            logical = tuple(
+                [
+                    (where[piece],) if piece in where else tuple([where[leaf] for leaf in leaves((piece,))])
+                    for piece in root.dims
+                ]
+            )
             extents = tuple([piece.extent for piece in where])
             orders = self._orders.setdefault(extents, Orders())
             space = self._spaces.setdefault((extents, logical), Space(extents, logical, orders))

@@ -31,9 +31,9 @@ def origins(sites: Sites, root: Root) -> Origins:
     own: dict[str, Form] = {}
     for value in sites.originals.get(root, []):
         form = sites.views[value].form
-        if held := held_by(value):
+        if value.metadata_props and (held := held_by(value)):
             earlier = {each.name: found for each in held if (found := _form(root, form, each)) is not None} | earlier
-        if value.name and not is_made(value):
+        if value.name and not (value.metadata_props and is_made(value)):
             own[value.name] = form
     if not earlier:
         return Origins([*own.items()], [])

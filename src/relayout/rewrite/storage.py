@@ -117,11 +117,13 @@ class Storage:
 
     def get(self, root: Root, form: Form) -> ir.Value:
         """The value that holds `root` in `form`, made from what is there."""
-        if (root, form) not in self.stored:
-            if root.constant:
-                self.put(root, form, self._constant(root, form))
-            else:
-                self._make(root, form)
+        found = self.stored.get((root, form))
+        if found is not None:
+            return found
+        if root.constant:
+            self.put(root, form, self._constant(root, form))
+        else:
+            self._make(root, form)
         return self.stored[root, form]
 
     def constant(self, name: str, array: NDArray[np.generic]) -> ir.Value:

@@ -124,8 +124,10 @@ LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRING
 def _described(operator: Operator) -> tuple[object, ...] | None:
     """A node without the values of its inputs; None where its attributes are no plain values."""
     node = operator.node
+    inputs, outputs = node.inputs, node.outputs
     key: list[object] = [node.domain, node.op_type, operator.version, operator.inputs, operator.outputs]
-    key += [tuple([value is not None for value in node.inputs]), tuple([bool(value.name) for value in node.outputs])]
+    key.append(tuple([value is not None for value in inputs]) if None in inputs else len(inputs))
+    key.append(bool(outputs[0].name) if len(outputs) == 1 else tuple([bool(value.name) for value in outputs]))
     for attribute in node.attributes.values() if node.attributes else ():
         if attribute.is_ref() or attribute.type not in (*PLAIN, *LISTS):
             return None

@@ -13,7 +13,7 @@ that breaks ties best may be lost. Where a value is moved, ties are broken again
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -217,10 +217,7 @@ def settle(problem: Problem, values: Sequence[int], labels: dict[int, int]) -> N
         node = next(iter(waiting))
         del waiting[node]
         chosen = choice[node]
-        costs = []
-        for label in range(len(problem.costs[node])):
-            choice[node] = label
-            costs.append(problem.evaluate(choice, [node], beside[node]))
+        costs = _by_label(problem, node, beside[node], choice)
         best = min(costs)
         choice[node] = chosen if costs[chosen] == best else costs.index(best)
         if choice[node] != chosen:
@@ -229,3 +226,18 @@ def settle(problem: Problem, values: Sequence[int], labels: dict[int, int]) -> N
                 ends = dict.fromkeys(port.node for port in (value.producer, *value.readers))
                 waiting.update({end: None for end in ends if end in beside and end != node})
     labels.update({node: choice[node] for node in labels})
+
+
+def _by_label(problem: Problem, node: int, values: Sequence[int], choice: Mapping[int, int]) -> list[int]:
+    """What a node and the values beside it cost under each of its labels, all other nodes' as they are."""
+    costs = list(problem.costs[node])
+    for index in values:
+        value = problem.values[index]
+        wanted = {port.orders[choice[port.node]] for port in value.readers if port.node != node}
+        own = [port.orders for port in value.readers if port.node == node]
+        given = value.producer.orders
+        for label, cost in enumerate(costs):
+            order = given[label if value.producer.node == node else choice[value.producer.node]]
+            moved_to = wanted.union([orders[label] for orders in own]) if own else wanted
+            costs[label] = cost + value.weight * (len(moved_to) - (order in moved_to))
+    return costs
