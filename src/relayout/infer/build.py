@@ -160,6 +160,7 @@ class _Builder:
         self.known = self.learned = known
         self.met: list[Met] = []
         self.facts = Facts()
+        self.versions: dict[str, int] = {}
         self.graph = model.graph
         self.keep = keep_interface
         self.pins = Pins(model.graph, layouts)
@@ -356,10 +357,11 @@ class _Builder:
     # Nodes
 
     def _node(self, node: ir.Node) -> None:
-        inputs = [None if value is None else self._view(value) for value in node.inputs]
+        known = self.sites.views
+        inputs = [None if value is None else known.get(value) or self._view(value) for value in node.inputs]
         operator = Operator(
             node,
-            self.graph.opset_imports.get("" if node.domain.startswith(FUNCTIONS) else node.domain, 1),
+            self.versions.get(node.domain) or self._version(node.domain),
             tuple([None if value is None else self._shape(value) for value in node.inputs]),
             tuple([self._shape(value) for value in node.outputs]),
         )
@@ -405,6 +407,11 @@ class _Builder:
             self.dequantized.update((view.root, site) for view in outputs)
         for value in node.outputs:
             self._pin_inside(value)
+
+    def _version(self, domain: str) -> int:
+        """The version of a domain's operators; functions of layouts are of the standard's."""
+        imported = self.graph.opset_imports.get("" if domain.startswith(FUNCTIONS) else domain, 1)
+        return self.versions.setdefault(domain, imported)
 
     def _requantized(self, node: ir.Node, view: View | None) -> View | None:
         """The integers, as a view, of which a node makes what they were: those that the operand was made of.
@@ -609,8 +616,10 @@ def _why_barrier(operator: Operator) -> str:
 
 def _is_fixed(node: ir.Node, inputs: Sequence[View | None]) -> bool:
     """Whether a node computes the same in every inference: a runtime computes it once, when it loads the model."""
-    given = [view.root for view in inputs if view is not None]
-    return bool(given) and all(root.constant or not root.runs for root in given) and not draws(node)
+    for view in inputs:
+        if view is not None and view.root.runs and not view.root.constant:
+            return False
+    return any(view is not None for view in inputs) and not draws(node)
 
 
 def _alike(fact: Fact, inputs: Sequence[View | None], slot: int) -> list[View | None]:

@@ -120,9 +120,14 @@ def _linked(ports: Sequence[Port], held: Held) -> bool:
             continue
         if not first:
             first = pieces
-        elif not align(first, pieces):
+        elif not (_are_linked(first, pieces) or align(first, pieces)):
             return False
     return True
+
+
+def _are_linked(first: tuple[Piece, ...], second: tuple[Piece, ...]) -> bool:
+    """Whether two axes are one factor each, and known to be the same."""
+    return len(first) == len(second) == 1 and first[0].linked is second[0].linked
 
 
 def _is_one(pieces: tuple[Piece, ...]) -> bool:

@@ -351,9 +351,7 @@ class _Rewrite:
                 value.name = self.storage.names.unique(self.storage.name(root, form))
             self.storage.describe(value, root, form)
         elif len(self.plan.sites.originals.get(root, [])) > 1:
-            stated = value.shape
-            self.storage.describe(value, root, form)
-            value.shape = stated
+            self.storage.tell(value, root, form)
         self.storage.put(root, form, value)
 
     @staticmethod

@@ -466,6 +466,10 @@ class Storage:
         """Give a stored value its shape, and say in its metadata which of the source's values it holds, and how."""
         named = self.sites.named
         value.shape = ir.Shape(root.space.of(_dim, form, lambda: [_dim(extent, named) for extent in root.shape(form)]))
+        self.tell(value, root, form)
+
+    def tell(self, value: ir.Value, root: Root, form: Form) -> None:
+        """Say in a stored value's metadata which of the source's values it holds, and how."""
         names, older = self.sources.get(root, ([], []))
         told = [(name, source) for name, source in names if not (name == value.name and source == form)]
         held = [
