@@ -220,22 +220,24 @@ def latency_table(found: list[dict[str, Any]], tools: list[str]) -> str:
 
 
 def summary(found: list[dict[str, Any]], tools: list[str]) -> str:
-    """One line a tool: what became of all models, and the sums over those that every tool gets right."""
-    right = [item for item in found if all(item["tools"].get(tool, {}).get("equal") for tool in tools)]
+    """One line a tool: what became of all models, and the sums over those that every tool gets right that is raced."""
+    raced = [tool for tool in tools if tool not in OF_ONE_RUNTIME]
+    right = [item for item in found if all(item["tools"].get(tool, {}).get("equal") for tool in raced)]
     base = sum(item["source"]["bytes"] for item in right)
     lines = []
     for tool in tools:
         rows = [item["tools"][tool] for item in found if tool in item["tools"]]
         took = [row for row in rows if "seconds" in row]
         ratios = [item["latency"][tool]["ratio"] for item in found if tool in item["latency"]]
-        total = sum(item["tools"].get(tool, {})["bytes"] for item in right)
+        counted = [row["bytes"] for item in right if "bytes" in (row := item["tools"].get(tool, {}))]
+        total = f"{sum(counted) / 1e6:.2f} ({100 * sum(counted) / max(1, base):.0f} %)"
         lines.append(
             [
                 NAMES.get(tool, tool),
                 str(len(rows)),
                 str(sum(bool(row.get("valid")) for row in rows)),
                 str(sum(bool(row.get("equal")) for row in rows)),
-                f"{total / 1e6:.2f} ({100 * total / max(1, base):.0f} %)",
+                total if len(counted) == len(right) else "",
                 f"{statistics.median(row['seconds'] for row in took):.2f}",
                 f"{statistics.median(row['peak'] for row in took):.0f}",
                 f"{statistics.geometric_mean(ratios):.3f}",
@@ -263,7 +265,9 @@ Transposes that move data in one inference / kilobytes that they move, counted i
 and SpaceToDepth count as what they are. `≠`: other values than the source's. `!`: the checker refuses the file. `+`:
 operators that transpose inside and are not counted. What relayout writes for the target `onnxruntime-cpu` and what ONNX
 Runtime's full optimization writes run in ONNX Runtime alone, the latter on a processor like this one, and OpenVINO
-writes no ONNX (counted is the graph that it runs): they are shown, and not raced.
+writes no ONNX (counted is the graph that it runs): they are shown, and not raced. Where ONNX Runtime's products of uint8 by
+int8 saturate (x64 without VNNI), kernels of int8 run as uint8, of all tools' results; its own integer operators it runs
+as they are, and they differ.
 
 {bytes}
 
