@@ -265,9 +265,9 @@ Transposes that move data in one inference / kilobytes that they move, counted i
 and SpaceToDepth count as what they are. `≠`: other values than the source's. `!`: the checker refuses the file. `+`:
 operators that transpose inside and are not counted. What relayout writes for the target `onnxruntime-cpu` and what ONNX
 Runtime's full optimization writes run in ONNX Runtime alone, the latter on a processor like this one, and OpenVINO
-writes no ONNX (counted is the graph that it runs): they are shown, and not raced. Where ONNX Runtime's products of uint8 by
-int8 saturate (x64 without VNNI), kernels of int8 run as uint8, of all tools' results; its own integer operators it runs
-as they are, and they differ.
+writes no ONNX (counted is the graph that it runs): they are shown, and not raced. Where ONNX Runtime's products of
+uint8 by int8 saturate (x64 without VNNI), kernels of int8 run as uint8, of all tools' results; its own integer
+operators it runs as they are, and they differ.
 
 {bytes}
 

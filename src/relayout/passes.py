@@ -19,12 +19,13 @@ class OptimizeLayouts(InPlacePass):
     Values should have types and shapes (run shape inference before): one of unknown rank is a barrier.
 
     Args:
-        per_transpose: bytes that each Transpose costs besides those that it moves.
+        per_transpose: bytes that each Transpose costs besides those that it moves; by default nothing, but there are no
+            more of them than before.
         exchange: let a MatMul or Gemm run with its operands exchanged, where that saves bytes.
     """
 
     @checked(per_transpose=BYTES, exchange=FLAG)
-    def __init__(self, *, per_transpose: int = 0, exchange: bool = False) -> None:
+    def __init__(self, *, per_transpose: int | None = None, exchange: bool = False) -> None:
         super().__init__()
         self.per_transpose, self.exchange = per_transpose, exchange
 

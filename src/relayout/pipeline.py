@@ -19,7 +19,7 @@ from relayout.arguments import Kind, check, checked, one_of
 from relayout.errors import LayoutError, ReadError, RelayoutError, in_file
 from relayout.formats.recognition import is_tflite
 from relayout.formats.stored import open_stored
-from relayout.infer import build, plan, planfile
+from relayout.infer import build, plan, planfile, within_source
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
 from relayout.known import forget
@@ -36,6 +36,7 @@ from relayout.reports import (
     operators,
     report,
     scattered,
+    taking_more,
     unsaid,
     unstated,
 )
@@ -86,6 +87,7 @@ OPTIONS = {
     "outputs": arguments.NAMES,
     "rename": arguments.NAMED,
     "per_transpose": arguments.BYTES,
+    "no_more_transposes": arguments.FLAG,
     "exchange": arguments.FLAG,
     "time_limit": arguments.SECONDS,
     "inline": arguments.FLAG,
@@ -137,6 +139,7 @@ def convert(
     outputs: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
     per_transpose: int | None = None,
+    no_more_transposes: bool = False,
     exchange: bool = False,
     time_limit: float | None = None,
     what_if: bool = False,
@@ -174,6 +177,8 @@ def convert(
             speak of the source's names.
         per_transpose: bytes that each Transpose costs besides those that it moves: with more than any tensor has, there
             are as few Transposes as can be, and then as few bytes (default: the target's, or 0).
+        no_more_transposes: as `optimize` does, take no plan with more Transposes than the source has, though it moves
+            fewer bytes; not where other layouts are asked for.
         exchange: let a MatMul or Gemm run with its operands exchanged (`yᵀ = cᵀ aᵀ`), where that saves bytes. ONNX
             Runtime's CPU may take longer then.
         time_limit: seconds for the solver; then the best plan is used and its gap reported (default: five minutes,
@@ -189,6 +194,8 @@ def convert(
     """
     began = perf_counter()
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
+    if no_more_transposes and (wishes or layouts or io == "convert" or per_transpose is not None):
+        raise LayoutError("no_more_transposes is for a model whose layouts stay, at no other price of a Transpose")
     if regions == "functions" and wishes.target is None:
         raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
     reading: dict[str, Any] = {
@@ -225,7 +232,9 @@ def convert(
     path = Path(source) if isinstance(source, str | Path) else None
     unlike = model.meta.get(CONTRADICTED) or (path and model.meta.get(EXTERNAL_DATA))
     original = None if asked or unlike or not own_format else path or source
-    result = _relayout(model, options, wishes, time_limit, what_if, {"read": read_in}, original, annotate)
+    result = _relayout(
+        model, options, wishes, time_limit, what_if, no_more_transposes, {"read": read_in}, original, annotate
+    )
     inlined = _inlined(result.model) if inline or (wishes.target is not None and wishes.target.inline) else ()
     stored = (*in_full(result.model, wishes.target), *in_blocks(result.model, wishes.target))
     report = replace(result.report, notes=(*result.report.notes, *fused, *inlined, *stored))
@@ -251,10 +260,11 @@ def optimize(
     what_if: bool = False,
     annotate: bool = False,
 ) -> Result:
-    """The same model, interface and meaning kept, with the fewest transposed bytes.
+    """The same model, interface and meaning kept, with the fewest transposed bytes, and no more Transposes than before.
 
-    The options are those of `convert`. With a `target` the model is for that runtime alone, and what its kernels cost
-    counts, too.
+    The options are those of `convert`. Where fewer bytes take more Transposes than the source has, a note says so; with
+    `per_transpose=0` the bytes alone count. With a `target` the model is for that runtime alone, and what its kernels
+    cost counts, too.
 
     Raises:
         ReadError: the file is not a model, or is damaged.
@@ -267,6 +277,7 @@ def optimize(
         outputs=outputs,
         rename=rename,
         per_transpose=per_transpose,
+        no_more_transposes=per_transpose is None and target is None,
         exchange=exchange,
         time_limit=time_limit,
         what_if=what_if,
@@ -275,9 +286,9 @@ def optimize(
 
 
 def relayout_in_place(
-    model: ir.Model, per_transpose: int = 0, exchange: bool = False
+    model: ir.Model, per_transpose: int | None = None, exchange: bool = False
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Optimize an onnx-ir model in place: (Transposes, bytes) before and after.
+    """Optimize an onnx-ir model in place, as `optimize` does: (Transposes, bytes) before and after.
 
     Where nothing is to be won the model is not touched.
     """
@@ -288,7 +299,10 @@ def relayout_in_place(
     if CALLS in model.meta:
         complete(model, outputs_of)  # nothing is known of what is inside
     shared = apart(model)
-    decided = plan(build(model, per_transpose=per_transpose, exchange=exchange))
+    sites = build(model, per_transpose=per_transpose or 0, exchange=exchange)
+    decided = plan(sites)
+    if per_transpose is None:
+        decided = within_source(sites, decided)
     before, after = (decided.source_count, decided.source_size), (len(decided.crossings), decided.size)
     if before != after:
         apply(model, decided)
@@ -351,7 +365,7 @@ def inspect(path: str | Path) -> Inspection:
 
         found = inspection.onnx(path, read_onnx(path))
     try:
-        return found.with_reports(explain(path), explain(path, io="convert"))
+        return found.with_reports(explain(path, no_more_transposes=True), explain(path, io="convert"))
     except RelayoutError as error:
         return replace(found, problem=str(error))
 
@@ -533,6 +547,7 @@ def _relayout(
     wishes: Wishes,
     time_limit: float | None,
     what_if: bool,
+    no_more_transposes: bool,
     seconds: dict[str, float],
     original: Any = None,
     annotate: bool = False,
@@ -551,12 +566,17 @@ def _relayout(
         per_transpose=options["per_transpose"],
         exchange=options["exchange"],
     )
-    decided = plan(sites, time_limit=time_limit)
+    decided = fewest = plan(sites, time_limit=time_limit)
+    if no_more_transposes:
+        decided = within_source(sites, fewest, time_limit=time_limit)
     axes = Axes(sites, TFLITE in model.meta)
     naming = Naming(sites, axes)
     found = report(decided, axes, relaxed=relax(decided) if what_if else [])
+    if decided is not fewest:
+        found = replace(found, at_most=len(decided.crossings), notes=(*found.notes, *taking_more(fewest)))
     found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
-    written = planfile.later(decided, options | {"wishes": wishes.to_json()})
+    taken = {"per_transpose": sites.per_transpose, "wishes": wishes.to_json()}
+    written = planfile.later(decided, options | taken)
     seconds["plan"] = perf_counter() - began
     if original is not None and (decided.size, len(decided.crossings)) == (
         decided.source_size,

@@ -81,7 +81,7 @@ def test_the_pass_of_onnx_ir_takes_it() -> None:
         OptimizeLayouts(**options)(graph)
         return sum(node.op_type == "Transpose" for node in graph.graph)
 
-    assert (left(), left(per_transpose=EQUAL + 1)) == (2, 1)
+    assert (left(), left(per_transpose=0), left(per_transpose=EQUAL + 1)) == (1, 2, 1)
     with pytest.raises(relayout.RelayoutError, match="a whole number from 0 to"):
         OptimizeLayouts(per_transpose=-1)
 

@@ -28,7 +28,7 @@ def optimize(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """The fewest transposed bytes, interface and meaning kept.
+    """The fewest transposed bytes, with no more Transposes than before; interface and meaning kept.
 
     SOURCE is an .onnx file (a .tflite is converted, as by `convert`); TARGET an .onnx file, or `-` for standard output.
     With --out-dir, any number of sources.

@@ -5,6 +5,7 @@ from relayout.infer.candidates import identity, orders, placed, placement, repai
 from relayout.infer.planning import Crossing, Formulation, Plan, formulate, plan, size_of
 from relayout.infer.relaxing import Relaxed, what_if
 from relayout.infer.sites import Form, Label, Order, Port, Root, Site, View, order_of
+from relayout.infer.within import within_source
 
 __all__ = [
     "Crossing",
@@ -30,4 +31,5 @@ __all__ = [
     "repaired",
     "size_of",
     "what_if",
+    "within_source",
 ]

@@ -289,15 +289,26 @@ def plan(
         among: the labels to choose from (default: all that some pin demands).
     """
     formulation = formulate(sites, dims=dims, among=among)
-    solution = solve(formulation.problem, time_limit=time_limit)
-    labels = _labels(formulation, solution.choice)
-    crossings = tuple(_crossings(formulation, solution.choice, labels))
-    size = sum(crossing.size for crossing in crossings)
-    source_size = sum(size_of(root, dims or {}, sites.likely) for _, root in sites.moves)
-    dearer = size - source_size + sites.per_transpose * (len(crossings) - len(sites.moves)) > 0
+    found = planned(formulation, solve(formulation.problem, time_limit=time_limit), dims)
+    dearer = found.size - found.source_size + sites.per_transpose * (len(found.crossings) - found.source_count) > 0
     if dearer and among is None and not sites.chosen:
         wider = with_source(sites, formulation)
         return plan(sites, dims=dims, time_limit=time_limit, among=wider)
+    return found
+
+
+def planned(formulation: Formulation, solution: Solution, dims: Mapping[str, int] | None = None) -> Plan:
+    """A choice as a plan.
+
+    Args:
+        formulation: the graph as a problem.
+        solution: the choice in numbers.
+        dims: extents that dynamic dimensions count with; 1 where not named.
+    """
+    sites = formulation.sites
+    labels = _labels(formulation, solution.choice)
+    crossings = tuple(_crossings(formulation, solution.choice, labels))
+    size = sum(crossing.size for crossing in crossings)
     return Plan(
         formulation,
         solution,
@@ -306,7 +317,7 @@ def plan(
         size,
         min(size, formulation.proved_bytes(solution.bound) - formulation.price(solution.choice)),
         len(sites.moves),
-        source_size,
+        sum(size_of(root, dims or {}, sites.likely) for _, root in sites.moves),
     )
 
 

@@ -11,6 +11,7 @@ from relayout.reports.report import (
     operators,
     report,
     scattered,
+    taking_more,
     unsaid,
     unstated,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "operators",
     "report",
     "scattered",
+    "taking_more",
     "unsaid",
     "unstated",
 ]

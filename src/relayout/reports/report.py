@@ -124,6 +124,7 @@ class Report:
         what_if: operators and ends of the interface that are fixed, with the bytes that each costs alone.
         notes: what else a reader should know (a cap that was reached, a time limit).
         per_transpose: bytes that each Transpose counted as besides those that it moves.
+        at_most: Transposes that a plan could have, where one with more than the source's would move fewer bytes.
         seconds: stage -> wall time.
         drawing: how `chart` is made.
     """
@@ -141,6 +142,7 @@ class Report:
     what_if: tuple[Relaxed, ...] = ()
     notes: tuple[str, ...] = ()
     per_transpose: int = 0
+    at_most: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     drawing: Drawing = field(default_factory=Drawing, repr=False, compare=False)
 
@@ -157,7 +159,7 @@ class Report:
     @property
     def verdict(self) -> str:
         """What may be said of the result: only what was checked."""
-        each = counted(self.per_transpose)
+        each = counted(self.per_transpose) if self.at_most is None else f" with {self.at_most:,} Transposes at most"
         if self.proved:
             return f"proved minimal{each}"
         if self.bytes == self.lower_bound:
@@ -277,6 +279,12 @@ def scattered(plan: Plan) -> tuple[str, ...]:
 
 def _is_scattered(given: Order, order: Order) -> bool:
     return given != order and bool(innermost(between(given, order)))
+
+
+def taking_more(fewest: Plan) -> tuple[str, ...]:
+    """What to say of a plan of fewer bytes that was not taken, since it has more Transposes than the source."""
+    count, size = len(fewest.crossings), fewest.size
+    return (f"fewer bytes take more Transposes than the source has: {size:,} in {count} (--per-transpose 0)",)
 
 
 def unstated(names: Sequence[str]) -> str:

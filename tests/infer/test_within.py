@@ -1,0 +1,144 @@
+"""No more Transposes than the source has: fewer bytes at times take more of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import relayout
+from infer.graphs import random_model
+from relayout import LayoutError
+from relayout.infer import build, plan, within_source
+from relayout.passes import OptimizeLayouts
+from relayout.pipeline import check_plan, inspect
+from relayout.solve import moved
+from running import run
+from text_form import floats, model
+from transposes import left
+
+ATTENTION = """
+    attention (float[6,10,48] x) => (float[6,10,16] y) {
+        a = MatMul(x, w)
+        b = Reshape(a, heads)
+        c = Transpose<perm=[2,0,3,1,4]>(b)
+        q, k, v = Split<axis=0, num_outputs=3>(c)
+        r = Transpose<perm=[0,1,2,4,3]>(k)
+        s = MatMul(q, r)
+        p = Softmax<axis=-1>(s)
+        o = MatMul(p, v)
+        t = Transpose<perm=[0,1,3,2,4]>(o)
+        y = Reshape(t, joined)
+    }"""
+"""Queries, keys and values are transposed at once, and the keys again: four times the bytes of one of them, in two."""
+ONE = 6 * 10 * 16 * 4
+"""Bytes of queries, keys, values, or the result."""
+
+
+def attention() -> onnx.ModelProto:
+    constants = {"heads": np.array([6, 10, 3, 2, 8]), "joined": np.array([6, 10, 16])}
+    return model(ATTENTION, w=floats(48, 48), **constants)
+
+
+def test_more_transposes_than_the_source_has_are_not_taken(tmp_path: Path) -> None:
+    proto = attention()
+    onnx.save(proto, tmp_path / "in.onnx")
+    result = relayout.optimize(tmp_path / "in.onnx")
+    assert (result.report.transposes, result.report.bytes) == (3, 5 * ONE)
+    assert result.report.verdict == "proved minimal with 3 Transposes at most"
+    told = f"fewer bytes take more Transposes than the source has: {4 * ONE:,} in 4 (--per-transpose 0)"
+    assert told in result.report.notes
+    result.save(tmp_path / "out.onnx")
+    assert (tmp_path / "out.onnx").read_bytes() == (tmp_path / "in.onnx").read_bytes()
+    fewest = relayout.optimize(proto, per_transpose=0)
+    assert (fewest.report.transposes, fewest.report.bytes, fewest.report.verdict) == (4, 4 * ONE, "proved minimal")
+    assert relayout.verify(proto, fewest).ok
+    least = inspect(tmp_path / "in.onnx").keep
+    assert least is not None
+    assert (least.transposes, least.bytes) == (3, 5 * ONE)
+
+
+def test_a_plan_of_it_is_checked_without_the_solver(tmp_path: Path) -> None:
+    result = relayout.optimize(attention())
+    (tmp_path / "plan.json").write_text(json.dumps(result.plan))
+    checked = check_plan(tmp_path / "plan.json", attention())
+    assert (checked.ok, checked.transposes, checked.bytes, checked.bound) == (True, 3, 5 * ONE, 5 * ONE)
+
+
+def test_a_conversion_counts_bytes_unless_it_is_asked() -> None:
+    assert relayout.convert(attention()).report.transposes == 4
+    assert relayout.convert(attention(), no_more_transposes=True).report.transposes == 3
+
+
+def test_the_pass_takes_no_more_either() -> None:
+    for options, changed in (({}, False), ({"per_transpose": 0}, True)):
+        graph = ir.from_proto(attention())
+        assert OptimizeLayouts(**options)(graph).modified is changed  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "other", [{"to": "NHWC"}, {"io": "convert"}, {"per_transpose": 5}, {"target": "nnapi"}], ids=str
+)
+def test_where_other_layouts_are_asked_for_the_source_is_no_measure(other: dict[str, object]) -> None:
+    with pytest.raises(LayoutError, match="no_more_transposes is for a model whose layouts stay"):
+        relayout.convert(attention(), no_more_transposes=True, **other)  # type: ignore[arg-type]
+
+
+APART = """
+    g (float[8,8,8] x, float[8,3,6] u) => (float[8,8] a, float[8,8] b, float[8,8] c, float[6,8] d, float[6,8] e) {
+        t = Transpose<perm=[2,1,0]>(x)
+        a = ReduceMax<keepdims=0>(t, middle)
+        b = ReduceMin<keepdims=0>(t, middle)
+        c = ReduceSum<keepdims=0>(t, middle)
+        p = ReduceMax<keepdims=0>(u, middle)
+        d = Transpose<perm=[1,0]>(p)
+        q = ReduceMin<keepdims=0>(u, middle)
+        e = Transpose<perm=[1,0]>(q)
+    }"""
+"""One large Transpose instead of three small ones, and two small ones instead of a large: the cheapest plan with fewer
+Transposes than the one with the fewest bytes has fewer than these three, too, and more bytes."""
+
+
+def test_where_prices_find_nothing_the_source_stays() -> None:
+    proto = model(APART, middle=np.array([1]))
+    result = relayout.optimize(proto)
+    large, small = 4 * 8**3, 4 * 8 * 6
+    assert (result.report.transposes, result.report.bytes) == (3, large + 2 * small)
+    assert not result.report.proved
+    assert result.report.verdict.startswith("not proved: at most ")
+    assert result.report.lower_bound < result.report.bytes
+    assert result.proto.SerializeToString() == proto.SerializeToString()
+    assert relayout.optimize(proto, per_transpose=0).report.transposes == 5
+
+
+BINDING = (312, 363, 1621, 1631, 1891, 2234, 2259, 3657, 3903, 4063, 4336, 4644, 4868, 5704, 6278, 6722, 7061, 7157)
+"""Random graphs whose fewest bytes take more Transposes than there are, and that have few choices."""
+BETWEEN = (5704, 7157)
+"""Of these, those with a plan between their own and the one with the fewest bytes."""
+
+
+@pytest.mark.parametrize("seed", BINDING)
+def test_no_choice_with_as_many_transposes_moves_fewer_bytes(seed: int) -> None:
+    graph, feed = random_model(seed, steps=6 + seed % 18)
+    sites = build(ir.from_proto(graph))
+    fewest = plan(sites)
+    assert len(fewest.crossings) > fewest.source_count
+    found = within_source(sites, fewest)
+    assert (len(found.crossings) <= found.source_count, found.proved) == (True, True)
+    assert fewest.size < found.size <= found.source_size
+    assert (found.size < found.source_size) == (seed in BETWEEN)
+    values, problem = found.formulation.values, found.formulation.problem
+    sizes = []
+    for choice in itertools.product(*(range(len(costs)) for costs in problem.costs)):
+        if sum(len(moved(value, choice)) for value in values) <= len(found.crossings):
+            sizes.append(found.formulation.moved_bytes(choice))
+    assert found.size == min(sizes)
+    result = relayout.optimize(graph)
+    assert left(result.proto, feed) == (len(found.crossings), found.size)
+    for expected, got in zip(run(graph, feed), run(result.proto, feed), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
