@@ -260,7 +260,7 @@ def unsaid(names: Sequence[str]) -> tuple[str, ...]:
 def scattered(plan: Plan) -> tuple[str, ...]:
     """What to say of Transposes that move the innermost axis among others, if they move more bytes than the source's.
 
-    ONNX Runtime's kernel copies single elements there, as fast as a tenth of the bytes in runs.
+    ONNX Runtime's kernel copies single elements there, which takes about ten times as long as runs.
     """
     found = [crossing.size for crossing in plan.crossings if _is_scattered(crossing.given, crossing.order)]
     if sum(found) <= MOST_SCATTERED:
