@@ -87,7 +87,6 @@ OPTIONS = {
     "outputs": arguments.NAMES,
     "rename": arguments.NAMED,
     "per_transpose": arguments.BYTES,
-    "no_more_transposes": arguments.FLAG,
     "exchange": arguments.FLAG,
     "time_limit": arguments.SECONDS,
     "inline": arguments.FLAG,
@@ -139,7 +138,6 @@ def convert(
     outputs: Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
     per_transpose: int | None = None,
-    no_more_transposes: bool = False,
     exchange: bool = False,
     time_limit: float | None = None,
     what_if: bool = False,
@@ -176,9 +174,9 @@ def convert(
         rename: name of the source -> name in the result, for inputs, outputs and interior values. All other options
             speak of the source's names.
         per_transpose: bytes that each Transpose costs besides those that it moves: with more than any tensor has, there
-            are as few Transposes as can be, and then as few bytes (default: the target's, or 0).
-        no_more_transposes: as `optimize` does, take no plan with more Transposes than the source has, though it moves
-            fewer bytes; not where other layouts are asked for.
+            are as few Transposes as can be, and then as few bytes. By default it is the target's, or 0; but of an ONNX
+            model of which no other layouts are asked there are no more Transposes than before, though they may move
+            fewer bytes (a note says how many).
         exchange: let a MatMul or Gemm run with its operands exchanged (`yᵀ = cᵀ aᵀ`), where that saves bytes. ONNX
             Runtime's CPU may take longer then.
         time_limit: seconds for the solver; then the best plan is used and its gap reported (default: five minutes,
@@ -194,8 +192,6 @@ def convert(
     """
     began = perf_counter()
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
-    if no_more_transposes and (wishes or layouts or io == "convert" or per_transpose is not None):
-        raise LayoutError("no_more_transposes is for a model whose layouts stay, at no other price of a Transpose")
     if regions == "functions" and wishes.target is None:
         raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
     reading: dict[str, Any] = {
@@ -228,13 +224,13 @@ def convert(
     from relayout.formats.onnx import CONTRADICTED, EXTERNAL_DATA
 
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
-    asked = io == "convert" or layouts or dims or wishes or inputs or outputs or rename or annotate
+    other = io == "convert" or layouts or wishes
+    asked = other or dims or inputs or outputs or rename or annotate
+    within = not other and per_transpose is None and TFLITE not in model.meta
     path = Path(source) if isinstance(source, str | Path) else None
     unlike = model.meta.get(CONTRADICTED) or (path and model.meta.get(EXTERNAL_DATA))
     original = None if asked or unlike or not own_format else path or source
-    result = _relayout(
-        model, options, wishes, time_limit, what_if, no_more_transposes, {"read": read_in}, original, annotate
-    )
+    result = _relayout(model, options, wishes, time_limit, what_if, within, {"read": read_in}, original, annotate)
     inlined = _inlined(result.model) if inline or (wishes.target is not None and wishes.target.inline) else ()
     stored = (*in_full(result.model, wishes.target), *in_blocks(result.model, wishes.target))
     report = replace(result.report, notes=(*result.report.notes, *fused, *inlined, *stored))
@@ -262,9 +258,9 @@ def optimize(
 ) -> Result:
     """The same model, interface and meaning kept, with the fewest transposed bytes, and no more Transposes than before.
 
-    The options are those of `convert`. Where fewer bytes take more Transposes than the source has, a note says so; with
-    `per_transpose=0` the bytes alone count. With a `target` the model is for that runtime alone, and what its kernels
-    cost counts, too.
+    What `convert` does with an ONNX model of which no other layouts are asked; the options are its. Where fewer bytes
+    take more Transposes than the source has, a note says so; with `per_transpose=0` the bytes alone count. With a
+    `target` the model is for that runtime alone, and what its kernels cost counts, too.
 
     Raises:
         ReadError: the file is not a model, or is damaged.
@@ -277,7 +273,6 @@ def optimize(
         outputs=outputs,
         rename=rename,
         per_transpose=per_transpose,
-        no_more_transposes=per_transpose is None and target is None,
         exchange=exchange,
         time_limit=time_limit,
         what_if=what_if,
@@ -365,7 +360,7 @@ def inspect(path: str | Path) -> Inspection:
 
         found = inspection.onnx(path, read_onnx(path))
     try:
-        return found.with_reports(explain(path, no_more_transposes=True), explain(path, io="convert"))
+        return found.with_reports(explain(path), explain(path, io="convert"))
     except RelayoutError as error:
         return replace(found, problem=str(error))
 
@@ -547,7 +542,7 @@ def _relayout(
     wishes: Wishes,
     time_limit: float | None,
     what_if: bool,
-    no_more_transposes: bool,
+    within: bool,
     seconds: dict[str, float],
     original: Any = None,
     annotate: bool = False,
@@ -567,7 +562,7 @@ def _relayout(
         exchange=options["exchange"],
     )
     decided = fewest = plan(sites, time_limit=time_limit)
-    if no_more_transposes:
+    if within:
         decided = within_source(sites, fewest, time_limit=time_limit)
     axes = Axes(sites, TFLITE in model.meta)
     naming = Naming(sites, axes)

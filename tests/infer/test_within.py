@@ -13,7 +13,6 @@ import pytest
 
 import relayout
 from infer.graphs import random_model
-from relayout import LayoutError
 from relayout.infer import build, plan, within_source
 from relayout.passes import OptimizeLayouts
 from relayout.pipeline import check_plan, inspect
@@ -70,9 +69,10 @@ def test_a_plan_of_it_is_checked_without_the_solver(tmp_path: Path) -> None:
     assert (checked.ok, checked.transposes, checked.bytes, checked.bound) == (True, 3, 5 * ONE, 5 * ONE)
 
 
-def test_a_conversion_counts_bytes_unless_it_is_asked() -> None:
-    assert relayout.convert(attention()).report.transposes == 4
-    assert relayout.convert(attention(), no_more_transposes=True).report.transposes == 3
+def test_all_verbs_agree(tmp_path: Path) -> None:
+    onnx.save(attention(), tmp_path / "in.onnx")
+    found = relayout.convert(attention()).report, relayout.explain(tmp_path / "in.onnx")
+    assert [report.transposes for report in found] == [3, 3]
 
 
 def test_the_pass_takes_no_more_either() -> None:
@@ -81,12 +81,9 @@ def test_the_pass_takes_no_more_either() -> None:
         assert OptimizeLayouts(**options)(graph).modified is changed  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "other", [{"to": "NHWC"}, {"io": "convert"}, {"per_transpose": 5}, {"target": "nnapi"}], ids=str
-)
-def test_where_other_layouts_are_asked_for_the_source_is_no_measure(other: dict[str, object]) -> None:
-    with pytest.raises(LayoutError, match="no_more_transposes is for a model whose layouts stay"):
-        relayout.convert(attention(), no_more_transposes=True, **other)  # type: ignore[arg-type]
+@pytest.mark.parametrize("other", [{"to": "NHWC"}, {"io": "convert"}, {"layouts": {"x": ("NWC", "NWC")}}], ids=str)
+def test_where_other_layouts_are_asked_for_bytes_alone_count(other: dict[str, object]) -> None:
+    assert relayout.convert(attention(), **other).report.transposes == 4  # type: ignore[arg-type]
 
 
 APART = """

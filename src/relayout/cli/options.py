@@ -95,8 +95,8 @@ per_transpose = click.option(
     "--per-transpose",
     type=click.IntRange(0, MOST_BYTES),
     metavar="BYTES",
-    help="What each Transpose costs besides its bytes: with a large number there are as few as can be. [default: 0; of"
-    " optimize: no more of them than in the source]",
+    help="What each Transpose costs besides its bytes: with a large number there are as few as can be. [default: 0, but"
+    " no more of them than an ONNX source has, where its layouts stay]",
 )
 exchange = click.option(
     "--exchange", is_flag=True, help="Let a MatMul or Gemm run with its operands exchanged, where that saves bytes."
