@@ -113,6 +113,25 @@ def test_where_prices_find_nothing_the_source_stays() -> None:
     assert relayout.optimize(proto, per_transpose=0).report.transposes == 5
 
 
+LARGE = """
+    g (float[8,8,8] x, float[8,3,6] u) => (float[8,8] a, float[8,8] b, float[8,8] c, float[6,8] d, float[6,8] e) {
+        t = Transpose<perm=[2,1,0]>(x)
+        a = ReduceMax<keepdims=0>(t, middle)
+        b = ReduceMin<keepdims=0>(t, middle)
+        c = ReduceSum<keepdims=0>(t, middle)
+        v = Transpose<perm=[2,1,0]>(u)
+        d = ReduceMax<keepdims=0>(v, middle)
+        e = ReduceMin<keepdims=0>(v, middle)
+    }"""
+"""Two large ones. The price at which all small ones are dearer leaves three of them small, and there are more again."""
+
+
+def test_prices_rise_until_nothing_with_too_many_transposes_is_cheaper() -> None:
+    report = relayout.optimize(model(LARGE, middle=np.array([1]))).report
+    assert (report.transposes, report.bytes) == (2, 4 * (8**3 + 8 * 3 * 6))
+    assert report.verdict == "proved minimal with 2 Transposes at most"
+
+
 BINDING = (312, 363, 1621, 1631, 1891, 2234, 2259, 3657, 3903, 4063, 4336, 4644, 4868, 5704, 6278, 6722, 7061, 7157)
 """Random graphs whose fewest bytes take more Transposes than there are, and that have few choices."""
 BETWEEN = (5704, 7157)

@@ -203,11 +203,16 @@ WINDOWS = """(float[8,4,8,4,{channels}] x) => (float[64,5,16] y) {{
     y = MatMul(c, k)
 }}"""
 AT_ONCE = """(float[8,4,8,4,24] x) => (float[64,5,16] y) {
-    w = Transpose<perm=[0,2,4,1,3]>(x)
+    t = Transpose<perm=[4,0,1,2,3]>(x)
+    r = Relu(t)
+    s = Transpose<perm=[1,2,3,4,0]>(r)
+    w = Transpose<perm=[0,2,4,1,3]>(s)
     k = Reshape(w, n)
     y = MatMul(c, k)
 }"""
-"""Windows of an image, and in each the product of some rows with all elements; the second in one Transpose."""
+"""Windows of an image, and in each the product of some rows with all elements; the second in one Transpose, behind two
+that are not needed.
+"""
 
 
 @pytest.mark.parametrize(
