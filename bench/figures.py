@@ -117,17 +117,12 @@ def optimizing(found: Any) -> Iterator[Figure]:
     yield figure("of these, models on which it leaves more: relayout than any, each peer than relayout", fewer)
     late = {OURS: sum(any(fault.startswith("slower") for fault in item["faults"]) for item in found)}
     late[optimized.TARGETED] = sum(optimized.slower(item["latency"], optimized.TARGETED) for item in found)
-    shown = []
-    for tool, count in late.items():
-        ratios = [item["latency"][tool]["ratio"] for item in found if tool in item["latency"]]
-        if ratios:
-            shown.append(f"{statistics.geometric_mean(ratios):.3f}, {count} slower")
-    means = {
-        name: f"{statistics.geometric_mean(ratios):.3f}"
-        for tool, name in OPTIMIZERS.items()
-        if (ratios := [item["latency"][tool]["ratio"] for item in found if tool in item["latency"]])
-    }
-    ours = f", with `{FLAG}` ".join(shown)
+    mean = {}
+    for tool in (*late, *OPTIMIZERS):
+        if ratios := [item["latency"][tool]["ratio"] for item in found if tool in item["latency"]]:
+            mean[tool] = f"{statistics.geometric_mean(ratios):.3f}"
+    ours = f", with `{FLAG}` ".join(f"{mean[tool]}, {count} slower" for tool, count in late.items() if tool in mean)
+    means = {name: mean[tool] for tool, name in OPTIMIZERS.items() if tool in mean}
     yield figure(
         "latency of all of them, the source's = 1: mean, and how many are slower beyond noise", {OURS: ours, **means}
     )

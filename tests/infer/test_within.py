@@ -86,19 +86,21 @@ def test_where_other_layouts_are_asked_for_bytes_alone_count(other: dict[str, ob
     assert relayout.convert(attention(), **other).report.transposes == 4  # type: ignore[arg-type]
 
 
-APART = """
+REDUCED = """
     g (float[8,8,8] x, float[8,3,6] u) => (float[8,8] a, float[8,8] b, float[8,8] c, float[6,8] d, float[6,8] e) {
         t = Transpose<perm=[2,1,0]>(x)
         a = ReduceMax<keepdims=0>(t, middle)
         b = ReduceMin<keepdims=0>(t, middle)
-        c = ReduceSum<keepdims=0>(t, middle)
+        c = ReduceSum<keepdims=0>(t, middle)"""
+"""One large Transpose instead of three small ones."""
+APART = f"""{REDUCED}
         p = ReduceMax<keepdims=0>(u, middle)
         d = Transpose<perm=[1,0]>(p)
         q = ReduceMin<keepdims=0>(u, middle)
         e = Transpose<perm=[1,0]>(q)
-    }"""
-"""One large Transpose instead of three small ones, and two small ones instead of a large: the cheapest plan with fewer
-Transposes than the one with the fewest bytes has fewer than these three, too, and more bytes."""
+    }}"""
+"""That, and two small ones instead of a large: the cheapest plan with fewer Transposes than the
+one with the fewest bytes has fewer than these three, too, and more bytes."""
 
 
 def test_where_prices_find_nothing_the_source_stays() -> None:
@@ -113,16 +115,11 @@ def test_where_prices_find_nothing_the_source_stays() -> None:
     assert relayout.optimize(proto, per_transpose=0).report.transposes == 5
 
 
-LARGE = """
-    g (float[8,8,8] x, float[8,3,6] u) => (float[8,8] a, float[8,8] b, float[8,8] c, float[6,8] d, float[6,8] e) {
-        t = Transpose<perm=[2,1,0]>(x)
-        a = ReduceMax<keepdims=0>(t, middle)
-        b = ReduceMin<keepdims=0>(t, middle)
-        c = ReduceSum<keepdims=0>(t, middle)
+LARGE = f"""{REDUCED}
         v = Transpose<perm=[2,1,0]>(u)
         d = ReduceMax<keepdims=0>(v, middle)
         e = ReduceMin<keepdims=0>(v, middle)
-    }"""
+    }}"""
 """Two large ones. The price at which all small ones are dearer leaves three of them small, and there are more again."""
 
 
