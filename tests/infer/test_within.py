@@ -155,3 +155,26 @@ def test_no_choice_with_as_many_transposes_moves_fewer_bytes(seed: int) -> None:
     assert left(result.proto, feed) == (len(found.crossings), found.size)
     for expected, got in zip(run(graph, feed), run(result.proto, feed), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("equation", "given"),
+    [
+        ("yzab,yzcb->zyac", "2,6,10,10"),
+        ("yzab,yzcb->yzac", "6,2,10,10"),
+        ("yzab,yzcb->azyc", "10,2,6,10"),
+        ("yzab,yzab->bz", "8,2"),
+    ],
+)
+def test_an_einsum_keeps_an_order_that_only_its_equation_says(equation: str, given: str) -> None:
+    """Axes that all operands have come in another order in what it gives: no order of the operands would say so."""
+    ends = f"(float[6,2,10,8] x, float[6,2,10,8] k) => (float[{given}] y)"
+    report = relayout.optimize(model(f'g {ends} {{ y = Einsum<equation="{equation}">(x, k) }}')).report
+    assert (report.transposes, report.bytes, report.proved) == (0, 0, True)
+
+
+def test_a_sum_whose_axes_change_places_keeps_them() -> None:
+    report = relayout.optimize(
+        model('g (float[6,5,4] x) => (float[4,6] y) { y = Einsum<equation="abc->ca">(x) }')
+    ).report
+    assert (report.transposes, report.bytes, report.proved) == (0, 0, True)

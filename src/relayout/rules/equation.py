@@ -35,7 +35,8 @@ def einsum(operator: Operator) -> Fact:
     batch = frozenset(output).intersection(*inputs)
     tail = _common([tuple(letter for letter in letters if letter not in batch) for letters in (*inputs, output)])
     leads = all(batch.issuperset(letters[: len(batch)]) for letters in (*inputs, output))
-    if len(inputs) > 1 and (tail is None or not leads):
+    agreed = len({tuple(letter for letter in letters if letter in batch) for letters in (*inputs, output)}) == 1
+    if not agreed or (len(inputs) > 1 and (tail is None or not leads)):
         return Signature(tuple(inputs), (output,), changes=_rewritten).positional()
     return Signature(tuple(inputs), (output,), tail=tail if len(inputs) > 1 and tail else (), changes=_rewritten)
 
