@@ -20,7 +20,7 @@ class OptimizeLayouts(InPlacePass):
 
     Args:
         per_transpose: bytes that each Transpose costs besides those that it moves; by default nothing, but there are no
-            more of them than before.
+            more of them than before, and no more that copy single elements.
         exchange: let a MatMul or Gemm run with its operands exchanged, where that saves bytes.
     """
 

@@ -36,10 +36,10 @@ from relayout.reports import (
     operators,
     report,
     scattered,
-    taking_more,
     unsaid,
     unstated,
 )
+from relayout.reports import within as no_worse
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
 from relayout.rewrite import (
@@ -175,8 +175,8 @@ def convert(
             speak of the source's names.
         per_transpose: bytes that each Transpose costs besides those that it moves: with more than any tensor has, there
             are as few Transposes as can be, and then as few bytes. By default it is the target's, or 0; but of an ONNX
-            model of which no other layouts are asked there are no more Transposes than before, though they may move
-            fewer bytes (a note says how many).
+            model of which no other layouts are asked there are no more Transposes than before, and no more that copy
+            single elements, though they may move fewer bytes (a note says how many).
         exchange: let a MatMul or Gemm run with its operands exchanged (`yᵀ = cᵀ aᵀ`), where that saves bytes. ONNX
             Runtime's CPU may take longer then.
         time_limit: seconds for the solver; then the best plan is used and its gap reported (default: five minutes,
@@ -259,8 +259,9 @@ def optimize(
     """The same model, interface and meaning kept, with the fewest transposed bytes, and no more Transposes than before.
 
     What `convert` does with an ONNX model of which no other layouts are asked; the options are its. Where fewer bytes
-    take more Transposes than the source has, a note says so; with `per_transpose=0` the bytes alone count. With a
-    `target` the model is for that runtime alone, and what its kernels cost counts, too.
+    take more Transposes than the source has, or more that copy single elements and not runs, a note says so; with
+    `per_transpose=0` the bytes alone count. With a `target` the model is for that runtime alone, and what its kernels
+    cost counts, too.
 
     Raises:
         ReadError: the file is not a model, or is damaged.
@@ -522,7 +523,9 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
         options = planfile.options_of(data)
     try:
         each, exchange = options.setdefault("per_transpose", 0), options.setdefault("exchange", False)
+        scattered = options.pop("per_scattered", 0)
         check({**options, **options["read"], **options["wishes"]}, OPTIONS)
+        check({"per_transpose": scattered}, OPTIONS)
         model = read(source, dims=dict(options["dims"]), **options["read"])
         layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
         keep = options["io"] == "keep"
@@ -532,7 +535,15 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
     as_kernels(model, wishes.target)
     apart(model)
     choose = wishes if wishes else None
-    sites = build(model, keep_interface=keep, layouts=layouts, choose=choose, per_transpose=each, exchange=exchange)
+    sites = build(
+        model,
+        keep_interface=keep,
+        layouts=layouts,
+        choose=choose,
+        per_transpose=each,
+        per_scattered=scattered,
+        exchange=exchange,
+    )
     return planfile.check(data, sites)
 
 
@@ -568,9 +579,10 @@ def _relayout(
     naming = Naming(sites, axes)
     found = report(decided, axes, relaxed=relax(decided) if what_if else [])
     if decided is not fewest:
-        found = replace(found, at_most=len(decided.crossings), notes=(*found.notes, *taking_more(fewest)))
+        found = no_worse(found, decided, fewest)
     found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
-    taken = {"per_transpose": sites.per_transpose, "wishes": wishes.to_json()}
+    prices = {"per_transpose": sites.per_transpose, "per_scattered": sites.per_scattered}
+    taken = {**prices, "wishes": wishes.to_json()}
     written = planfile.later(decided, options | taken)
     seconds["plan"] = perf_counter() - began
     if original is not None and (decided.size, len(decided.crossings)) == (

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from dataclasses import replace
 
 from relayout.solve import Port, Problem, Value
 
 
-def random_problem(seed: int, labels: int, *, pinned: float = 0.4, aligned: bool = True) -> Problem:
-    """A small layered graph; `aligned` labels mean the same order everywhere, as layouts of one region do."""
+def random_problem(seed: int, labels: int, *, pinned: float = 0.4, aligned: bool = True, hard: float = 0.0) -> Problem:
+    """A small layered graph; `aligned` labels mean the same order everywhere, as layouts of one region do.
+
+    Of a value's pairs of orders so many are hard as `hard` says.
+    """
     rng = random.Random(seed)
     count = rng.randint(2, 7)
     sizes = [1 if rng.random() < pinned else labels for _ in range(count)]
@@ -22,7 +27,13 @@ def random_problem(seed: int, labels: int, *, pinned: float = 0.4, aligned: bool
     values = []
     for node in range(count - 1):
         readers = rng.sample(range(node + 1, count), rng.randint(1, min(3, count - 1 - node)))
-        values.append(Value(rng.choice([0, 1, 3, 7, 1000]), port(node), tuple(map(port, readers))))
+        value = Value(rng.choice([0, 1, 3, 7, 1000]), port(node), tuple(map(port, readers)))
+        if hard:
+            pairs = itertools.permutations(range(labels), 2)
+            value = replace(
+                value, hard=frozenset(p for p in pairs if rng.random() < hard), more=rng.choice([1, 2, 9, value.weight])
+            )
+        values.append(value)
     return Problem(costs, tuple(values))
 
 

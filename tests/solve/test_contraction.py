@@ -22,7 +22,10 @@ def in_units(problem: Problem, seed: int) -> Problem:
     """The same in units, and ties to be broken: all of them together are less than one."""
     rng = random.Random(seed)
     costs = tuple(tuple(cost * UNIT + rng.choice([0, 0, 1, 2]) for cost in labels) for labels in problem.costs)
-    values = tuple(replace(value, weight=value.weight * UNIT + rng.choice([0, 0, 1])) for value in problem.values)
+    values = tuple(
+        replace(value, weight=value.weight * UNIT + rng.choice([0, 0, 1]), more=value.more * UNIT)
+        for value in problem.values
+    )
     return Problem(costs, values, UNIT)
 
 
@@ -62,11 +65,13 @@ def assert_same_units(problem: Problem, made: Solution, cost: int) -> None:
 
 @pytest.mark.parametrize("labels", [2, 3, 4])
 @pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("hard", [0.0, 0.5])
 def test_small_problems_cost_no_unit_more_than_brute_force(
-    monkeypatch: pytest.MonkeyPatch, labels: int, aligned: bool
+    monkeypatch: pytest.MonkeyPatch, labels: int, aligned: bool, hard: float
 ) -> None:
-    for seed in range(250):
-        problem = in_units(random_problem(20_000 * labels + seed, labels, aligned=aligned), seed)
+    for seed in range(200):
+        drawn = random_problem(20_000 * labels + seed, labels, aligned=aligned, hard=hard if seed % 3 else 0.0)
+        problem = in_units(drawn, seed)
         every = itertools.product(*(range(len(costs)) for costs in problem.costs))
         assert_same_units(problem, solved(problem, monkeypatch, -1), min(map(problem.evaluate, every)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import highspy
@@ -22,8 +23,10 @@ from relayout.solve import (
     Together,
     Value,
     bound,
+    certificate,
     components,
     paths,
+    program,
     solve,
 )
 from relayout.solve.limits import MOST_PRICES, Limits
@@ -54,6 +57,52 @@ def test_integer_program_equals_brute_force_and_is_proved(labels: int, aligned: 
     for seed in range(60):
         problem = random_problem(10_000 * labels + seed, labels, pinned=0.25, aligned=aligned)
         assert_proved(problem, solve(problem))
+
+
+@pytest.mark.parametrize("labels", [2, 3, 4])
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("most", [1 << 12, 1])
+def test_pairs_of_orders_that_cost_more_equal_brute_force_and_are_proved(
+    monkeypatch: pytest.MonkeyPatch, labels: int, aligned: bool, most: int
+) -> None:
+    """Whether what readers may want together is gone through or not."""
+    monkeypatch.setattr(certificate, "MOST_WISHES", most)
+    monkeypatch.setattr(program, "MOST_WISHES", most)
+    for seed in range(100):
+        problem = random_problem(30_000 * labels + seed, labels, pinned=0.25, aligned=aligned, hard=0.5)
+        assert_proved(problem, solve(problem))
+
+
+def test_a_reader_of_many_orders_pays_for_the_pair_that_is_hard() -> None:
+    """One program proves it: what is given goes to one of them only, though each is hard to make of half as much."""
+    count = 6
+    orders = tuple(range(count + 2))
+    image, window, wanted = 0, 1, orders[2:]
+    value = Value(10, Port(1, (image, window)), (Port(2, wanted),), frozenset((image, each) for each in wanted), 25)
+    before = Value(10, Port(0, (image,)), (Port(1, (image, window)),))
+    problem = Problem(((0,), (0, 0), (0,) * count), (before, value))
+    solution = solve(problem)
+    assert_proved(problem, solution)
+    assert (solution.cost, problem.evaluate((0, 0, 0)), type(solution.certificate)) == (20, 35, Leaf)
+
+
+def test_what_highs_fails_over_is_tried_again_with_smaller_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[float] = []
+    run = program.run
+
+    def failing(highs: highspy.Highs, columns: int) -> None:
+        runs.append(highs.getOptionValue("user_objective_scale")[1])
+        run(highs, columns)
+        if runs[-1] == 0:
+            monkeypatch.setattr(highs, "getModelStatus", lambda: highspy.HighsModelStatus.kSolveError)
+        else:
+            monkeypatch.delattr(highs, "getModelStatus")
+
+    monkeypatch.setattr(program, "run", failing)
+    problem = random_problem(1, 3, pinned=0.25, aligned=False, hard=0.5)
+    assert_proved(problem, solve(problem))
+    assert 0 in runs
+    assert -20 in runs
 
 
 def test_highs_prints_nothing(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,16 +210,19 @@ def test_checker_refuses_what_is_no_proof() -> None:
             bound(problem, Leaf({(0, 1, reader): 1}))
 
 
-def test_no_price_can_prove_too_much() -> None:
+@pytest.mark.parametrize("most", [1 << 12, 1])
+def test_no_price_can_prove_too_much(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Any prices that the checker accepts give a bound below brute force."""
+    monkeypatch.setattr(certificate, "MOST_WISHES", most)
     for seed in range(300):
-        problem = random_problem(seed, 3, pinned=0.3)
+        problem = random_problem(seed, 3, pinned=0.3, hard=0.5 * (seed % 2))
         rng = random.Random(seed)
         prices = {}
         for index, value in enumerate(problem.values):
             for order in range(3):
                 reader = rng.randrange(len(value.readers))
-                prices[index, order, reader] = Fraction(rng.randint(0, 7), 7) * value.weight
+                most = value.weight + 3 * value.more if value.hard else value.weight
+                prices[index, order, reader] = Fraction(rng.randint(0, 7), 7) * most
         assert bound(problem, Leaf(prices)) <= brute_force(problem)
 
 
@@ -201,7 +253,7 @@ def beside_each_other(problems: Sequence[Problem]) -> Problem:
         costs += problem.costs
         for value in problem.values:
             producer, *readers = [Port(port.node + first, port.orders) for port in (value.producer, *value.readers)]
-            values.append(Value(value.weight, producer, tuple(readers)))
+            values.append(replace(value, producer=producer, readers=tuple(readers)))
     return Problem(tuple(costs), tuple(values))
 
 

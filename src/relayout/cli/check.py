@@ -34,7 +34,9 @@ def check(plan: Path, source: Path, as_json: bool, quiet: bool) -> None:
     if as_json:
         click.echo(json.dumps(found.to_dict()))
     elif not quiet:
-        verdict = ("proved minimal" if found.proved else "not proved") + counted(found.per_transpose)
+        verdict = ("proved minimal" if found.proved else "not proved") + counted(
+            found.per_transpose, found.per_scattered
+        )
         count = f"{found.transposes} Transpose{'' if found.transposes == 1 else 's'}"
         click.echo(f"{count}, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
         for wrong in found.misstated[:MOST]:

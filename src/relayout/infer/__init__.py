@@ -4,6 +4,7 @@ from relayout.infer.build import Sites, build
 from relayout.infer.candidates import identity, orders, placed, placement, repaired
 from relayout.infer.planning import Crossing, Formulation, Plan, formulate, plan, size_of
 from relayout.infer.relaxing import Relaxed, what_if
+from relayout.infer.scattering import is_scattered
 from relayout.infer.sites import Form, Label, Order, Port, Root, Site, View, order_of
 from relayout.infer.within import within_source
 
@@ -23,6 +24,7 @@ __all__ = [
     "build",
     "formulate",
     "identity",
+    "is_scattered",
     "order_of",
     "orders",
     "placed",

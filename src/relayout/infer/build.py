@@ -67,6 +67,7 @@ class Sites:
         chosen: a target has given some node other variants: the source itself is none of the choices.
         contested: Reshapes split an axis in ways that do not agree: the first is free, and the others are barriers.
         per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
+        per_scattered: what each byte costs besides, in bytes, that is taken element by element.
     """
 
     graph: ir.Graph
@@ -82,6 +83,7 @@ class Sites:
     chosen: bool = False
     contested: bool = False
     per_transpose: int = 0
+    per_scattered: int = 0
 
     @property
     def seen_through(self) -> list[ir.Node]:
@@ -96,6 +98,7 @@ def build(
     layouts: Mapping[str, tuple[str, str]] | None = None,
     choose: Choose | None = None,
     per_transpose: int = 0,
+    per_scattered: int = 0,
     exchange: bool = False,
 ) -> Sites:
     """The sites of a model's main graph.
@@ -106,6 +109,7 @@ def build(
         layouts: tensor name -> (source layout, stored layout): a pin on that value.
         choose: what a target makes of a node's signature: other variants.
         per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
+        per_scattered: what each byte costs besides, in bytes, that is taken element by element.
         exchange: whether a product of two matrices may run with its operands exchanged.
 
     Raises:
@@ -124,7 +128,7 @@ def build(
         builder = built(builder.learned)
     if builder.sites.contested:
         builder = built(builder.known, _depths(builder.met))
-    builder.sites.per_transpose = per_transpose
+    builder.sites.per_transpose, builder.sites.per_scattered = per_transpose, per_scattered
     return builder.sites
 
 

@@ -51,6 +51,7 @@ class Checked:
         capped: candidate orders were dropped: the bound holds for those that were considered.
         misstated: figures of the plan that are not those which were counted.
         per_transpose: bytes that each Transpose counts as besides those that it moves.
+        per_scattered: bytes that each byte counts as besides that is taken element by element.
     """
 
     transposes: int
@@ -59,6 +60,7 @@ class Checked:
     capped: bool
     misstated: tuple[Misstated, ...] = ()
     per_transpose: int = 0
+    per_scattered: int = 0
 
     @property
     def proved(self) -> bool:
@@ -80,7 +82,7 @@ def to_json(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         plan: the plan.
-        options: what the problem was built with (`io`, `layouts`, `dims`, `per_transpose`), which the check builds it
+        options: what the problem was built with (`io`, `layouts`, `dims`, prices), which the check builds it
             with again.
     """
     return later(plan, options)()
@@ -151,7 +153,8 @@ def _checked(formulation: Formulation, choice: list[int], certificate: Certifica
     size, price = formulation.moved_bytes(choice), formulation.price(choice)
     proved = formulation.proved_bytes(bound(formulation.problem, certificate))
     lower = min(size, proved - price)
-    return Checked(count, size, lower, formulation.capped, per_transpose=formulation.sites.per_transpose)
+    each = formulation.sites.per_transpose, formulation.sites.per_scattered
+    return Checked(count, size, lower, formulation.capped, (), *each)
 
 
 def _terminals(formulation: Formulation) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from itertools import repeat, takewhile
 
 import onnx_ir as ir
@@ -21,8 +21,8 @@ from relayout.infer.candidates import (
     source_numbers,
 )
 from relayout.infer.following import Following, following, result
-from relayout.infer.sites import Label, Order, Port, Root, Site
-from relayout.layout import product
+from relayout.infer.scattering import SPAN, is_run, is_scattered, scattering, span, stretches_elements
+from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
 from relayout.rules import is_transposed
 from relayout.solve import Port as NumberPort
 from relayout.solve import Problem, Solution, Value, moved, solve
@@ -30,13 +30,8 @@ from relayout.solve import Problem, Solution, Value, moved, solve
 INNERMOST = 8
 """What it weighs, in operators that run in another order than the source's, that a Transpose moves the innermost axis:
 a runtime copies single elements there, and whole runs otherwise."""
-RUN = 8
-"""The shortest run, in elements, that is worth copying as a whole."""
 SEVERAL = 2
 """What it weighs, likewise, that several operators stand for one."""
-SPAN = 32
-"""The shortest run, in elements, in which an operator may stretch one operand over another: it takes runs one by one.
-A shorter one weighs what an innermost axis does."""
 
 AVOIDED = 16
 """What it weighs, in bytes for each reader, to move a byte of a value that no Transpose takes: more than what is
@@ -160,6 +155,22 @@ class Plan:
         """The graph."""
         return self.formulation.sites
 
+    @cached_property
+    def scattered(self) -> int:
+        """The bytes that are taken element by element: by Transposes, and where operators stretch an operand."""
+        moved = [each.size for each in self.crossings if is_scattered(each.root, each.given, each.order)]
+        pairs = zip(self.sites.sites, self.labels, strict=True)
+        return sum(moved) + sum([scattered_by(self.sites, site, label) for site, label in pairs])
+
+    @cached_property
+    def source_scattered(self) -> int:
+        """The same bytes of the source."""
+        sites = self.sites
+        moving = [(read, order_of(given.form)) for _, read, given in sites.viewing if not read.root.constant]
+        moved = [read.root for read, order in moving if is_scattered(read.root, order_of(read.form), order)]
+        stretched = [scattered_by(sites, site, identity(site)) for site in sites.sites]
+        return sum([size_of(root, {}, sites.likely) for root in moved]) + sum(stretched)
+
     @property
     def proved(self) -> bool:
         """Whether no choice among all orders that a pin demands moves fewer bytes."""
@@ -216,7 +227,17 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     stretched = [_stretching(site, choice) for site, choice in zip(sites.sites, labels, strict=True)]
     aside = list(map(_aside, sites.sites, labels, stored))
     weights = _weights(aside, parts, parting, sum(map(any, stretched)))
-    costs = tuple(map(_costs, sites.sites, labels, stored, stretched, aside, repeat(weights)))
+    costs = tuple(map(_costs, sites.sites, labels, stretched, aside, repeat(weights)))
+    if sites.per_scattered:
+        each = sites.per_scattered * weights.per_byte
+        costs = tuple(
+            [
+                tuple([cost + each * scattered_by(sites, site, label) for cost, label in zip(own, choice, strict=True)])
+                if choice
+                else own
+                for site, choice, own in zip(sites.sites, labels, costs, strict=True)
+            ]
+        )
     sizes = [size_of(root, dims or {}, sites.likely) for root, _, _ in parts]
     version = sites.graph.opset_imports.get("", 1)
     still = [1 if is_transposed(root.value.dtype, version) else AVOIDED * len(ports) for root, ports, _ in parts]
@@ -227,8 +248,10 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
             weights.of(size + sites.per_transpose) * avoided + (root.index not in moved_roots) + parting * all_part,
             ports[0],
             tuple(ports[1:]),
+            scattering(root, ports, orders) if sites.per_scattered else frozenset(),
+            weights.per_byte * size * sites.per_scattered,
         )
-        for (root, ports, _), size, all_part, avoided in zip(parts, sizes, apart, still, strict=True)
+        for (root, ports, orders), size, all_part, avoided in zip(parts, sizes, apart, still, strict=True)
     ]
     values += [_innermost(*part) for part, all_part in zip(parts, apart, strict=True) if not all_part]
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
@@ -268,8 +291,7 @@ def _innermost(root: Root, ports: Sequence[NumberPort], orders: Sequence[Order])
 
 def _run(root: Root, order: Order) -> Order:
     """The factor that is innermost in an order; the whole order where that is too short for a run."""
-    last = root.extents[order[-1]]
-    return order[-1:] if last.number >= RUN or last.symbols else order
+    return order[-1:] if is_run([root.extents[order[-1]]]) else order
 
 
 def plan(
@@ -290,11 +312,19 @@ def plan(
     """
     formulation = formulate(sites, dims=dims, among=among)
     found = planned(formulation, solve(formulation.problem, time_limit=time_limit), dims)
-    dearer = found.size - found.source_size + sites.per_transpose * (len(found.crossings) - found.source_count) > 0
-    if dearer and among is None and not sites.chosen:
+    if _is_dearer(found) and among is None and not sites.chosen:
         wider = with_source(sites, formulation)
         return plan(sites, dims=dims, time_limit=time_limit, among=wider)
     return found
+
+
+def _is_dearer(found: Plan) -> bool:
+    """Whether a plan costs more than the source does."""
+    sites, more = found.sites, found.size - found.source_size
+    more += sites.per_transpose * (len(found.crossings) - found.source_count)
+    if sites.per_scattered:
+        more += sites.per_scattered * (found.scattered - found.source_scattered)
+    return more > 0
 
 
 def planned(formulation: Formulation, solution: Solution, dims: Mapping[str, int] | None = None) -> Plan:
@@ -430,7 +460,6 @@ def _dense(index: int, port: Port, stored: Stored, dense: dict[int, int]) -> Num
 def _costs(
     site: Site,
     choice: Sequence[Label],
-    stored: Stored,
     stretched: Sequence[bool],
     aside: Sequence[int],
     weights: Weights,
@@ -470,27 +499,16 @@ def _aside(site: Site, choice: Sequence[Label], stored: Stored) -> tuple[int, ..
     )
 
 
+def scattered_by(sites: Sites, site: Site, label: Label) -> int:
+    """The bytes that an operator gives element by element, where it stretches an operand; dynamic extents as likely."""
+    if not stretches_elements(site, label):
+        return 0
+    return size_of(next(port.view.root for port in site.ports if port.output), {}, sites.likely)
+
+
 def _stretching(site: Site, choice: Sequence[Label]) -> tuple[bool, ...]:
     """Which labels let an operator stretch one operand over another in runs that are short; () where all do or none."""
     if not site.signature.broadcast or len(choice) <= 1:
         return ()
-    short = tuple([site.pattern.of(_span, label, partial(_span, site, label)) < SPAN for label in choice])
+    short = tuple([span(site, label) < SPAN for label in choice])
     return short if len(set(short)) > 1 else ()
-
-
-def _span(site: Site, label: Label) -> float:
-    """How many elements lie together that differ in the same operands; infinite where all are of one kind."""
-    span, kind = 1, None
-    for factor in reversed(label.order):
-        held = {port: port.factors[factor] for port in site.ports if port.factors.get(factor)}
-        extents = [port.view.root.extents[leaf] for port, leaves in held.items() for leaf in leaves]
-        if all(extent.is_one for extent in extents):
-            continue
-        reading = [port.position for port in held if not port.output]
-        if kind is not None and reading != kind:
-            return span
-        kind = reading
-        port, leaves = next(iter(held.items()))
-        found = product(port.view.root.extents[leaf] for leaf in leaves)
-        span *= SPAN if found.symbols else found.number
-    return math.inf

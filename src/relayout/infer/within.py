@@ -1,71 +1,131 @@
-"""A plan with no more Transposes than its source has, and no more bytes: fewer bytes at times take more Transposes.
+"""A plan that is in no way worse than its source: fewer bytes at times take more Transposes, or single elements.
 
 One Transpose of queries, keys and values together, and one of the keys, may become three that move three quarters of
-the bytes. Where the plan with the fewest bytes has more Transposes than the source, each costs something besides its
-bytes, just enough to make that plan dearer than the source, and so on with the plan that is best then (Eisner and
-Severance 1976). By weak duality what is found so moves the fewest bytes of all plans with as many Transposes: another
-one's bytes and prices together are no less, and its prices no more.
+the bytes; one Transpose into windows, and one of keys, may become one that moves half of the bytes, but each element by
+itself. Where the plan with the fewest bytes has more of either than the source, each costs something besides its bytes,
+just enough to make that plan dearer than the source, and so on with the plan that is best then (Eisner and Severance
+1976). By weak duality what is found so moves the fewest bytes of all plans that have no more of what has a price:
+another one's bytes and prices together are no less, and its prices no more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from relayout.infer.build import Sites
 from relayout.infer.candidates import identity
-from relayout.infer.planning import Plan, formulate, plan, planned, with_source
-from relayout.solve import solve
+from relayout.infer.planning import Formulation, Plan, formulate, plan, planned, with_source
+from relayout.solve import Leaf, Solution, solve
 
-ROUNDS = 12
-"""Prices to try. Each comes from a better plan; networks take one to three."""
+ROUNDS = 16
+"""Prices to try. Each comes from a better plan; networks take one to four."""
+
+ALLOWED = 1 << 14
+"""Bytes more than the source's that may be taken element by element: some ten microseconds."""
+
+
+class _Has(NamedTuple):
+    """What a plan takes, or may take.
+
+    Args:
+        size: bytes that Transposes move.
+        uses: what else may have a price: bytes that are taken element by element, and Transposes.
+    """
+
+    size: int
+    uses: tuple[int, int]
+
+    @staticmethod
+    def of(found: Plan) -> _Has:
+        """What a plan takes."""
+        return _Has(found.size, (found.scattered, len(found.crossings)))
+
+    def over(self, most: _Has) -> int | None:
+        """The first of its uses that is more than there may be; None where none is."""
+        return next((each for each, limit in enumerate(most.uses) if self.uses[each] > limit), None)
+
+    def is_within(self, most: _Has) -> bool:
+        """Whether it is in no way more than there may be."""
+        return self.size <= most.size and self.over(most) is None
+
+    def costs(self, prices: Sequence[int]) -> int:
+        """Its bytes and what it uses, at these prices."""
+        return self.size + sum(price * use for price, use in zip(prices, self.uses, strict=True))
 
 
 def within_source(sites: Sites, fewest: Plan, *, time_limit: float | None = None) -> Plan:
     """The plan with the fewest bytes that is in no way worse than the source.
 
-    `sites.per_transpose` is what a Transpose costs in it. Where the source's own choice cannot be had, and nothing else
-    is within it, this is `fewest`.
+    `sites.per_transpose` and `sites.per_scattered` are what its Transposes and single elements cost. Where the source's
+    own choice cannot be had, and nothing else is within it, this is `fewest`.
 
     Args:
-        sites: the graph; a Transpose costs nothing besides its bytes.
+        sites: the graph; nothing costs anything besides its bytes.
         fewest: the plan with the fewest bytes.
         time_limit: seconds for the solver, each time.
     """
-    if _is_within(fewest):
+    most = _Has(fewest.source_size, (fewest.source_scattered + ALLOWED, fewest.source_count))
+    if _Has.of(fewest).is_within(most):
         return fewest
-    over = fewest
-    found, each = None, 0
-    count, size = fewest.source_count, fewest.source_size  # of what is known to be within: at first the source
-    for _ in range(ROUNDS):
-        # Just enough for what is within to be cheaper than what is not.
-        sites.per_transpose = max(0, size - over.size) // (len(over.crossings) - count) + 1
-        tried = plan(sites, time_limit=time_limit)
-        if _is_within(tried):
-            found, each = tried, sites.per_transpose
-            if (count, size) == (len(tried.crossings), tried.size):
-                break
-            count, size = len(tried.crossings), tried.size
-        elif len(tried.crossings) <= fewest.source_count or len(tried.crossings) >= len(over.crossings):
-            break
-        else:
-            over = tried
+    own = _source(*_own(sites), Solution((), 0, 0, Leaf({})))
+    found = _searched(sites, fewest, most, time_limit)
+    if found is None and not _Has.of(own).is_within(most):
+        # Two Transposes of the source in a row are one in a plan, which may take single elements where they do not.
+        most = most._replace(uses=(own.scattered + ALLOWED, fewest.source_count))
+        if _Has.of(fewest).is_within(most) or not _Has.of(own).is_within(most):
+            sites.per_scattered, sites.per_transpose = 0, 0
+            return fewest
+        found = _searched(sites, fewest, most, time_limit)
     if found is None:
-        found, each = _source(sites, time_limit), sites.per_transpose
-    if not _is_within(found):
-        found, each = fewest, 0
-    sites.per_transpose = each
+        formulation, choice = _own(sites)
+        found = _source(formulation, choice, solve(formulation.problem, start=choice, time_limit=time_limit))
     return found
 
 
-def _is_within(found: Plan) -> bool:
-    return found.size <= found.source_size and len(found.crossings) <= found.source_count
+def _searched(sites: Sites, fewest: Plan, most: _Has, time_limit: float | None) -> Plan | None:
+    """The best plan within what there may be that some prices make the cheapest; the graph has these prices then.
+
+    None where no prices are found that do; it has the last ones then.
+    """
+    prices, found = (0, 0), None
+    known, over = most, _Has.of(fewest)  # what is within, at first the source, and what is not
+    which = over.over(most)
+    tries = iter(range(ROUNDS))
+    while which is not None and next(tries, None) is not None:
+        prices = _dearer(prices, which, known, over)
+        sites.per_scattered, sites.per_transpose = prices
+        tried = plan(sites, time_limit=time_limit)
+        has = _Has.of(tried)
+        if has.is_within(most):
+            found, paid = tried, prices
+            which = None if has == known else which
+            known = has
+        elif has.over(most) == which and has.uses[which] >= over.uses[which]:
+            break
+        else:
+            over, which = has, has.over(most)
+    if found is not None:
+        sites.per_scattered, sites.per_transpose = paid
+    return found
 
 
-def _source(sites: Sites, time_limit: float | None) -> Plan:
-    """The source's own choice, with what is known of the least cost."""
+def _dearer(prices: tuple[int, int], which: int, within: _Has, over: _Has) -> tuple[int, int]:
+    """Prices of which one is just enough for what is within to be cheaper than what is not."""
+    free = (0, prices[1]) if which == 0 else (prices[0], 0)
+    lacking = max(0, within.costs(free) - over.costs(free))
+    each = lacking // (over.uses[which] - within.uses[which]) + 1
+    return (each, prices[1]) if which == 0 else (prices[0], each)
+
+
+def _own(sites: Sites) -> tuple[Formulation, tuple[int, ...]]:
+    """The problem with the source's own labels among the others, and these."""
     formulation = formulate(sites, among=with_source(sites, formulate(sites)))
     pairs = zip(sites.sites, formulation.labels, strict=True)
-    choice = tuple([labels.index(identity(site)) if labels else 0 for site, labels in pairs])
-    solution = solve(formulation.problem, start=choice, time_limit=time_limit)
-    cost = formulation.problem.evaluate(choice)
-    return planned(formulation, replace(solution, choice=choice, cost=cost))
+    return formulation, tuple([labels.index(identity(site)) if labels else 0 for site, labels in pairs])
+
+
+def _source(formulation: Formulation, choice: tuple[int, ...], solution: Solution) -> Plan:
+    """The source's own choice, with what is known of the least cost."""
+    return planned(formulation, replace(solution, choice=choice, cost=formulation.problem.evaluate(choice)))

@@ -64,3 +64,13 @@ def innermost(perm: Sequence[int]) -> tuple[int, ...]:
         first -= 1
     rest = [*perm[:first], *perm[last + 1 :]]
     return tuple(perm[first : last + 1]) if rest != sorted(rest) else ()
+
+
+def is_rotation(perm: Sequence[int]) -> bool:
+    """Whether axes that lie together change places with all those behind them: `a b c d -> a c d b`."""
+    outer = 0
+    while outer < len(perm) and perm[outer] == outer:
+        outer += 1
+    if outer == len(perm):
+        return False
+    return list(perm[outer:]) == [*range(perm[outer], len(perm)), *range(outer, perm[outer])]

@@ -11,9 +11,9 @@ from relayout.reports.report import (
     operators,
     report,
     scattered,
-    taking_more,
     unsaid,
     unstated,
+    within,
 )
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "operators",
     "report",
     "scattered",
-    "taking_more",
     "unsaid",
     "unstated",
+    "within",
 ]

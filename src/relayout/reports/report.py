@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import onnx_ir as ir
 
 from relayout.captures import all_nodes, bodies
-from relayout.infer import Form, Order, Plan, Relaxed, Root, order_of, placed, size_of
+from relayout.infer import Form, Plan, Relaxed, Root, is_scattered, placed
 from relayout.known import known_as
-from relayout.layout.perm import between, innermost, is_identity
+from relayout.layout.perm import between, is_identity
 from relayout.reports.axes import Axes
 from relayout.reports.chart import Chart, Drawing
 from relayout.reports.reasons import Cause, causes, sentence
@@ -125,6 +125,7 @@ class Report:
         notes: what else a reader should know (a cap that was reached, a time limit).
         per_transpose: bytes that each Transpose counted as besides those that it moves.
         at_most: Transposes that a plan could have, where one with more than the source's would move fewer bytes.
+        scattered_at_most: bytes that a plan could take element by element, likewise.
         seconds: stage -> wall time.
         drawing: how `chart` is made.
     """
@@ -143,6 +144,7 @@ class Report:
     notes: tuple[str, ...] = ()
     per_transpose: int = 0
     at_most: int | None = None
+    scattered_at_most: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     drawing: Drawing = field(default_factory=Drawing, repr=False, compare=False)
 
@@ -159,7 +161,15 @@ class Report:
     @property
     def verdict(self) -> str:
         """What may be said of the result: only what was checked."""
-        each = counted(self.per_transpose) if self.at_most is None else f" with {self.at_most:,} Transposes at most"
+        most = [
+            f"{count:,} {what}"
+            for count, what in (
+                (self.at_most, "Transposes"),
+                (self.scattered_at_most, "bytes taken element by element"),
+            )
+            if count is not None
+        ]
+        each = f" with {' and '.join(most)} at most" if most else counted(self.per_transpose)
         if self.proved:
             return f"proved minimal{each}"
         if self.bytes == self.lower_bound:
@@ -183,9 +193,14 @@ class Report:
         return found
 
 
-def counted(per_transpose: int) -> str:
-    """What a verdict adds where each Transpose counts as more bytes than it moves."""
-    return f" with {per_transpose:,} bytes for each Transpose" if per_transpose else ""
+def counted(per_transpose: int, per_scattered: int = 0) -> str:
+    """What a verdict adds where more counts than the bytes that are moved."""
+    prices = [
+        f"{price:,} bytes for each {what}"
+        for price, what in ((per_transpose, "Transpose"), (per_scattered, "byte taken element by element"))
+        if price
+    ]
+    return f" with {' and '.join(prices)}" if prices else ""
 
 
 def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report:
@@ -258,17 +273,12 @@ def unsaid(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def scattered(plan: Plan) -> tuple[str, ...]:
-    """What to say of Transposes that move the innermost axis among others, if they move more bytes than the source's.
+    """What to say of Transposes that copy single elements, if they move more bytes than the source's.
 
-    ONNX Runtime's kernel copies single elements there, which takes about ten times as long as runs.
+    ONNX Runtime's kernel takes about ten times as long for these as for runs.
     """
-    found = [crossing.size for crossing in plan.crossings if _is_scattered(crossing.given, crossing.order)]
-    if sum(found) <= MOST_SCATTERED:
-        return ()
-    moving = [(read, given) for _, read, given in plan.sites.viewing if not read.root.constant]
-    apart = [read.root for read, given in moving if _is_scattered(order_of(read.form), order_of(given.form))]
-    before = sum(size_of(root, {}, plan.sites.likely) for root in apart)
-    if sum(found) - before <= MOST_SCATTERED:
+    found = [each.size for each in plan.crossings if is_scattered(each.root, each.given, each.order)]
+    if sum(found) <= MOST_SCATTERED or sum(found) - plan.source_scattered <= MOST_SCATTERED:
         return ()
     each = f"{len(found)} Transpose{'s move' if len(found) > 1 else ' moves'}"
     return (
@@ -277,14 +287,30 @@ def scattered(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _is_scattered(given: Order, order: Order) -> bool:
-    return given != order and bool(innermost(between(given, order)))
+def within(found: Report, decided: Plan, fewest: Plan) -> Report:
+    """The report of a plan that is in no way worse than the source, where one that moves fewer bytes is.
 
-
-def taking_more(fewest: Plan) -> tuple[str, ...]:
-    """What to say of a plan of fewer bytes that was not taken, since it has more Transposes than the source."""
-    count, size = len(fewest.crossings), fewest.size
-    return (f"fewer bytes take more Transposes than the source has: {size:,} in {count} (--per-transpose 0)",)
+    Args:
+        found: the report.
+        decided: its plan.
+        fewest: the plan that moves fewer bytes.
+    """
+    beyond = [
+        what
+        for what, takes, most in (
+            ("more Transposes", len(fewest.crossings), fewest.source_count),
+            ("more copies of single elements", fewest.scattered, fewest.source_scattered),
+        )
+        if takes > most
+    ]
+    what = " and ".join(beyond)
+    told = f"{fewest.size:,} in {len(fewest.crossings)} (--per-transpose 0)"
+    return replace(
+        found,
+        at_most=len(decided.crossings) if decided.sites.per_transpose else None,
+        scattered_at_most=decided.scattered if decided.sites.per_scattered else None,
+        notes=(*found.notes, f"fewer bytes take {what} than the source has: {told}"),
+    )
 
 
 def unstated(names: Sequence[str]) -> str:

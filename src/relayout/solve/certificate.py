@@ -2,7 +2,9 @@
 
 Give each (value, order, reader) a price z ≥ 0, such that the prices of one (value, order) sum to at most the value's
 weight. A reader that wants the order then pays its price to whoever asked for it, a producer that gives it gets the
-prices of all its readers. For every choice of labels the total that nodes pay is at most the true cost, so
+prices of all its readers. Where pairs of orders differ in what they cost, prices may be any, and a producer gets the
+most by which those that its readers may pay exceed what the orders cost that they want (`given_back`). For every choice
+of labels the total that nodes pay is at most the true cost, so
 
     bound = Σ_v min_l ( cost[v][l] + Σ prices it pays under l − Σ prices it gets under l )
 
@@ -14,18 +16,22 @@ node with a choice have a tree each, and what the trees gain adds up: together t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil
+from itertools import product
+from math import ceil, prod
 
-from relayout.solve.problem import Problem
+from relayout.solve.problem import Problem, Value
 
 Price = tuple[int, int, int]
 """(value, order, position among the value's readers)"""
 
 Prices = dict[Price, int | Fraction]
 
+
+MOST_WISHES = 1 << 12
+"""Combinations of orders that the readers of a value may pay for, up to which all are gone through."""
 
 MOST_DEPTH = 100
 """Branches on the way to one leaf: proofs of networks have a few."""
@@ -107,6 +113,7 @@ def _gain(problem: Problem, tree: Branch | Leaf, allowed: Mapping[int, frozenset
 def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int]]) -> Fraction | int:
     reduced: dict[int, list[Fraction | int]] = {node: list(problem.costs[node]) for node in allowed}
     spent: dict[tuple[int, int], Fraction | int] = {}
+    hard: dict[int, dict[int, dict[int, Fraction | int]]] = {}
     for (index, order, reader), price in leaf.prices.items():
         if price < 0 or not 0 <= index < len(problem.values):
             raise CertificateError(f"price {price} of value {index} is not one")
@@ -114,20 +121,60 @@ def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int
         if not 0 <= reader < len(value.readers):
             raise CertificateError(f"value {index} has no reader {reader}")
         spent[index, order] = whole = spent.get((index, order), 0) + price
-        if whole > value.weight:
+        if value.hard:
+            hard.setdefault(index, {}).setdefault(reader, {})[order] = price
+        elif whole > value.weight:
             raise CertificateError(f"value {index}, order {order}: prices exceed the weight {value.weight}")
-        for port, pays in ((value.readers[reader], price), (value.producer, -price)):
+        for port, pays in ((value.readers[reader], price), (value.producer, 0 if value.hard else -price)):
+            if not pays:
+                continue
             labels = reduced.get(port.node)
             if labels is None:
                 labels = reduced[port.node] = list(problem.costs[port.node])
             for label, held in enumerate(port.orders):
                 if held == order:
                     labels[label] += pays
+    for index, paid in hard.items():
+        producer = problem.values[index].producer
+        back = given_back(problem.values[index], paid)
+        labels = reduced.setdefault(producer.node, list(problem.costs[producer.node]))
+        for label, held in enumerate(producer.orders):
+            labels[label] -= back[held]
     gain: Fraction | int = 0
     for node, labels in reduced.items():
         kept = [labels[label] for label in allowed[node]] if node in allowed else labels
         gain += min(kept) - min(problem.costs[node])
     return gain
+
+
+def given_back(value: Value, paid: Mapping[int, Mapping[int, Fraction | int]]) -> dict[int, Fraction | int]:
+    """Order that the producer of a value may give -> what it gets of its readers' prices, where pairs are hard.
+
+    As much as they can pay at most beyond what the orders cost that they want. Each wants one order; of many readers
+    with many orders together, at most all of them.
+
+    Args:
+        value: the value.
+        paid: position of the reader -> order -> price.
+    """
+    orders = set(value.producer.orders)
+    if prod(len(prices) + 1 for prices in paid.values()) <= MOST_WISHES:
+        return {given: _most_beyond(value, given, list(paid.values())) for given in orders}
+    whole: dict[int, Fraction | int] = {}
+    for prices in paid.values():
+        for order, price in prices.items():
+            whole[order] = whole.get(order, 0) + price
+    return {given: sum(_most_beyond(value, given, [{each: whole[each]}]) for each in whole) for given in orders}
+
+
+def _most_beyond(value: Value, given: int, paid: Sequence[Mapping[int, Fraction | int]]) -> Fraction | int:
+    """The most that readers pay beyond what it costs to make the orders that they want of one that is given."""
+    costs = {order: value.price(given, order) for prices in paid for order in prices}
+    most: Fraction | int = 0
+    for wishes in product(*([(None, 0), *prices.items()] for prices in paid)):
+        wanted = {order for order, _ in wishes if order is not None}
+        most = max(most, sum(price for _, price in wishes) - sum(costs[order] for order in wanted))
+    return most
 
 
 def _refuse_shared(problem: Problem, together: Together) -> None:

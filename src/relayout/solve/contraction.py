@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
 from relayout.solve.certificate import Prices
-from relayout.solve.problem import Port, Problem, Value, moved
+from relayout.solve.problem import Port, Problem, moved
 
 SWEEPS = 4
 """How often all values are looked at: what follows makes the others lighter, but soon for a few only."""
@@ -66,7 +67,7 @@ class Contraction:
         self.ends = {
             index: [problem.values[index].producer, *problem.values[index].readers]
             for index in values
-            if problem.values[index].weight
+            if problem.values[index].weight or problem.values[index].hard
         }
         self.weights = {index: problem.values[index].weight // problem.unit for index in self.ends}
         self.places: dict[int, list[Place]] = {node: [] for node in nodes}
@@ -76,6 +77,9 @@ class Contraction:
                 if port.node in self.places:
                     self.places[port.node].append((index, position))
                     self.heavy[port.node] += self.weights[index]
+        hard = [index for index in self.ends if problem.values[index].hard]
+        self.kept = {port.node for index in hard for port in self.ends[index]}
+        """Nodes that follow no other: what is beside them is not one price alone."""
         self.followed: list[_Followed] = []
         self.paid: Prices = {}
         self._pay()
@@ -83,7 +87,8 @@ class Contraction:
 
     def _pay(self) -> None:
         """Where one end of a value is known and the other has a choice, the value is a price of its labels."""
-        for index in [index for index, ports in self.ends.items() if len(ports) == 2]:
+        alone = [index for index, ports in self.ends.items() if len(ports) == 2 and not self.whole.values[index].hard]
+        for index in alone:
             weight, (producer, reader) = self.whole.values[index].weight, self.ends[index]
             known, port = (producer, reader) if reader.node in self.costs else (reader, producer)
             if known.node in self.costs:
@@ -113,6 +118,8 @@ class Contraction:
         if producer.node == reader.node or producer.node not in self.costs or reader.node not in self.costs:
             return False
         for own, other in ((producer, reader), (reader, producer)):
+            if own.node in self.kept:
+                continue
             lighter = 2 * self.weights[index] - self.heavy[own.node]
             if lighter < 0:
                 continue
@@ -152,7 +159,7 @@ class Contraction:
         for node, labels in self.costs.items():
             costs[node] = labels
         for index, (producer, *readers) in self.ends.items():
-            values[index] = Value(values[index].weight, producer, tuple(readers))
+            values[index] = replace(values[index], producer=producer, readers=tuple(readers))
         return Problem(tuple(costs), tuple(values), self.whole.unit)
 
     def expand(self, labels: dict[int, int]) -> None:
@@ -211,7 +218,7 @@ def settle(problem: Problem, values: Sequence[int], labels: dict[int, int]) -> N
         held = {port.node for port in (value.producer, *value.readers)} & beside.keys()
         for node in held:
             beside[node].append(index)
-        if value.weight and moved(value, choice):
+        if (value.weight or value.hard) and moved(value, choice):
             waiting.update(dict.fromkeys(sorted(held)))
     while waiting:
         node = next(iter(waiting))
@@ -239,5 +246,8 @@ def _by_label(problem: Problem, node: int, values: Sequence[int], choice: Mappin
         for label, cost in enumerate(costs):
             order = given[label if value.producer.node == node else choice[value.producer.node]]
             moved_to = wanted.union([orders[label] for orders in own]) if own else wanted
-            costs[label] = cost + value.weight * (len(moved_to) - (order in moved_to))
+            if value.hard:
+                costs[label] = cost + sum([value.price(order, each) for each in moved_to])
+            else:
+                costs[label] = cost + value.weight * (len(moved_to) - (order in moved_to))
     return costs

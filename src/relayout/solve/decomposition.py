@@ -51,7 +51,7 @@ class Path:
     """Two demands, and what must cross between them.
 
     Args:
-        amount: the part of the crossing's weight that these two demands account for.
+        amount: the part of the crossing's cost that these two demands account for.
         value: the value that crosses.
         order: the order in which it has to exist besides its producer's.
         reader: the position of the reader that pays.
@@ -79,7 +79,7 @@ class Path:
 def paths(problem: Problem, choice: Sequence[int], certificate: Certificate) -> list[Path]:
     """The paths of a choice that a certificate proves, crossing by crossing.
 
-    The amounts of a crossing's paths sum to its value's weight, whatever the certificate; where it proves less than the
+    The amounts of a crossing's paths sum to what it costs, whatever the certificate; where it proves less than the
     choice costs, paths may end where nothing holds them (`End.fixed`).
 
     Args:
@@ -167,14 +167,14 @@ class _Paths:
     def run(self) -> list[Path]:
         found: list[Path] = []
         for index, value in enumerate(self.problem.values):
-            for order in sorted(moved(value, self.choice)) if value.weight else ():
+            for order in sorted(moved(value, self.choice)) if value.weight or value.hard else ():
                 found += self._crossing(index, order)
         return found
 
     def _crossing(self, index: int, order: int) -> list[Path]:
         value = self.problem.values[index]
         readers = [r for r, port in enumerate(value.readers) if self._now(port) == order]
-        owed = value.weight * self.unit
+        owed = value.price(self._now(value.producer), order) * self.unit
         found: list[Path] = []
         for reader in readers:
             paid = min(owed, self.prices.get((index, order, reader), 0))
@@ -242,7 +242,8 @@ class _Paths:
         A flow is followed along what is left of it. The prices of a program are there for every label, so that going
         over one again is better than to come back to where the other side of the path ends.
         """
-        enough = self.problem.values[start.value].weight * self.unit
+        crossing = self.problem.values[start.value]
+        enough = (crossing.weight + crossing.more) * self.unit
         if not labels:
             return _Walk((), start, enough)
         tries = [(self.left, avoid), (self.left, -1), (self.prices, -1)]

@@ -1,9 +1,11 @@
 r"""The layout problem in plain numbers.
 
 Nodes choose one label each. Under its label a node gives or wants one *order* at every port. A value costs its
-weight once for every order that some reader wants and the producer does not give:
+weight once for every order that some reader wants and the producer does not give, and more where one is hard to make
+of the other:
 
-    cost(x) = Σ_v cost[v][x_v] + Σ_t weight_t · |{order_c(x_c) : c reads t} \\ {order_p(x_p)}|
+    cost(x) = Σ_v cost[v][x_v] + Σ_t Σ_o weight_t + more_t · [(order_p(x_p), o) is hard]
+              over all orders o in {order_c(x_c) : c reads t} \\ {order_p(x_p)}
 
 Nothing here knows of graphs, axes or ONNX.
 """
@@ -32,11 +34,27 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value with a producer, readers, and the price of holding it in one more order."""
+    """A value with a producer, readers, and the price of holding it in one more order.
+
+    Args:
+        weight: what one more order costs.
+        producer: the end that gives it.
+        readers: the ends that want it.
+        hard: pairs of orders, the one that is given and another, that cost more.
+        more: how much more.
+    """
 
     weight: int
     producer: Port
     readers: tuple[Port, ...]
+    hard: frozenset[tuple[int, int]] = frozenset()
+    more: int = 0
+
+    def price(self, given: int, order: int) -> int:
+        """What it costs to have the value in an order besides the one that is given; nothing if that is the same."""
+        if given == order:
+            return 0
+        return self.weight + self.more if (given, order) in self.hard else self.weight
 
 
 @dataclass(frozen=True)
@@ -58,8 +76,14 @@ class Problem:
         paid = range(len(self.costs)) if nodes is None else nodes
         held = self.values if values is None else [self.values[index] for index in values]
         return sum(self.costs[node][choice[node]] for node in paid) + sum(
-            value.weight * len(moved(value, choice)) for value in held
+            value.weight * len(moved(value, choice)) if not value.hard else _hard(value, choice) for value in held
         )
+
+
+def _hard(value: Value, choice: Choice) -> int:
+    """What a value costs some of whose pairs of orders are hard."""
+    given = value.producer.orders[choice[value.producer.node]]
+    return sum([value.price(given, order) for order in moved(value, choice)])
 
 
 def moved(value: Value, choice: Choice) -> set[int]:

@@ -11,19 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, gcd, inf
+from math import ceil, gcd, inf, prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.solve.certificate import MOST_DEPTH, Branch, Leaf, Prices
+from relayout.solve.certificate import MOST_DEPTH, MOST_WISHES, Branch, Leaf, Prices
 from relayout.solve.interruptible import SMALL, run
 from relayout.solve.limits import Limits
-from relayout.solve.problem import Port, Problem
+from relayout.solve.problem import Port, Problem, Value
 
 _GRID = 1 << 20
 """Prices are rounded to multiples of gcd/_GRID."""
+
+_SCALED = -20
+"""The power of two with which HiGHS multiplies costs where it fails over them."""
 
 _OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
@@ -57,24 +60,32 @@ def _labels(port: Port) -> dict[int, list[int]]:
     return found
 
 
+FREE, EASY, HARD = 0, 1, 2
+"""What a column of a value costs: nothing, its weight, or more."""
+
+Place = tuple[int, int]
+"""A column in a value's rows: what it counts from (0 its own, 1 the producer's, 2 on the readers'), and where."""
+
+
 @dataclass(frozen=True)
 class _Rows:
     """The rows of one value, which all values have whose ports give and want the same labels.
 
     `y[order] − Σ x[reader] + Σ x[producer] ≥ lower`, a row for each order and reader that may be unlike the producer.
+    Where pairs of orders are hard, `y` is a flow from the orders that are given to those that are wanted.
 
     Args:
-        keys: (order, position of the reader) of each row.
-        orders: the orders that have a column.
+        keys: (order, position of the reader) of each row whose dual is a price; None of any other.
+        columns: what each of the value's own columns costs.
         lengths: entries of each row.
-        bases: what each entry's column counts from: 0 the value's own columns, 1 the producer's, 2 on the readers'.
+        bases: what each entry's column counts from.
         offsets: each entry's column, from there.
         entries: the coefficients.
         lower: of each row.
     """
 
-    keys: tuple[tuple[int, int], ...]
-    orders: int
+    keys: tuple[tuple[int, int] | None, ...]
+    columns: tuple[int, ...]
     lengths: NDArray[np.int64]
     bases: NDArray[np.int64]
     offsets: NDArray[np.int64]
@@ -82,43 +93,120 @@ class _Rows:
     lower: NDArray[np.float64]
 
     @staticmethod
-    def of(producer: Port, readers: Sequence[Port]) -> _Rows:
+    def of(value: Value) -> _Rows:
         """The rows of a value; a port of one label stands for a node outside the component, whose label is known."""
-        wanted, given = [_labels(port) for port in readers], _labels(producer)
-        nodes = {port.node: base for base, port in reversed(list(enumerate((producer, *readers), 1)))}
-        keys: list[tuple[int, int]] = []
-        terms: list[dict[tuple[int, int], float]] = []
-        lower: list[float] = []
-        orders = 0
-        for order in sorted(set().union(*wanted)):
-            gives = given.get(order, [])
-            if len(gives) == len(producer.orders):
-                continue
-            for reader, port in enumerate(readers):
-                if order not in wanted[reader]:
-                    continue
-                row, constant = {(0, orders): 1.0}, 0.0
-                for end, labels, sign in ((port, wanted[reader][order], -1.0), (producer, gives, 1.0)):
-                    if len(end.orders) == 1:
-                        constant += sign if labels else 0.0
-                        continue
-                    for label in labels:
-                        place = nodes[end.node], label
-                        row[place] = row.get(place, 0.0) + sign
-                keys.append((order, reader))
-                terms.append({place: entry for place, entry in row.items() if entry})
-                lower.append(-constant)
-            orders += 1
-        places = np.array([place for row in terms for place in row], np.int64).reshape(-1, 2)
+        rows = _Writing(value)
+        if not value.hard:
+            rows.alike()
+        elif prod(len(labels) + 1 for labels in rows.wanted) <= MOST_WISHES:
+            rows.flow()
+        else:
+            rows.apart()
+        places = np.array([place for row in rows.terms for place in row], np.int64).reshape(-1, 2)
         return _Rows(
-            tuple(keys),
-            orders,
-            np.array([len(row) for row in terms], np.int64),
+            tuple(rows.keys),
+            tuple(rows.columns),
+            np.array([len(row) for row in rows.terms], np.int64),
             places[:, 0],
             places[:, 1],
-            np.array([entry for row in terms for entry in row.values()], np.float64),
-            np.array(lower, np.float64),
+            np.array([entry for row in rows.terms for entry in row.values()], np.float64),
+            np.array(rows.lower, np.float64),
         )
+
+
+class _Writing:
+    """The rows of a value as they are written."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+        self.nodes = {port.node: base for base, port in reversed(list(enumerate((value.producer, *value.readers), 1)))}
+        self.wanted, self.given = [_labels(port) for port in value.readers], _labels(value.producer)
+        self.keys: list[tuple[int, int] | None] = []
+        self.terms: list[dict[Place, float]] = []
+        self.lower: list[float] = []
+        self.columns: list[int] = []
+
+    def alike(self) -> None:
+        """A column for each order; a row for each reader that may want it."""
+        for order in sorted(set().union(*self.wanted)):
+            gives = self.given.get(order, [])
+            if len(gives) == len(self.value.producer.orders):
+                continue
+            held = self._column(EASY)
+            for reader in self._wanting(order):
+                self._row((order, reader), [(held, 1.0)], reader=reader, wants=order, gives=gives)
+
+    def apart(self) -> None:
+        """A column more for each order that is hard to make of some: no more of the other than what is given allows."""
+        for order in sorted(set().union(*self.wanted)):
+            gives = self.given.get(order, [])
+            easy, hard = self._column(EASY), self._column(HARD)
+            for reader in self._wanting(order):
+                self._row((order, reader), [(easy, 1.0), (hard, 1.0)], reader=reader, wants=order, gives=gives)
+            self._row(None, [(easy, -1.0)], gives=self._giving(order, hard=False))
+
+    def flow(self) -> None:
+        """A column for each pair of orders, and for what each reader takes of it: of what is given, one order."""
+        every = sorted(set().union(*self.wanted))
+        made = {(given, order): self._made(given, order) for given in sorted(self.given) for order in every}
+        for reader, wanted in enumerate(self.wanted):
+            taken = made if len(self.wanted) == 1 else {pair: self._column(FREE) for pair in made if pair[1] in wanted}
+            for order in wanted:
+                own = [(taken[given, order], 1.0) for given in self.given]
+                self._row((order, reader), own, reader=reader, wants=order)
+            for given, labels in self.given.items():
+                self._row(None, [(taken[given, order], -1.0) for order in wanted], gives=labels)
+            for pair in taken if taken is not made else ():
+                if pair[0] != pair[1]:
+                    self._row(None, [(made[pair], 1.0), (taken[pair], -1.0)])
+
+    def _made(self, given: int, order: int) -> Place:
+        return self._column(FREE if given == order else HARD if (given, order) in self.value.hard else EASY)
+
+    def _column(self, kind: int) -> Place:
+        self.columns.append(kind)
+        return 0, len(self.columns) - 1
+
+    def _wanting(self, order: int) -> list[int]:
+        return [reader for reader, labels in enumerate(self.wanted) if order in labels]
+
+    def _giving(self, order: int, *, hard: bool) -> list[int]:
+        """The labels under which another order is given, of which this one is hard to make, or is not."""
+        others = (given for given in self.given if given != order and ((given, order) in self.value.hard) is hard)
+        return [label for given in others for label in self.given[given]]
+
+    def _row(
+        self,
+        key: tuple[int, int] | None,
+        own: Iterable[tuple[Place, float]],
+        *,
+        reader: int = 0,
+        wants: int | None = None,
+        gives: Sequence[int] = (),
+    ) -> None:
+        """A row: own columns, less the labels under which a reader wants an order, and those of the producer.
+
+        Args:
+            key: of the price that the row's dual is.
+            own: own columns, and what each counts.
+            reader: position of the reader.
+            wants: the order that it wants.
+            gives: labels of the producer.
+        """
+        row, constant = dict(own), 0.0
+        ends = [(self.value.producer, gives, 1.0)]
+        if wants is not None:
+            ends.insert(0, (self.value.readers[reader], self.wanted[reader][wants], -1.0))
+        for end, labels, sign in ends:
+            if len(end.orders) == 1:
+                constant += sign if labels else 0.0
+                continue
+            for label in labels:
+                place = self.nodes[end.node], label
+                row[place] = row.get(place, 0.0) + sign
+        self.keys.append(key)
+        self.terms.append({place: entry for place, entry in row.items() if entry})
+        self.lower.append(-constant)
 
 
 @dataclass(frozen=True)
@@ -143,14 +231,18 @@ class Program:
         self.problem, self.nodes, self.values = problem, nodes, values
         costs = [problem.costs[node] for node in nodes]
         self.scale = (
-            gcd(*(cost for labels in costs for cost in labels), *(problem.values[i].weight for i in values)) or 1
+            gcd(
+                *(cost for labels in costs for cost in labels),
+                *(weight for index in values for weight in (problem.values[index].weight, problem.values[index].more)),
+            )
+            or 1
         )
         ends = np.cumsum([0, *map(len, costs)])
         self.first = dict(zip(nodes, ends.tolist(), strict=False))
         """Node -> the column of its label 0."""
         self.labels = int(ends[-1])
         self.groups = self._groups()
-        self.columns = self.labels + sum(len(group.values) * group.rows.orders for group in self.groups)
+        self.columns = self.labels + sum(len(group.values) * len(group.rows.columns) for group in self.groups)
         self.rows = sum(len(group.values) * len(group.rows.keys) for group in self.groups)
         self.allowed: dict[int, frozenset[int]] = {}
         self.solver: Any = None
@@ -159,16 +251,15 @@ class Program:
         alike: dict[object, list[int]] = {}
         for index in self.values:
             value = self.problem.values[index]
-            if value.weight:
+            if value.weight or value.hard:
                 ports = (value.producer, *value.readers)
                 names = {port.node: None for port in ports}
                 twins = () if len(names) == len(ports) else tuple(list(names).index(port.node) for port in ports)
-                alike.setdefault((twins, *(port.orders for port in ports)), []).append(index)
+                alike.setdefault((twins, value.hard, *(port.orders for port in ports)), []).append(index)
         found: list[_Group] = []
         first = 0
         for held in alike.values():
-            value = self.problem.values[held[0]]
-            rows = _Rows.of(value.producer, value.readers)
+            rows = _Rows.of(self.problem.values[held[0]])
             if rows.keys:
                 found.append(_Group(rows, held, first))
                 first += len(held) * len(rows.keys)
@@ -196,6 +287,10 @@ class Program:
         if self.columns > SMALL:
             highs.setOptionValue("time_limit", highs.getRunTime() + max(0.0, seconds))
         run(highs, self.columns)
+        if highs.getModelStatus() == highspy.HighsModelStatus.kSolveError:  # costs far from each other, as ties are
+            highs.setOptionValue("user_objective_scale", _SCALED)
+            highs.clearSolver()
+            run(highs, self.columns)
         if highs.getModelStatus() == highspy.HighsModelStatus.kTimeLimit:
             return None
         solution = highs.getSolution()
@@ -215,12 +310,15 @@ class Program:
                 if steps <= 0:
                     continue
                 position, row = divmod(place, len(keys))
-                index, (order, reader) = group.values[position], keys[row]
+                index, key = group.values[position], keys[row]
+                if key is None:
+                    continue
+                order, reader = key
                 whole, rest = divmod(steps * self.scale, _GRID)
                 known = spent.get((index, order), 0)
-                price = min(
-                    Fraction(steps * self.scale, _GRID) if rest else whole, self.problem.values[index].weight - known
-                )
+                price = Fraction(steps * self.scale, _GRID) if rest else whole
+                if not self.problem.values[index].hard:
+                    price = min(price, self.problem.values[index].weight - known)
                 if price > 0:
                     prices[index, order, reader] = price
                     spent[index, order] = known + price
@@ -237,8 +335,8 @@ class Program:
         for group in self.groups:
             rows, values = group.rows, [self.problem.values[index] for index in group.values]
             count = len(values)
-            own = column + rows.orders * np.arange(count)
-            column += rows.orders * count
+            own = column + len(rows.columns) * np.arange(count)
+            column += len(rows.columns) * count
             ports = [(value.producer, *value.readers) for value in values]
             bases = np.array([[0, *(self.first.get(port.node, 0) for port in held)] for held in ports], np.int64)
             bases[:, 0] = own
@@ -246,7 +344,8 @@ class Program:
             entries.append(np.tile(rows.entries, count))
             lengths.append(np.tile(rows.lengths, count))
             lower.append(np.tile(rows.lower, count))
-            costs += [value.weight / self.scale for value in values for _ in range(rows.orders)]
+            paid = [(0, value.weight, value.weight + value.more) for value in values]
+            costs += [each[kind] / self.scale for each in paid for kind in rows.columns]
         convex = [len(self.problem.costs[node]) for node in self.nodes]
         lengths.append(np.array(convex, np.int64))
         indices.append(np.arange(self.labels))

@@ -121,6 +121,8 @@ def _solved(
 
 def _cut(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> tuple[dict[int, int], Prices] | None:
     """The best labels of a component by a minimum cut, and its prices; None where it is none."""
+    if any(problem.values[index].hard for index in values):
+        return None
     return solve_two(problem, nodes, values) if all(len(problem.costs[node]) == 2 for node in nodes) else None
 
 
@@ -190,7 +192,7 @@ def _pinned_prices(problem: Problem) -> Prices:
         for reader, port in enumerate(value.readers):
             if _only(port) not in seen:
                 seen.add(_only(port))
-                prices[index, _only(port), reader] = value.weight
+                prices[index, _only(port), reader] = value.price(_only(value.producer), _only(port))
     return prices
 
 

@@ -1,0 +1,99 @@
+"""What kernels take element by element: where no run of elements lies together.
+
+A Transpose copies runs where the innermost axes stay, and blocks where axes that lie together change places with those
+behind them; otherwise each element by itself, which takes about ten times as long. An operator that stretches one
+operand over another goes from run to run, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from itertools import product as product_of
+
+from relayout.infer.sites import Label, Order, Root, Site
+from relayout.layout import Extent, product
+from relayout.layout.perm import between, is_rotation
+from relayout.solve import Port as NumberPort
+
+RUN = 8
+"""The shortest run, in elements, that is worth copying as a whole."""
+SPAN = 32
+"""The shortest run, in elements, in which an operator may stretch one operand over another without loss."""
+
+
+def is_run(extents: Sequence[Extent]) -> bool:
+    """Whether the innermost axes make a run that is worth copying as a whole; dynamic ones do."""
+    whole = product(extents)
+    return bool(whole.symbols) or whole.number >= RUN
+
+
+def is_scattered(root: Root, given: Order, order: Order) -> bool:
+    """Whether a Transpose from one order to another takes single elements, or runs that are hardly longer."""
+    return root.space.of(is_scattered, (given, order), partial(_is_scattered, root, given, order))
+
+
+def _is_scattered(root: Root, given: Order, order: Order) -> bool:
+    perm = between(given, order)
+    stay = len(perm)
+    while stay and perm[stay - 1] == stay - 1:
+        stay -= 1
+    if stay == len(perm) and is_rotation(perm):
+        return False
+    return not is_run([root.extents[leaf] for leaf in given[stay:]])
+
+
+def scattering(root: Root, ports: Sequence[NumberPort], orders: Sequence[Order]) -> frozenset[tuple[int, int]]:
+    """The pairs of orders, one that is given and one that is wanted, between which a Transpose takes single elements.
+
+    Args:
+        root: the value.
+        ports: its ends in the problem: the producer, then the readers.
+        orders: order number -> order.
+    """
+    producer, *readers = ports
+    pairs = product_of(set(producer.orders), {number for port in readers for number in port.orders})
+    return frozenset((given, order) for given, order in pairs if is_scattered(root, orders[given], orders[order]))
+
+
+def stretches_elements(site: Site, label: Label) -> bool:
+    """Whether an operator stretches one computed operand over another in runs that are hardly longer than an element.
+
+    Constants do not count: few channels to add to are no reason to transpose an image twice.
+    """
+    signature = site.signature
+    if not signature.broadcast or signature.block:
+        return False
+    computed = tuple([port.position for port in site.ports if not port.output and not port.view.root.constant])
+    return len(computed) > 1 and span(site, label, computed) < RUN
+
+
+def span(site: Site, label: Label, among: tuple[int, ...] | None = None) -> float:
+    """How many elements lie together that differ in the same operands; infinite where all are of one kind.
+
+    Args:
+        site: an operator that stretches operands.
+        label: the order in which it runs.
+        among: positions of the operands that count (default: all).
+    """
+    reading = among or tuple([port.position for port in site.ports if not port.output])
+    found: float = site.pattern.of(span, (label, reading), partial(_span, site, label, reading))
+    return found
+
+
+def _span(site: Site, label: Label, among: tuple[int, ...]) -> float:
+    span, kind = 1, None
+    for factor in reversed(label.order):
+        held = {port: port.factors[factor] for port in site.ports if port.factors.get(factor)}
+        extents = [port.view.root.extents[leaf] for port, leaves in held.items() for leaf in leaves]
+        if all(extent.is_one for extent in extents):
+            continue
+        reading = [port.position for port in held if port.position in among]
+        if kind is not None and reading != kind:
+            return span
+        kind = reading
+        port, leaves = next(iter(held.items()))
+        found = product(port.view.root.extents[leaf] for leaf in leaves)
+        span *= SPAN if found.symbols else found.number
+    return math.inf
