@@ -218,6 +218,7 @@ def convert(
         "layouts": dict(layouts or {}),
         "dims": {name: extent if isinstance(extent, str) else int(extent) for name, extent in (dims or {}).items()},
         "per_transpose": int(each),
+        "per_scattered": wishes.target.per_scattered if wishes.target else 0,
         "exchange": bool(exchange),
         "read": reading,
     }
@@ -570,6 +571,7 @@ def _relayout(
         layouts=options["layouts"],
         choose=choose,
         per_transpose=options["per_transpose"],
+        per_scattered=options["per_scattered"],
         exchange=options["exchange"],
     )
     decided = fewest = plan(sites, time_limit=time_limit)

@@ -19,6 +19,7 @@ from relayout.infer.planning import planned
 from relayout.passes import OptimizeLayouts
 from relayout.pipeline import check_plan, inspect
 from relayout.solve import moved
+from relayout.targets import target as target_named
 from running import run
 from text_form import floats, model
 from transposes import left
@@ -196,6 +197,14 @@ def test_more_single_elements_than_the_source_copies_are_not_taken(tmp_path: Pat
     (tmp_path / "plan.json").write_text(json.dumps(result.plan))
     checked = check_plan(tmp_path / "plan.json", proto)
     assert (checked.ok, checked.bytes, checked.per_scattered > 0) == (True, 3 * size, True)
+
+
+@pytest.mark.parametrize(("price", "count", "in_two_steps"), [(0, 2, 1), (2, 3, 0)])
+def test_a_target_says_what_single_elements_cost(price: int, count: int, in_two_steps: int) -> None:
+    target = replace(target_named("onnxruntime-cpu"), per_scattered=price)
+    report = relayout.optimize(windows(), target=target).report
+    assert (report.transposes, report.proved) == (count, True)
+    assert sum("in two steps: 1 " in note for note in report.notes) == in_two_steps
 
 
 def test_a_few_single_elements_are_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,7 @@ ROW = Kernel("Conv", ("NHWC OHWI",))
         (lambda: Target("npu", "mine", (ROW,), price=3), "price=3: it takes a function"),  # type: ignore[arg-type]
         (lambda: Target("npu", "mine", (ROW,), units=("Add",)), "it takes a tuple of Unit"),  # type: ignore[arg-type]
         (lambda: Target("npu", "mine", (ROW,), least_run=-4), "least_run=-4: it takes a whole number from 0 on"),
+        (lambda: Target("npu", "mine", (ROW,), per_scattered=1.5), "per_scattered=1.5: it takes a whole number"),  # type: ignore[arg-type]
         (
             lambda: Target("npu", "mine", (ROW,), per_transpose=-1),
             "per_transpose=-1: it takes a whole number from 0 to",

@@ -33,6 +33,9 @@ a runtime copies single elements there, and whole runs otherwise."""
 SEVERAL = 2
 """What it weighs, likewise, that several operators stand for one."""
 
+MOST_LABELS = 20_000
+"""Labels of all sites up to which single elements have a price: pairs of orders make programs that take minutes."""
+
 AVOIDED = 16
 """What it weighs, in bytes for each reader, to move a byte of a value that no Transpose takes: more than what is
 quantized to it, and what each reader makes of it, whose elements are wider.
@@ -84,6 +87,11 @@ class Formulation:
     def stands(self, root: Root) -> Root:
         """The value that stands for another in the problem."""
         return self.sites.roots[self.follow.stands[root.index]]
+
+    @property
+    def large(self) -> bool:
+        """Whether there are so many labels that single elements have no price."""
+        return _are_many(self.labels)
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -228,16 +236,9 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     aside = list(map(_aside, sites.sites, labels, stored))
     weights = _weights(aside, parts, parting, sum(map(any, stretched)))
     costs = tuple(map(_costs, sites.sites, labels, stretched, aside, repeat(weights)))
-    if sites.per_scattered:
-        each = sites.per_scattered * weights.per_byte
-        costs = tuple(
-            [
-                tuple([cost + each * scattered_by(sites, site, label) for cost, label in zip(own, choice, strict=True)])
-                if choice
-                else own
-                for site, choice, own in zip(sites.sites, labels, costs, strict=True)
-            ]
-        )
+    each = 0 if _are_many(labels) else sites.per_scattered * weights.per_byte
+    if each:
+        costs = tuple(map(_with_scattered, repeat(sites), sites.sites, labels, costs, repeat(each)))
     sizes = [size_of(root, dims or {}, sites.likely) for root, _, _ in parts]
     version = sites.graph.opset_imports.get("", 1)
     still = [1 if is_transposed(root.value.dtype, version) else AVOIDED * len(ports) for root, ports, _ in parts]
@@ -248,8 +249,8 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
             weights.of(size + sites.per_transpose) * avoided + (root.index not in moved_roots) + parting * all_part,
             ports[0],
             tuple(ports[1:]),
-            scattering(root, ports, orders) if sites.per_scattered else frozenset(),
-            weights.per_byte * size * sites.per_scattered,
+            scattering(root, ports, orders) if each else frozenset(),
+            size * each,
         )
         for (root, ports, orders), size, all_part, avoided in zip(parts, sizes, apart, still, strict=True)
     ]
@@ -257,6 +258,10 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
     problem = Problem(costs, tuple(values), weights.per_transpose)
     return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow)
+
+
+def _are_many(labels: Sequence[Sequence[Label]]) -> bool:
+    return sum(map(len, labels)) > MOST_LABELS
 
 
 def _weights(
@@ -497,6 +502,15 @@ def _aside(site: Site, choice: Sequence[Label], stored: Stored) -> tuple[int, ..
             for found, label in zip(stored, choice, strict=True)
         ]
     )
+
+
+def _with_scattered(
+    sites: Sites, site: Site, choice: Sequence[Label], costs: tuple[int, ...], each: int
+) -> tuple[int, ...]:
+    """What each label costs, with `each` for every byte that the operator gives element by element."""
+    if not choice:
+        return costs
+    return tuple([cost + each * scattered_by(sites, site, label) for cost, label in zip(costs, choice, strict=True)])
 
 
 def scattered_by(sites: Sites, site: Site, label: Label) -> int:

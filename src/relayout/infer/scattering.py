@@ -60,10 +60,11 @@ def scattering(root: Root, ports: Sequence[NumberPort], orders: Sequence[Order])
 def stretches_elements(site: Site, label: Label) -> bool:
     """Whether an operator stretches one computed operand over another in runs that are hardly longer than an element.
 
-    Constants do not count: few channels to add to are no reason to transpose an image twice.
+    Constants do not count: few channels to add to are no reason to transpose an image twice. Nor does an operator whose
+    orders have prices: these say it.
     """
     signature = site.signature
-    if not signature.broadcast or signature.block:
+    if not signature.broadcast or signature.block or signature.price is not None:
         return False
     computed = tuple([port.position for port in site.ports if not port.output and not port.view.root.constant])
     return len(computed) > 1 and span(site, label, computed) < RUN

@@ -26,6 +26,10 @@ ALLOWED = 1 << 14
 """Bytes more than the source's that may be taken element by element: some ten microseconds."""
 
 
+ANY = 1 << 62
+"""As many as there may be of what has no price."""
+
+
 class _Has(NamedTuple):
     """What a plan takes, or may take.
 
@@ -66,7 +70,8 @@ def within_source(sites: Sites, fewest: Plan, *, time_limit: float | None = None
         fewest: the plan with the fewest bytes.
         time_limit: seconds for the solver, each time.
     """
-    most = _Has(fewest.source_size, (fewest.source_scattered + ALLOWED, fewest.source_count))
+    scattered = ANY if fewest.formulation.large else fewest.source_scattered + ALLOWED
+    most = _Has(fewest.source_size, (scattered, fewest.source_count))
     if _Has.of(fewest).is_within(most):
         return fewest
     own = _source(*_own(sites), Solution((), 0, 0, Leaf({})))

@@ -30,8 +30,9 @@ Price = tuple[int, int, int]
 Prices = dict[Price, int | Fraction]
 
 
-MOST_WISHES = 1 << 12
-"""Combinations of orders that the readers of a value may pay for, up to which all are gone through."""
+MOST_WISHES = 1 << 14
+"""Combinations of an order that is given, and those that the readers of a value pay for, up to which all are looked at.
+"""
 
 MOST_DEPTH = 100
 """Branches on the way to one leaf: proofs of networks have a few."""
@@ -158,7 +159,7 @@ def given_back(value: Value, paid: Mapping[int, Mapping[int, Fraction | int]]) -
         paid: position of the reader -> order -> price.
     """
     orders = set(value.producer.orders)
-    if prod(len(prices) + 1 for prices in paid.values()) <= MOST_WISHES:
+    if len(paid) == 1 or len(orders) * prod(len(prices) + 1 for prices in paid.values()) <= MOST_WISHES:
         return {given: _most_beyond(value, given, list(paid.values())) for given in orders}
     whole: dict[int, Fraction | int] = {}
     for prices in paid.values():

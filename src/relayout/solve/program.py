@@ -60,6 +60,9 @@ def _labels(port: Port) -> dict[int, list[int]]:
     return found
 
 
+MOST_FLOWS = 1 << 10
+"""Columns of one value up to which its program is a flow."""
+
 FREE, EASY, HARD = 0, 1, 2
 """What a column of a value costs: nothing, its weight, or more."""
 
@@ -98,7 +101,7 @@ class _Rows:
         rows = _Writing(value)
         if not value.hard:
             rows.alike()
-        elif prod(len(labels) + 1 for labels in rows.wanted) <= MOST_WISHES:
+        elif rows.flows <= MOST_FLOWS and (len(rows.wanted) == 1 or rows.wishes <= MOST_WISHES):
             rows.flow()
         else:
             rows.apart()
@@ -125,6 +128,17 @@ class _Writing:
         self.terms: list[dict[Place, float]] = []
         self.lower: list[float] = []
         self.columns: list[int] = []
+
+    @property
+    def flows(self) -> int:
+        """How many columns `flow` has."""
+        made = len(self.given) * len(set().union(*self.wanted))
+        return made if len(self.wanted) == 1 else made + len(self.given) * sum(map(len, self.wanted))
+
+    @property
+    def wishes(self) -> int:
+        """Combinations of an order that is given and those that readers want, or none."""
+        return len(self.given) * prod(len(labels) + 1 for labels in self.wanted)
 
     def alike(self) -> None:
         """A column for each order; a row for each reader that may want it."""

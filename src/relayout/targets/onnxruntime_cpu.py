@@ -298,6 +298,7 @@ TARGET = Target(
     rest=True,
     units=UNITS,
     unsigned=True,
+    per_scattered=1,  # one in two steps moves every byte twice
     least_run=LEAST_RUN,
     inline=True,
     fast=True,

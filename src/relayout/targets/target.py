@@ -123,6 +123,7 @@ _TARGET = {
     "units": arguments.several_of(Unit),
     "least_run": arguments.whole(0),
     "per_transpose": arguments.BYTES,
+    "per_scattered": arguments.BYTES,
     "blocks": arguments.instance(Blocks, "a Blocks"),
     "fusions": arguments.several_of(Fusion),
     **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline", "fast"), arguments.FLAG),
@@ -141,6 +142,7 @@ class Target:
         price: what running a node in an order costs beside its best one, in bytes that might be moved instead: of the
             node, what its rule says, and where its axes lie.
         per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
+        per_scattered: what each byte costs besides that a Transpose copies element by element, in bytes.
         rest: it also runs every operator that no row is about, as the standard has it.
         units: what it has for quantized units; of several rows the first that fits.
         unsigned: what lies between units is stored as uint8, which means the same.
@@ -159,6 +161,7 @@ class Target:
     joins: bool = False
     price: Callable[[Operator, Signature, Placement], int] | None = None
     per_transpose: int = 0
+    per_scattered: int = 0
     rest: bool = False
     units: tuple[Unit, ...] = ()
     unsigned: bool = False
