@@ -212,6 +212,13 @@ def test_a_few_single_elements_are_no_reason(monkeypatch: pytest.MonkeyPatch) ->
     assert relayout.optimize(windows()).report.transposes == 2
 
 
+def test_single_elements_have_no_price_where_pairs_of_orders_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relayout.infer.planning.MOST_PAIRS", 0)
+    report = relayout.optimize(windows()).report
+    assert (report.transposes, report.verdict) == (2, "proved minimal")
+    assert any("copies single elements" in note for note in report.notes)
+
+
 STATE = """
     state (float[4096,2] x, float[4096] z) => (float[4096,2] y) {
         t = Transpose<perm=[1,0]>(x)

@@ -33,8 +33,8 @@ a runtime copies single elements there, and whole runs otherwise."""
 SEVERAL = 2
 """What it weighs, likewise, that several operators stand for one."""
 
-MOST_LABELS = 20_000
-"""Labels of all sites up to which single elements have a price: pairs of orders make programs that take minutes."""
+MOST_PAIRS = 40_000
+"""Pairs of orders up to which single elements have a price: with more the program takes minutes."""
 
 AVOIDED = 16
 """What it weighs, in bytes for each reader, to move a byte of a value that no Transpose takes: more than what is
@@ -58,6 +58,10 @@ class Weights:
         return cost // self.per_byte
 
 
+Part = tuple[Root, Sequence[NumberPort], Sequence[Order]]
+"""A value of the problem: its root, its ends (the producer, then the readers), order number -> order."""
+
+
 @dataclass(frozen=True)
 class Formulation:
     """A graph as a problem in numbers, and what the numbers stand for.
@@ -78,7 +82,7 @@ class Formulation:
     labels: list[list[Label]]
     problem: Problem
     roots: list[Root]
-    orders: list[list[Order]]
+    orders: list[Sequence[Order]]
     sizes: list[int]
     weights: Weights
     capped: bool
@@ -89,9 +93,10 @@ class Formulation:
         return self.sites.roots[self.follow.stands[root.index]]
 
     @property
-    def large(self) -> bool:
-        """Whether there are so many labels that single elements have no price."""
-        return _are_many(self.labels)
+    def parts(self) -> Iterator[Part]:
+        """The values with their roots and orders."""
+        for root, value, orders in zip(self.roots, self.values, self.orders, strict=True):
+            yield root, (value.producer, *value.readers), orders
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -222,7 +227,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     labels = [[] if number in follow.leads else choice for number, choice in enumerate(found.labels)]
     stored = [[numbers(site, label) for label in choice] for site, choice in zip(sites.sites, labels, strict=True)]
     ends = _ends(sites, follow)
-    parts: list[tuple[Root, list[NumberPort], list[Order]]] = []
+    parts: list[Part] = []
     for root, (producer, readers) in zip(sites.roots, ends, strict=True):
         if producer is None or not readers or root.constant:
             continue
@@ -236,7 +241,8 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     aside = list(map(_aside, sites.sites, labels, stored))
     weights = _weights(aside, parts, parting, sum(map(any, stretched)))
     costs = tuple(map(_costs, sites.sites, labels, stretched, aside, repeat(weights)))
-    each = 0 if _are_many(labels) else sites.per_scattered * weights.per_byte
+    hard = hard_pairs(parts) if sites.per_scattered else None
+    each = 0 if hard is None else sites.per_scattered * weights.per_byte
     if each:
         costs = tuple(map(_with_scattered, repeat(sites), sites.sites, labels, costs, repeat(each)))
     sizes = [size_of(root, dims or {}, sites.likely) for root, _, _ in parts]
@@ -249,10 +255,12 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
             weights.of(size + sites.per_transpose) * avoided + (root.index not in moved_roots) + parting * all_part,
             ports[0],
             tuple(ports[1:]),
-            scattering(root, ports, orders) if each else frozenset(),
+            pairs,
             size * each,
         )
-        for (root, ports, orders), size, all_part, avoided in zip(parts, sizes, apart, still, strict=True)
+        for (root, ports, _), size, all_part, avoided, pairs in zip(
+            parts, sizes, apart, still, hard or [frozenset()] * len(parts), strict=True
+        )
     ]
     values += [_innermost(*part) for part, all_part in zip(parts, apart, strict=True) if not all_part]
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
@@ -260,13 +268,20 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow)
 
 
-def _are_many(labels: Sequence[Sequence[Label]]) -> bool:
-    return sum(map(len, labels)) > MOST_LABELS
+def hard_pairs(parts: Iterable[Part]) -> list[frozenset[tuple[int, int]]] | None:
+    """The pairs of orders of each value between which a Transpose takes single elements; None where they are many."""
+    found, count = [], 0
+    for part in parts:
+        found.append(scattering(*part))
+        count += len(found[-1])
+        if count > MOST_PAIRS:
+            return None
+    return found
 
 
 def _weights(
     aside: Sequence[Sequence[int]],
-    parts: Sequence[tuple[Root, list[NumberPort], list[Order]]],
+    parts: Sequence[Part],
     parting: int,
     stretching: int,
 ) -> Weights:

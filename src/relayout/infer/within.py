@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from relayout.infer.build import Sites
 from relayout.infer.candidates import identity
-from relayout.infer.planning import Formulation, Plan, formulate, plan, planned, with_source
+from relayout.infer.planning import Formulation, Plan, formulate, hard_pairs, plan, planned, with_source
 from relayout.solve import Leaf, Solution, solve
 
 ROUNDS = 16
@@ -70,8 +70,9 @@ def within_source(sites: Sites, fewest: Plan, *, time_limit: float | None = None
         fewest: the plan with the fewest bytes.
         time_limit: seconds for the solver, each time.
     """
-    scattered = ANY if fewest.formulation.large else fewest.source_scattered + ALLOWED
-    most = _Has(fewest.source_size, (scattered, fewest.source_count))
+    most = _Has(fewest.source_size, (fewest.source_scattered + ALLOWED, fewest.source_count))
+    if _Has.of(fewest).over(most) == 0 and hard_pairs(fewest.formulation.parts) is None:
+        most = most._replace(uses=(ANY, fewest.source_count))
     if _Has.of(fewest).is_within(most):
         return fewest
     own = _source(*_own(sites), Solution((), 0, 0, Leaf({})))
