@@ -42,6 +42,8 @@ PACKAGES = {"onnx_ir": "onnx-ir", "onnxruntime_full": "onnxruntime"}
 NOISE = 0.03
 """What a median may differ by beyond its own interval: sessions of one file differ by as much."""
 
+BY_HAND = "<!-- what follows is not made by bench/optimizing.py -->\n"
+
 Row = dict[str, Any]
 
 
@@ -308,6 +310,12 @@ def page(found: list[dict[str, Any]], tools: list[str], versions: str) -> str:
     )
 
 
+def kept(page: Path) -> str:
+    """What a page has behind the part that this file writes, such as rows of models that another file makes."""
+    _, mark, rest = (page.read_text(encoding="utf-8") if page.exists() else "").partition(BY_HAND)
+    return f"\n{mark}{rest}" if mark else ""
+
+
 def versions_of(known: dict[str, str]) -> str:
     """What ran, by its own word."""
     said: dict[str, str] = {}
@@ -359,7 +367,7 @@ def main() -> None:
     text = page(found, tools, " ".join(filter(None, (versions_of(known), options.note))))
     record(options.out, "optimizing", found, text, summary(found, tools))
     if options.page:
-        options.page.write_text(text, encoding="utf-8")
+        options.page.write_text(text + kept(options.page), encoding="utf-8")
     print(summary(found, tools))
 
 
