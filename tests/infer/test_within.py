@@ -212,11 +212,11 @@ def test_a_few_single_elements_are_no_reason(monkeypatch: pytest.MonkeyPatch) ->
     assert relayout.optimize(windows()).report.transposes == 2
 
 
-def test_single_elements_have_no_price_where_pairs_of_orders_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relayout.infer.planning.MOST_PAIRS", 0)
+def test_where_pairs_of_orders_are_many_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relayout.infer.within.hard_pairs", lambda parts: None)
     report = relayout.optimize(windows()).report
-    assert (report.transposes, report.verdict) == (2, "proved minimal")
-    assert any("copies single elements" in note for note in report.notes)
+    assert (report.transposes, report.proved) == (3, False)
+    assert any("were dropped" in note for note in report.notes)
 
 
 STATE = """

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from relayout.infer.build import Sites
-from relayout.infer.candidates import identity
+from relayout.infer.candidates import Candidates, identity
 from relayout.infer.planning import Formulation, Plan, formulate, hard_pairs, plan, planned, with_source
 from relayout.solve import Leaf, Solution, solve
 
@@ -24,10 +24,6 @@ ROUNDS = 16
 
 ALLOWED = 1 << 14
 """Bytes more than the source's that may be taken element by element: some ten microseconds."""
-
-
-ANY = 1 << 62
-"""As many as there may be of what has no price."""
 
 
 class _Has(NamedTuple):
@@ -71,26 +67,33 @@ def within_source(sites: Sites, fewest: Plan, *, time_limit: float | None = None
         time_limit: seconds for the solver, each time.
     """
     most = _Has(fewest.source_size, (fewest.source_scattered + ALLOWED, fewest.source_count))
-    if _Has.of(fewest).over(most) == 0 and hard_pairs(fewest.formulation.parts) is None:
-        most = most._replace(uses=(ANY, fewest.source_count))
     if _Has.of(fewest).is_within(most):
         return fewest
     own = _source(*_own(sites), Solution((), 0, 0, Leaf({})))
-    found = _searched(sites, fewest, most, time_limit)
+    among = _few(fewest) if hard_pairs(fewest.formulation.parts) is None else None
+    found = _searched(sites, fewest, most, among, time_limit)
     if found is None and not _Has.of(own).is_within(most):
         # Two Transposes of the source in a row are one in a plan, which may take single elements where they do not.
         most = most._replace(uses=(own.scattered + ALLOWED, fewest.source_count))
         if _Has.of(fewest).is_within(most) or not _Has.of(own).is_within(most):
             sites.per_scattered, sites.per_transpose = 0, 0
             return fewest
-        found = _searched(sites, fewest, most, time_limit)
+        found = _searched(sites, fewest, most, among, time_limit)
     if found is None:
         formulation, choice = _own(sites)
         found = _source(formulation, choice, solve(formulation.problem, start=choice, time_limit=time_limit))
     return found
 
 
-def _searched(sites: Sites, fewest: Plan, most: _Has, time_limit: float | None) -> Plan | None:
+def _few(fewest: Plan) -> Candidates:
+    """The labels of a plan, and the source's: all that is looked at where pairs of orders are too many to be priced."""
+    pairs = zip(fewest.sites.sites, fewest.labels, strict=True)
+    return Candidates([list(dict.fromkeys([label, identity(site)])) for site, label in pairs], capped=True)
+
+
+def _searched(
+    sites: Sites, fewest: Plan, most: _Has, among: Candidates | None, time_limit: float | None
+) -> Plan | None:
     """The best plan within what there may be that some prices make the cheapest; the graph has these prices then.
 
     None where no prices are found that do; it has the last ones then.
@@ -102,7 +105,7 @@ def _searched(sites: Sites, fewest: Plan, most: _Has, time_limit: float | None) 
     while which is not None and next(tries, None) is not None:
         prices = _dearer(prices, which, known, over)
         sites.per_scattered, sites.per_transpose = prices
-        tried = plan(sites, time_limit=time_limit)
+        tried = plan(sites, time_limit=time_limit, among=among)
         has = _Has.of(tried)
         if has.is_within(most):
             found, paid = tried, prices
