@@ -9,6 +9,7 @@ import random
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,15 +25,18 @@ RANDOM = ("bernoulli", "random", "dropout", "multinomial", "training")
 """Tests whose results are drawn: no two runs agree."""
 
 
-def standard() -> Iterator[tuple[str, onnx.ModelProto, Feed]]:
+def cases() -> list[Any]:
+    """All node tests that have a model."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.case.node import collect_testcases
 
-        cases = collect_testcases(None)
-    for case in cases:
-        given = case.data_sets[0][0] if case.model is not None else []
-        names = [value.name for value in case.model.graph.input] if case.model is not None else []
+        return [case for case in collect_testcases(None) if case.model is not None]
+
+
+def standard() -> Iterator[tuple[str, onnx.ModelProto, Feed]]:
+    for case in cases():
+        given, names = case.data_sets[0][0], [value.name for value in case.model.graph.input]
         arrays = len(given) == len(names) and all(isinstance(item, np.ndarray) for item in given)
         if arrays and not any(word in case.name for word in RANDOM):
             yield case.name, case.model, dict(zip(names, given, strict=True))
@@ -118,3 +122,24 @@ def test_standard_node_tests_behind_transposes() -> None:
     print(dict(count))
     assert not faults, "\n".join(faults)
     assert count["runs"] > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_standard_node_tests_alone_come_back_byte_for_byte() -> None:
+    """Also those that the runtime does not run; the few with Transposes may have fewer."""
+    count: Counter[str] = Counter()
+    faults = []
+    for case in cases():
+        name, source = case.name, case.model
+        result = relayout.optimize(source)
+        before = result.report.source_transposes, result.report.source_bytes
+        after = result.report.transposes, result.report.bytes
+        count["kept" if after == before else "fewer"] += 1
+        if after > before or after[1] > before[1]:
+            faults.append(f"{name}: {after}, the source had {before}")
+        elif after == before and result.proto.SerializeToString() != source.SerializeToString():
+            faults.append(f"{name}: is another model")
+    print(dict(count))
+    assert not faults, "\n".join(faults)
+    assert count["kept"] > 1800

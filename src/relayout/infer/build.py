@@ -20,6 +20,7 @@ from relayout.known import label
 from relayout.layout import ONE, Dim, Extent, Learned, product, quotient, segments
 from relayout.rules import (
     FUNCTIONS,
+    WRAPPING,
     Changes,
     Fact,
     Facts,
@@ -44,8 +45,6 @@ ROUNDS = 4
 """How often a graph is gone through again because a Reshape told something of dynamic extents."""
 VIEWS = (Permuted, Regrouped)
 """What is known of a node that only looks at its operand otherwise. As a union it would be made for every node."""
-WRAPPING = (ir.SequenceType, ir.OptionalType)
-"""Types of values that are no tensors. As protocols they are slow to ask whether a value's type is one of theirs."""
 
 
 @dataclass(eq=False)

@@ -26,7 +26,7 @@ import onnx_ir as ir
 
 from relayout.captures import all_nodes, bodies, captured, nested
 from relayout.layout import Dim
-from relayout.rules import FUNCTIONS, Operator, draws
+from relayout.rules import FUNCTIONS, WRAPPING, Operator, draws
 from relayout.targets import Target, pass_on
 
 REGIONS = "regions."
@@ -356,7 +356,7 @@ def operator_of(model: ir.Model, node: ir.Node, imports: Mapping[str, int] | Non
 
 
 def _shape(value: ir.Value | None) -> tuple[Dim, ...] | None:
-    if value is None or value.shape is None:
+    if value is None or value.shape is None or type(value.type) in WRAPPING:
         return None
     return tuple(_dims(value.name or "", value.shape))
 

@@ -6,7 +6,7 @@ from relayout.rules.extending import register, register_variant, scope
 from relayout.rules.facts import Facts, draws, facts, in_standard, is_known, is_laid, repeats, rule_of
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid
-from relayout.rules.operator import Operator, axis_letters, normalized
+from relayout.rules.operator import WRAPPING, Operator, axis_letters, normalized
 from relayout.rules.quantization import undoes
 from relayout.rules.registry import KINDS, LayoutVariant, Rule, registry, rule
 from relayout.rules.shapes import outputs_of
@@ -28,6 +28,7 @@ from relayout.rules.signature import (
 __all__ = [
     "FUNCTIONS",
     "KINDS",
+    "WRAPPING",
     "Attribute",
     "Body",
     "Changes",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.rules.operator import Operator, axis_letters, normalized
+from relayout.rules.operator import WRAPPING, Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.signature import Body, Changes, Fact, Letters, Nested, Placement, Signature
 
@@ -18,7 +18,9 @@ MOST_RUNS = 1 << 20
 
 
 def _rank(value: ir.Value | None) -> int | None:
-    return None if value is None or value.shape is None else len(value.shape)
+    if value is None or value.shape is None or type(value.type) in WRAPPING:
+        return None
+    return len(value.shape)
 
 
 def _shared(letters: str, *ranks: int | None) -> Letters | None:

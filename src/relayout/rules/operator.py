@@ -13,6 +13,9 @@ from relayout.layout import Dim, Extent
 
 Shape = tuple[Dim, ...]
 Letters = tuple[str, ...]
+WRAPPING = (ir.SequenceType, ir.OptionalType)
+"""Types of values that are no tensors: what they say of a shape is their elements'. As protocols they are slow to ask
+whether a value's type is one of theirs."""
 
 
 @dataclass(eq=False)

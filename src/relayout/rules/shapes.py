@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from relayout.layout import Dim
 from relayout.rules.facts import rule_of
-from relayout.rules.operator import Operator, Shape
+from relayout.rules.operator import WRAPPING, Operator, Shape
 from relayout.rules.signature import Signature
 
 MOST_ELEMENTS = 64
@@ -114,6 +114,8 @@ def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
 
 def _shape(value: ir.Value | None) -> Shape | None:
     if value is None:
+        return None
+    if type(value.type) in WRAPPING:
         return None
     shape = value.shape if value.const_value is None else value.const_value.shape
     return None if shape is None else tuple(dim if isinstance(dim, int) else dim.value or UNKNOWN for dim in shape)
