@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +17,12 @@ import relayout
 from infer.graphs import random_model
 from relayout.infer import build, plan, within_source
 from relayout.infer.planning import planned
+from relayout.infer.scattering import stretches_elements
+from relayout.infer.sites import Label
+from relayout.infer.within import _own, _source
 from relayout.passes import OptimizeLayouts
 from relayout.pipeline import check_plan, inspect
-from relayout.solve import moved
+from relayout.solve import Leaf, Solution, moved
 from relayout.targets import target as target_named
 from running import run
 from text_form import floats, model
@@ -234,6 +238,57 @@ def test_an_operand_that_is_computed_is_stretched_in_runs(added: str, count: int
     """A constant is no reason to transpose what it is added to."""
     report = relayout.optimize(model(STATE.replace("ADDED", added), c=floats(4096))).report
     assert (report.source_transposes, report.transposes, report.proved) == (2, count, True)
+
+
+def test_what_a_price_of_an_operator_says_is_not_said_twice() -> None:
+    sites = build(ir.from_proto(model(STATE.replace("ADDED", "b"))))
+    (add,) = (site for site in sites.sites if site.node is not None and site.node.op_type == "Add")
+    label = Label((1, 0))
+    assert stretches_elements(add, label)
+    add.signature = replace(add.signature, price=lambda placement: 0)
+    assert not stretches_elements(add, label)
+
+
+CHAIN = """
+        into = Transpose<perm=[0,2,1,3,4]>(u)
+        each = Reshape(into, windows)
+        column = Transpose<perm=[0,2,1]>(each)
+        result = MatMul(rows, column)
+"""
+"""Two Transposes in a row copy runs; one in their place copies single elements."""
+CHAINED = {"windows": np.array([64, 16, 24]), "rows": floats(64, 5, 24)}
+
+
+def chain_and_attention() -> onnx.ModelProto:
+    """That, and two times queries, keys and values."""
+    block = ATTENTION.split("{")[1].split("}")[0]
+    other = re.sub(r"\b([xyabcqkvrspot])\b", r"\g<1>_", block)
+    ends = "float[8,4,8,4,24] u, float[6,10,48] x, float[6,10,48] x_"
+    given = "float[64,5,16] result, float[6,10,16] y, float[6,10,16] y_"
+    shapes = {"heads": np.array([6, 10, 3, 2, 8]), "joined": np.array([6, 10, 16])}
+    return model(f"chain ({ends}) => ({given}) {{ {CHAIN}{block}{other} }}", w=floats(48, 48), **shapes, **CHAINED)
+
+
+def test_where_two_transposes_in_a_row_are_one_there_are_still_no_more() -> None:
+    proto = chain_and_attention()
+    result = relayout.optimize(proto)
+    assert (result.report.source_transposes, result.report.transposes, result.report.proved) == (8, 7, True)
+    assert relayout.optimize(proto, per_transpose=0).report.transposes == 9
+    assert relayout.verify(proto, result).ok
+
+
+def test_one_transpose_in_the_place_of_two_is_proved_without_prices() -> None:
+    proto = model(f"chain (float[8,4,8,4,24] u) => (float[64,5,16] result) {{ {CHAIN} }}", **CHAINED)
+    report = relayout.optimize(proto).report
+    assert (report.transposes, report.verdict) == (1, "proved minimal")
+
+
+@pytest.mark.parametrize("seed", range(0, 400, 7))
+def test_no_plan_with_prices_costs_more_than_the_source(seed: int) -> None:
+    graph, _ = random_model(seed, steps=6 + seed % 18)
+    sites = build(ir.from_proto(graph), per_scattered=3)
+    found, own = plan(sites), _source(*_own(sites), Solution((), 0, 0, Leaf({})))
+    assert found.size + 3 * found.scattered <= own.size + 3 * own.scattered
 
 
 SCATTERED = (78, 83, 402, 541, 887, 930, 931, 1244, 1317, 1415)

@@ -29,6 +29,7 @@ from relayout.solve import (
     program,
     solve,
 )
+from relayout.solve.certificate import given_back
 from relayout.solve.limits import MOST_PRICES, Limits
 from relayout.solve.program import solve_many
 from solve.problems import dense_problem, random_problem
@@ -208,6 +209,31 @@ def test_checker_refuses_what_is_no_proof() -> None:
     for reader in (-1, 1):
         with pytest.raises(CertificateError, match=f"value 0 has no reader {reader}"):
             bound(problem, Leaf({(0, 1, reader): 1}))
+
+
+@pytest.mark.parametrize("most", [1 << 14, 1])
+def test_a_producer_is_given_back_what_readers_may_pay_beyond_their_orders(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """As much as any wishes of theirs come to; more where not all are gone through, and never less."""
+    monkeypatch.setattr(certificate, "MOST_WISHES", most)
+    orders, more = range(4), 0
+    for seed in range(200):
+        rng = random.Random(seed)
+        hard = frozenset(pair for pair in itertools.permutations(orders, 2) if rng.random() < 0.5)
+        readers = tuple(Port(reader, tuple(orders)) for reader in range(1, 1 + rng.randint(1, 3)))
+        value = Value(rng.randint(1, 9), Port(0, tuple(orders)), readers, hard, rng.randint(1, 9))
+        paid = {reader: {order: rng.randint(0, 12) for order in orders} for reader in range(len(readers))}
+        back = given_back(value, paid)
+        for given in orders:
+            beyond = max(
+                sum(paid[reader][order] for reader, order in enumerate(wishes))
+                - sum(value.price(given, order) for order in set(wishes))
+                for wishes in itertools.product(orders, repeat=len(readers))
+            )
+            assert back[given] >= max(0, beyond)
+            more += back[given] > max(0, beyond)
+    assert (more > 0) == (most == 1)
 
 
 @pytest.mark.parametrize("most", [1 << 12, 1])
