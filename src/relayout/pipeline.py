@@ -33,13 +33,13 @@ from relayout.reports import (
     constants,
     grown,
     inspection,
+    no_worse,
     operators,
     report,
     scattered,
     unsaid,
     unstated,
 )
-from relayout.reports import within as no_worse
 from relayout.reports.inspection import Inspection
 from relayout.result import Result, target_of
 from relayout.rewrite import (

@@ -82,8 +82,7 @@ def to_json(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         plan: the plan.
-        options: what the problem was built with (`io`, `layouts`, `dims`, prices), which the check builds it
-            with again.
+        options: what the problem was built with (`io`, `layouts`, `dims`, prices): the check builds it with them again.
     """
     return later(plan, options)()
 

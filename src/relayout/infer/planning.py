@@ -173,7 +173,8 @@ class Plan:
         """The bytes that are taken element by element: by Transposes, and where operators stretch an operand."""
         moved = [each.size for each in self.crossings if is_scattered(each.root, each.given, each.order)]
         pairs = zip(self.sites.sites, self.labels, strict=True)
-        return sum(moved) + sum([scattered_by(self.sites, site, label) for site, label in pairs])
+        stretched = [scattered_by(self.sites, site, label) for site, label in pairs if site.signature.broadcast]
+        return sum(moved) + sum(stretched)
 
     @cached_property
     def source_scattered(self) -> int:
@@ -181,7 +182,8 @@ class Plan:
         sites = self.sites
         moving = [(read, order_of(given.form)) for _, read, given in sites.viewing if not read.root.constant]
         moved = [read.root for read, order in moving if is_scattered(read.root, order_of(read.form), order)]
-        stretched = [scattered_by(sites, site, identity(site)) for site in sites.sites]
+        stretching = (site for site in sites.sites if site.signature.broadcast)
+        stretched = [scattered_by(sites, site, identity(site)) for site in stretching]
         return sum([size_of(root, {}, sites.likely) for root in moved]) + sum(stretched)
 
     @property
@@ -332,7 +334,7 @@ def plan(
     """
     formulation = formulate(sites, dims=dims, among=among)
     found = planned(formulation, solve(formulation.problem, time_limit=time_limit), dims)
-    if _is_dearer(found) and among is None and not sites.chosen:
+    if among is None and not sites.chosen and _is_dearer(found):
         wider = with_source(sites, formulation)
         return plan(sites, dims=dims, time_limit=time_limit, among=wider)
     return found

@@ -8,12 +8,12 @@ from relayout.reports.report import (
     Transposed,
     constants,
     grown,
+    no_worse,
     operators,
     report,
     scattered,
     unsaid,
     unstated,
-    within,
 )
 
 __all__ = [
@@ -24,10 +24,10 @@ __all__ = [
     "Transposed",
     "constants",
     "grown",
+    "no_worse",
     "operators",
     "report",
     "scattered",
     "unsaid",
     "unstated",
-    "within",
 ]

@@ -287,7 +287,7 @@ def scattered(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def within(found: Report, decided: Plan, fewest: Plan) -> Report:
+def no_worse(found: Report, decided: Plan, fewest: Plan) -> Report:
     """The report of a plan that is in no way worse than the source, where one that moves fewer bytes is.
 
     Args:

@@ -123,7 +123,8 @@ def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int
             raise CertificateError(f"value {index} has no reader {reader}")
         spent[index, order] = whole = spent.get((index, order), 0) + price
         if value.hard:
-            hard.setdefault(index, {}).setdefault(reader, {})[order] = price
+            if order in value.readers[reader].orders:
+                hard.setdefault(index, {}).setdefault(reader, {})[order] = price
         elif whole > value.weight:
             raise CertificateError(f"value {index}, order {order}: prices exceed the weight {value.weight}")
         for port, pays in ((value.readers[reader], price), (value.producer, 0 if value.hard else -price)):

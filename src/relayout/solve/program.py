@@ -157,7 +157,7 @@ class _Writing:
             easy, hard = self._column(EASY), self._column(HARD)
             for reader in self._wanting(order):
                 self._row((order, reader), [(easy, 1.0), (hard, 1.0)], reader=reader, wants=order, gives=gives)
-            self._row(None, [(easy, -1.0)], gives=self._giving(order, hard=False))
+            self._row(None, [(easy, -1.0)], gives=self._making(order))
 
     def flow(self) -> None:
         """A column for each pair of orders, and for what each reader takes of it: of what is given, one order."""
@@ -184,9 +184,9 @@ class _Writing:
     def _wanting(self, order: int) -> list[int]:
         return [reader for reader, labels in enumerate(self.wanted) if order in labels]
 
-    def _giving(self, order: int, *, hard: bool) -> list[int]:
-        """The labels under which another order is given, of which this one is hard to make, or is not."""
-        others = (given for given in self.given if given != order and ((given, order) in self.value.hard) is hard)
+    def _making(self, order: int) -> list[int]:
+        """The labels under which another order is given, of which this one is not hard to make."""
+        others = (given for given in self.given if given != order and (given, order) not in self.value.hard)
         return [label for given in others for label in self.given[given]]
 
     def _row(
