@@ -43,6 +43,7 @@ NOISE = 0.03
 """What a median may differ by beyond its own interval: sessions of one file differ by as much."""
 
 BY_HAND = "<!-- what follows is not made by bench/optimizing.py -->\n"
+"""Behind it stands in a page what this file does not write: it stays."""
 
 Row = dict[str, Any]
 

@@ -34,6 +34,24 @@ def found(out: Path, part: str) -> Any:
     return json.loads((out / part / f"{part}.json").read_text(encoding="utf-8"))
 
 
+def test_what_stands_on_a_page_by_hand_stays(tmp_path: Path) -> None:
+    """A run of the optimizers writes what is above the mark."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "made\n\n<!-- what follows is not made by bench/optimizing.py -->\n\n## By hand\n", encoding="utf-8"
+    )
+    empty = tmp_path / "new.md"
+    empty.write_text("made\n", encoding="utf-8")
+    script = "import sys, pathlib, optimizing; print(repr(optimizing.kept(pathlib.Path(sys.argv[1]))))"
+    for source, kept in (
+        (page, "\n<!-- what follows is not made by bench/optimizing.py -->\n\n## By hand\n"),
+        (empty, ""),
+    ):
+        command = [sys.executable, "-c", script, str(source)]
+        done = subprocess.run(command, cwd=ROOT / "bench", capture_output=True, text=True)
+        assert done.stdout.strip() == repr(kept), done.stderr
+
+
 def test_the_readme_has_the_figures_that_are_kept() -> None:
     script = "import figures; print(figures.shown(figures.kept()))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "bench", capture_output=True, text=True)

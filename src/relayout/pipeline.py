@@ -19,7 +19,7 @@ from relayout.arguments import Kind, check, checked, one_of
 from relayout.errors import LayoutError, ReadError, RelayoutError, in_file
 from relayout.formats.recognition import is_tflite
 from relayout.formats.stored import open_stored
-from relayout.infer import build, plan, planfile, within_source
+from relayout.infer import Sites, build, plan, planfile, within_source
 from relayout.infer import what_if as relax
 from relayout.infer.planfile import Checked
 from relayout.known import forget
@@ -94,6 +94,10 @@ OPTIONS = {
     "annotate": arguments.FLAG,
 }
 """What the options of `convert` take."""
+PLANNED = dict.fromkeys(("per_transpose", "per_scattered"), arguments.whole(0))
+"""What a plan's prices may be: those that were found have no limit."""
+PRICES: dict[str, Any] = {"per_transpose": 0, "per_scattered": 0, "exchange": False}
+"""Options that a plan may lack -> what they are then."""
 OF_TFLITE: dict[str, Any] = {"opset": None, "quant": "qdq", "signature": None, "state": "zero", "custom_ops": {}}
 """Options that only a `.tflite` has -> what they are where they are not given."""
 TFLITE = "relayout.tflite"
@@ -523,29 +527,28 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
     with in_file(str(plan_file)):
         options = planfile.options_of(data)
     try:
-        each, exchange = options.setdefault("per_transpose", 0), options.setdefault("exchange", False)
-        scattered = options.pop("per_scattered", 0)
-        check({**options, **options["read"], **options["wishes"]}, OPTIONS)
-        check({"per_transpose": scattered}, OPTIONS)
+        options = {**PRICES, **options}
+        check({**options, **options["read"], **options["wishes"]}, {**OPTIONS, **PLANNED}, PRICES)
         model = read(source, dims=dict(options["dims"]), **options["read"])
-        layouts = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
-        keep = options["io"] == "keep"
+        pairs = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
+        options |= {"io": options["io"], "layouts": pairs}
         wishes = Wishes.of(**options["wishes"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
     as_kernels(model, wishes.target)
     apart(model)
-    choose = wishes if wishes else None
-    sites = build(
+    return planfile.check(data, _sites(model, options, wishes))
+
+
+def _sites(model: ir.Model, options: Mapping[str, Any], wishes: Wishes) -> Sites:
+    """The sites of a model, by the options of a conversion or of its plan."""
+    return build(
         model,
-        keep_interface=keep,
-        layouts=layouts,
-        choose=choose,
-        per_transpose=each,
-        per_scattered=scattered,
-        exchange=exchange,
+        keep_interface=options["io"] == "keep",
+        layouts=options["layouts"],
+        choose=wishes if wishes else None,
+        **{name: options[name] for name in PRICES},
     )
-    return planfile.check(data, sites)
 
 
 def _relayout(
@@ -564,16 +567,7 @@ def _relayout(
     say("planning")
     began = perf_counter()
     shared = apart(model)
-    choose = wishes if wishes else None
-    sites = build(
-        model,
-        keep_interface=options["io"] == "keep",
-        layouts=options["layouts"],
-        choose=choose,
-        per_transpose=options["per_transpose"],
-        per_scattered=options["per_scattered"],
-        exchange=options["exchange"],
-    )
+    sites = _sites(model, options, wishes)
     decided = fewest = plan(sites, time_limit=time_limit)
     if within:
         decided = within_source(sites, fewest, time_limit=time_limit)

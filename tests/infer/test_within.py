@@ -15,6 +15,7 @@ import pytest
 
 import relayout
 from infer.graphs import random_model
+from relayout.errors import RelayoutError
 from relayout.infer import build, plan, within_source
 from relayout.infer.planning import planned
 from relayout.infer.scattering import stretches_elements
@@ -203,6 +204,21 @@ def test_more_single_elements_than_the_source_copies_are_not_taken(tmp_path: Pat
     assert (checked.ok, checked.bytes, checked.per_scattered > 0) == (True, 3 * size, True)
 
 
+@pytest.mark.parametrize("name", ["per_transpose", "per_scattered"])
+def test_prices_of_a_plan_are_whole_numbers_without_a_limit(tmp_path: Path, name: str) -> None:
+    """Those that are found may be more than a user may ask for."""
+    path, proto = tmp_path / "plan.json", windows()
+    plan = json.loads(json.dumps(relayout.optimize(proto).plan))
+    plan["options"][name] = 10**12
+    path.write_text(json.dumps(plan))
+    assert check_plan(path, proto).bound <= 3 * 4 * 2 * 16 * 16 * 64
+    for wrong in (None, -1, 1.5, "3", True):
+        plan["options"][name] = wrong
+        path.write_text(json.dumps(plan))
+        with pytest.raises(RelayoutError, match=f"{name}=.*: it takes a whole number from 0 on"):
+            check_plan(path, proto)
+
+
 @pytest.mark.parametrize(("price", "count", "in_two_steps"), [(0, 2, 1), (2, 3, 0)])
 def test_a_target_says_what_single_elements_cost(price: int, count: int, in_two_steps: int) -> None:
     target = replace(target_named("onnxruntime-cpu"), per_scattered=price)
@@ -288,7 +304,7 @@ def test_one_transpose_in_the_place_of_two_is_proved_without_prices() -> None:
 def test_no_plan_with_prices_costs_more_than_the_source(seed: int) -> None:
     graph, _ = random_model(seed, steps=6 + seed % 18)
     sites = build(ir.from_proto(graph), per_scattered=3)
-    found, own = plan(sites), _source(*_own(sites), Solution((), 0, 0, Leaf({})))
+    found, own = plan(sites), _source(*_own(sites, plan(sites)), Solution((), 0, 0, Leaf({})))
     assert found.size + 3 * found.scattered <= own.size + 3 * own.scattered
 
 

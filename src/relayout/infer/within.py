@@ -69,20 +69,20 @@ def within_source(sites: Sites, fewest: Plan, *, time_limit: float | None = None
     most = _Has(fewest.source_size, (fewest.source_scattered + ALLOWED, fewest.source_count))
     if _Has.of(fewest).is_within(most):
         return fewest
-    own = _source(*_own(sites), Solution((), 0, 0, Leaf({})))
     among = _few(fewest) if hard_pairs(fewest.formulation.parts) is None else None
-    found = _searched(sites, fewest, most, among, time_limit)
-    if found is None and not _Has.of(own).is_within(most):
+    if found := _searched(sites, fewest, most, among, time_limit):
+        return found
+    own = _source(*_own(sites, fewest), Solution((), 0, 0, Leaf({})))
+    if not _Has.of(own).is_within(most):
         # Two Transposes of the source in a row are one in a plan, which may take single elements where they do not.
         most = most._replace(uses=(own.scattered + ALLOWED, fewest.source_count))
         if _Has.of(fewest).is_within(most) or not _Has.of(own).is_within(most):
             sites.per_scattered, sites.per_transpose = 0, 0
             return fewest
-        found = _searched(sites, fewest, most, among, time_limit)
-    if found is None:
-        formulation, choice = _own(sites)
-        found = _source(formulation, choice, solve(formulation.problem, start=choice, time_limit=time_limit))
-    return found
+        if found := _searched(sites, fewest, most, among, time_limit):
+            return found
+    formulation, choice = _own(sites, fewest)
+    return _source(formulation, choice, solve(formulation.problem, start=choice, time_limit=time_limit))
 
 
 def _few(fewest: Plan) -> Candidates:
@@ -128,9 +128,9 @@ def _dearer(prices: tuple[int, int], which: int, within: _Has, over: _Has) -> tu
     return (each, prices[1]) if which == 0 else (prices[0], each)
 
 
-def _own(sites: Sites) -> tuple[Formulation, tuple[int, ...]]:
-    """The problem with the source's own labels among the others, and these."""
-    formulation = formulate(sites, among=with_source(sites, formulate(sites)))
+def _own(sites: Sites, found: Plan) -> tuple[Formulation, tuple[int, ...]]:
+    """A plan's problem with the source's own labels among the others, at the graph's prices, and these."""
+    formulation = formulate(sites, among=with_source(sites, found.formulation))
     pairs = zip(sites.sites, formulation.labels, strict=True)
     return formulation, tuple([labels.index(identity(site)) if labels else 0 for site, labels in pairs])
 

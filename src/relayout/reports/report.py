@@ -196,7 +196,7 @@ class Report:
 def counted(per_transpose: int, per_scattered: int = 0) -> str:
     """What a verdict adds where more counts than the bytes that are moved."""
     prices = [
-        f"{price:,} bytes for each {what}"
+        f"{price:,} byte{'' if price == 1 else 's'} for each {what}"
         for price, what in ((per_transpose, "Transpose"), (per_scattered, "byte taken element by element"))
         if price
     ]
@@ -278,12 +278,12 @@ def scattered(plan: Plan) -> tuple[str, ...]:
     ONNX Runtime's kernel takes about ten times as long for these as for runs.
     """
     found = [each.size for each in plan.crossings if is_scattered(each.root, each.given, each.order)]
-    if sum(found) <= MOST_SCATTERED or sum(found) - plan.source_scattered <= MOST_SCATTERED:
+    if sum(found) <= MOST_SCATTERED or plan.scattered - plan.source_scattered <= MOST_SCATTERED:
         return ()
-    each = f"{len(found)} Transpose{'s move' if len(found) > 1 else ' moves'}"
+    each = f"{len(found)} Transpose{'s copy' if len(found) > 1 else ' copies'}"
     return (
-        f"{each} the innermost axis among others ({sum(found):,} bytes): ONNX Runtime's CPU copies single elements"
-        " there, and takes longer than for two in runs, as --target onnxruntime-cpu writes them",
+        f"{each} single elements, or runs that are hardly longer ({sum(found):,} bytes): ONNX Runtime's CPU takes"
+        " longer for these than for two in runs, as --target onnxruntime-cpu writes them",
     )
 
 

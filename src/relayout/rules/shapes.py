@@ -113,9 +113,7 @@ def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
 
 
 def _shape(value: ir.Value | None) -> Shape | None:
-    if value is None:
-        return None
-    if type(value.type) in WRAPPING:
+    if value is None or type(value.type) in WRAPPING:
         return None
     shape = value.shape if value.const_value is None else value.const_value.shape
     return None if shape is None else tuple(dim if isinstance(dim, int) else dim.value or UNKNOWN for dim in shape)
