@@ -128,18 +128,33 @@ BETWEEN = """
         c = Abs(t)
         y = Tanh(c)
     }"""
+FEW_CHANNELS = """
+    g (float[2,64,4] x) => (float[4,2,64] y) {
+        s = MatMul(x, square)
+        a = Add(s, bias)
+        b = Ceil(a)
+        y = Transpose<perm=[2,0,1]>(b)
+    }"""
 BETWEEN_BEHIND = BEHIND.replace("y = ", "t = ").replace("z = ", "y = Abs(t)\n        z = ")
 
 
 @pytest.mark.parametrize(
     ("text", "options", "at"),
-    [(BEHIND, {}, "b"), (BEFORE, {"to": "NHWC"}, "c"), (BETWEEN, {}, "b"), (BETWEEN_BEHIND, {}, "b")],
+    [
+        (BEHIND, {}, "b"),
+        (BEFORE, {"to": "NHWC"}, "c"),
+        (BETWEEN, {}, "b"),
+        (BETWEEN_BEHIND, {}, "b"),
+        (FEW_CHANNELS, {}, "s"),
+    ],
 )
-def test_a_transpose_stands_where_most_of_them_run_as_in_the_source(
+def test_a_transpose_stands_where_most_of_them_run_as_in_the_source_and_in_long_runs(
     text: str, options: dict[str, str], at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As without followers: behind those that one reader leads, or before those that what is given leads."""
-    graph = model(text, kernel=np.ones((8, 8, 1, 1), np.float32)) if "kernel" in text else model(text)
+    constants = {"kernel": np.ones((8, 8, 1, 1), np.float32), "square": np.eye(4, dtype=np.float32)}
+    constants["bias"] = np.ones(4, np.float32)
+    graph = model(text, **{name: array for name, array in constants.items() if name in text})
     alone = relayout.convert(graph, **options)
     monkeypatch.setattr(LARGE, 0)
     followed = relayout.convert(graph, **options)

@@ -17,7 +17,7 @@ from functools import cached_property, partial
 
 from relayout.infer.sites import Port, Root, Site
 
-LARGE = 8_000
+LARGE = 600
 """A graph of more sites has followers; of smaller ones the solver takes tenths of a second, and breaks ties better."""
 
 End = tuple[int, int]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import repeat, takewhile
+from functools import cached_property, partial
+from itertools import accumulate, repeat
+from operator import add
 
 import onnx_ir as ir
 
@@ -20,7 +21,7 @@ from relayout.infer.candidates import (
     placement,
     source_numbers,
 )
-from relayout.infer.following import Following, following, result
+from relayout.infer.following import End, Following, following, result
 from relayout.infer.scattering import SPAN, is_run, is_scattered, scattering, span, stretches_elements
 from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
 from relayout.rules import is_transposed
@@ -240,7 +241,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     apart = [_all_part_runs(root, orders) for root, _, orders in parts]
     parting = 0 if all(apart) else INNERMOST
     stretched = [_stretching(site, choice) for site, choice in zip(sites.sites, labels, strict=True)]
-    aside = list(map(_aside, sites.sites, labels, stored))
+    aside = _with_followers(sites, follow, stored, list(map(_aside, sites.sites, labels, stored)))
     weights = _weights(aside, parts, parting, sum(map(any, stretched)))
     costs = tuple(map(_costs, sites.sites, labels, stretched, aside, repeat(weights)))
     hard = hard_pairs(parts) if sites.per_scattered else None
@@ -251,7 +252,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     version = sites.graph.opset_imports.get("", 1)
     still = [1 if is_transposed(root.value.dtype, version) else AVOIDED * len(ports) for root, ports, _ in parts]
     # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
-    moved_roots = {follow.stands[root.index] for _, root in sites.moves}
+    moved_roots = {follow.stands[root] for root in sites.moved_roots}
     values = [
         Value(
             weights.of(size + sites.per_transpose) * avoided + (root.index not in moved_roots) + parting * all_part,
@@ -408,7 +409,10 @@ def _crossings(formulation: Formulation, choice: Sequence[int], labels: list[Lab
 def _slid(
     formulation: Formulation, labels: list[Label], root: Root, orders: tuple[Order, Order], *, alone: bool
 ) -> tuple[Root, int, tuple[int, ...]]:
-    """Where among followers a Transpose stands so that most of them run as in the source: value, producer, readers.
+    """Where among followers a Transpose stands best: value, producer, readers.
+
+    Each runs in the one order or in the other, nearer to the source or farther from it (`_far`), and where the source
+    has a Transpose one costs a little less.
 
     Args:
         formulation: the graph.
@@ -420,31 +424,28 @@ def _slid(
     sites, follow = formulation.sites.sites, formulation.follow
     given, wanted = map(root.space.orders.number, orders)
     reading = [n for n, end in follow.readers[root.index] if numbers(sites[n], labels[n])[end] == wanted]
-    before = follow.before(root.index) if alone else []
-    readers: tuple[int, ...]
-    if turned := _while_in(sites, reversed(before), wanted):
-        lead, position = follow.leads[turned[-1]]
-        at, maker, readers = sites[lead].ports[position].view.root, lead, (turned[-1],)
-    elif turned := _while_in(sites, behind := follow.behind(reading), given):
-        at, maker = result(sites[turned[-1]]).view.root, turned[-1]
-        readers = (*behind, follow.leads[behind[0]][0])[len(turned) :][:1]
-    else:
-        made = follow.producers[root.index]
-        assert made is not None
-        at, maker, readers = root, made[0], tuple(dict.fromkeys(reading))
-    for number in turned:
-        labels[number] = passing_on(sites[number], _source_order(sites[number]))
-    return at, maker, readers
-
-
-def _while_in(sites: Sequence[Site], followers: Iterable[int], order: int) -> list[int]:
-    """The first of some followers, up to one that does not run in this order in the source."""
-    return list(takewhile(lambda number: _source_order(sites[number]) == order, followers))
-
-
-def _source_order(follower: Site) -> int:
-    """The number of the order in which a follower runs in the source."""
-    return source_numbers(follower)[result(follower).position]
+    before, behind = follow.before(root.index) if alone else [], follow.behind(reading)
+    made = follow.producers[root.index]
+    assert made is not None
+    # Each place: the value there, who gives it, and who reads it.
+    places: list[tuple[Root, int, tuple[int, ...]]] = []
+    for number in before:
+        lead, position = follow.leads[number]
+        places.append((sites[lead].ports[position].view.root, lead, (number,)))
+    places.append((root, made[0], tuple(dict.fromkeys(reading))))
+    for number, reader in zip(behind, (*behind[1:], *(follow.leads[first][0] for first in behind[:1])), strict=True):
+        places.append((result(sites[number]).view.root, number, (reader,)))
+    passing = [*before, *behind]
+    farther = [_far(sites[number], given) - _far(sites[number], wanted) for number in passing]
+    found = zip(accumulate(farther, initial=0), places, strict=True)
+    costs = [far - (at.index in formulation.sites.moved_roots) for far, (at, _, _) in found]
+    first = len(before)
+    best = min(range(len(places)), key=lambda place: (costs[place], abs(place - first)))
+    for number in passing[best:first]:
+        labels[number] = passing_on(sites[number], wanted)
+    for number in passing[first:best]:
+        labels[number] = passing_on(sites[number], given)
+    return places[best]
 
 
 def with_source(sites: Sites, formulation: Formulation) -> Candidates:
@@ -477,6 +478,33 @@ def _dense(index: int, port: Port, stored: Stored, dense: dict[int, int]) -> Num
     """An operand of the problem; of the orders of its value only those count that some end may have."""
     wanted = [operands[port.position] for operands in stored]
     return NumberPort(index, tuple([dense.setdefault(number, len(dense)) for number in wanted]))
+
+
+def _with_followers(
+    sites: Sites, follow: Following, stored: Sequence[Stored], aside: list[Sequence[int]]
+) -> list[Sequence[int]]:
+    """How far each label of a site is from the source, with all that run in its order: as far as if a Transpose between
+    them and the site on their other side always stood there. Where it stands is found later (`_slid`).
+    """
+    found, ends = list(aside), dict[int, End]()
+    for number, end in follow.leads.items():
+        leader, position = ends[number] = ends.get(end[0], end)
+        if found[leader]:
+            site = sites.sites[number]
+            far = [_far(site, operands[position]) for operands in stored[leader]]
+            found[leader] = tuple(map(add, found[leader], far))
+    return found
+
+
+def _far(follower: Site, order: int) -> int:
+    """How far a follower is from the source in an order: by that order, and by stretching an operand in short runs."""
+    return follower.pattern.of(_far, order, partial(_is_far, follower, order))
+
+
+def _is_far(follower: Site, order: int) -> int:
+    label = passing_on(follower, order)
+    short = follower.signature.broadcast and span(follower, label) < SPAN
+    return (numbers(follower, label) != source_numbers(follower)) + INNERMOST * short
 
 
 def _costs(

@@ -18,7 +18,7 @@ from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
 from relayout.solve.problem import Port, Problem
 
-LARGE = 4_000
+LARGE = 500
 """A component of more labels is made smaller before it is solved, where that loses nothing but ties."""
 
 
