@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, groupby, islice
 
 from relayout.infer.build import Sites
@@ -334,8 +335,11 @@ def candidates(sites: Sites, follow: Following | None = None) -> Candidates:
 
 def passing_on(site: Site, number: int) -> Label:
     """The label of a site that follows another: what it gives, and what it reads, is in that order."""
-    position = result(site).position
-    _, labels = site.pattern.of(_storing, (position, number), lambda: _alone(site, position, number))
+    return site.pattern.of(passing_on, number, partial(_passing_on, site, number))
+
+
+def _passing_on(site: Site, number: int) -> Label:
+    _, labels = _alone(site, result(site).position, number)
     assert labels
     return labels[0]
 

@@ -301,7 +301,11 @@ def _weights(
 
 def _all_part_runs(root: Root, orders: Sequence[Order]) -> bool:
     """Whether no two of the orders have the same runs: no Transpose from one to another moves whole ones."""
-    return len({_run(root, order) for order in orders}) == len(orders)
+
+    def found() -> bool:
+        return len({_run(root, order) for order in orders}) == len(orders)
+
+    return root.space.of(_all_part_runs, tuple(orders), found)
 
 
 def _innermost(root: Root, ports: Sequence[NumberPort], orders: Sequence[Order]) -> Value:
@@ -368,7 +372,7 @@ def planned(formulation: Formulation, solution: Solution, dims: Mapping[str, int
         tuple(labels),
         crossings,
         size,
-        min(size, formulation.proved_bytes(solution.bound) - formulation.price(solution.choice)),
+        min(size, formulation.proved_bytes(solution.bound) - (formulation.weights.bytes_in(solution.cost) - size)),
         len(sites.moves),
         sum(size_of(root, dims or {}, sites.likely) for _, root in sites.moves),
     )
@@ -391,6 +395,8 @@ def _crossings(formulation: Formulation, choice: Sequence[int], labels: list[Lab
     sites = formulation.sites.sites
     found = []
     for index, value in enumerate(formulation.values):
+        if not moved(value, choice):
+            continue
         given = value.producer.orders[choice[value.producer.node]]
         wanting: dict[int, dict[int, None]] = {}
         for reader in value.readers:
@@ -490,10 +496,14 @@ def _with_followers(
     for number, end in follow.leads.items():
         leader, position = ends[number] = ends.get(end[0], end)
         if found[leader]:
-            site = sites.sites[number]
-            far = [_far(site, operands[position]) for operands in stored[leader]]
+            site, orders = sites.sites[number], tuple([operands[position] for operands in stored[leader]])
+            far = site.pattern.of(_with_followers, orders, partial(_each_far, site, orders))
             found[leader] = tuple(map(add, found[leader], far))
     return found
+
+
+def _each_far(follower: Site, orders: Sequence[int]) -> list[int]:
+    return [_far(follower, order) for order in orders]
 
 
 def _far(follower: Site, order: int) -> int:
@@ -569,5 +579,9 @@ def _stretching(site: Site, choice: Sequence[Label]) -> tuple[bool, ...]:
     """Which labels let an operator stretch one operand over another in runs that are short; () where all do or none."""
     if not site.signature.broadcast or len(choice) <= 1:
         return ()
+    return site.pattern.of(_stretching, tuple(choice), partial(_short, site, choice))
+
+
+def _short(site: Site, choice: Sequence[Label]) -> tuple[bool, ...]:
     short = tuple([span(site, label) < SPAN for label in choice])
     return short if len(set(short)) > 1 else ()
