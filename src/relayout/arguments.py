@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from numbers import Real
 from types import MappingProxyType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from relayout.errors import RelayoutError, shortened
 
@@ -22,8 +22,7 @@ MOST_SHOWN = 200
 """Characters of a value in a message."""
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """What an argument takes, in words for a message, and the test of it. None fits too, if it is the default."""
 
     wanted: str

@@ -32,7 +32,6 @@ from relayout.reports import (
     Report,
     constants,
     grown,
-    inspection,
     no_worse,
     operators,
     report,
@@ -40,7 +39,7 @@ from relayout.reports import (
     unsaid,
     unstated,
 )
-from relayout.reports.inspection import Inspection
+from relayout.reports.drawing import Drawing
 from relayout.result import Result, target_of
 from relayout.rewrite import (
     apart,
@@ -60,6 +59,7 @@ from relayout.targets import LayoutFor, Target, Wishes, note, refuse_others
 
 if TYPE_CHECKING:
     from relayout.reports.differing import Diff, Looked
+    from relayout.reports.inspection import Inspection
 
 Source = str | Path | bytes | onnx.ModelProto | ir.Model
 """A path, the bytes of a `.tflite`, or an ONNX model in memory."""
@@ -339,7 +339,6 @@ def diff(a: str | Path, b: str | Path) -> Diff:
 
 
 def _looked(path: Path) -> Looked:
-    from relayout.reports.chart import Drawing
     from relayout.reports.differing import Looked, attributes_of
 
     say("reading")
@@ -357,6 +356,8 @@ def inspect(path: str | Path) -> Inspection:
     Raises:
         ReadError: it is not a model, or is damaged.
     """
+    from relayout.reports import inspection
+
     path = Path(path)
     if is_tflite(path):
         with in_file(str(path)):

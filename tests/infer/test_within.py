@@ -324,7 +324,7 @@ def test_no_choice_with_as_few_single_elements_moves_fewer_bytes(monkeypatch: py
     problem = found.formulation.problem
     sizes = []
     for choice in itertools.product(*(range(len(costs)) for costs in problem.costs)):
-        tried = planned(found.formulation, replace(found.solution, choice=choice, cost=problem.evaluate(choice)))
+        tried = planned(found.formulation, found.solution._replace(choice=choice, cost=problem.evaluate(choice)))
         if tried.scattered <= found.scattered:
             sizes.append(tried.size)
     assert fewest.size <= found.size == min(sizes) <= found.source_size

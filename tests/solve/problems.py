@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import replace
 
 from relayout.solve import Port, Problem, Value
 
@@ -30,8 +29,8 @@ def random_problem(seed: int, labels: int, *, pinned: float = 0.4, aligned: bool
         value = Value(rng.choice([0, 1, 3, 7, 1000]), port(node), tuple(map(port, readers)))
         if hard:
             pairs = itertools.permutations(range(labels), 2)
-            value = replace(
-                value, hard=frozenset(p for p in pairs if rng.random() < hard), more=rng.choice([1, 2, 9, value.weight])
+            value = value._replace(
+                hard=frozenset(p for p in pairs if rng.random() < hard), more=rng.choice([1, 2, 9, value.weight])
             )
         values.append(value)
     return Problem(costs, tuple(values))

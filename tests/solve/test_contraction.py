@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -23,7 +22,7 @@ def in_units(problem: Problem, seed: int) -> Problem:
     rng = random.Random(seed)
     costs = tuple(tuple(cost * UNIT + rng.choice([0, 0, 1, 2]) for cost in labels) for labels in problem.costs)
     values = tuple(
-        replace(value, weight=value.weight * UNIT + rng.choice([0, 0, 1]), more=value.more * UNIT)
+        value._replace(weight=value.weight * UNIT + rng.choice([0, 0, 1]), more=value.more * UNIT)
         for value in problem.values
     )
     return Problem(costs, values, UNIT)

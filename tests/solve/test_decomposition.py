@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from relayout.solve import Leaf, Path, Port, Problem, Solution, Together, Value, bound, moved, paths, solve
+from relayout.solve import Leaf, Port, Problem, Solution, Together, Value, bound, moved, solve
+from relayout.solve.decomposition import Path, paths
 from solve.problems import random_problem
 
 

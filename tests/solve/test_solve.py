@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 import highspy
@@ -25,11 +24,11 @@ from relayout.solve import (
     bound,
     certificate,
     components,
-    paths,
     program,
     solve,
 )
 from relayout.solve.certificate import given_back
+from relayout.solve.decomposition import paths
 from relayout.solve.limits import MOST_PRICES, Limits
 from relayout.solve.program import solve_many
 from solve.problems import dense_problem, random_problem
@@ -279,7 +278,7 @@ def beside_each_other(problems: Sequence[Problem]) -> Problem:
         costs += problem.costs
         for value in problem.values:
             producer, *readers = [Port(port.node + first, port.orders) for port in (value.producer, *value.readers)]
-            values.append(replace(value, producer=producer, readers=tuple(readers)))
+            values.append(value._replace(producer=producer, readers=tuple(readers)))
     return Problem(tuple(costs), tuple(values))
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -18,8 +17,7 @@ from relayout.errors import RelayoutError
 from relayout.shown import print_rows, shown, tabled
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """What became of one model.
 
     Args:
@@ -89,7 +87,7 @@ def run_all(jobs: Sequence[Job], workers: int, as_json: bool, quiet: bool) -> No
     order = {str(job.source): place for place, job in enumerate(jobs)}
     rows.sort(key=lambda row: order[row.source])
     if as_json:
-        click.echo(json.dumps([asdict(row) for row in rows], indent=2))
+        click.echo(json.dumps([row._asdict() for row in rows], indent=2))
     elif not quiet:
         _show(rows)
     if quiet:

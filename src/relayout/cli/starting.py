@@ -15,7 +15,14 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-DEFERRED = ("sympy", "onnx_ir._symbolic_shapes", "google.protobuf.json_format", "onnx.gen_proto", "tarfile")
+DEFERRED = (
+    "sympy",
+    "onnx_ir._symbolic_shapes",
+    "google.protobuf.json_format",
+    "google.protobuf.text_format",
+    "onnx.gen_proto",
+    "tarfile",
+)
 """Loaded when something of them is first used. onnx-ir imports sympy for arithmetic with symbolic extents, of which a
 conversion does none; sympy takes as long to load as numpy and onnx together. The second is onnx-ir's module that takes
 functions out of sympy as it is imported. The others are what onnx imports for jobs that no command has: 1 MB. A name

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from relayout.errors import ReadError
 from relayout.formats.flatbuffer import Source
@@ -30,8 +30,7 @@ _IN_64 = 0xFFFFFFFF
 """What a field of 32 bits says where the number is in one of 64."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One file in an archive's directory.
 
     Args:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,8 +63,7 @@ def raw(data: Source, start: int, length: int) -> Raw:
     return np.frombuffer(data, np.uint8, length, start)
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One field of a table: its slot in the vtable, its name, its type, and the value it has when absent."""
 
     slot: int

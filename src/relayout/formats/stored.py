@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from relayout.errors import ReadError
 
-CHUNK = 1 << 20
+CHUNK = 1 << 18
 """Bytes read at a time."""
 
 PIECE, PIECES = 1 << 16, 64

@@ -6,7 +6,9 @@ transposed behind it. If what it gives has one reader, nothing is lost if it run
 a *follower* is no node of the problem: the two values are one there, which its producer gives and all their other
 readers read. That it reads the value through a view changes nothing: both count their factors alike.
 
-What followers prefer does not count when ties are broken, so only large graphs have some.
+What followers prefer counts for those that they follow when ties are broken, as if a Transpose always stood on the
+other side of them. Where one is left it may stand on either, so a tie may be broken less well: only large graphs have
+followers.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from functools import cached_property, partial
 from relayout.infer.sites import Port, Root, Site
 
 LARGE = 600
-"""A graph of more sites has followers; of smaller ones the solver takes tenths of a second, and breaks ties better."""
+"""A graph of more sites has followers; of smaller ones the solver takes hundredths of a second, and breaks ties better."""
 
 End = tuple[int, int]
 """A site's number, and the position of one of its ports."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from fractions import Fraction
 from functools import partial
 from math import lcm
 from typing import Any
@@ -14,7 +13,8 @@ from relayout.infer.build import Sites
 from relayout.infer.planning import Formulation, Plan, formulate, with_source
 from relayout.infer.sites import order_of
 from relayout.layout.perm import between
-from relayout.solve import MOST_DEPTH, Branch, Certificate, CertificateError, Leaf, Price, Together, bound, moved
+from relayout.solve import MOST_DEPTH, Branch, Certificate, CertificateError, Leaf, Together, bound, moved
+from relayout.solve.certificate import Prices
 
 FORMAT = "relayout-plan-1"
 
@@ -206,7 +206,7 @@ def _write(certificate: Certificate) -> Any:
     if isinstance(certificate, Together):
         return {"together": [_write(part) for part in certificate.parts]}
     if isinstance(certificate, Leaf):
-        return [[*price, *Fraction(paid).as_integer_ratio()] for price, paid in sorted(certificate.prices.items())]
+        return [[*price, *paid.as_integer_ratio()] for price, paid in sorted(certificate.prices.items())]
     parts = [sorted(part) for part in certificate.parts]
     return {"node": certificate.node, "parts": parts, "children": [_write(child) for child in certificate.children]}
 
@@ -227,7 +227,9 @@ def _read_tree(data: Any, depth: int = 0) -> Branch | Leaf:
 
 
 def _read_leaf(data: list[Any]) -> Leaf:
-    prices: dict[Price, Fraction] = {}
+    from fractions import Fraction
+
+    prices: Prices = {}
     common = 1
     for value, order, reader, over, under in data:
         common = lcm(common, _whole(under))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, repeat
 from operator import add
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -43,8 +44,7 @@ quantized to it, and what each reader makes of it, whose elements are wider.
 """
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """One integer for three aims, in order: bytes, number of Transposes, closeness to the source and whole runs."""
 
     per_byte: int
@@ -63,8 +63,7 @@ Part = tuple[Root, Sequence[NumberPort], Sequence[Order]]
 """A value of the problem: its root, its ends (the producer, then the readers), order number -> order."""
 
 
-@dataclass(frozen=True)
-class Formulation:
+class Formulation(NamedTuple):
     """A graph as a problem in numbers, and what the numbers stand for.
 
     Args:
@@ -119,8 +118,7 @@ class Formulation:
         return self.weights.bytes_in(self.problem.evaluate(choice)) - self.moved_bytes(choice)
 
 
-@dataclass(frozen=True)
-class Crossing:
+class Crossing(NamedTuple):
     """A value that has to exist in one more order.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from relayout.infer.planning import Formulation, Plan
 from relayout.solve import Port, Problem, Value, solve
@@ -63,4 +63,4 @@ def _without(formulation: Formulation, node: int) -> Problem:
             costs.append((0,) * len(orders))
         if readers:
             values.append(Value(value.weight, producer, readers))
-    return replace(formulation.problem, costs=tuple(costs), values=tuple(values))
+    return formulation.problem._replace(costs=tuple(costs), values=tuple(values))

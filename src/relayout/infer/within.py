@@ -11,7 +11,6 @@ another one's bytes and prices together are no less, and its prices no more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from relayout.infer.build import Sites
@@ -137,4 +136,4 @@ def _own(sites: Sites, found: Plan) -> tuple[Formulation, tuple[int, ...]]:
 
 def _source(formulation: Formulation, choice: tuple[int, ...], solution: Solution) -> Plan:
     """The source's own choice, with what is known of the least cost."""
-    return planned(formulation, replace(solution, choice=choice, cost=formulation.problem.evaluate(choice)))
+    return planned(formulation, solution._replace(choice=choice, cost=formulation.problem.evaluate(choice)))

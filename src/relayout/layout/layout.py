@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,7 @@ from relayout.layout import perm as perms
 _FACTOR = re.compile(r"(?P<tile>\d*)(?P<axis>[A-Za-z])")
 
 
-@dataclass(frozen=True)
-class Factor:
+class Factor(NamedTuple):
     """One stored factor: a whole axis or its outer part (`tile` 0), or a tile of an axis."""
 
     axis: str

@@ -10,13 +10,12 @@ does, the dimensions up to the next common boundary are a barrier: their element
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from relayout.layout.extents import ONE, Dim, Extent
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """Neighbouring dimensions of both sides that hold the same elements.
 
     Args:

@@ -8,14 +8,14 @@ the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from relayout.infer import Plan, Port, Root, Site, Sites, placed, size_of
-from relayout.known import known_as, label
+from relayout.infer import Plan, Port, Root, Site, placed, size_of
 from relayout.reports.axes import Axes
+from relayout.reports.drawing import Source
 from relayout.reports.regions import Link, regions
 
 
@@ -109,57 +109,20 @@ class Chart:
     after: Side
 
 
-class Drawing:
-    """The chart of a plan, drawn when it is first looked at.
-
-    What the graph says is noted before the plan is applied to it.
+def drawn(plan: Plan, source: Source, axes: Axes, reasons: Sequence[str]) -> Chart:
+    """The chart of a plan.
 
     Args:
-        plan: the plan; None: there is nothing to see.
+        plan: the plan, which may have been applied to its graph.
+        source: what the graph said before.
         axes: names of axes.
-        reasons: what tells for each crossing why it remains; None: nothing is said of it.
+        reasons: for each crossing why it remains.
     """
-
-    def __init__(
-        self, plan: Plan | None = None, axes: Axes | None = None, reasons: Callable[[], Sequence[str]] | None = None
-    ) -> None:
-        self._draw: Callable[[], Chart] | None = None
-        self._chart = Chart((), (), Side((), (), ()), Side((), (), ()))
-        if plan is not None and axes is not None:
-            source = _Source(plan.sites)
-            said = reasons or (lambda: [""] * len(plan.crossings))
-            self._draw = lambda: _Chart(plan, source, axes, said()).run()
-
-    @property
-    def chart(self) -> Chart:
-        """Operators, the layout of every value, Transposes and regions, before and after."""
-        if self._draw is not None:
-            self._chart, self._draw = self._draw(), None
-        return self._chart
+    return _Drawn(plan, source, axes, reasons).run()
 
 
-class _Source:
-    """What the graph says that the rewrite changes: names, operators, and what reads what."""
-
-    def __init__(self, sites: Sites) -> None:
-        moving = {name for name, _ in sites.moves}
-        self.names = {root: known_as(root.value) for root in sites.roots}
-        self.spots = {site: _said(site.node) for site in sites.sites if site.node is not None}
-        self.inputs = {site: site.node.inputs for site in sites.sites if site.node is not None}
-        self.behind = {node.outputs[0]: node.inputs[0] for node in sites.seen_through}
-        self.moving = {value for value in self.behind if value.name in moving}
-        graphs = {sites.graph, *(graph for site in sites.sites for graph in site.bodies)}
-        self.outputs = {graph: tuple(graph.outputs) for graph in graphs}
-
-
-def _said(node: ir.Node) -> tuple[str, str, str]:
-    """A node's name, its operator, and the TensorFlow Lite operator that it comes from."""
-    operator = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
-    return label(node), operator, node.metadata_props.get("relayout.source", "")
-
-
-class _Chart:
-    def __init__(self, plan: Plan, source: _Source, axes: Axes, reasons: Sequence[str]) -> None:
+class _Drawn:
+    def __init__(self, plan: Plan, source: Source, axes: Axes, reasons: Sequence[str]) -> None:
         self.plan, self.source, self.axes, self.reasons = plan, source, axes, reasons
         self.sites = plan.sites
         self.label = dict(zip(plan.sites.sites, plan.labels, strict=True))

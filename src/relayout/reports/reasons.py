@@ -10,7 +10,8 @@ from functools import cached_property
 
 from relayout.infer import Crossing, Order, Plan, Port, Root, Site, placed
 from relayout.reports.axes import Axes
-from relayout.solve import End, Path, Problem, paths
+from relayout.solve import Problem
+from relayout.solve.decomposition import End, Path, paths
 
 MOST = 3
 """Pairs of demands that a sentence names."""

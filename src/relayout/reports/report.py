@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
@@ -15,8 +15,11 @@ from relayout.infer import Form, Plan, Relaxed, Root, is_scattered, placed
 from relayout.known import known_as
 from relayout.layout.perm import between, is_identity
 from relayout.reports.axes import Axes
-from relayout.reports.chart import Chart, Drawing
-from relayout.reports.reasons import Cause, causes, sentence
+from relayout.reports.drawing import Drawing
+
+if TYPE_CHECKING:
+    from relayout.reports.chart import Chart
+    from relayout.reports.reasons import Cause
 
 UNKNOWN = "unknown"
 """In the place of a shape of which not even the rank is known."""
@@ -93,6 +96,8 @@ class Remaining:
 
 
 def _remaining(plan: Plan, axes: Axes, names: Sequence[str]) -> Iterator[Transposed]:
+    from relayout.reports.reasons import causes, sentence
+
     for crossing, found, name in zip(plan.crossings, causes(plan, axes), names, strict=True):
         yield Transposed(
             name,

@@ -7,7 +7,8 @@ joined or pooled), an operator of the standard that computes the same shape does
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -23,8 +24,7 @@ REAL = frozenset(("AveragePool", "GlobalAveragePool", "ReduceMean"))
 """Operators of the standard that take real numbers where their twins take quantized ones."""
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(NamedTuple):
     """Where the type and the shape of an operator's first output are read.
 
     Args:

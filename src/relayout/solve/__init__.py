@@ -10,7 +10,6 @@ from relayout.solve.certificate import (
     Together,
     bound,
 )
-from relayout.solve.decomposition import End, Path, paths
 from relayout.solve.problem import Port, Problem, Value, moved
 from relayout.solve.solver import Solution, components, solve
 
@@ -19,9 +18,7 @@ __all__ = [
     "Branch",
     "Certificate",
     "CertificateError",
-    "End",
     "Leaf",
-    "Path",
     "Port",
     "Price",
     "Problem",
@@ -31,6 +28,5 @@ __all__ = [
     "bound",
     "components",
     "moved",
-    "paths",
     "solve",
 ]

@@ -17,17 +17,19 @@ node with a choice have a tree each, and what the trees gain adds up: together t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 from itertools import product
 from math import ceil, prod
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from relayout.solve.problem import Problem, Value
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 Price = tuple[int, int, int]
 """(value, order, position among the value's readers)"""
 
-Prices = dict[Price, int | Fraction]
+Prices: TypeAlias = "dict[Price, int | Fraction]"
 
 
 MOST_WISHES = 1 << 14
@@ -38,15 +40,13 @@ MOST_DEPTH = 100
 """Branches on the way to one leaf: proofs of networks have a few."""
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """Prices that prove a bound for the labels still allowed here."""
 
     prices: Mapping[Price, Fraction | int]
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(NamedTuple):
     """A node's labels dealt out: `parts[i]` are the labels allowed in `children[i]`."""
 
     node: int
@@ -54,8 +54,7 @@ class Branch:
     children: tuple[Branch | Leaf, ...]
 
 
-@dataclass(frozen=True)
-class Together:
+class Together(NamedTuple):
     """Proofs of parts of the problem that share no value, and no node that has a choice."""
 
     parts: tuple[Branch | Leaf, ...]

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from fractions import Fraction
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from relayout.solve.certificate import Prices
 from relayout.solve.problem import Port, Problem, moved
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 SWEEPS = 4
 """How often all values are looked at: what follows makes the others lighter, but soon for a few only."""
@@ -159,7 +160,7 @@ class Contraction:
         for node, labels in self.costs.items():
             costs[node] = labels
         for index, (producer, *readers) in self.ends.items():
-            values[index] = replace(values[index], producer=producer, readers=tuple(readers))
+            values[index] = values[index]._replace(producer=producer, readers=tuple(readers))
         return Problem(tuple(costs), tuple(values), self.whole.unit)
 
     def expand(self, labels: dict[int, int]) -> None:

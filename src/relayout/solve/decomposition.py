@@ -28,8 +28,7 @@ HOPS = 1_000_000
 """The most steps of all searches together; what is left then ends where it stands."""
 
 
-@dataclass(frozen=True)
-class End:
+class End(NamedTuple):
     """Where a path ends: a node, and the order in which it holds a value.
 
     Args:
@@ -46,8 +45,7 @@ class End:
     fixed: bool = True
 
 
-@dataclass(frozen=True)
-class Path:
+class Path(NamedTuple):
     """Two demands, and what must cross between them.
 
     Args:
@@ -182,7 +180,7 @@ class _Paths:
             found += self._split(index, order, reader, paid)
         # What no price explains: a dual is rounded, and an unproved choice may cost more than its prices.
         if owed and found:
-            found[-1] = replace(found[-1], amount=found[-1].amount + Fraction(owed, self.unit))
+            found[-1] = found[-1]._replace(amount=found[-1].amount + Fraction(owed, self.unit))
         elif owed:
             found += self._split(index, order, readers[0], owed)
         return found
@@ -252,7 +250,7 @@ class _Paths:
         for left, avoided in tries:
             if (found := self._search(port.node, labels, start, left, avoided)) is not None:
                 return found if left is self.left else replace(found, amount=enough)
-        return _Walk((), replace(start, fixed=False), enough)
+        return _Walk((), start._replace(fixed=False), enough)
 
     def _search(self, node: int, labels: list[int], start: End, left: dict[Price, int], avoid: int) -> _Walk | None:
         """The nearest end, breadth first from (node, a label it might take instead)."""
@@ -277,7 +275,7 @@ class _Paths:
                         queue.append(other)
             if own is None and (spare := self._preference(*state)) > 0:
                 steps = self._steps(came, state)
-                own = _Walk(steps, replace(arrived[state], fixed=False), min([spare, *(left[s] for s in steps)]), state)
+                own = _Walk(steps, arrived[state]._replace(fixed=False), min([spare, *(left[s] for s in steps)]), state)
         return own
 
     def _steps(

@@ -13,14 +13,13 @@ Nothing here knows of graphs, axes or ONNX.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Choice = Sequence[int] | Mapping[int, int]
 """node -> label"""
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(NamedTuple):
     """One end of a value at a node: the order that each of the node's labels gives or wants there.
 
     Args:
@@ -32,8 +31,7 @@ class Port:
     orders: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """A value with a producer, readers, and the price of holding it in one more order.
 
     Args:
@@ -57,8 +55,7 @@ class Value:
         return self.weight + self.more if (given, order) in self.hard else self.weight
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """Nodes with the price of each label, and the values between them.
 
     Args:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, gcd, inf, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,8 +70,7 @@ Place = tuple[int, int]
 """A column in a value's rows: what it counts from (0 its own, 1 the producer's, 2 on the readers'), and where."""
 
 
-@dataclass(frozen=True)
-class _Rows:
+class _Rows(NamedTuple):
     """The rows of one value, which all values have whose ports give and want the same labels.
 
     `y[order] − Σ x[reader] + Σ x[producer] ≥ lower`, a row for each order and reader that may be unlike the producer.
@@ -223,8 +222,7 @@ class _Writing:
         self.lower.append(-constant)
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     """Values with the same rows: row `first + i * len(rows.keys) + k` is row k of the i-th of them."""
 
     rows: _Rows

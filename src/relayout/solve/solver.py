@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
@@ -18,12 +17,11 @@ from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
 from relayout.solve.problem import Port, Problem
 
-LARGE = 500
+LARGE = 400
 """A component of more labels is made smaller before it is solved, where that loses nothing but ties."""
 
 
-@dataclass(frozen=True)
-class Solution:
+class Solution(NamedTuple):
     """A choice of labels, what it costs, and what is known about the least cost.
 
     Args:

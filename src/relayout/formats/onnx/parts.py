@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -34,8 +33,7 @@ UNANNOTATED = "relayout.unannotated"
 """In the `meta` of a model whose main graph has none: nobody need look, which costs a value a `meta` of its own."""
 
 
-@dataclass(frozen=True)
-class Weight:
+class Weight(NamedTuple):
     """An initializer: what its TensorProto says, and its data on demand."""
 
     value: ir.Value

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -136,8 +136,7 @@ def copy(source: Path, path: str | Path, *, overwrite: bool = False) -> None:
             raise WriteError(f"cannot write '{path}': {error.strerror or error}") from error
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """An initializer with its header ready; its data follows the header, or lies at `offset` of the data file."""
 
     weight: Weight
@@ -150,8 +149,7 @@ class _Entry:
         return len(self.header) + self.inline
 
 
-@dataclass(frozen=True)
-class _Plan:
+class _Plan(NamedTuple):
     """All that is to be written, with all lengths known."""
 
     head: bytes

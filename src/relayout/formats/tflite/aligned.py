@@ -34,7 +34,7 @@ _ELEMENTS = {TensorType.INT8: np.int8, TensorType.INT32: np.int32, TensorType.FL
 
 def aligned(model: Model) -> Model:
     """The model with channels of depthwise convolutions in sixteens, wherever nobody notices."""
-    return replace(model, subgraphs=tuple(_Growing(subgraph).run() for subgraph in model.subgraphs))
+    return model._replace(subgraphs=tuple(_Growing(subgraph).run() for subgraph in model.subgraphs))
 
 
 def _channels(tensor: Tensor) -> int:
@@ -69,7 +69,7 @@ def _repeated(quantization: Quantization, count: int) -> Quantization:
     """So many pairs, the last one again and again."""
     more = (0, count - quantization.scale.size)
     scale, zero_point = (np.pad(v, more, mode="edge") for v in (quantization.scale, quantization.zero_point))
-    return replace(quantization, scale=scale.astype(np.float32), zero_point=zero_point.astype(np.int64))
+    return quantization._replace(scale=scale.astype(np.float32), zero_point=zero_point.astype(np.int64))
 
 
 @dataclass
@@ -95,7 +95,7 @@ class _Growing(Rewriting):
             more = -(-tensor.shape[3] // TOGETHER) * TOGETHER
             self.tensors[i] = replace(grown(tensor, 3, more), name=f"{tensor.name}/wider")
         rewritten = tuple(self._rewritten(operator, growing) for operator in operators)
-        return replace(self.subgraph, tensors=tuple(self.tensors), operators=rewritten)
+        return self.subgraph._replace(tensors=tuple(self.tensors), operators=rewritten)
 
     def _root(self, index: int) -> int:
         while self.parents.setdefault(index, index) != index:
@@ -172,7 +172,7 @@ class _Growing(Rewriting):
         inputs = list(operator.inputs)
         for slot, axis, extent in self._changes(operator, growing):
             inputs[slot] = self.add(grown(self.tensors[inputs[slot]], axis, extent), "wider")
-        return replace(operator, inputs=tuple(inputs))
+        return operator._replace(inputs=tuple(inputs))
 
     def _changes(self, operator: Operator, growing: set[int]) -> Iterator[tuple[int, int, int]]:
         """Which constants grow: operand, axis, extent."""

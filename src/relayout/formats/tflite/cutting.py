@@ -42,7 +42,7 @@ def cut(
         if start not in read and start not in subgraph.inputs:
             raise NamesError(f"--inputs {name}: none of the outputs is computed from it, or only through other inputs")
     starts += [i for i in subgraph.inputs if i in read and i not in starts]
-    return _apart(replace(subgraph, inputs=tuple(starts), outputs=ends, operators=operators))
+    return _apart(subgraph._replace(inputs=tuple(starts), outputs=ends, operators=operators))
 
 
 def _apart(part: Subgraph) -> Subgraph:
@@ -54,8 +54,8 @@ def _apart(part: Subgraph) -> Subgraph:
             if i in part.inputs:
                 results[slot] = len(tensors)
                 tensors.append(replace(tensors[i], index=len(tensors), name=f"{tensors[i].name}__unread"))
-        operators.append(replace(operator, outputs=tuple(results)))
-    return replace(part, tensors=tuple(tensors), operators=tuple(operators))
+        operators.append(operator._replace(outputs=tuple(results)))
+    return part._replace(tensors=tuple(tensors), operators=tuple(operators))
 
 
 def _needed(subgraph: Subgraph, starts: set[int], ends: Sequence[int]) -> tuple[tuple[Operator, ...], set[int]]:

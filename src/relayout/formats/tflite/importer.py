@@ -8,7 +8,6 @@ Transposes; whoever decides layouts later finds all of them and removes what can
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -106,7 +105,7 @@ def read(
     whole, found = model.subgraphs[index], metadata(model, index, data)
     if inputs or outputs:
         part = cut(model, index, chosen, inputs, outputs)
-        model = replace(model, subgraphs=(*model.subgraphs[:index], part, *model.subgraphs[index + 1 :]))
+        model = model._replace(subgraphs=(*model.subgraphs[:index], part, *model.subgraphs[index + 1 :]))
     model = as_tensors(model)
     if quant == "qdq":
         model = unsigned(aligned(model))  # after the cut: the interface, wherever it is, keeps its types

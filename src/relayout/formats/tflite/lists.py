@@ -46,8 +46,8 @@ def as_tensors(model: Model) -> Model:
     subgraphs = []
     for s, subgraph in enumerate(model.subgraphs):
         tensors = tuple(found.typed((s, t), tensor) for t, tensor in enumerate(subgraph.tensors))
-        subgraphs.append(replace(subgraph, tensors=tensors))
-    return replace(model, subgraphs=tuple(subgraphs))
+        subgraphs.append(subgraph._replace(tensors=tensors))
+    return model._replace(subgraphs=tuple(subgraphs))
 
 
 @dataclass

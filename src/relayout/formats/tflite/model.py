@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +42,7 @@ BITS = {
 """Bits per element; types without a fixed width (strings, resources, variants) are not listed."""
 
 
-@dataclass(frozen=True)
-class Quantization:
+class Quantization(NamedTuple):
     """`real = scale * (stored - zero_point)`, one pair for the tensor or one per index of `axis`."""
 
     scale: npt.NDArray[np.float32]
@@ -64,8 +64,7 @@ class Quantization:
         )
 
 
-@dataclass(frozen=True)
-class Blocks:
+class Blocks(NamedTuple):
     """A scale for each run of elements along the last axis of a matrix; the integers lie around 0.
 
     Args:
@@ -112,8 +111,7 @@ class Tensor:
         return TensorType.INT8 if self.shifted else self.type
 
 
-@dataclass(frozen=True)
-class Operator:
+class Operator(NamedTuple):
     """One operator. `inputs` may hold -1 for an operand left out."""
 
     name: str
@@ -126,8 +124,7 @@ class Operator:
     place: str
 
 
-@dataclass(frozen=True)
-class Subgraph:
+class Subgraph(NamedTuple):
     """One graph: tensors, and operators in the order in which they run."""
 
     name: str
@@ -138,8 +135,7 @@ class Subgraph:
     place: str
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(NamedTuple):
     """The names that a user gave to a subgraph's inputs and outputs: (name, tensor index)."""
 
     key: str
@@ -148,8 +144,7 @@ class Signature:
     outputs: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(NamedTuple):
     """A whole file. `metadata` is (name, bytes) of each metadata buffer, None where there is no such buffer."""
 
     description: str

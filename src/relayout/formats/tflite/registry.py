@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.operation import Operation
@@ -28,8 +27,7 @@ class Unsupported(Exception):  # noqa: N818 - a verdict on one operator, collect
 Translation = Callable[["Operation"], None]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One TFLite operator.
 
     Args:

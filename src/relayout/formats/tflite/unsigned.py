@@ -58,7 +58,7 @@ WEIGHTS = {
 
 def unsigned(model: Model) -> Model:
     """The model with int8 activations as uint8, wherever operators are known that do not notice."""
-    return replace(model, subgraphs=tuple(_Shifting(subgraph).run() for subgraph in model.subgraphs))
+    return model._replace(subgraphs=tuple(_Shifting(subgraph).run() for subgraph in model.subgraphs))
 
 
 def _is_signed(tensor: Tensor) -> bool:
@@ -71,7 +71,7 @@ def shifted(tensor: Tensor) -> Tensor:
     """The tensor as uint8; a constant's elements become a copy."""
     if tensor.quantization is None:
         raise ValueError(f"{tensor.name} is not quantized")
-    quantization = replace(tensor.quantization, zero_point=tensor.quantization.zero_point + SHIFT)
+    quantization = tensor.quantization._replace(zero_point=tensor.quantization.zero_point + SHIFT)
     data = None if tensor.data is None else tensor.content ^ np.uint8(SHIFT)
     return replace(tensor, type=TensorType.UINT8, quantization=quantization, data=data, shifted=True)
 
@@ -98,7 +98,7 @@ class _Shifting(Rewriting):
         operators = [*self._twinned(subgraph.inputs)]
         for operator, found in changed:
             operators += self._written(operator, found)
-        return replace(subgraph, tensors=tuple(self.tensors), operators=tuple(operators))
+        return subgraph._replace(tensors=tuple(self.tensors), operators=tuple(operators))
 
     def _data(self, operator: Operator) -> set[int]:
         """An operator's operands but its weights: constants, and what is handed in, as weights to a branch."""
@@ -145,7 +145,7 @@ class _Shifting(Rewriting):
         data = self._data(operator)
         inputs = tuple(own(i) if i in data else i for i in operator.inputs)
         outputs = tuple(map(own, operator.outputs))
-        yield replace(operator, inputs=inputs, outputs=outputs)
+        yield operator._replace(inputs=inputs, outputs=outputs)
         for index, written in zip(operator.outputs, outputs, strict=True):
             if written != index:
                 yield self._quantize(written, index)

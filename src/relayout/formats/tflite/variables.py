@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -18,8 +18,7 @@ MAX_INITIAL = 4096
 """Elements of an initial value that goes into the metadata."""
 
 
-@dataclass(frozen=True)
-class Handle:
+class Handle(NamedTuple):
     """What a resource tensor refers to: a variable or a table, by the name that all its users share."""
 
     kind: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from relayout.formats.tflite.builder import Dim
 from relayout.formats.tflite.extents import MAX_EXPRESSION, shifted, shrunk
@@ -19,8 +19,7 @@ TO_FIRST_3D, TO_LAST_3D = (0, 4, 1, 2, 3), (0, 2, 3, 4, 1)
 """`n d h w c -> n c d h w`, and back."""
 
 
-@dataclass(frozen=True)
-class Border:
+class Border(NamedTuple):
     """A border of zeros that an operator of its own puts around `n *s c`.
 
     Args:

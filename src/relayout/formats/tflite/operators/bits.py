@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +40,7 @@ def shifted_right(op: Operation, x: ir.Value, count: ir.Value) -> ir.Value:
     return two(op, "BitwiseXor", y, mask) if dtype.is_signed() else y
 
 
-@dataclass(frozen=True)
-class _Layout:
+class _Layout(NamedTuple):
     """How a float lies in memory: sign, exponent, fraction, from the highest bit down.
 
     Attributes:

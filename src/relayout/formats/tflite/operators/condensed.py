@@ -9,7 +9,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,7 @@ TOGETHER, LEAST = 4, 16
 """ONNX Runtime's integer convolutions take so many channels at once; and yield as many, and at least so many."""
 
 
-@dataclass(frozen=True)
-class _Axis:
+class _Axis(NamedTuple):
     """One axis in blocks: its extent, the window's, the border; and the zeros before the window's own elements."""
 
     extent: int

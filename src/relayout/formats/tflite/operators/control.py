@@ -21,7 +21,6 @@ from relayout.formats.tflite.operators.bodies import (
     state_of,
     values_of,
 )
-from relayout.formats.tflite.operators.rows import by_rows
 from relayout.formats.tflite.operators.shape import scalar
 from relayout.formats.tflite.program import Given
 from relayout.formats.tflite.registry import Unsupported, operator
@@ -133,6 +132,8 @@ def stablehlo_while(op: Operation) -> None:
 @operator("WHILE", options="WhileOptions", texts=True)
 def while_(op: Operation) -> None:
     """Loop of the body's subgraph, then the condition's; over rows a Scan, or a GRU, LSTM or RNN if it is one."""
+    from relayout.formats.tflite.recurrences.rows import by_rows  # much to load, and few models have loops
+
     if by_rows(op, op.options.cond_subgraph_index, op.options.body_subgraph_index):
         return
     loop(op, op.options.cond_subgraph_index, op.options.body_subgraph_index)

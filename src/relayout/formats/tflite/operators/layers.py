@@ -9,7 +9,7 @@ convolutions around them do.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,8 +28,7 @@ RANK = 3
 _REAL = (TensorType.FLOAT32, TensorType.FLOAT16)
 
 
-@dataclass(frozen=True)
-class _Factor:
+class _Factor(NamedTuple):
     """What x is multiplied with: the tensor of its mean, epsilon, gamma."""
 
     mean: int
@@ -81,7 +80,7 @@ class _Pieces:
             row = self.row(gamma)
             inner = self.without_gamma(root, x) if row is not None else None
             if inner is not None:
-                return replace(inner, gamma=row)
+                return inner._replace(gamma=row)
         return self.without_gamma(index, x)
 
     def without_gamma(self, index: int, x: int) -> _Factor | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
@@ -53,8 +53,7 @@ class Pieces:
     most: float | None = None
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(NamedTuple):
     """All cells are listed, and held against a limit."""
 
     most: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -48,8 +48,7 @@ _HIDDEN = 4
 """The intermediate result after these: the output before its projection."""
 
 
-@dataclass(frozen=True)
-class Operands:
+class Operands(NamedTuple):
     """Which operand is what; four in a row belong to the gates INPUT, OUTPUT, FORGET, CELL."""
 
     kernels: tuple[int, ...] = (1, 4, 2, 3)
@@ -117,7 +116,7 @@ class Lstm:
         if not self.normalized:
             return 0, self.which.kernels[gate]
         norm = self.op.input(self.which.norms[gate]).quantization
-        return (None if norm is None else replace(norm, scale=norm.scale * np.float32(_NORMALIZED_STEP)),)
+        return (None if norm is None else norm._replace(scale=norm.scale * np.float32(_NORMALIZED_STEP)),)
 
     def over(self, x: ir.Value) -> ir.Value:
         """The outputs for `time batch c`; the states are kept."""

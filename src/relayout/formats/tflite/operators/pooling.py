@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -20,8 +19,7 @@ from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_LAST, Border, is_open, pads, slid
 
 
-@dataclass(frozen=True)
-class Sliding:
+class Sliding(NamedTuple):
     """Windows over the axes between batch and channels, `n *s c`.
 
     Args:

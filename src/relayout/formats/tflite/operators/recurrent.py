@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
@@ -172,8 +171,7 @@ def only_floats(op: Operation) -> None:
 # Networks without gates.
 
 
-@dataclass(frozen=True)
-class _Operands:
+class _Operands(NamedTuple):
     """Which operand is what."""
 
     kernel: int

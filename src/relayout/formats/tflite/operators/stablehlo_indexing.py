@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -29,8 +29,7 @@ MAX_GRID = 1 << 16
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 
 
-@dataclass(frozen=True)
-class _Starts:
+class _Starts(NamedTuple):
     """Where windows start: `value` has their coordinates last, one for each of `axes` of the operand."""
 
     value: ir.Value

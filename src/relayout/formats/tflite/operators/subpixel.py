@@ -8,7 +8,7 @@ one; all of them are one convolution with as many times the channels. The sums o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,7 @@ LEAST = 16
 """Channels of a result for which it pays: what the convolution saves is more than what DepthToSpace takes."""
 
 
-@dataclass(frozen=True)
-class Taps:
+class Taps(NamedTuple):
     """One axis: which tap of the kernel meets which element.
 
     `places[r]` lists, for the place r in a block, (element of the window, tap of the kernel).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -19,8 +19,7 @@ from relayout.formats.tflite.registry import Unsupported, operator
 from relayout.formats.tflite.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D
 
 
-@dataclass(frozen=True)
-class Border:
+class Border(NamedTuple):
     """What is cut off at both ends of an axis, or added at its end where `more` is positive."""
 
     begin: int

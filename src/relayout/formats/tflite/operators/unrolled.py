@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,7 @@ from relayout.formats.tflite.tensors import array
 from relayout.formats.tflite.window import pads, slid
 
 
-@dataclass(frozen=True)
-class Times:
+class Times(NamedTuple):
     """What ONNX Runtime takes, in ns, on one thread, as `bench/measure_hybrid.py` measures it.
 
     Args:
@@ -79,8 +78,7 @@ FIRST = ("DEPTHWISE_CONV_2D",)
 """Operators that ONNX Runtime has no kernel for but with channels first."""
 
 
-@dataclass(frozen=True)
-class _Windows:
+class _Windows(NamedTuple):
     """Along height and width: a window's elements, the number of windows, how far apart these are, and those.
 
     `image` is what they are taken from, with its border; `joined` columns of it are one, of so many times the channels.
@@ -100,8 +98,7 @@ class _Windows:
         if stride == 1 or self.dilations[1] > 1:
             return [self]
         width, extent = (-(-each // stride) for each in (self.image[1], self.extents[1]))
-        one = replace(
-            self,
+        one = self._replace(
             image=(self.image[0], width),
             channels=self.channels * stride,
             extents=(self.extents[0], extent),

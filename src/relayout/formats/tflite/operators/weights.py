@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -102,5 +101,5 @@ def _signed(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
     value = op.builder.initializer(op.tensors.hint(tensor, "signed"), literal(tensor, ir.DataType.INT8))
     value = value if perm is None else op.transpose(value, perm)
     axis = quantization.axis if perm is None else list(perm).index(quantization.axis)
-    around_zero = replace(quantization, zero_point=np.zeros_like(quantization.zero_point))
+    around_zero = quantization._replace(zero_point=np.zeros_like(quantization.zero_point))
     return op.widened(tensor, around_zero, value, axis if quantization.per_channel else None)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +34,7 @@ class Formless(Exception):  # noqa: N818 - not an error: the body is none of tho
     """Raised where a value has no form."""
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(NamedTuple):
     """Some columns of a matrix `rows columns`, and the rows of it that count."""
 
     matrix: ir.Value
@@ -44,8 +44,7 @@ class Columns:
     columns: tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """Columns of an operand; without a place, whatever is looked for under this name."""
 
     name: str
@@ -59,16 +58,14 @@ Function = tuple[str, float | None]
 RELU: Function = ("Relu", None)
 
 
-@dataclass(frozen=True)
-class Applied:
+class Applied(NamedTuple):
     """A function of each column."""
 
     function: Function | str
     of: Poly
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(NamedTuple):
     """A row times columns of a matrix, or whatever matrix is looked for under a name."""
 
     of: Poly
@@ -187,12 +184,12 @@ class Table:
         if key not in self._parts:
             atom = self.atoms[number]
             if isinstance(atom, Applied):
-                atom = replace(atom, of=self.part(atom.of, start, end))
+                atom = atom._replace(of=self.part(atom.of, start, end))
             elif isinstance(atom, Product) and isinstance(atom.matrix, Columns):
                 first = atom.matrix.columns[0]
-                atom = replace(atom, matrix=replace(atom.matrix, columns=(first + start, first + end)))
+                atom = atom._replace(matrix=atom.matrix._replace(columns=(first + start, first + end)))
             elif isinstance(atom, Leaf) and atom.place is not None:
-                atom = replace(atom, place=(atom.place[0] + start, atom.place[0] + end))
+                atom = atom._replace(place=(atom.place[0] + start, atom.place[0] + end))
             self._parts[key] = self.of(atom)
         return self._parts[key]
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.formats.tflite.builder import Dims, dims
-from relayout.formats.tflite.operators.polynomials import Applied, Columns, Formless, Leaf, Poly, Product, Table
+from relayout.formats.tflite.recurrences.polynomials import Applied, Columns, Formless, Leaf, Poly, Product, Table
 
 MOST_NODES = 80
 """Of a body: more is no cell anyway."""

@@ -26,13 +26,13 @@ from relayout.formats.tflite.emission import options_of
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Operator, Tensor
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.operators import cells
 from relayout.formats.tflite.operators.bodies import Body, discard, hand_over, operands
-from relayout.formats.tflite.operators.cells import Round
 from relayout.formats.tflite.operators.lists import padded
-from relayout.formats.tflite.operators.rounds import GET_ITEM, SET_ITEM, Rounds
 from relayout.formats.tflite.operators.slicing import squeeze
 from relayout.formats.tflite.program import Given
+from relayout.formats.tflite.recurrences import cells
+from relayout.formats.tflite.recurrences.cells import Round
+from relayout.formats.tflite.recurrences.rounds import GET_ITEM, SET_ITEM, Rounds
 
 _PURE = frozenset(
     ("ADD", "CONCATENATION", "DYNAMIC_UPDATE_SLICE", "GATHER", "PACK", "RESHAPE", "SLICE", SET_ITEM, GET_ITEM)
@@ -125,8 +125,7 @@ class _Writing:
         lent: dict[int, Given] = dict(zip((body.inputs[p] for p in states), now, strict=True))
         lent |= dict(zip(picked, rows, strict=True))
         lent |= {i: value for i, value in self.fixed.items() if i in still and i not in lent}
-        part = replace(
-            body,
+        part = body._replace(
             inputs=tuple(lent),
             outputs=(*(body.outputs[p] for p in states), *rounds.written.values()),
             operators=tuple(kept),
@@ -320,8 +319,7 @@ class _Writing:
             for k, t in enumerate((row, result))
         )
         options = options_of(operator)
-        every = replace(
-            operator,
+        every = operator._replace(
             inputs=(first, *operator.inputs[1:]),
             outputs=(first + 1,),
             options=Table(options.kind, options.byte, {**options.fields, "keep_num_dims": True}),
@@ -347,7 +345,7 @@ class _Writing:
         """A tensor that operators outside the loop compute."""
         read = {i for operator in operators for i in operator.inputs}
         given = {**given, **{i: value for i, value in self.fixed.items() if i in read}}
-        part = replace(self.rounds.body, tensors=tensors, inputs=tuple(given), outputs=(result,), operators=operators)
+        part = self.rounds.body._replace(tensors=tensors, inputs=tuple(given), outputs=(result,), operators=operators)
         (value,) = self.op.program.write(part, self.index, list(given.values()), self.op.place)
         if not isinstance(value, ir.Value):
             raise TypeError(f"{tensors[result].name} is no value")

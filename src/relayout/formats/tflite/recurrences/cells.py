@@ -9,8 +9,8 @@ anything stays a Scan.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import permutations
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -18,8 +18,9 @@ import onnx_ir as ir
 from relayout.formats.tflite.builder import Dims, dims
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.bodies import discard
-from relayout.formats.tflite.operators.forms import Reading, known_row
-from relayout.formats.tflite.operators.polynomials import (
+from relayout.formats.tflite.operators.slicing import cut, joined, squeeze, unsqueeze
+from relayout.formats.tflite.recurrences.forms import Reading, known_row
+from relayout.formats.tflite.recurrences.polynomials import (
     MIDDLE,
     Applied,
     Coefficient,
@@ -32,7 +33,6 @@ from relayout.formats.tflite.operators.polynomials import (
     Table,
     Term,
 )
-from relayout.formats.tflite.operators.slicing import cut, joined, squeeze, unsqueeze
 
 FLOAT = ir.DataType.FLOAT
 X, H, C = "X", "H", "C"
@@ -46,8 +46,7 @@ Bound = Mapping[str, Function | str | int | Columns | Coefficient]
 """What stands for the names in the equations: of functions, atoms, matrices and biases."""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """An operator of ONNX, as its schema says.
 
     `gates` are in the order in which W, R and B have them, `functions` in that of `activations`, with the defaults;
@@ -174,8 +173,7 @@ def _with(bound: Bound, name: str, value: Function | str | int | Columns) -> Ite
         yield {**bound, name: value}
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(NamedTuple):
     """What a round of a loop computes: its nodes; for states, rows and results, the values in its body.
 
     Of states and rows also what the loop is given: first states, and all rows.
@@ -210,8 +208,7 @@ def written(op: Operation, rounds: Round) -> list[ir.Value] | None:
     return None
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(NamedTuple):
     """A cell in a body: what stands for its names, which state and row are meant, and the states' polynomials."""
 
     bound: Bound
@@ -319,8 +316,8 @@ class _Writing:
             if not isinstance(part, Columns):
                 raise TypeError(f"{kind}{gate} is no matrix")
             before = parts[-1] if parts else part
-            if parts and replace(part, columns=before.columns) == before and before.columns[1] == part.columns[0]:
-                parts[-1] = replace(before, columns=(before.columns[0], part.columns[1]))
+            if parts and part._replace(columns=before.columns) == before and before.columns[1] == part.columns[0]:
+                parts[-1] = before._replace(columns=(before.columns[0], part.columns[1]))
             else:
                 parts.append(part)
         values = [self._cut(part) for part in parts]
