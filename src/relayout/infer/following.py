@@ -20,7 +20,7 @@ from functools import cached_property, partial
 from relayout.infer.sites import Port, Root, Site
 
 LARGE = 600
-"""A graph of more sites has followers; of smaller ones the solver takes hundredths of a second, and breaks ties better."""
+"""A graph of more sites has followers; of smaller ones the solver takes little time, and ties are broken best."""
 
 End = tuple[int, int]
 """A site's number, and the position of one of its ports."""
