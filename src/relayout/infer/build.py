@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import chain
 from typing import TypeGuard
 
@@ -83,11 +83,6 @@ class Sites:
     contested: bool = False
     per_transpose: int = 0
     per_scattered: int = 0
-
-    @cached_property
-    def moved_roots(self) -> frozenset[int]:
-        """The indices of the roots that the source transposes."""
-        return frozenset(root.index for _, root in self.moves)
 
     @property
     def seen_through(self) -> list[ir.Node]:

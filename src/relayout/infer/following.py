@@ -6,9 +6,8 @@ transposed behind it. If what it gives has one reader, nothing is lost if it run
 a *follower* is no node of the problem: the two values are one there, which its producer gives and all their other
 readers read. That it reads the value through a view changes nothing: both count their factors alike.
 
-What followers prefer counts for those that they follow when ties are broken, as if a Transpose always stood on the
-other side of them. Where one is left it may stand on either, so a tie may be broken less well: only large graphs have
-followers.
+What followers prefer does not count when ties are broken, but for where among them a Transpose stands, so only large
+graphs have some.
 """
 
 from __future__ import annotations

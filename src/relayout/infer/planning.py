@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, repeat
-from operator import add
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -22,7 +21,7 @@ from relayout.infer.candidates import (
     placement,
     source_numbers,
 )
-from relayout.infer.following import End, Following, following, result
+from relayout.infer.following import Following, following, result
 from relayout.infer.scattering import SPAN, is_run, is_scattered, scattering, span, stretches_elements
 from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
 from relayout.rules import is_transposed
@@ -239,7 +238,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     apart = [_all_part_runs(root, orders) for root, _, orders in parts]
     parting = 0 if all(apart) else INNERMOST
     stretched = [_stretching(site, choice) for site, choice in zip(sites.sites, labels, strict=True)]
-    aside = _with_followers(sites, follow, stored, list(map(_aside, sites.sites, labels, stored)))
+    aside = list(map(_aside, sites.sites, labels, stored))
     weights = _weights(aside, parts, parting, sum(map(any, stretched)))
     costs = tuple(map(_costs, sites.sites, labels, stretched, aside, repeat(weights)))
     hard = hard_pairs(parts) if sites.per_scattered else None
@@ -250,7 +249,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     version = sites.graph.opset_imports.get("", 1)
     still = [1 if is_transposed(root.value.dtype, version) else AVOIDED * len(ports) for root, ports, _ in parts]
     # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
-    moved_roots = {follow.stands[root] for root in sites.moved_roots}
+    moved_roots = {follow.stands[root.index] for _, root in sites.moves}
     values = [
         Value(
             weights.of(size + sites.per_transpose) * avoided + (root.index not in moved_roots) + parting * all_part,
@@ -415,8 +414,7 @@ def _slid(
 ) -> tuple[Root, int, tuple[int, ...]]:
     """Where among followers a Transpose stands best: value, producer, readers.
 
-    Each runs in the one order or in the other, nearer to the source or farther from it (`_far`), and where the source
-    has a Transpose one costs a little less.
+    Each runs in the one order or in the other, nearer to the source or farther from it (`_far`).
 
     Args:
         formulation: the graph.
@@ -441,9 +439,7 @@ def _slid(
         places.append((result(sites[number]).view.root, number, (reader,)))
     passing = [*before, *behind]
     farther = [_far(sites[number], given) - _far(sites[number], wanted) for number in passing]
-    found = zip(accumulate(farther, initial=0), places, strict=True)
-    costs = [far - (at.index in formulation.sites.moved_roots) for far, (at, _, _) in found]
-    first = len(before)
+    first, costs = len(before), list(accumulate(farther, initial=0))
     best = min(range(len(places)), key=lambda place: (costs[place], abs(place - first)))
     for number in passing[best:first]:
         labels[number] = passing_on(sites[number], wanted)
@@ -482,26 +478,6 @@ def _dense(index: int, port: Port, stored: Stored, dense: dict[int, int]) -> Num
     """An operand of the problem; of the orders of its value only those count that some end may have."""
     wanted = [operands[port.position] for operands in stored]
     return NumberPort(index, tuple([dense.setdefault(number, len(dense)) for number in wanted]))
-
-
-def _with_followers(
-    sites: Sites, follow: Following, stored: Sequence[Stored], aside: list[Sequence[int]]
-) -> list[Sequence[int]]:
-    """How far each label of a site is from the source, with all that run in its order: as far as if a Transpose between
-    them and the site on their other side always stood there. Where it stands is found later (`_slid`).
-    """
-    found, ends = list(aside), dict[int, End]()
-    for number, end in follow.leads.items():
-        leader, position = ends[number] = ends.get(end[0], end)
-        if found[leader]:
-            site, orders = sites.sites[number], tuple([operands[position] for operands in stored[leader]])
-            far = site.pattern.of(_with_followers, orders, partial(_each_far, site, orders))
-            found[leader] = tuple(map(add, found[leader], far))
-    return found
-
-
-def _each_far(follower: Site, orders: Sequence[int]) -> list[int]:
-    return [_far(follower, order) for order in orders]
 
 
 def _far(follower: Site, order: int) -> int:
