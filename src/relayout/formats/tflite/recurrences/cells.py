@@ -9,6 +9,7 @@ anything stays a Scan.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import permutations
 from typing import NamedTuple
 
@@ -316,8 +317,8 @@ class _Writing:
             if not isinstance(part, Columns):
                 raise TypeError(f"{kind}{gate} is no matrix")
             before = parts[-1] if parts else part
-            if parts and part._replace(columns=before.columns) == before and before.columns[1] == part.columns[0]:
-                parts[-1] = before._replace(columns=(before.columns[0], part.columns[1]))
+            if parts and replace(part, columns=before.columns) == before and before.columns[1] == part.columns[0]:
+                parts[-1] = replace(before, columns=(before.columns[0], part.columns[1]))
             else:
                 parts.append(part)
         values = [self._cut(part) for part in parts]

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +33,8 @@ class Formless(Exception):  # noqa: N818 - not an error: the body is none of tho
     """Raised where a value has no form."""
 
 
-class Columns(NamedTuple):
+@dataclass(frozen=True)
+class Columns:
     """Some columns of a matrix `rows columns`, and the rows of it that count."""
 
     matrix: ir.Value
@@ -44,7 +44,8 @@ class Columns(NamedTuple):
     columns: tuple[int, int]
 
 
-class Leaf(NamedTuple):
+@dataclass(frozen=True)
+class Leaf:
     """Columns of an operand; without a place, whatever is looked for under this name."""
 
     name: str
@@ -58,14 +59,16 @@ Function = tuple[str, float | None]
 RELU: Function = ("Relu", None)
 
 
-class Applied(NamedTuple):
+@dataclass(frozen=True)
+class Applied:
     """A function of each column."""
 
     function: Function | str
     of: Poly
 
 
-class Product(NamedTuple):
+@dataclass(frozen=True)
+class Product:
     """A row times columns of a matrix, or whatever matrix is looked for under a name."""
 
     of: Poly
@@ -184,12 +187,12 @@ class Table:
         if key not in self._parts:
             atom = self.atoms[number]
             if isinstance(atom, Applied):
-                atom = atom._replace(of=self.part(atom.of, start, end))
+                atom = replace(atom, of=self.part(atom.of, start, end))
             elif isinstance(atom, Product) and isinstance(atom.matrix, Columns):
                 first = atom.matrix.columns[0]
-                atom = atom._replace(matrix=atom.matrix._replace(columns=(first + start, first + end)))
+                atom = replace(atom, matrix=replace(atom.matrix, columns=(first + start, first + end)))
             elif isinstance(atom, Leaf) and atom.place is not None:
-                atom = atom._replace(place=(atom.place[0] + start, atom.place[0] + end))
+                atom = replace(atom, place=(atom.place[0] + start, atom.place[0] + end))
             self._parts[key] = self.of(atom)
         return self._parts[key]
 
