@@ -13,15 +13,22 @@ from relayout.cli.entry import main
 from relayout.cli.starting import DEFERRED
 
 MODEL = Path(__file__).parents[1] / "models" / "tinynet_float.tflite"
-CONVERT = """
+RUN = """
 import sys
 from relayout.cli import main
-sys.argv = ["relayout", "convert", *sys.argv[1:]]
+sys.argv = ["relayout", *sys.argv[1:]]
 main()
 """
 HEAVY = """
 heavy = 'sympy.core', 'onnxruntime', 'scipy', 'ai_edge_litert', 'multiprocessing', '_hashlib', 'rich'
 print([name for name in heavy if name in sys.modules])
+"""
+
+
+LATER = """
+later = 'reports.chart', 'reports.reasons', 'reports.inspection', 'solve.decomposition', 'formats.tflite.recurrences'
+print([name for name in later if f'relayout.{name}' in sys.modules])
+print('relayout.formats.tflite.importer' in sys.modules)
 """
 
 
@@ -32,14 +39,21 @@ def said(code: str, *arguments: str | Path) -> str:
 
 
 def test_a_conversion_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
-    output = said(CONVERT + HEAVY, "--json", MODEL, tmp_path / "out.onnx")
+    output = said(RUN + HEAVY, "convert", "--json", MODEL, tmp_path / "out.onnx")
     assert output.splitlines()[-1] == "[]"
     assert (tmp_path / "out.onnx").stat().st_size > 0
 
 
+def test_what_only_some_look_at_is_loaded_where_they_do(tmp_path: Path) -> None:
+    """Charts and reasons, what a loop's rounds compute, and for an ONNX model all that reads a `.tflite`."""
+    target = tmp_path / "out.onnx"
+    assert said(RUN + LATER, "convert", "--quiet", MODEL, target).split("\n")[:2] == ["[]", "True"]
+    assert said(RUN + LATER, "optimize", "--quiet", target, tmp_path / "again.onnx").split("\n")[:2] == ["[]", "False"]
+
+
 def test_symbolic_extents_can_still_be_reckoned_with(tmp_path: Path) -> None:
     reckoned = "import onnx_ir\nprint(onnx_ir.SymbolicDim('batch') * 2, 'sympy.core' in sys.modules)"
-    assert said(CONVERT + reckoned, "--json", MODEL, tmp_path / "out.onnx").splitlines()[-1] == "2*batch True"
+    assert said(RUN + reckoned, "convert", "--json", MODEL, tmp_path / "out.onnx").splitlines()[-1] == "2*batch True"
 
 
 def test_the_library_loads_what_it_imports() -> None:

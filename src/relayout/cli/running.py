@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -203,9 +205,7 @@ def _verified_first(result: Result, job: Job) -> VerifyReport:
     """
     if not job.target.parent.is_dir():
         raise WriteError(f"cannot write '{job.target}': there is no directory '{job.target.parent}'")
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory(prefix=".relayout-", dir=job.target.parent) as directory:
+    with tempfile.TemporaryDirectory(prefix=".relayout-", dir=job.target.parent) as directory:
         path = Path(directory) / job.target.name
         result.save(path, external_data=job.external_data)
         try:
@@ -236,14 +236,11 @@ def put_model(place: Path, save: Callable[..., None], *, external_data: bool | N
     if place != STDOUT:
         save(place, external_data=external_data, overwrite=overwrite)
         return
-    from shutil import copyfileobj
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory(prefix="relayout-") as directory:
+    with tempfile.TemporaryDirectory(prefix="relayout-") as directory:
         path = Path(directory) / "model.onnx"
         save(path, external_data=False)
         with path.open("rb") as file:
-            copyfileobj(file, sys.stdout.buffer)
+            shutil.copyfileobj(file, sys.stdout.buffer)
 
 
 def put_text(place: Path, text: str) -> None:

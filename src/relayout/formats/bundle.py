@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -131,9 +132,7 @@ def _of_archive(file: StoredFile, data: Window, entry: archive.Entry, path: str)
         return file.part(*archive.extent(data, entry), path)
     if entry.size > _MOST_UNPACKED:
         raise ReadError(f"{path} is packed and has more than {_MOST_UNPACKED} bytes", hint="unpack it first")
-    from tempfile import TemporaryFile
-
-    with TemporaryFile() as unpacked:
+    with tempfile.TemporaryFile() as unpacked:
         unpacked.write(archive.content(data, entry))
         unpacked.flush()
         return StoredFile(os.dup(unpacked.fileno()), path)

@@ -13,8 +13,7 @@ from relayout.infer.build import Sites
 from relayout.infer.planning import Formulation, Plan, formulate, with_source
 from relayout.infer.sites import order_of
 from relayout.layout.perm import between
-from relayout.solve import MOST_DEPTH, Branch, Certificate, CertificateError, Leaf, Together, bound, moved
-from relayout.solve.certificate import Prices
+from relayout.solve import MOST_DEPTH, Branch, Certificate, CertificateError, Leaf, Prices, Together, bound, moved
 
 FORMAT = "relayout-plan-1"
 
@@ -149,9 +148,8 @@ def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Che
 
 def _checked(formulation: Formulation, choice: list[int], certificate: Certificate) -> Checked:
     count = sum(len(moved(value, choice)) for value in formulation.values)
-    size, price = formulation.moved_bytes(choice), formulation.price(choice)
-    proved = formulation.proved_bytes(bound(formulation.problem, certificate))
-    lower = min(size, proved - price)
+    problem, size = formulation.problem, formulation.moved_bytes(choice)
+    lower = formulation.least_bytes(bound(problem, certificate), problem.evaluate(choice), size)
     each = formulation.sites.per_transpose, formulation.sites.per_scattered
     return Checked(count, size, lower, formulation.capped, (), *each)
 

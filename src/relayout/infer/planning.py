@@ -102,19 +102,21 @@ class Formulation(NamedTuple):
         """The values of the graph. In the problem they come first; behind them stands what moves the innermost axis."""
         return self.problem.values[: len(self.roots)]
 
-    def proved_bytes(self, proved: int) -> int:
-        """The bytes, with all prices, below which no choice can go, where the checker proved a cost."""
-        return max(0, self.weights.bytes_in(proved))
-
     def moved_bytes(self, choice: Sequence[int]) -> int:
         """The bytes that a choice transposes."""
         return sum(size * len(moved(value, choice)) for size, value in zip(self.sizes, self.values, strict=True))
 
-    def price(self, choice: Sequence[int]) -> int:
-        """What a choice costs besides the bytes that it moves, in bytes: its operators beside their best orders, and
-        each Transpose by itself.
+    def least_bytes(self, proved: int, cost: int, size: int) -> int:
+        """The bytes below which no choice can go that costs as much besides as this one: for its operators beside their
+        best orders, and for each Transpose by itself.
+
+        Args:
+            proved: the cost that the checker proved.
+            cost: what a choice costs.
+            size: the bytes that it moves.
         """
-        return self.weights.bytes_in(self.problem.evaluate(choice)) - self.moved_bytes(choice)
+        price = self.weights.bytes_in(cost) - size
+        return max(0, self.weights.bytes_in(proved) - price)
 
 
 class Crossing(NamedTuple):
@@ -369,7 +371,7 @@ def planned(formulation: Formulation, solution: Solution, dims: Mapping[str, int
         tuple(labels),
         crossings,
         size,
-        min(size, formulation.proved_bytes(solution.bound) - (formulation.weights.bytes_in(solution.cost) - size)),
+        formulation.least_bytes(solution.bound, solution.cost, size),
         len(sites.moves),
         sum(size_of(root, dims or {}, sites.likely) for _, root in sites.moves),
     )

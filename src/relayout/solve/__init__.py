@@ -7,6 +7,7 @@ from relayout.solve.certificate import (
     CertificateError,
     Leaf,
     Price,
+    Prices,
     Together,
     bound,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "Leaf",
     "Port",
     "Price",
+    "Prices",
     "Problem",
     "Solution",
     "Together",

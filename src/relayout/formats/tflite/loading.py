@@ -39,7 +39,7 @@ _QUANTIZED_RANGE = {
 }
 
 
-MOST_READ = 1 << 18
+MOST_READ = 1 << 22
 """Bytes of a file that are read into memory, once, and that tensors are views of. A larger file is read in pieces."""
 
 
