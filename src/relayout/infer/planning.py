@@ -108,15 +108,15 @@ class Formulation(NamedTuple):
 
     def least_bytes(self, proved: int, cost: int, size: int) -> int:
         """The bytes below which no choice can go that costs as much besides as this one: for its operators beside their
-        best orders, and for each Transpose by itself.
+        best orders, and for each Transpose by itself. What a choice moves above them is what it may cost too much:
+        they are below nothing where it pays more in prices than was proved of the whole.
 
         Args:
             proved: the cost that the checker proved.
             cost: what a choice costs.
             size: the bytes that it moves.
         """
-        price = self.weights.bytes_in(cost) - size
-        return max(0, self.weights.bytes_in(proved) - price)
+        return self.weights.bytes_in(proved) - (self.weights.bytes_in(cost) - size)
 
 
 class Crossing(NamedTuple):
