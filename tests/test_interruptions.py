@@ -324,9 +324,47 @@ def test_a_source_cut_short_while_it_is_read(model: Path, tmp_path: Path) -> Non
     result = package.optimize(source)
     assert result.untouched is None
     os.truncate(source, source.stat().st_size // 2)
-    with pytest.raises(package.RelayoutError, match="could be read"):
+    with pytest.raises(package.RelayoutError, match="could be read|written to since it was opened"):
         result.save(tmp_path / "r.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def over(path: Path, data: bytes) -> None:
+    """Write bytes over the file's last ones, as a download that starts again does; its length stays."""
+    with path.open("r+b") as file:
+        file.seek(-len(data), os.SEEK_END)
+        file.write(data)
+
+
+def test_a_source_written_over_while_it_is_read(model: Path, tmp_path: Path) -> None:
+    """Weights of another model that has the same length: nothing but the time of writing tells."""
+    for form in ("onnx", "external"):
+        (tmp_path / form).mkdir()
+        source = tmp_path / form / "m.onnx"
+        onnx.save(onnx.load(model), source, save_as_external_data=form == "external", location="data", size_threshold=0)
+        result = package.optimize(source)
+        data = source.with_name("data") if form == "external" else source
+        over(data, b"\1\2\3\4")
+        with pytest.raises(package.RelayoutError, match=f"written to since it was opened at .*{data.name}; read it again"):
+            result.save(tmp_path / "r.onnx")
+    source = tmp_path / "m.tflite"
+    large(source)
+    result = package.convert(source)
+    over(source, b"\1\2\3\4")
+    with pytest.raises(package.RelayoutError, match="written to since it was opened at .*m.tflite"):
+        result.save(tmp_path / "r.onnx")
+    assert not (tmp_path / "r.onnx").exists()
+
+
+def test_a_source_replaced_or_written_over_by_its_result(model: Path, tmp_path: Path) -> None:
+    """Another file of that name is not the one that was read."""
+    source = Path(shutil.copy(model, tmp_path))
+    result = package.optimize(source)
+    (tmp_path / "other").write_bytes(b"another file")
+    os.replace(tmp_path / "other", source)
+    result.save(tmp_path / "r.onnx")
+    package.optimize(shutil.copy(model, tmp_path)).save(source, overwrite=True)
+    assert source.read_bytes() == (tmp_path / "r.onnx").read_bytes()
 
 
 def large(path: Path) -> None:
@@ -364,7 +402,8 @@ def test_cut_short_from_the_command_line(model: Path, tmp_path: Path, form: str,
     _, err = process.communicate(timeout=120)
     assert (process.returncode, err.count(b"\n")) == (2, 1), err
     # It may have been open only to see what it is, or how long: whoever looks next finds it short.
-    assert any(said in err for said in (b"could be read", b"cut short", b"a damaged one", b"is incomplete")), err
+    known = (b"could be read", b"has been written to", b"cut short", b"a damaged one", b"is incomplete")
+    assert any(said in err for said in known), err
     assert list((tmp_path / "out").iterdir()) == []
     assert data.stat().st_size == 1000
 

@@ -63,35 +63,50 @@ class StoredFile:
     """A file that is open for reading for as long as an array refers to it.
 
     The open descriptor stands for the file that was checked: renaming another file over its name, as writing a model
-    over its own source does, changes nothing for those who still read.
+    over its own source does, changes nothing for those who still read. Writing into the file itself does: what is read
+    then may not belong to what was read before, so that it is an error.
 
     Args:
         descriptor: the open file, closed with this object.
         name: its path, for messages.
         start: where in it what this object stands for begins.
         size: how long that is; None: to the file's end.
+        written: when the file was last written to, in nanoseconds; None: as it is now.
     """
 
-    def __init__(self, descriptor: int, name: str, start: int = 0, size: int | None = None) -> None:
+    def __init__(
+        self, descriptor: int, name: str, start: int = 0, size: int | None = None, written: int | None = None
+    ) -> None:
         self.descriptor, self.name, self.start = descriptor, name, start
-        self.size = os.fstat(descriptor).st_size - start if size is None else size
+        now = os.fstat(descriptor)
+        self.size = now.st_size - start if size is None else size
+        self.written = now.st_mtime_ns if written is None else written
         self._seek = threading.Lock()
         weakref.finalize(self, os.close, descriptor)
 
     def part(self, begin: int, end: int, name: str) -> StoredFile:
         """A file inside of this one, from one byte to another."""
-        return StoredFile(os.dup(self.descriptor), name, self.start + begin, end - begin)
+        return StoredFile(os.dup(self.descriptor), name, self.start + begin, end - begin, self.written)
 
     def read(self, offset: int, length: int) -> bytes:
-        """`length` bytes at `offset`; ReadError if the file has become shorter."""
+        """`length` bytes at `offset`.
+
+        Raises:
+            ReadError: the file has been written to since it was opened, or has become shorter.
+        """
         if length > CHUNK:
-            data = bytearray(length)
-            self.read_into(offset, memoryview(data))
-            return bytes(data)
-        return self._whole(self._some(offset, length), offset, length)
+            whole = bytearray(length)
+            self.read_into(offset, memoryview(whole))
+            return bytes(whole)
+        data = self._some(offset, length)
+        if len(data) != length:
+            raise ReadError(f"only {len(data)} of {length} bytes could be read", where=f"{self.name}, byte {offset}")
+        if os.fstat(self.descriptor).st_mtime_ns != self.written:
+            raise ReadError("the file has been written to since it was opened", where=self.name, hint="read it again")
+        return data
 
     def read_into(self, offset: int, target: memoryview) -> None:
-        """Fill the memory with the bytes from `offset` on; ReadError if the file has become shorter."""
+        """Fill the memory with the bytes from `offset` on; errors as of `read`."""
         for start in range(0, len(target), CHUNK):
             length = min(CHUNK, len(target) - start)
             target[start : start + length] = self.read(offset + start, length)
@@ -102,11 +117,6 @@ class StoredFile:
         with self._seek:  # Windows
             os.lseek(self.descriptor, self.start + offset, os.SEEK_SET)
             return os.read(self.descriptor, length)
-
-    def _whole(self, data: bytes, offset: int, length: int) -> bytes:
-        if len(data) != length:
-            raise ReadError(f"only {len(data)} of {length} bytes could be read", where=f"{self.name}, byte {offset}")
-        return data
 
 
 class Window:
@@ -173,7 +183,7 @@ class StoredArray:
         """The elements, which nobody may change.
 
         Raises:
-            ReadError: the file has become shorter.
+            ReadError: the file has been written to since it was opened, or has become shorter.
         """
         if self.held is not None:
             buffer = np.frombuffer(self.held, np.uint8)

@@ -58,7 +58,7 @@ def opened(source: Path | bytes | memoryview | Window) -> Source:
     Nothing is mapped: a page of a mapping whose file is cut short meanwhile ends the process (`SIGBUS`).
 
     Raises:
-        ReadError: it cannot be opened, is empty, or becomes shorter while it is read.
+        ReadError: it cannot be opened, is empty, or is written to while it is read.
     """
     if isinstance(source, Window):
         return source
