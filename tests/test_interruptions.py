@@ -324,7 +324,7 @@ def test_a_source_cut_short_while_it_is_read(model: Path, tmp_path: Path) -> Non
     result = package.optimize(source)
     assert result.untouched is None
     os.truncate(source, source.stat().st_size // 2)
-    with pytest.raises(package.RelayoutError, match="could be read|written to since it was opened"):
+    with pytest.raises(package.RelayoutError, match=r"could be read|written to since it was opened"):
         result.save(tmp_path / "r.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
 
@@ -345,13 +345,14 @@ def test_a_source_written_over_while_it_is_read(model: Path, tmp_path: Path) -> 
         result = package.optimize(source)
         data = source.with_name("data") if form == "external" else source
         over(data, b"\1\2\3\4")
-        with pytest.raises(package.RelayoutError, match=f"written to since it was opened at .*{data.name}; read it again"):
+        message = rf"written to since it was opened at .*{data.name}; read it again"
+        with pytest.raises(package.RelayoutError, match=message):
             result.save(tmp_path / "r.onnx")
     source = tmp_path / "m.tflite"
     large(source)
     result = package.convert(source)
     over(source, b"\1\2\3\4")
-    with pytest.raises(package.RelayoutError, match="written to since it was opened at .*m.tflite"):
+    with pytest.raises(package.RelayoutError, match=r"written to since it was opened at .*m\.tflite"):
         result.save(tmp_path / "r.onnx")
     assert not (tmp_path / "r.onnx").exists()
 
