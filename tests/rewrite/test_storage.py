@@ -14,7 +14,7 @@ from relayout.infer import order_of
 from relayout.infer.sites import Form
 from relayout.rewrite.storage import transposed
 from running import run
-from text_form import model
+from text_form import floats, model
 
 
 def form(text: str) -> Form:
@@ -126,6 +126,39 @@ def test_the_heads_of_a_window_take_no_more_reshapes_than_the_source_has() -> No
         assert (operators.count("Reshape"), operators.count("Transpose")) == (2, 2)
         for expected, got in zip(run(graph, feed), run(result.proto, feed), strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+HALVES = """
+    g (float[1,8,8,4] x) => (float[1,5,7,6] y) {
+        i = Transpose<perm=[0,3,1,2]>(x)
+        k = Cast<to=1>(kernel)
+        o = Transpose<perm=[0,3,1,2]>(k)
+        c = Conv(i, o)
+        f = Cast<to=1>(filter)
+        g = Transpose<perm=[3,0,1,2]>(f)
+        d = Conv<group=6>(c, g)
+        s = Cast<to=1>(slope)
+        r = Reshape(s, channels)
+        p = PRelu(d, r)
+        y = Transpose<perm=[0,2,3,1]>(p)
+    }"""
+
+
+def test_constants_are_stored_as_what_is_made_of_them_is_read() -> None:
+    """`o 1 1 i`, `1 h w o` and `1 1 o`: no order is another, so that nothing but extents of 1 stands in other places.
+
+    The PRelu counts no axes, as the Cast before it does not.
+    """
+    halves = {"kernel": (6, 1, 1, 4), "filter": (1, 4, 2, 6), "slope": (1, 1, 6)}
+    arrays = {name: floats(*shape).astype(np.float16) for name, shape in halves.items()}
+    graph = model(HALVES, **arrays, channels=np.array([6, 1, 1]))
+    result = relayout.optimize(graph).proto
+    operators = Counter(node.op_type for node in result.graph.node)
+    assert operators == {"Cast": 3, "Transpose": 2, "Conv": 2, "PRelu": 1}
+    stored = {held.name: tuple(held.dims) for held in result.graph.initializer}
+    assert sorted(stored.values()) == [(6, 1, 1), (6, 1, 4, 2), (6, 4, 1, 1)]
+    feed = {"x": floats(1, 8, 8, 4, seed=1)}
+    np.testing.assert_allclose(run(result, feed)[0], run(graph, feed)[0], rtol=1e-5, atol=1e-5)
 
 
 SHUFFLED = """

@@ -20,8 +20,9 @@ Token = tuple[int, int]
 def forms(plan: Plan) -> tuple[Forms, dict[Site, Label]]:
     """The form of every operand of a plan, and the labels that say so: the plan's, but for where size-1 axes lie.
 
-    An operator that counts no axes takes the dimensions in which its operands come, and one that belongs to its reader
-    those that the reader wants. Size-1 axes of any other lie where its operands, or those who read it, have them.
+    An operator that counts no axes takes the dimensions in which its operands come, or those in which what it gives is
+    read, and one that belongs to its reader those that the reader wants. Size-1 axes of any other lie where its
+    operands, or those who read it, have them.
     """
     choice = _Choice(plan)
     if choice.uneven:
@@ -65,11 +66,14 @@ class _Choice:
     def follow_producers(self) -> None:
         """Choose site by site, in the order of the graph."""
         for site in self.sites:
-            if not self.uneven.isdisjoint([port.view.root for port in site.ports]):
+            if self._is_uneven(site):
                 self._choose(site)
             for port in site.ports:
                 if port.output:
                     self.given[port.view.root] = self.chosen[port]
+
+    def _is_uneven(self, site: Site) -> bool:
+        return not self.uneven.isdisjoint([port.view.root for port in site.ports])
 
     def _choose(self, site: Site) -> None:
         if site in self.free:
@@ -78,15 +82,21 @@ class _Choice:
             self._move(site, ones)
 
     def return_to_source(self) -> None:
-        """Store operands in the source's dimensions again where others won nothing: a Reshape stands where it did."""
-        following = [site for site in self.sites if site in self.own]
-        others = (port for site in self.sites for port in site.ports if not port.output) if following else ()
-        readers = _by_root(others)
-        for site in reversed(following):
+        """Going back, store operands in the source's dimensions again where others won nothing: a Reshape stands where
+        it did. Of any other operator that counts no axes, as all who read it want them, where that saves Reshapes.
+        """
+        readers = _by_root(port for site in self.sites for port in site.ports if not port.output)
+        for site in reversed(self.sites):
+            if site not in self.free or not self._is_uneven(site):
+                continue
             free = site.free_ports()
             beside, taken = self._beside(free, readers), tuple(self.chosen[port] for port in free)
-            if _reshapes(beside, self.own[site]) <= _reshapes(beside, taken):
-                self.chosen.update(zip(free, self.own[site], strict=True))
+            own = self.own.get(site)
+            if own is None or _reshapes(beside, own) > _reshapes(beside, taken):
+                found = _fewest_of(site, free, taken, beside)
+                own = found if _reshapes(beside, found) < _reshapes(beside, taken) else taken
+            if own != taken:
+                self.chosen.update(zip(free, own, strict=True))
                 self.given.update((port.view.root, self.chosen[port]) for port in free if port.output)
 
     def _beside(self, ports: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> tuple[Beside, ...]:
@@ -104,7 +114,7 @@ class _Choice:
         """Store every operand of a site in the dimensions that need the fewest Reshapes around it."""
         free = site.free_ports()
         now, beside = tuple([self.chosen[port] for port in free]), self._beside(free, self.readers)
-        found = site.pattern.of(_fewest, (now, beside), lambda: _fewest(free, now, beside))
+        found = _fewest_of(site, free, now, beside)
         if found != now:
             self.own[site] = now
             self.chosen.update(zip(free, found, strict=True))
@@ -227,23 +237,31 @@ def _reshapes(beside: Sequence[Beside], forms: Sequence[Form]) -> int:
     return sum(each.reshapes(form) for each, form in zip(beside, forms, strict=True))
 
 
+def _fewest_of(site: Site, free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside]) -> Sequence[Form]:
+    return site.pattern.of(_fewest, (now, beside), partial(_fewest, free, now, beside))
+
+
 def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside]) -> Sequence[Form]:
-    """The forms of a site's operands with the fewest Reshapes around it: those of one of its inputs, or `now`."""
+    """The forms of a site's operands with the fewest Reshapes around it: those of an operand as it is given, or as its
+    readers want it, or `now`.
+    """
     tokens = [_tokens(port) for port in free]
     full = max((len(held) for held in tokens), default=0)
 
-    alike: dict[tuple[tuple[Token, ...], ...], None] = {}  # of a thousand operands nearly all are
-    for (form, _), held, order in zip(beside, tokens, map(order_of, now), strict=True):
-        if form is not None and len(held) == full and order_of(form) == order:
-            alike[tuple(tuple(held[leaf] for leaf in dim) for dim in form)] = None
+    alike: dict[tuple[tuple[Token, ...], ...], bool] = {}  # of a thousand operands nearly all are
+    for each, held, order in zip(beside, tokens, map(order_of, now), strict=True):
+        for form in (*sorted(each.wanted), *(() if each.given is None else (each.given,))):
+            if len(held) == full and order_of(form) == order:
+                dims = tuple(tuple(held[leaf] for leaf in dim) for dim in form)
+                alike[dims] = alike.get(dims, False) or each.given is not None
     best, least = None, _reshapes(beside, now)
-    for dims in alike:
+    for dims, given in alike.items():
         dealt = [_dealt(other, dims, full) for other in tokens]
         found = [taken for taken in dealt if taken is not None]
         if len(found) < len(free) or any(order_of(a) != order_of(b) for a, b in zip(found, now, strict=True)):
             continue
         needed = _reshapes(beside, found)
-        if needed < least or (needed == least and best is None):  # what follows may follow, too
+        if needed < least or (needed == least and best is None and given):  # what follows may follow, too
             best, least = found, needed
     return now if best is None else tuple(best)
 

@@ -92,6 +92,23 @@ def half_weights() -> Iterator[Net]:
         yield net.op(name, [net.input(extents), *wide], [net.output(out)], table, version=3)
 
 
+@cases("CONV_2D", "DEPTHWISE_CONV_2D", "PRELU", "DEQUANTIZE")
+def half_kernels_with_extents_of_one() -> Iterator[Net]:
+    """Kernels that ONNX has in the same order with an extent of 1 elsewhere, and a slope of each channel."""
+    net = Net()
+    shapes = {"CONV_2D": (5, 1, 1, 4), "DEPTHWISE_CONV_2D": (1, 3, 2, 5), "PRELU": (1, 1, 5)}
+    wide = {name: net.tensor(shape) for name, shape in shapes.items()}
+    for name, shape in shapes.items():
+        net.op("DEQUANTIZE", [net.const(rng().normal(size=shape), "float16")], [wide[name]], version=3)
+    bias, x = net.const(np.zeros(5), "float32"), net.input((2, 7, 9, 4))
+    between = [net.tensor((2, 7, 9, 5)), net.tensor((2, 5, 8, 5))]
+    step = {"padding": VALID, "strideH": 1, "strideW": 1}
+    net.op("CONV_2D", [x, wide["CONV_2D"], bias], between[:1], options("Conv2DOptions", **step), version=3)
+    table = options("DepthwiseConv2DOptions", depthMultiplier=1, **step)
+    net.op("DEPTHWISE_CONV_2D", [between[0], wide["DEPTHWISE_CONV_2D"], bias], between[1:], table, version=3)
+    yield net.op("PRELU", [between[1], wide["PRELU"]], [net.output((2, 5, 8, 5))])
+
+
 @cases("ADD", "MUL", "EXP", "LOGISTIC", "RESHAPE", "MEAN", "AVERAGE_POOL_2D", "LEAKY_RELU")
 def half_data() -> Iterator[Net]:
     for name, table, many in (
