@@ -232,8 +232,12 @@ def test_models_that_no_runtime_takes(tmp_path: Path) -> None:
         verify(unknown, unknown)
     assert "\n" not in str(error.value)
     failing = model("{ y = Gather<axis = 0>(w, i) }", "(int64[2] i) => (float[2] y)", weight(np.ones(3, np.float32)))
-    with pytest.raises(RelayoutError, match="ONNX Runtime fails on 'the given model'"):
+    with pytest.raises(RelayoutError, match="ONNX Runtime fails on 'the given model'") as failed:
         verify(failing, failing, inputs={"i": np.array([0, 9])})
+    assert "--input" not in str(failed.value)
+    picky = model("{ y = Reshape(x, s) }", "(float[7] x, int64[3] s) => (float[a,b,c] y)")
+    with pytest.raises(RelayoutError, match=r"ONNX Runtime fails on .*is random: .*--input x=FILE\.npy"):
+        verify(picky, picky)
     (tmp_path / "m.onnx").write_bytes(b"text")
     for bad in (tmp_path / "m.onnx", tmp_path / "none.onnx", b"", "a\0b"):
         with pytest.raises(ReadError):

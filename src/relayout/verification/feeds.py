@@ -36,7 +36,7 @@ SMALL = 10
 IMAGE_FROM = 8
 
 
-def given(name: str) -> str:
+def to_give(name: str) -> str:
     """How an array is given for an input: what a message advises."""
     return f"give an array for it: --input {name}=FILE.npy"
 
@@ -68,7 +68,7 @@ def random_feed(value: Value, shape: tuple[int, ...], rng: np.random.Generator, 
     """
     dtype = value.dtype
     if dtype is None or dtype.kind not in "fiubc":
-        raise RelayoutError(f"no random {dtype} can be made for '{value.name}'; {given(value.name)}")
+        raise RelayoutError(f"no random {dtype} can be made for '{value.name}'; {to_give(value.name)}")
     channels = channel_axis(shape)
     byte = dtype.kind in "iu" and dtype.itemsize == 1
     if channels is not None and (dtype.kind == "f" or byte):
@@ -127,7 +127,7 @@ def dynamic_shape(value: Value, sizes: dict[str, int], extents: tuple[int, int, 
         RelayoutError: the model does not say how many dimensions the value has, or it would have too many elements.
     """
     if value.shape is None:
-        raise RelayoutError(f"the model does not say the shape of '{value.name}'; {given(value.name)}")
+        raise RelayoutError(f"the model does not say the shape of '{value.name}'; {to_give(value.name)}")
     other = of_rank(len(value.shape), extents)
     found = []
     for axis, extent in enumerate(value.shape):
@@ -136,7 +136,7 @@ def dynamic_shape(value: Value, sizes: dict[str, int], extents: tuple[int, int, 
         found.append(extent if extent is not None else sizes.setdefault(symbol, size) if symbol else size)
     if None in value.shape and math.prod(found) > MOST:
         listed = " × ".join(map(str, found))
-        raise RelayoutError(f"'{value.name}' would have {listed} elements; {given(value.name)}")
+        raise RelayoutError(f"'{value.name}' would have {listed} elements; {to_give(value.name)}")
     return tuple(found)
 
 

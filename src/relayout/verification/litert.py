@@ -22,7 +22,7 @@ from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.stored import open_stored
 from relayout.formats.tflite.loading import load
 from relayout.verification.feeds import EXTENTS, of_rank
-from relayout.verification.side import Array, Feeds, Runner, Source, Value, is_spelt, one_line
+from relayout.verification.side import Array, Feeds, RunError, Runner, Source, Value, is_spelt, one_line
 
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
@@ -402,7 +402,7 @@ class _Runner:
             interpreter.invoke()
         except (ValueError, RuntimeError) as error:
             self._side.without_delegate(error)
-            raise RelayoutError(f"{self._side.runtime[0]} fails on '{self._side.label}': {one_line(error)}") from None
+            raise RunError(self._side.runtime[0], self._side.label, error) from None
 
 
 class _Reference:

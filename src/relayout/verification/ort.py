@@ -27,7 +27,7 @@ from relayout.rules import draws
 from relayout.targets import refuse_elsewhere
 from relayout.verification.recalling import recall
 from relayout.verification.saturation import has_products, in_full, saturates
-from relayout.verification.side import Array, Feeds, Part, Source, Value, is_spelt, one_line
+from relayout.verification.side import Array, Feeds, Part, RunError, Source, Value, is_spelt, one_line
 
 MOST = 1 << 29
 """Bytes of interior values that one session shows at most."""
@@ -338,7 +338,7 @@ class _Runner:
         try:
             results = self._session.run(asked, fed) if asked else []
         except Exception as error:  # a dozen types of onnxruntime's own, without a common base
-            raise RelayoutError(f"ONNX Runtime fails on '{self._label}': {one_line(error)}") from None
+            raise RunError("ONNX Runtime", self._label, error) from None
         return {name: _one_array(value) for name, value in zip(asked, results, strict=True)}
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.errors import RelayoutError
 from relayout.formats.bundle import TFL3
 from relayout.formats.recognition import is_tflite
 from relayout.layout import Extent
@@ -28,6 +29,13 @@ Source: TypeAlias = "str | Path | bytes | onnx.ModelProto | ir.Model"
 
 OPEN = 64
 """What a name in an extent counts, where only the room that a value takes is of interest."""
+
+
+class RunError(RelayoutError):
+    """A runtime fails on what it is fed."""
+
+    def __init__(self, runtime: str, label: str, error: Exception) -> None:
+        super().__init__(f"{runtime} fails on '{label}': {one_line(error)}")
 
 
 @dataclass(frozen=True)

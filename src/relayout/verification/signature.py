@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from relayout.errors import ReadError, RelayoutError
+from relayout.errors import ReadError
 from relayout.verification.litert import DEFAULT, OPTIMIZED, LiteRTSide, is_quantized, parameters, quiet
-from relayout.verification.side import Array, Feeds, Runner, Source, Value, one_line
+from relayout.verification.side import Array, Feeds, RunError, Runner, Source, Value
 
 
 class SignatureSide(LiteRTSide):
@@ -88,6 +88,6 @@ class _Called:
                 with quiet():
                     self._found = called(**feeds)
             except (ValueError, RuntimeError) as error:
-                raise RelayoutError(f"LiteRT fails on '{self._side.label}': {one_line(error)}") from None
+                raise RunError("LiteRT", self._side.label, error) from None
             self._fed = feeds
         return {name: np.asarray(self._found[name]) for name in names if name in self._found}

@@ -13,10 +13,10 @@ from relayout.arguments import FLAG, TOLERANCE, checked, mapping, whole
 from relayout.errors import LayoutError, RelayoutError
 from relayout.progress import say
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of
-from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed
+from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed, to_give
 from relayout.verification.pairs import Pair, batches, match_ends, match_interface, match_interiors, stands_for_integers
 from relayout.verification.report import Fed, Row, VerifyReport
-from relayout.verification.side import Array, Feeds, Part, Side, Source, Value, opened
+from relayout.verification.side import Array, Feeds, Part, RunError, Side, Source, Value, opened
 from relayout.verification.spread import Spread
 from relayout.verification.stepwise import Stepwise
 
@@ -212,7 +212,11 @@ class Comparison:
                 other = "its own" if own else "those that were fed"
                 self.notes.append(f"the source does not run with other sizes of its dynamic dimensions than {other}")
             return feeds, outputs
-        raise errors[-1 if own else 0]
+        failed = errors[-1 if own else 0]
+        drawn = next((value.title or value.name for value in self.left.inputs if value.name not in given), None)
+        if drawn is None or not isinstance(failed, RunError):
+            raise failed
+        raise RelayoutError(f"{failed}; what is fed is random: if the model takes other values, {to_give(drawn)}")
 
     def _random(
         self, given: Feeds, rng: np.random.Generator, signed: bool, extents: tuple[int, int, int] | None
