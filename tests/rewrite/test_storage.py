@@ -161,6 +161,46 @@ def test_constants_are_stored_as_what_is_made_of_them_is_read() -> None:
     np.testing.assert_allclose(run(result, feed)[0], run(graph, feed)[0], rtol=1e-5, atol=1e-5)
 
 
+EXCITED = """
+    g (float[1,8,8,4] x) => (float[1,6,8,8] y, float[1] z) {
+        i = Transpose<perm=[0,3,1,2]>(x)
+        h = Conv(i, kernel)
+        m = Transpose<perm=[0,2,3,1]>(h)
+        p = ReduceMean<keepdims=1>(m, image)
+        t = Transpose<perm=[0,3,1,2]>(p)
+        k = Conv(t, square)
+        q = Transpose<perm=[0,2,3,1]>(k)
+        wide = Cast<to=1>(half)
+        a = Mul(q, wide)
+        b = Add(a, three)
+        c = Max(b, both)
+        s = Mul(m, c)
+        u = Transpose<perm=[0,3,1,2]>(s)
+        y = Relu(u)
+        z = Exp(both)
+    }"""
+
+
+def test_a_single_element_has_more_dimensions_than_stand_behind_all_else() -> None:
+    """`n 1 1 c` becomes `n c 1 1`, over which ONNX Runtime stretches a scalar element by element."""
+    singles = {"half": np.array(0.5, np.float16), "three": floats(1), "both": floats(1, seed=1)}
+    kernels = {"kernel": floats(6, 4, 1, 1, seed=3), "square": floats(6, 6, 1, 1, seed=4)}
+    graph = model(EXCITED, **singles, **kernels, image=np.array([1, 2]))
+    result = relayout.optimize(graph).proto
+    operators = Counter(node.op_type for node in result.graph.node)
+    assert operators["Reshape"] == 0
+    stored = {held.name: tuple(held.dims) for held in result.graph.initializer}
+    reads = {node.op_type: node.input[1] for node in result.graph.node if node.op_type in ("Add", "Max")}
+    assert {stored[reads["Add"]], stored[reads["Max"]]} == {(1, 1, 1)}
+    (cast,) = (node for node in result.graph.node if node.op_type == "Cast")
+    assert stored[cast.input[0]] == (1, 1, 1)
+    (exp,) = (node for node in result.graph.node if node.op_type == "Exp")
+    assert stored[exp.input[0]] == (1,)
+    feed = {"x": floats(1, 8, 8, 4, seed=2)}
+    for got, expected in zip(run(result, feed), run(graph, feed), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
 SHUFFLED = """
     g (float[b,4,h,w] x, float[b,4,h,w] z) => (float[b,8,h,w] y) {
         c = Concat<axis=1>(x, z)

@@ -98,6 +98,21 @@ class _Choice:
             if own != taken:
                 self.chosen.update(zip(free, own, strict=True))
                 self.given.update((port.view.root, self.chosen[port]) for port in free if port.output)
+            if site.signature.broadcast:
+                self._fill_out(free, readers)
+
+    def _fill_out(self, free: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> None:
+        """Give a single element more dimensions than others have size-1 axes behind all else, where the source has them
+        elsewhere: ONNX Runtime stretches one of no more dimensions element by element.
+        """
+        moved = [self.chosen[port] for port in free if self.chosen[port] != port.view.form and any(self.chosen[port])]
+        ones = max((_ones_behind(form) for form in moved), default=0)
+        for port in free if ones else ():
+            root = port.view.root
+            fixed = root.constant or (not root.runs and len(readers[root]) == 1)
+            if fixed and not port.output and not any(self.chosen[port]) and len(self.chosen[port]) <= ones:
+                self.chosen[port] = ((),) * (ones + 1)
+                self._note([port])
 
     def _beside(self, ports: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> tuple[Beside, ...]:
         found = []
@@ -140,6 +155,11 @@ class _Stored(NamedTuple):
 def _forms(site: Site, label: Label) -> _Stored:
     found = tuple([placed(site, label, port).form for port in site.ports])
     return _Stored(found, tuple([position for position, form in enumerate(found) if not _is_even(form)]))
+
+
+def _ones_behind(form: Form) -> int:
+    """How many size-1 axes stand behind all others."""
+    return next((place for place, dim in enumerate(reversed(form)) if dim), len(form))
 
 
 def _is_even(form: Form) -> bool:
