@@ -35,6 +35,20 @@ def label(node: ir.Node) -> str:
     return node.metadata_props.get(STANDS_FOR) or node.name or known_as(node.outputs[0]) or node.op_type
 
 
+ADDED = "relayout.added"
+"""In the `meta` of a Transpose that a target's form of an operator needs where the source has none."""
+
+
+def added(node: ir.Node) -> None:
+    """Say of a node that the source has nothing of the kind there."""
+    node.meta[ADDED] = True
+
+
+def is_added(node: ir.Node) -> bool:
+    """Whether the source has nothing of the kind there."""
+    return bool(node.meta.get(ADDED))
+
+
 def forget(graph: ir.Graph) -> None:
     """Take all of it out again: whoever reads the result knows its names."""
     for node in all_nodes(graph):

@@ -16,7 +16,7 @@ from relayout.infer.pieces import Piece, leaves, regroup
 from relayout.infer.pins import Pins
 from relayout.infer.sites import Numbering, Port, Root, Site, View, order_of
 from relayout.infer.splits import carry, refine, tile
-from relayout.known import label
+from relayout.known import is_added, label
 from relayout.layout import ONE, Dim, Extent, Learned, product, quotient, segments
 from relayout.rules import (
     FUNCTIONS,
@@ -384,7 +384,7 @@ class _Builder:
             if view is not None and (stated is None or len(stated) == len(view.dims)):
                 self._name(node.outputs[0], view)
                 self.sites.viewing.append((node, inputs[0], view))
-                if isinstance(seen, Permuted):
+                if isinstance(seen, Permuted) and not is_added(node):
                     self.moves.append((node.outputs[0].name or "", inputs[0], view))
                 self._pin_inside(node.outputs[0])
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from relayout.captures import all_nodes
+from relayout.rewrite.expanding import expand
 from relayout.rewrite.folding import fold_scales
 from relayout.rewrite.fusing import fuse_kernels
 from relayout.rewrite.joining import join_tiles
@@ -17,14 +18,18 @@ from relayout.targets import Target, note, stamp
 
 
 def as_kernels(model: ir.Model, target: Target | None) -> tuple[str, ...]:
-    """Write quantized units, and what a kernel takes in, as the target has them, in place; what to say of it."""
+    """Write quantized units, what is faster as several operators, and what a kernel takes in, as the target has them,
+    in place; what to say of it.
+    """
     if target is None:
         return ()
     blocks = target.blocks
+    expanded = expand(model, target)
     reals = keep_reals(model, target)
     units, folded = fuse_units(model, target), fold_scales(model, target)
     padded = {} if blocks is None else {f"to whole blocks of {blocks.tile}": pad_channels(model, blocks)}
     found = {
+        "operators that take less time as several": expanded,
         "quantized units that stay on real numbers": reals,
         "quantized units that run on integers": units,
         "scales and shifts in the weights of convolutions": folded,

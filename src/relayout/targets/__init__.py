@@ -2,6 +2,7 @@
 
 from relayout.targets.blocks import Blocks
 from relayout.targets.conditions import Condition
+from relayout.targets.expansions import Expansion
 from relayout.targets.fusions import Fusion
 from relayout.targets.registry import target, targets
 from relayout.targets.stamps import note, pass_on, refuse_elsewhere, refuse_others, stamp
@@ -15,6 +16,7 @@ __all__ = [
     "INT8",
     "Blocks",
     "Condition",
+    "Expansion",
     "Fusion",
     "Kernel",
     "LayoutFor",

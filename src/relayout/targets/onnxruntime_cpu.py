@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-import onnx_ir as ir
-
 from relayout.rules import Attribute, Operator, Placement, Signature, Written
 from relayout.targets.apart import gathers, short_runs
 from relayout.targets.conditions import (
@@ -35,6 +33,8 @@ from relayout.targets.conditions import (
     inputs,
 )
 from relayout.targets.fusions import Fusion
+from relayout.targets.onnxruntime_blocked import BLOCKED, STEM, lies_in_blocks
+from relayout.targets.onnxruntime_expansions import EXPANSIONS
 from relayout.targets.onnxruntime_float_prices import LEAST_IN_VOLUMES, REDUCED, STRETCHED
 from relayout.targets.onnxruntime_prices import CHANNELS_FIRST, LEAST_CHANNELS, LEAST_RUN
 from relayout.targets.target import INT8, Kernel, Target
@@ -121,71 +121,20 @@ def price(operator: Operator, signature: Signature, placement: Placement) -> int
     return max(1, round(CHANNELS_FIRST[operator.name] * elements * value.dtype.itemsize))
 
 
-IN_BLOCKS = (
-    "Add AveragePool Clip Elu GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish Identity LeakyRelu MaxPool Mul Relu"
-    " Resize Sigmoid Sum Tanh"
-)
-INTO_BLOCKS = ("Conv",)
-"""What ONNX Runtime runs in blocks where it reads them, and what gives them of anything."""
-NEAR = 8
-"""How many operators are looked at for a convolution before them."""
 UPSAMPLED = ("align_corners", "asymmetric", "half_pixel")
 """What a Resize in blocks takes for the place of an element."""
-BLOCK = 16
-"""Channels in a block of the widest CPU; what falls into such blocks falls into those of all others."""
-
-
-def _kernel(node: ir.Node) -> tuple[int, int, int] | None:
-    """Output channels, input channels of a group, and groups of a convolution, where they are numbers."""
-    kernel = node.inputs[1] if len(node.inputs) > 1 else None
-    given, read = (None, None) if kernel is None or kernel.shape is None else tuple(kernel.shape)[:2]
-    if not isinstance(given, int) or not isinstance(read, int):
-        return None
-    return given, read, node.attributes.get_int("group", 1)
-
-
-def _blocked(node: ir.Node) -> bool:
-    """Whether a convolution reads and gives blocks: channels in fours, or in whole blocks where they are in groups."""
-    if (found := _kernel(node)) is None:
-        return False
-    given, read, groups = found
-    if groups == 1:
-        return read >= BLOCK and read % 4 == 0
-    each = given // groups
-    return given % BLOCK == 0 if read == each == 1 else read % BLOCK == each % BLOCK == 0
-
-
-def _stem(node: ir.Node) -> bool:
-    """Whether a convolution reads an image of few channels as it is, and gives blocks."""
-    found = _kernel(node)
-    return found is not None and found[2] == 1 and found[1] < BLOCK
-
-
-def _in_blocks(value: ir.Value | None, near: int = NEAR) -> bool:
-    """Whether ONNX Runtime has a value in blocks: a convolution gave it, or operators that run in them after one."""
-    node = None if value is None else value.producer()
-    if node is None:
-        return False
-    if node.domain or node.op_type not in (*INTO_BLOCKS, *IN_BLOCKS.split()) or not near:
-        return False
-    if node.op_type in INTO_BLOCKS:
-        return _blocked(node) or _stem(node)
-    images = [each for each in node.inputs if each is not None and each.const_value is None]
-    return bool(images) and all(_in_blocks(each, near - 1) for each in images)
 
 
 def _upsampled(operator: Operator) -> bool:
     """Whether ONNX Runtime resizes in blocks: what lies in them, to a multiple of its height and width."""
     read, given = operator.inputs[0], operator.outputs[0]
-    if read is None or given is None or not _in_blocks(operator.node.inputs[0]):
+    if read is None or given is None or not lies_in_blocks(operator.node.inputs[0]):
         return False
     sides = zip(read, given, strict=True)
     whole = all(isinstance(old, int) and isinstance(new, int) and new % old == 0 for old, new in sides)
     return whole and operator.string(COORDINATES, "half_pixel") in UPSAMPLED
 
 
-BLOCKED = Condition("in blocks of 16 channels", lambda operator: _blocked(operator.node))
-STEM = Condition("fewer than 16 channels", lambda operator: _stem(operator.node))
 SCALES = Fusion("Conv", (), CONTRIBUTED, "FusedConv", (), 3, {})
 """Scales and shifts per channel are folded, so that no Transpose comes between them and their convolution."""
 
@@ -302,5 +251,6 @@ TARGET = Target(
     least_run=LEAST_RUN,
     inline=True,
     fast=True,
+    expansions=EXPANSIONS,
     fusions=(SCALES,),
 )

@@ -13,6 +13,7 @@ from relayout.rules.usual import fits, laid_as
 from relayout.targets.blocks import Blocks
 from relayout.targets.columns import check_operators, check_types
 from relayout.targets.conditions import Condition
+from relayout.targets.expansions import Expansion
 from relayout.targets.fusions import Fusion
 from relayout.targets.units import BYTES, Unit
 
@@ -125,6 +126,7 @@ _TARGET = {
     "per_transpose": arguments.BYTES,
     "per_scattered": arguments.BYTES,
     "blocks": arguments.instance(Blocks, "a Blocks"),
+    "expansions": arguments.several_of(Expansion),
     "fusions": arguments.several_of(Fusion),
     **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline", "fast"), arguments.FLAG),
 }
@@ -151,6 +153,7 @@ class Target:
         least_run: its Transpose copies runs of this many elements, or moves one axis, faster than single elements: one
             that moves the innermost axis among others is done in two steps (0: it is not).
         blocks: the blocks of channels that its kernels want: a result that has such kernels is stamped with them.
+        expansions: what it runs as several operators, since it takes longer for the one.
         fusions: what it runs as a part of a kernel, before layouts are chosen.
         fast: a `.tflite` is read in forms for which ONNX Runtime takes less time, though they move more bytes.
     """
@@ -169,6 +172,7 @@ class Target:
     inline: bool = False
     least_run: int = 0
     blocks: Blocks | None = None
+    expansions: tuple[Expansion, ...] = ()
     fusions: tuple[Fusion, ...] = ()
     fast: bool = False
 

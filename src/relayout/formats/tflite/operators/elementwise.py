@@ -14,7 +14,7 @@ from relayout.formats.tflite.activation import clip
 from relayout.formats.tflite.builder import broadcast, dims
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.operation import Operation
-from relayout.formats.tflite.operators.channels import normalized, weighted
+from relayout.formats.tflite.operators.channels import normalized, vector, weighted, widened_from
 from relayout.formats.tflite.operators.complexes import halves, is_complex, result_real
 from relayout.formats.tflite.operators.layers import layer_normalized
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
@@ -243,11 +243,15 @@ def leaky_relu(op: Operation) -> None:
 
 @operator("PRELU")
 def prelu(op: Operation) -> None:
-    """PRelu; the slopes broadcast from the right."""
+    """PRelu; the slopes broadcast from the right. Those of half precision are few enough to be stored as they count."""
     if op.input(0).type == TensorType.INT16:
         raise Unsupported("INT16, which the kernel takes for bytes")
-    x = op.real(0)
-    op.result(op.emit("PRelu", [x, op.real(1)], dims(x)))
+    x, slope, narrow = op.real(0), op.real(1), widened_from(op, op.input(1))
+    producer = op.tensors.flow.producer(op.input(1).index)
+    if narrow is not op.input(1) and producer is not None:
+        op.spare(producer)
+        slope = op.builder.array(op.tensors.hint(op.input(1), "widened"), vector(narrow).reshape(narrow.shape))
+    op.result(op.emit("PRelu", [x, slope], dims(x)))
 
 
 @operator("FAKE_QUANT", options="FakeQuantOptions")

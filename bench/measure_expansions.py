@@ -1,0 +1,87 @@
+"""Measure operators that `--target onnxruntime-cpu` writes as several, beside themselves.
+
+    python bench/measure_expansions.py [--rounds 15]
+
+Each runs between two convolutions of one element, on one thread at full optimization, in images of several extents, and
+the same as relayout writes it; so does a Relu in its place. The time is what is above that of the Relu: in nanoseconds
+for each element, of images that are small in all.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnxruntime
+from measure_prices import nanoseconds
+from onnx import helper, numpy_helper
+from tables import table
+
+import relayout
+
+IMAGES = (
+    (16, 96, 96),
+    (32, 112, 112),
+    (64, 28, 28),
+    (128, 14, 14),
+    (24, 96, 96),
+    (28, 48, 48),
+    (16, 8, 8),
+    (16, 16, 16),
+)
+"""Channels, height and width; the fifth and the sixth do not fall into blocks."""
+OPERATORS = ("PRelu",)
+
+
+def chain(op_type: str, c: int, h: int, w: int) -> onnx.ModelProto:
+    """An operator between two convolutions of one element."""
+    rng = np.random.default_rng(0)
+    kernel, slope = rng.normal(size=(c, c, 1, 1)) / c**0.5, rng.uniform(-0.3, 0.3, (c, 1, 1))
+    image = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, c, h, w)) for name in ("x", "y")]
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["before"]),
+        helper.make_node(op_type, ["before", "slope"] if op_type in OPERATORS else ["before"], ["behind"]),
+        helper.make_node("Conv", ["behind", "kernel"], ["y"]),
+    ]
+    constants = [
+        numpy_helper.from_array(array.astype(np.float32), name)
+        for name, array in (("kernel", kernel), ("slope", slope))
+    ]
+    graph = helper.make_graph(nodes, "chain", image[:1], image[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def run_of(model: onnx.ModelProto) -> Callable[[], object]:
+    """A run of a model on noise."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feed = {
+        each.name: np.random.default_rng(1).normal(size=each.shape).astype(np.float32) for each in session.get_inputs()
+    }
+    return lambda: session.run(None, feed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
+    lines = []
+    for op_type in OPERATORS:
+        for c, h, w in IMAGES:
+            one = chain(op_type, c, h, w)
+            several = relayout.optimize(one, target="onnxruntime-cpu").proto
+            runs = [run_of(model) for model in (chain("Relu", c, h, w), one, several)]
+            relu, *both = nanoseconds(runs, rounds)
+            count = sum(node.op_type != "Conv" or node.op_type == op_type for node in several.graph.node)
+            written = "several" if count > 1 else "itself"
+            lines.append(
+                [op_type, f"{c} × {h} × {w}", *(f"{(each - relu) / (c * h * w):.2f}" for each in both), written]
+            )
+    print(table(["operator", "image", "ns an element", "as written", "which is"], lines))
+
+
+if __name__ == "__main__":
+    main()

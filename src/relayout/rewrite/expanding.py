@@ -1,0 +1,83 @@
+"""Operators that a target runs as several, before any layout is chosen.
+
+The node becomes the last of them, in place: the value that it gives, and its name, stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.captures import all_nodes
+from relayout.known import added, stands_for
+from relayout.rewrite.constants import Constants, drop_unread
+from relayout.rewrite.regions import operator_of
+from relayout.rules import Permuted, facts
+from relayout.rules.signature import Step
+from relayout.targets import Target
+
+
+def expand(model: ir.Model, target: Target) -> dict[str, int]:
+    """Write operators as those that a target runs in less time, in place.
+
+    Returns:
+        Operator -> how many nodes are several now.
+    """
+    counts: Counter[str] = Counter()
+    constants = Constants(model) if target.expansions else None
+    for node in list(all_nodes(model.graph)) if constants is not None else ():
+        operator = operator_of(model, node)
+        expansion = next((each for each in target.expansions if each.takes(operator)), None)
+        if expansion is None or constants is None:
+            continue
+        steps = expansion.steps(operator, [constants.behind(value) for value in node.inputs])
+        if steps:
+            counts[node.op_type] += 1
+            _write(constants, node, steps)
+    return dict(sorted(counts.items()))
+
+
+def _write(constants: Constants, node: ir.Node, steps: Sequence[Step]) -> None:
+    graph, given = node.graph, node.outputs[0]
+    assert graph is not None
+    found: dict[int | str, ir.Value | None] = dict(enumerate(node.inputs))
+    stem = node.name or given.name or node.op_type
+    for step in steps:
+        read = [
+            constants.new(f"{stem}/{step.name}/{slot}", each) if isinstance(each, np.ndarray) else found[each]
+            for slot, each in enumerate(step.inputs)
+        ]
+        attributes = [ir.convenience.convert_attribute(name, value) for name, value in step.attributes.items()]
+        if step is steps[-1]:
+            before = [value for value in node.inputs if value is not None]
+            node.domain, node.op_type, node.version = "", step.op_type, None
+            node.resize_inputs(len(read))
+            for slot, value in enumerate(read):
+                node.replace_input_with(slot, value)
+            node.attributes.clear()
+            node.attributes.update({attribute.name: attribute for attribute in attributes})
+            drop_unread(before)
+            made = node
+        else:
+            value = found[step.name] = ir.Value(
+                name=constants.names.unique(f"{given.name}__{step.name}"), type=given.type, shape=_shape(read[0], step)
+            )
+            stands_for(value, given)
+            name = constants.names.unique(f"{stem}/{step.name}")
+            made = ir.Node("", step.op_type, read, attributes, outputs=[value], name=name)
+            made.metadata_props.update(node.metadata_props)
+            stands_for(made, node)
+            graph.insert_before(node, made)
+        if isinstance(facts(operator_of(constants.model, made)), Permuted):
+            added(made)
+
+
+def _shape(read: ir.Value | None, step: Step) -> ir.Shape | None:
+    """That of what a step reads first, transposed by a Transpose."""
+    perm = step.attributes.get("perm")
+    if read is None or read.shape is None or not isinstance(perm, tuple):
+        return None if read is None else read.shape
+    return ir.Shape([read.shape.dims[axis] for axis in perm])

@@ -1,0 +1,124 @@
+"""Operators that a target runs as several: equal to the last bit, and where they are no more than noise they stay."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+import relayout
+from relayout.errors import LayoutError
+from relayout.targets import Expansion, Target, targets
+from relayout.targets.onnxruntime_expansions import LEAST_ELEMENTS
+from running import run
+from text_form import floats, model
+
+EXPANDING = [target for target in targets().values() if target.expansions]
+IN_BLOCKS = {"Conv": 3, "Relu": 2, "Add": 1}
+PLAIN = {"Relu": 1, "Min": 1, "Mul": 1, "Add": 1}
+
+CASES: dict[str, tuple[tuple[int, ...], NDArray[Any], dict[str, int]]] = {
+    "image": ((1, 32, 9, 8), floats(32, 1, 1), IN_BLOCKS),
+    "batch": ((3, 16, 9, 8), floats(1, 16, 1, 1), IN_BLOCKS),
+    "channels last": ((1, 9, 8, 32), floats(32), IN_BLOCKS),
+    "no blocks": ((1, 24, 11, 8), floats(24, 1, 1), PLAIN),
+    "no blocks, channels last": ((1, 9, 12, 24), floats(1, 1, 24), PLAIN),
+    "one slope": ((1, 32, 9, 8), floats(1), PLAIN),
+    "a slope for each place": ((1, 32, 9, 8), floats(32, 9, 8), PLAIN),
+    "a slope for each row": ((1, 4, 32, 24), floats(32, 1), PLAIN),
+    "a sequence": ((2, 32, 40), floats(32, 1), PLAIN),
+    "few": ((1, 16, 11, 11), floats(16, 1, 1), {"PRelu": 1}),
+}
+
+
+def prelu(shape: tuple[int, ...], slope: NDArray[Any], *, extents: str = "") -> onnx.ModelProto:
+    """A PRelu."""
+    said = extents or ",".join(map(str, shape))
+    return model(f"g (float[{said}] x) => (float[{said}] y) {{ y = PRelu(x, slope) }}", slope=slope)
+
+
+def special(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Numbers of all sizes and both signs, also none, and nothing."""
+    array = floats(*shape, seed=1) * 10.0 ** np.random.default_rng(2).integers(-30, 30, shape)
+    array.reshape(-1)[:4] = [0.0, -0.0, 1e-45, -1e-45]
+    return array.astype(np.float32)
+
+
+@pytest.mark.parametrize("target", EXPANDING, ids=lambda target: target.name)
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_several_is_equal(name: str, target: Target) -> None:
+    shape, slope, expected = CASES[name]
+    assert (np.prod(shape) >= LEAST_ELEMENTS) == ("PRelu" not in expected)
+    source, feed = prelu(shape, slope), {"x": special(shape)}
+    result = relayout.optimize(source, target=target)
+    if target.name == "onnxruntime-cpu":
+        found = Counter(node.op_type for node in result.proto.graph.node)
+        assert {name: count for name, count in found.items() if name != "Transpose"} == expected
+    told = "operators that take less time as several: 1 PRelu" in result.report.notes
+    assert told == ("PRelu" not in expected)
+    np.testing.assert_array_equal(run(result.proto, feed)[0], run(source, feed)[0])
+
+
+def test_infinities_stay() -> None:
+    """But for what is less than any number and has a slope of 0: no number, as by the definition."""
+    shape, slope = (1, 16, 16, 8), np.array([1, -1, 0, 0.5, *[2] * 12], np.float32).reshape(16, 1, 1)
+    array = floats(*shape)
+    array[0, :, 0, 0], array[0, :, 0, 1], array[0, :2, 0, 1] = np.inf, np.inf, -np.inf
+    source, feed = prelu(shape, slope), {"x": array}
+    (expected,), (got,) = run(source, feed), run(relayout.optimize(source, target="onnxruntime-cpu").proto, feed)
+    assert np.isinf(expected).sum() == 32
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_open_extents() -> None:
+    source = prelu((1, 16, 64, 64), floats(16, 1, 1), extents="n,16,64,w")
+    result = relayout.optimize(source, target="onnxruntime-cpu")
+    assert [node.op_type for node in result.proto.graph.node].count("Conv") == 0  # 16 × 64 elements may be all
+    source = prelu((1, 16, 64, 64), floats(16, 1, 1), extents="n,16,64,64")
+    result = relayout.optimize(source, target="onnxruntime-cpu")
+    assert [node.op_type for node in result.proto.graph.node].count("Conv") == 3
+    feed = {"x": floats(2, 16, 64, 64)}
+    np.testing.assert_array_equal(run(result.proto, feed)[0], run(source, feed)[0])
+
+
+def test_a_slope_that_is_computed_stays() -> None:
+    text = "g (float[1,32,9,8] x, float[32,1,1] s) => (float[1,32,9,8] y) { y = PRelu(x, s) }"
+    result = relayout.optimize(model(text), target="onnxruntime-cpu")
+    assert [node.op_type for node in result.proto.graph.node] == ["PRelu"]
+
+
+NETWORK = """
+    g (float[1,12,12,32] x) => (float[1,12,12,32] y) {
+        a = Transpose<perm=[0,3,1,2]>(x)
+        b = Conv(a, kernel)
+        c = Transpose<perm=[0,2,3,1]>(b)
+        d = PRelu(c, slope)
+        e = Transpose<perm=[0,3,1,2]>(d)
+        f = Conv(e, kernel)
+        y = Transpose<perm=[0,2,3,1]>(f)
+    }"""
+
+
+def test_what_the_source_has_is_told_without_what_was_added() -> None:
+    """Four Transposes and no more; those of the PRelu with channels last are the target's, and gone with the others."""
+    source = model(NETWORK, kernel=floats(32, 32, 1, 1), slope=floats(32))
+    feed = {"x": floats(1, 12, 12, 32, seed=3)}
+    for target in ("onnxruntime-cpu", "onnxruntime-cpu-nchwc8"):
+        report = relayout.optimize(source, target=target).report
+        assert (report.source_transposes, report.source_bytes) == (4, 4 * 12 * 12 * 32 * 4)
+    result = relayout.optimize(source, target="onnxruntime-cpu")
+    operators = Counter(node.op_type for node in result.proto.graph.node)
+    assert operators["Conv"] == 5
+    assert operators["Transpose"] <= 2
+    holds = [value.name for value in result.proto.graph.value_info if value.metadata_props]
+    assert not [name for name in holds if name.startswith("d__") and name != "d__sum"]
+    np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_table_is_checked() -> None:
+    with pytest.raises(LayoutError, match="expansions"):
+        Target("mine", "a target", (), expansions=(Expansion,))  # type: ignore[arg-type]
