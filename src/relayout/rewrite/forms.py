@@ -103,8 +103,10 @@ class _Choice:
 
     def _fill_out(self, free: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> None:
         """Give a single element more dimensions than others have size-1 axes behind all else, where the source has them
-        elsewhere: ONNX Runtime stretches one of no more dimensions element by element. Where they are the source's own it
-        may have a fusion for what is computed there, such as a LayerNormalization, which wants a scalar.
+        elsewhere: ONNX Runtime stretches one of no more dimensions element by element.
+
+        Where the source has them so, too, there may be a fusion for what is computed, such as a LayerNormalization, which
+        wants a scalar.
         """
         moved = [self.chosen[port] for port in free if self.chosen[port] != port.view.form and any(self.chosen[port])]
         ones = max((_ones_behind(form) for form in moved), default=0)
