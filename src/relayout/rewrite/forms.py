@@ -105,7 +105,7 @@ class _Choice:
         """Give a single element more dimensions than others have size-1 axes behind all else, where the source has them
         elsewhere: ONNX Runtime stretches one of no more dimensions element by element.
 
-        Where the source has them so, too, there may be a fusion for what is computed, such as a LayerNormalization, which
+        Where the source has them so, too, there may be a fusion for what is computed, such as LayerNormalization, which
         wants a scalar.
         """
         moved = [self.chosen[port] for port in free if self.chosen[port] != port.view.form and any(self.chosen[port])]
