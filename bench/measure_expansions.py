@@ -30,8 +30,9 @@ IMAGES = (
     (28, 48, 48),
     (16, 8, 8),
     (16, 16, 16),
+    (21, 48, 48),
 )
-"""Channels, height and width; the fifth and the sixth do not fall into blocks."""
+"""Channels, height and width; the fifth and the sixth do not fall into blocks of 16, the last not into any."""
 OPERATORS = ("PRelu",)
 
 

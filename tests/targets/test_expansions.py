@@ -18,15 +18,15 @@ from running import run
 from text_form import floats, model
 
 EXPANDING = [target for target in targets().values() if target.expansions]
-IN_BLOCKS = {"Conv": 3, "Relu": 2, "Add": 1}
+BY_CHANNEL = {"Conv": 3, "Relu": 2, "Add": 1}
 PLAIN = {"Relu": 1, "Min": 1, "Mul": 1, "Add": 1}
 
 CASES: dict[str, tuple[tuple[int, ...], NDArray[Any], dict[str, int]]] = {
-    "image": ((1, 32, 9, 8), floats(32, 1, 1), IN_BLOCKS),
-    "batch": ((3, 16, 9, 8), floats(1, 16, 1, 1), IN_BLOCKS),
-    "channels last": ((1, 9, 8, 32), floats(32), IN_BLOCKS),
-    "no blocks": ((1, 24, 11, 8), floats(24, 1, 1), PLAIN),
-    "no blocks, channels last": ((1, 9, 12, 24), floats(1, 1, 24), PLAIN),
+    "image": ((1, 32, 9, 8), floats(32, 1, 1), BY_CHANNEL),
+    "batch": ((3, 16, 9, 8), floats(1, 16, 1, 1), BY_CHANNEL),
+    "channels last": ((1, 9, 8, 32), floats(32), BY_CHANNEL),
+    "no whole blocks": ((1, 21, 11, 9), floats(21, 1, 1), BY_CHANNEL),
+    "a volume": ((1, 16, 4, 6, 8), floats(16, 1, 1, 1), PLAIN),
     "one slope": ((1, 32, 9, 8), floats(1), PLAIN),
     "a slope for each place": ((1, 32, 9, 8), floats(32, 9, 8), PLAIN),
     "a slope for each row": ((1, 4, 32, 24), floats(32, 1), PLAIN),

@@ -16,6 +16,8 @@ IN_BLOCKS = (
 )
 INTO_BLOCKS = ("Conv",)
 """What ONNX Runtime runs in blocks where it reads them, and what gives them of anything."""
+ANYWHERE = ("Transpose",)
+"""What stands where layouts have it: it is not looked at."""
 NEAR = 8
 """How many operators are looked at for a convolution before them."""
 BLOCK = 16
@@ -53,8 +55,10 @@ def lies_in_blocks(value: ir.Value | None, near: int = NEAR) -> bool:
     node = None if value is None else value.producer()
     if node is None:
         return False
-    if node.domain or node.op_type not in (*INTO_BLOCKS, *IN_BLOCKS.split()) or not near:
+    if node.domain or node.op_type not in (*INTO_BLOCKS, *IN_BLOCKS.split(), *ANYWHERE) or not near:
         return False
+    if node.op_type in ANYWHERE:
+        return lies_in_blocks(node.inputs[0], near)
     if node.op_type in INTO_BLOCKS:
         return is_blocked(node) or is_stem(node)
     images = [each for each in node.inputs if each is not None and each.const_value is None]

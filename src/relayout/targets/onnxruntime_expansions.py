@@ -1,8 +1,8 @@
 """Operators that ONNX Runtime's CPU provider runs in less time as several.
 
-Its PRelu chooses element by element (5 ns each, on signs that nobody can foretell, where the operators below take half
-of one), and no kernel for blocks of channels has it: what is in blocks is brought out of them and in again around it
-(`bench/measure_float_prices.py`; 1.32).
+Its PRelu chooses element by element, 2 to 8 ns each on signs that nobody can foretell, where the operators below take
+half of one to two (`bench/measure_expansions.py`; 1.32). Nor has it a kernel for blocks of channels: what is in blocks
+is brought out of them and in again around it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from relayout.rules import Attribute, Operator
 from relayout.rules.signature import Constants, Step
 from relayout.targets.conditions import Condition
 from relayout.targets.expansions import Expansion
-from relayout.targets.onnxruntime_blocked import BLOCK
 
 LEAST_ELEMENTS = 2048
 """Of a value for which three more nodes are worth it, some microseconds."""
 IMAGE = 4
-"""The rank of what may lie in blocks."""
+"""The rank of what has convolutions of one element that are fast."""
 CHANNELS_FIRST, CHANNELS_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 FLOATS = Condition(
     f"floats, at least {LEAST_ELEMENTS} of them",
@@ -42,15 +41,15 @@ def _elements(operator: Operator) -> int:
 def _prelu(operator: Operator, given: Constants) -> Sequence[Step]:
     """`max(x, 0) + slope min(x, 0)`, equal to the last bit.
 
-    Where each channel of an image has a slope, and channels fall into whole blocks, it is three convolutions of one
-    element, which stay in blocks: `relu(x) - slope relu(-x)`.
+    Where each channel of an image has a slope, it is three convolutions of one element, which have kernels for blocks:
+    `relu(x) - slope relu(-x)`.
     """
     slope, shape = given[1], operator.inputs[0]
     if slope is None or shape is None:
         return ()
     channel = _channel(slope.shape, len(shape))
-    if len(shape) == IMAGE and channel in (1, IMAGE - 1) and slope.size % BLOCK == 0:
-        return _in_blocks(slope.reshape(-1), last=channel != 1)
+    if len(shape) == IMAGE and channel in (1, IMAGE - 1):
+        return _by_channel(slope.reshape(-1), last=channel != 1)
     zero = np.zeros((), np.float32)
     return (
         Step("Relu", (0,), "above"),
@@ -66,8 +65,7 @@ def _channel(slope: Sequence[int], rank: int) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def _in_blocks(slope: NDArray[np.generic], *, last: bool) -> Sequence[Step]:
-    """The same by channel."""
+def _by_channel(slope: NDArray[np.generic], *, last: bool) -> Sequence[Step]:
     first = [Step("Transpose", (0,), "image", {"perm": CHANNELS_FIRST})] if last else []
     image: int | str = "image" if last else 0
     kernel: dict[str, Attribute] = {"group": slope.size, "kernel_shape": (1, 1)}
