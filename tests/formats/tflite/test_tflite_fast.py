@@ -953,3 +953,33 @@ def test_a_step_multiplies_once(kind: Any) -> None:
     (body,) = [node.attributes["body"].as_graph() for node in model.graph if node.op_type == "Scan"]
     products = Counter(node.op_type for node in body)["Gemm"]
     assert products == 1 + ("projection" in kind)
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["float", "half"])
+@pytest.mark.parametrize("slopes", [(1, 1, 8), (8,), (1,)])
+def test_a_prelu_between_convolutions(slopes: tuple[int, ...], half: bool) -> None:
+    """With the target it is convolutions itself, in their order of axes, or four operators; slopes are as they count."""
+    rng, net, shape = np.random.default_rng(2), Net(), (1, 20, 18, 8)
+    x, kernel = net.input(shape), net.const(rng.normal(size=(8, 1, 1, 8)), "float32")
+    bias, slope = (
+        net.const(np.zeros(8), "float32"),
+        net.const(rng.normal(size=slopes), "float16" if half else "float32"),
+    )
+    if half:
+        wide = net.tensor(slopes)
+        net.op("DEQUANTIZE", [slope], [wide], version=3)
+        slope = wide
+    table = options("Conv2DOptions", padding=VALID, strideH=1, strideW=1)
+    values = [x, *(net.tensor(shape) for _ in range(2)), net.output(shape)]
+    net.op("CONV_2D", [values[0], kernel, bias], values[1:2], table, version=3)
+    net.op("PRELU", [values[1], slope], values[2:3])
+    net.op("CONV_2D", [values[2], kernel, bias], values[3:], table, version=3)
+    content = net.bytes()
+    plain, found = (count(relayout.convert(content, target=target).model) for target in (None, "onnxruntime-cpu"))
+    assert (plain["PRelu"], plain["Cast"], plain["Transpose"]) == (1, 0, 2)
+    several = (
+        {"Conv": 2, "Min": 1, "Mul": 1, "Relu": 1, "Add": 1} if slopes == (1,) else {"Conv": 5, "Relu": 2, "Add": 1}
+    )
+    assert {name: number for name, number in found.items() if name != "Transpose"} == several
+    for target in (None, "onnxruntime-cpu"):
+        assert verify(content, relayout.convert(content, target=target).model).ok
