@@ -958,7 +958,7 @@ def test_a_step_multiplies_once(kind: Any) -> None:
 @pytest.mark.parametrize("half", [False, True], ids=["float", "half"])
 @pytest.mark.parametrize("slopes", [(1, 1, 8), (8,), (1,)])
 def test_a_prelu_between_convolutions(slopes: tuple[int, ...], half: bool) -> None:
-    """With the target it is convolutions itself, in their order of axes, or four operators; slopes are as they count."""
+    """With the target it is convolutions itself, in their order of axes, or four operators."""
     rng, net, shape = np.random.default_rng(2), Net(), (1, 20, 18, 8)
     x, kernel = net.input(shape), net.const(rng.normal(size=(8, 1, 1, 8)), "float32")
     bias, slope = (
