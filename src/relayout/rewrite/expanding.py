@@ -1,4 +1,4 @@
-"""Operators that a target runs as several, before any layout is chosen.
+"""Operators that a target runs as others, before any layout is chosen.
 
 The node becomes the last of them, in place: the value that it gives, and its name, stay.
 """
@@ -24,7 +24,7 @@ def expand(model: ir.Model, target: Target) -> dict[str, int]:
     """Write operators as those that a target runs in less time, in place.
 
     Returns:
-        Operator -> how many nodes are several now.
+        Operator -> how many nodes are others now.
     """
     counts: Counter[str] = Counter()
     constants = Constants(model) if target.expansions else None

@@ -29,7 +29,7 @@ def as_kernels(model: ir.Model, target: Target | None) -> tuple[str, ...]:
     units, folded = fuse_units(model, target), fold_scales(model, target)
     padded = {} if blocks is None else {f"to whole blocks of {blocks.tile}": pad_channels(model, blocks)}
     found = {
-        "operators that take less time as several": expanded,
+        "operators that take less time as others": expanded,
         "quantized units that stay on real numbers": reals,
         "quantized units that run on integers": units,
         "scales and shifts in the weights of convolutions": folded,

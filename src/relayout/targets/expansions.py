@@ -1,4 +1,4 @@
-"""What a target runs as several operators, since it takes longer for the one."""
+"""What a target runs as other operators, since it takes longer for the one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Steps = Callable[[Operator, Constants], Sequence[Step]]
 
 @dataclass(frozen=True)
 class Expansion:
-    """An operator that is written as several before layouts are chosen.
+    """An operator that is written as others before layouts are chosen.
 
     Args:
         op_type: the operator, of ONNX's own domain.

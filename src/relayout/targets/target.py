@@ -153,7 +153,7 @@ class Target:
         least_run: its Transpose copies runs of this many elements, or moves one axis, faster than single elements: one
             that moves the innermost axis among others is done in two steps (0: it is not).
         blocks: the blocks of channels that its kernels want: a result that has such kernels is stamped with them.
-        expansions: what it runs as several operators, since it takes longer for the one.
+        expansions: what it runs as other operators, since it takes longer for the one.
         fusions: what it runs as a part of a kernel, before layouts are chosen.
         fast: a `.tflite` is read in forms for which ONNX Runtime takes less time, though they move more bytes.
     """
