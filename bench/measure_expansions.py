@@ -33,7 +33,7 @@ IMAGES = (
     (21, 48, 48),
 )
 """Channels, height and width; the fifth and the sixth do not fall into blocks of 16, the last not into any."""
-OPERATORS = ("PRelu",)
+OPERATORS = ("PRelu", "Softplus", "Mish")
 
 
 def chain(op_type: str, c: int, h: int, w: int) -> onnx.ModelProto:
@@ -43,7 +43,7 @@ def chain(op_type: str, c: int, h: int, w: int) -> onnx.ModelProto:
     image = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, c, h, w)) for name in ("x", "y")]
     nodes = [
         helper.make_node("Conv", ["x", "kernel"], ["before"]),
-        helper.make_node(op_type, ["before", "slope"] if op_type in OPERATORS else ["before"], ["behind"]),
+        helper.make_node(op_type, ["before", "slope"] if op_type == "PRelu" else ["before"], ["behind"]),
         helper.make_node("Conv", ["behind", "kernel"], ["y"]),
     ]
     constants = [
@@ -51,7 +51,7 @@ def chain(op_type: str, c: int, h: int, w: int) -> onnx.ModelProto:
         for name, array in (("kernel", kernel), ("slope", slope))
     ]
     graph = helper.make_graph(nodes, "chain", image[:1], image[1:], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
 def run_of(model: onnx.ModelProto) -> Callable[[], object]:
@@ -77,7 +77,7 @@ def main() -> None:
             runs = [run_of(model) for model in (chain("Relu", c, h, w), one, several)]
             relu, *both = nanoseconds(runs, rounds)
             count = sum(node.op_type != "Conv" or node.op_type == op_type for node in several.graph.node)
-            written = "several" if count > 1 else "itself"
+            written = "others" if count > 1 else "itself"
             lines.append(
                 [op_type, f"{c} × {h} × {w}", *(f"{(each - relu) / (c * h * w):.2f}" for each in both), written]
             )

@@ -63,6 +63,30 @@ def test_what_is_others_is_equal(name: str, target: Target) -> None:
     np.testing.assert_array_equal(run(result.proto, feed)[0], run(source, feed)[0])
 
 
+SMOOTH = {
+    "Softplus": {"Abs": 1, "Neg": 1, "Exp": 1, "Add": 2, "Log": 1, "Relu": 1},
+    "Mish": {"Min": 1, "Exp": 1, "Add": 2, "Mul": 2, "Div": 1},
+}
+
+
+@pytest.mark.parametrize("rank", [2, 4])
+@pytest.mark.parametrize("op_type", SMOOTH)
+def test_what_is_smooth_is_close(op_type: str, rank: int) -> None:
+    """Of numbers from none to far beyond where it is straight; infinities and what is no number stay, too."""
+    shape = (1, 40, 8, 8)[:rank] if rank == 4 else (40, 64)
+    said = ",".join(map(str, shape))
+    source = model(f"g (float[{said}] x) => (float[{said}] y) {{ y = {op_type}(x) }}")
+    result = relayout.optimize(source, target="onnxruntime-cpu")
+    assert Counter(node.op_type for node in result.proto.graph.node) == SMOOTH[op_type]
+    array = np.linspace(-120, 120, 2560, dtype=np.float32).reshape(shape)
+    array.reshape(-1)[:6] = [0, 1e-30, -1e-30, 3e38, np.inf, np.nan]
+    (expected,), (got,) = run(source, {"x": array}), run(result.proto, {"x": array})
+    np.testing.assert_allclose(got, expected, rtol=2e-6, atol=2e-7)
+    few = model(f"g (float[9,9] x) => (float[9,9] y) {{ y = {op_type}(x) }}")
+    kept = relayout.optimize(few, target="onnxruntime-cpu").proto
+    assert [node.op_type for node in kept.graph.node] == [op_type]
+
+
 def test_infinities_stay() -> None:
     """But for what is less than any number and has a slope of 0: no number, as by the definition."""
     shape, slope = (1, 16, 16, 8), np.array([1, -1, 0, 0.5, *[2] * 12], np.float32).reshape(16, 1, 1)
