@@ -50,15 +50,21 @@ def is_stem(node: ir.Node) -> bool:
     return found is not None and found[2] == 1 and found[1] < BLOCK
 
 
+def maker(value: ir.Value | None) -> ir.Node | None:
+    """What gives a value, in whatever order of axes."""
+    node = None if value is None else value.producer()
+    while node is not None and not node.domain and node.op_type in ANYWHERE and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node
+
+
 def lies_in_blocks(value: ir.Value | None, near: int = NEAR) -> bool:
     """Whether ONNX Runtime has a value in blocks: a convolution gave it, or operators that run in them after one."""
-    node = None if value is None else value.producer()
+    node = maker(value)
     if node is None:
         return False
-    if node.domain or node.op_type not in (*INTO_BLOCKS, *IN_BLOCKS.split(), *ANYWHERE) or not near:
+    if node.domain or node.op_type not in (*INTO_BLOCKS, *IN_BLOCKS.split()) or not near:
         return False
-    if node.op_type in ANYWHERE:
-        return lies_in_blocks(node.inputs[0], near)
     if node.op_type in INTO_BLOCKS:
         return is_blocked(node) or is_stem(node)
     images = [each for each in node.inputs if each is not None and each.const_value is None]

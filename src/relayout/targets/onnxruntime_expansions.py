@@ -17,6 +17,8 @@ from relayout.rules import Attribute, Operator
 from relayout.rules.signature import Constants, Step
 from relayout.targets.conditions import Condition
 from relayout.targets.expansions import Expansion
+from relayout.targets.onnxruntime_blocked import maker
+from relayout.targets.units import DEQUANTIZING
 
 LEAST_ELEMENTS = 2048
 """Of a value for which three more nodes are worth it, some microseconds."""
@@ -42,15 +44,16 @@ def _prelu(operator: Operator, given: Constants) -> Sequence[Step]:
     """`max(x, 0) + slope min(x, 0)`, equal to the last bit.
 
     Where each channel of an image has a slope, it is three convolutions of one element, which have kernels for blocks:
-    `relu(x) - slope relu(-x)`. With one slope it is a LeakyRelu.
+    `relu(x) - slope relu(-x)`; but for what was integers, and is in no blocks. With one slope it is a LeakyRelu.
     """
     slope, shape = given[1], operator.inputs[0]
     if slope is None or shape is None:
         return ()
     if slope.size == 1:
         return (Step("LeakyRelu", (0,), "y", {"alpha": float(slope.item())}),)
-    channel = _channel(slope.shape, len(shape))
-    if len(shape) == IMAGE and channel in (1, IMAGE - 1):
+    channel, node = _channel(slope.shape, len(shape)), maker(operator.node.inputs[0])
+    between_integers = node is not None and node.op_type in DEQUANTIZING
+    if len(shape) == IMAGE and channel in (1, IMAGE - 1) and not between_integers:
         return _by_channel(slope.reshape(-1), last=channel != 1)
     zero = np.zeros((), np.float32)
     return (

@@ -981,3 +981,17 @@ def test_a_prelu_between_convolutions(slopes: tuple[int, ...], half: bool) -> No
     assert {name: number for name, number in found.items() if name != "Transpose"} == several
     for target in (None, "onnxruntime-cpu"):
         assert verify(content, relayout.convert(content, target=target).model).ok
+
+
+def test_a_prelu_between_integers() -> None:
+    """With the target it is on real numbers, in the order of axes of the integers around it; its slopes are floats."""
+    net = Nets((1, 20, 18, 8)).convolved(8, (1, 1))
+    slope = net.const(np.arange(-4, 4).reshape(1, 1, 8) * 20, "int8", q=Scale(0.01))
+    read = net.last
+    net.op("PRELU", [read, slope], [net.image(8, net.shape[1:3], output=False)])
+    content = net.convolved(8, (1, 1), output=True).bytes()
+    result = relayout.convert(content, target="onnxruntime-cpu")
+    found = count(result.model)
+    names = ("PRelu", "Conv", "QLinearConv", "Relu", "Min", "Mul", "Add", "DequantizeLinear")
+    assert [found[name] for name in names] == [0, 0, 2, 1, 1, 1, 1, 3]  # with int8 to uint8 and back at the interface
+    assert verify(content, result.model).ok

@@ -18,6 +18,7 @@ from relayout.formats.tflite.operators.channels import normalized, vector, weigh
 from relayout.formats.tflite.operators.complexes import halves, is_complex, result_real
 from relayout.formats.tflite.operators.layers import layer_normalized
 from relayout.formats.tflite.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.tensors import dequantized
 
 _UNARY = {
     "ABS": "Abs",
@@ -243,14 +244,22 @@ def leaky_relu(op: Operation) -> None:
 
 @operator("PRELU")
 def prelu(op: Operation) -> None:
-    """PRelu; the slopes broadcast from the right. Those of half precision are few enough to be stored as they count."""
+    """PRelu; the slopes broadcast from the right.
+
+    Those of half precision are few enough to be stored as they count; so are integers, where a runtime's time counts.
+    """
     if op.input(0).type == TensorType.INT16:
         raise Unsupported("INT16, which the kernel takes for bytes")
-    x, slope, narrow = op.real(0), op.real(1), widened_from(op, op.input(1))
-    producer = op.tensors.flow.producer(op.input(1).index)
-    if narrow is not op.input(1) and producer is not None:
+    tensor = op.input(1)
+    narrow, producer = widened_from(op, tensor), op.tensors.flow.producer(tensor.index)
+    if narrow is not tensor and producer is not None:
         op.spare(producer)
-        slope = op.builder.array(op.tensors.hint(op.input(1), "widened"), vector(narrow).reshape(narrow.shape))
+        slope = op.builder.array(op.tensors.hint(tensor, "widened"), vector(narrow).reshape(narrow.shape))
+    elif op.program.choices.fast and op.is_constant(1) and tensor.quantization is not None:
+        slope = op.builder.array(op.tensors.hint(tensor, "real"), dequantized(op.constant(1), tensor.quantization))
+    else:
+        slope = op.real(1)
+    x = op.real(0)
     op.result(op.emit("PRelu", [x, slope], dims(x)))
 
 
