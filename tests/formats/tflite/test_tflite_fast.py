@@ -990,7 +990,7 @@ def test_a_prelu_between_integers() -> None:
     read = net.last
     net.op("PRELU", [read, slope], [net.image(8, net.shape[1:3], output=False)])
     content = net.convolved(8, (1, 1), output=True).bytes()
-    result = relayout.convert(content, target="onnxruntime-cpu")
+    result = relayout.convert(content, target="onnxruntime-cpu-avx2")  # whose products are exact on every CPU
     found = count(result.model)
     names = ("PRelu", "Conv", "QLinearConv", "Relu", "Min", "Mul", "Add", "DequantizeLinear")
     assert [found[name] for name in names] == [0, 0, 2, 1, 1, 1, 1, 3]  # with int8 to uint8 and back at the interface
