@@ -82,6 +82,8 @@ def test_what_is_smooth_is_close(op_type: str, rank: int) -> None:
     array.reshape(-1)[:6] = [0, 1e-30, -1e-30, 3e38, np.inf, np.nan]
     (expected,), (got,) = run(source, {"x": array}), run(result.proto, {"x": array})
     np.testing.assert_allclose(got, expected, rtol=2e-6, atol=2e-7)
+    numbers = [tuple(held.dims) for held in result.proto.graph.initializer]
+    assert set(numbers) == {(1,) * rank}  # over a last extent of 1 a scalar is stretched element by element
     few = model(f"g (float[9,9] x) => (float[9,9] y) {{ y = {op_type}(x) }}")
     kept = relayout.optimize(few, target="onnxruntime-cpu").proto
     assert [node.op_type for node in kept.graph.node] == [op_type]

@@ -27,13 +27,15 @@ def expand(model: ir.Model, target: Target) -> dict[str, int]:
         Operator -> how many nodes are others now.
     """
     counts: Counter[str] = Counter()
-    constants = Constants(model) if target.expansions else None
-    for node in list(all_nodes(model.graph)) if constants is not None else ():
+    named = {expansion.op_type for expansion in target.expansions}
+    nodes = [node for node in all_nodes(model.graph) if node.op_type in named]
+    if not nodes:
+        return {}
+    constants = Constants(model)
+    for node in nodes:
         operator = operator_of(model, node)
         expansion = next((each for each in target.expansions if each.takes(operator)), None)
-        if expansion is None or constants is None:
-            continue
-        steps = expansion.steps(operator, [constants.behind(value) for value in node.inputs])
+        steps = () if expansion is None else expansion.steps(operator, list(map(constants.behind, node.inputs)))
         if steps:
             counts[node.op_type] += 1
             _write(constants, node, steps)

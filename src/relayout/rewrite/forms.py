@@ -27,7 +27,7 @@ def forms(plan: Plan) -> tuple[Forms, dict[Site, Label]]:
     choice = _Choice(plan)
     if choice.uneven:
         choice.follow_producers()
-        choice.return_to_source()
+        choice.go_back()
         _follow_readers(plan.sites.sites, choice.chosen)
         _stay_as_made(plan.sites, choice.chosen)
     return choice.chosen, choice.labels
@@ -81,9 +81,9 @@ class _Choice:
         elif ones := site.pattern.of(_ones, None, partial(_ones, site)):
             self._move(site, ones)
 
-    def return_to_source(self) -> None:
-        """Going back, store operands in the source's dimensions again where others won nothing: a Reshape stands where
-        it did. Of any other operator that counts no axes, as all who read it want them, where that saves Reshapes.
+    def go_back(self) -> None:
+        """Choose again from the end: store operands in the source's dimensions where others won nothing, so that a
+        Reshape stands where it did; else as all who read them want them, where that saves Reshapes.
         """
         readers = _by_root(port for site in self.sites for port in site.ports if not port.output)
         for site in reversed(self.sites):

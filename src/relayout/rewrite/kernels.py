@@ -18,7 +18,7 @@ from relayout.targets import Target, note, stamp
 
 
 def as_kernels(model: ir.Model, target: Target | None) -> tuple[str, ...]:
-    """Write quantized units, what is faster as several operators, and what a kernel takes in, as the target has them,
+    """Write quantized units, what takes less time as others, and what a kernel takes in, as the target has them,
     in place; what to say of it.
     """
     if target is None:

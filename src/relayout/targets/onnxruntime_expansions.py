@@ -55,13 +55,17 @@ def _prelu(operator: Operator, given: Constants) -> Sequence[Step]:
     between_integers = node is not None and node.op_type in DEQUANTIZING
     if len(shape) == IMAGE and channel in (1, IMAGE - 1) and not between_integers:
         return _by_channel(slope.reshape(-1), last=channel != 1)
-    zero = np.zeros((), np.float32)
     return (
         Step("Relu", (0,), "above"),
-        Step("Min", (0, zero), "below"),
+        Step("Min", (0, _number(0, operator)), "below"),
         Step("Mul", ("below", 1), "sloped"),
         Step("Add", ("above", "sloped"), "y"),
     )
+
+
+def _number(number: float, operator: Operator) -> NDArray[np.float32]:
+    """A number of as many dimensions as the operand: over a last extent of 1 a scalar is stretched bit by bit."""
+    return np.full((1,) * (operator.rank() or 0), number, np.float32)
 
 
 def _channel(slope: Sequence[int], rank: int) -> int | None:
@@ -94,7 +98,7 @@ def _softplus(operator: Operator, given: Constants) -> Sequence[Step]:
         Step("Abs", (0,), "size"),
         Step("Neg", ("size",), "below"),
         Step("Exp", ("below",), "power"),
-        Step("Add", ("power", np.ones((), np.float32)), "raised"),
+        Step("Add", ("power", _number(1, operator)), "raised"),
         Step("Log", ("raised",), "log"),
         Step("Relu", (0,), "above"),
         Step("Add", ("above", "log"), "y"),
@@ -103,9 +107,9 @@ def _softplus(operator: Operator, given: Constants) -> Sequence[Step]:
 
 def _mish(operator: Operator, given: Constants) -> Sequence[Step]:
     """`x tanh(log(1 + e))` with `e = exp(x)`, which is `x u / (u + 2)` with `u = e (e + 2)`; from 20 on it is x."""
-    two = np.full((), 2, np.float32)
+    two = _number(2, operator)
     return (
-        Step("Min", (0, np.full((), 20, np.float32)), "limited"),
+        Step("Min", (0, _number(20, operator)), "limited"),
         Step("Exp", ("limited",), "e"),
         Step("Add", ("e", two), "more"),
         Step("Mul", ("e", "more"), "u"),
