@@ -1,4 +1,4 @@
-"""Measure operators that `--target onnxruntime-cpu` writes as several, beside themselves.
+"""Measure operators that `--target onnxruntime-cpu` writes as others, beside themselves.
 
     python bench/measure_expansions.py [--rounds 15]
 

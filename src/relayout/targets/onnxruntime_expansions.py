@@ -64,7 +64,7 @@ def _prelu(operator: Operator, given: Constants) -> Sequence[Step]:
 
 
 def _number(number: float, operator: Operator) -> NDArray[np.float32]:
-    """A number of as many dimensions as the operand: over a last extent of 1 a scalar is stretched bit by bit."""
+    """A number of as many dimensions as the operand: over a last extent of 1 a scalar takes ten times as long."""
     return np.full((1,) * (operator.rank() or 0), number, np.float32)
 
 
