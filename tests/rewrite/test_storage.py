@@ -162,7 +162,7 @@ def test_constants_are_stored_as_what_is_made_of_them_is_read() -> None:
 
 
 EXCITED = """
-    g (float[1,8,8,4] x) => (float[1,6,8,8] y, float[1] z) {
+    g (float[1,8,8,4] x) => (float[1,6,8,8] y, float[1] z, float[1,8,8,1] n, float[1] o) {
         i = Transpose<perm=[0,3,1,2]>(x)
         h = Conv(i, kernel)
         m = Transpose<perm=[0,2,3,1]>(h)
@@ -170,30 +170,40 @@ EXCITED = """
         t = Transpose<perm=[0,3,1,2]>(p)
         k = Conv(t, square)
         q = Transpose<perm=[0,2,3,1]>(k)
-        wide = Cast<to=1>(half)
+        wide = Sqrt(half)
         a = Mul(q, wide)
         b = Add(a, three)
         c = Max(b, both)
-        s = Mul(m, c)
+        s = Mul(m, d)
         u = Transpose<perm=[0,3,1,2]>(s)
         y = Relu(u)
         z = Exp(both)
+        twice = Sqrt(narrow)
+        d = Mul(c, twice)
+        o = Mul(both, twice)
+        l = ReduceMean<keepdims=1>(x, channels)
+        n = Add(l, epsilon)
     }"""
 
 
 def test_a_single_element_has_more_dimensions_than_stand_behind_all_else() -> None:
-    """`n 1 1 c` becomes `n c 1 1`, over which ONNX Runtime stretches a scalar element by element."""
-    singles = {"half": np.array(0.5, np.float16), "three": floats(1), "both": floats(1, seed=1)}
+    """`n 1 1 c` becomes `n c 1 1`, over which ONNX Runtime stretches a scalar element by element.
+
+    One that is computed for others, too, stays as they read it; one beside `n h w 1`, as the source has it, a scalar.
+    """
+    singles = {"half": np.array(0.5, np.float32), "three": floats(1), "both": floats(1, seed=1)}
+    singles |= {"narrow": np.array([0.25], np.float32), "epsilon": np.array(1e-5, np.float32)}
     kernels = {"kernel": floats(6, 4, 1, 1, seed=3), "square": floats(6, 6, 1, 1, seed=4)}
-    graph = model(EXCITED, **singles, **kernels, image=np.array([1, 2]))
+    graph = model(EXCITED, **singles, **kernels, image=np.array([1, 2]), channels=np.array([3]))
     result = relayout.optimize(graph).proto
     operators = Counter(node.op_type for node in result.graph.node)
     assert operators["Reshape"] == 0
     stored = {held.name: tuple(held.dims) for held in result.graph.initializer}
-    reads = {node.op_type: node.input[1] for node in result.graph.node if node.op_type in ("Add", "Max")}
-    assert {stored[reads["Add"]], stored[reads["Max"]]} == {(1, 1, 1)}
-    (cast,) = (node for node in result.graph.node if node.op_type == "Cast")
-    assert stored[cast.input[0]] == (1, 1, 1)
+    reads = [node.input[1] for node in result.graph.node if node.op_type in ("Add", "Max")]
+    assert sorted(stored[name] for name in reads) == [(), (1, 1, 1), (1, 1, 1)]
+    roots = [node.input[0] for node in result.graph.node if node.op_type == "Sqrt"]
+    assert sorted(stored[name] for name in roots) == [(1,), (1, 1, 1)]
+    assert stored["epsilon"] == ()
     (exp,) = (node for node in result.graph.node if node.op_type == "Exp")
     assert stored[exp.input[0]] == (1,)
     feed = {"x": floats(1, 8, 8, 4, seed=2)}

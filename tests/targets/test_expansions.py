@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from numpy.typing import NDArray
 
 import relayout
 from relayout.errors import LayoutError
+from relayout.known import known_as, label
+from relayout.rewrite.expanding import expand
 from relayout.targets import Expansion, Target, targets
 from relayout.targets.onnxruntime_expansions import LEAST_ELEMENTS
 from running import run
@@ -143,6 +146,20 @@ def test_what_the_source_has_is_told_without_what_was_added() -> None:
     holds = [value.name for value in result.proto.graph.value_info if value.metadata_props]
     assert not [name for name in holds if name.startswith("d__") and name != "d__sum"]
     np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_made_is_known_as_the_source_has_it() -> None:
+    """Reports speak of the PRelu, whatever it has become; where it stood in a file is said of each of its parts."""
+    source = ir.from_proto(model(NETWORK, kernel=floats(32, 32, 1, 1), slope=floats(32)))
+    (node,) = (node for node in source.graph if node.op_type == "PRelu")
+    node.name, before = "turned", set(source.graph)
+    node.metadata_props["file"] = "operator 3"
+    assert expand(source, targets()["onnxruntime-cpu"]) == {"PRelu": 1}
+    made = [other for other in source.graph if other not in before or other is node]
+    assert len(made) == 8
+    assert {label(other) for other in made} == {"turned"}
+    assert {known_as(value) for other in made for value in other.outputs} == {"d"}
+    assert {other.metadata_props["file"] for other in made} == {"operator 3"}
 
 
 def test_a_table_is_checked() -> None:

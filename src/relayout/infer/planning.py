@@ -24,7 +24,6 @@ from relayout.infer.candidates import (
 from relayout.infer.following import Following, following, result
 from relayout.infer.scattering import SPAN, is_run, is_scattered, scattering, span, stretches_elements
 from relayout.infer.sites import Label, Order, Port, Root, Site, order_of
-from relayout.known import is_added
 from relayout.rules import is_transposed
 from relayout.solve import Port as NumberPort
 from relayout.solve import Problem, Solution, Value, moved, solve
@@ -181,8 +180,7 @@ class Plan:
     def source_scattered(self) -> int:
         """The same bytes of the source."""
         sites = self.sites
-        viewing = [(read, given) for node, read, given in sites.viewing if not is_added(node)]
-        moving = [(read, order_of(given.form)) for read, given in viewing if not read.root.constant]
+        moving = [(read, order_of(given.form)) for _, read, given in sites.viewing if not read.root.constant]
         moved = [read.root for read, order in moving if is_scattered(read.root, order_of(read.form), order)]
         stretching = (site for site in sites.sites if site.signature.broadcast)
         stretched = [scattered_by(sites, site, identity(site)) for site in stretching]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
@@ -20,21 +18,6 @@ SIGN = 128
 def as_unsigned(integers: NDArray[np.generic]) -> NDArray[np.uint8]:
     """Integers of int8, 128 higher: with a zero point that moves as well they mean the same."""
     return integers.astype(np.int8, copy=False).view(np.uint8) ^ np.uint8(SIGN)
-
-
-def drop_unread(values: Iterable[ir.Value]) -> None:
-    """Remove those of these values that nothing reads any longer, and what they were made of alone."""
-    waiting = list(values)
-    while waiting:
-        value = waiting.pop()
-        graph, node = value.graph, value.producer()
-        if graph is None or value.uses() or value.is_graph_output():
-            continue
-        if node is not None:
-            waiting += [given for given in node.inputs if given is not None]
-            graph.remove(node, safe=True)
-        elif value.is_initializer():
-            del graph.initializers[value.name or ""]
 
 
 class Constants:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from relayout.captures import all_nodes
 from relayout.known import added, stands_for
-from relayout.rewrite.constants import Constants, drop_unread
+from relayout.rewrite.constants import Constants
 from relayout.rewrite.regions import operator_of
 from relayout.rules import Permuted, facts
 from relayout.rules.signature import Step
@@ -54,14 +54,12 @@ def _write(constants: Constants, node: ir.Node, steps: Sequence[Step]) -> None:
         ]
         attributes = [ir.convenience.convert_attribute(name, value) for name, value in step.attributes.items()]
         if step is steps[-1]:
-            before = [value for value in node.inputs if value is not None]
             node.domain, node.op_type, node.version = "", step.op_type, None
             node.resize_inputs(len(read))
             for slot, value in enumerate(read):
                 node.replace_input_with(slot, value)
             node.attributes.clear()
             node.attributes.update({attribute.name: attribute for attribute in attributes})
-            drop_unread(before)
             made = node
         else:
             value = found[step.name] = ir.Value(

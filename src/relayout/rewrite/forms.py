@@ -271,20 +271,19 @@ def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside])
     tokens = [_tokens(port) for port in free]
     full = max((len(held) for held in tokens), default=0)
 
-    alike: dict[tuple[tuple[Token, ...], ...], bool] = {}  # of a thousand operands nearly all are
+    alike: dict[tuple[tuple[Token, ...], ...], None] = {}  # of a thousand operands nearly all are
     for each, held, order in zip(beside, tokens, map(order_of, now), strict=True):
         for form in (*sorted(each.wanted), *(() if each.given is None else (each.given,))):
             if len(held) == full and order_of(form) == order:
-                dims = tuple(tuple(held[leaf] for leaf in dim) for dim in form)
-                alike[dims] = alike.get(dims, False) or each.given is not None
+                alike[tuple(tuple(held[leaf] for leaf in dim) for dim in form)] = None
     best, least = None, _reshapes(beside, now)
-    for dims, given in alike.items():
+    for dims in alike:
         dealt = [_dealt(other, dims, full) for other in tokens]
         found = [taken for taken in dealt if taken is not None]
         if len(found) < len(free) or any(order_of(a) != order_of(b) for a, b in zip(found, now, strict=True)):
             continue
         needed = _reshapes(beside, found)
-        if needed < least or (needed == least and best is None and given):  # what follows may follow, too
+        if needed < least or (needed == least and best is None):  # what follows may follow, too
             best, least = found, needed
     return now if best is None else tuple(best)
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.captures import all_nodes
-from relayout.rewrite.constants import Constants, as_unsigned, drop_unread
+from relayout.rewrite.constants import Constants, as_unsigned
 
 
 class Slots(NamedTuple):
@@ -99,4 +99,14 @@ class _Moving:
 
     def clear(self) -> None:
         """Remove the constants that nothing reads any longer, and what moved them."""
-        drop_unread(self.moved)
+        waiting = list(self.moved)
+        while waiting:
+            value = waiting.pop()
+            graph, node = value.graph, value.producer()
+            if graph is None or value.uses() or value.is_graph_output():
+                continue
+            if node is not None:
+                waiting += [given for given in node.inputs if given is not None]
+                graph.remove(node, safe=True)
+            elif value.is_initializer():
+                del graph.initializers[value.name or ""]

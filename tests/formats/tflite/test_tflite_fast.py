@@ -995,3 +995,20 @@ def test_a_prelu_between_integers() -> None:
     names = ("PRelu", "Conv", "QLinearConv", "Relu", "Min", "Mul", "Add", "DequantizeLinear")
     assert [found[name] for name in names] == [0, 0, 2, 1, 1, 1, 1, 3]  # with int8 to uint8 and back at the interface
     assert verify(content, result.model).ok
+
+
+def test_a_resize_between_convolutions_stays_in_blocks() -> None:
+    """The target knows that, though the file has channels last: a Transpose is no reason to leave them."""
+    rng, net = np.random.default_rng(3), Net()
+    x, bias = net.input((1, 6, 5, 16)), net.const(np.zeros(16), "float32")
+    kernel = net.const(rng.normal(size=(16, 1, 1, 16)), "float32")
+    small, large, y = net.tensor((1, 6, 5, 16)), net.tensor((1, 12, 10, 16)), net.output((1, 12, 10, 16))
+    table = options("Conv2DOptions", padding=VALID, strideH=1, strideW=1)
+    net.op("CONV_2D", [x, kernel, bias], [small], table, version=3)
+    resized = options("ResizeBilinearOptions", halfPixelCenters=True)
+    net.op("RESIZE_BILINEAR", [small, net.const([12, 10], "int32")], [large], resized, version=3)
+    net.op("CONV_2D", [large, kernel, bias], [y], table, version=3)
+    result = relayout.convert(net.bytes(), target="onnxruntime-cpu")
+    (resize,) = (node for node in result.model.graph if node.op_type == "Resize")
+    assert list(resize.outputs[0].shape or ()) == [1, 16, 12, 10]
+    assert verify(net.bytes(), result.model).ok
