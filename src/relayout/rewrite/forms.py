@@ -103,19 +103,25 @@ class _Choice:
 
     def _fill_out(self, free: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> None:
         """Give a single element more dimensions than others have size-1 axes behind all else, where the source has them
-        elsewhere: ONNX Runtime stretches one of no more dimensions element by element.
+        elsewhere: ONNX Runtime stretches one of no more dimensions element by element. Else it may have any number.
 
         Where the source has them so, too, there may be a fusion for what is computed, such as LayerNormalization, which
         wants a scalar.
         """
         moved = [self.chosen[port] for port in free if self.chosen[port] != port.view.form and any(self.chosen[port])]
         ones = max((_ones_behind(form) for form in moved), default=0)
-        for port in free if ones else ():
-            root = port.view.root
+        most = max(len(self.chosen[port]) for port in free)
+        for port in free:
+            root, form = port.view.root, self.chosen[port]
+            if port.output or any(form):
+                continue
             fixed = root.constant or (not root.runs and len(readers[root]) == 1)
-            if fixed and not port.output and not any(self.chosen[port]) and len(self.chosen[port]) <= ones:
+            given = self.given.get(root)
+            if fixed and ones and len(form) <= ones:
                 self.chosen[port] = ((),) * (ones + 1)
                 self._note([port])
+            elif given is not None and len(given) <= most:
+                self.chosen[port] = given
 
     def _beside(self, ports: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> tuple[Beside, ...]:
         found = []
