@@ -15,9 +15,11 @@ import relayout
 from relayout.errors import LayoutError
 from relayout.known import known_as, label
 from relayout.rewrite.expanding import expand
+from relayout.rules import Step
 from relayout.targets import Expansion, Target, targets
 from relayout.targets.onnxruntime_expansions import LEAST_ELEMENTS
 from running import run
+from targets.blocked import run_anywhere
 from text_form import floats, model
 
 EXPANDING = [target for target in targets().values() if target.expansions]
@@ -63,7 +65,7 @@ def test_what_is_others_is_equal(name: str, target: Target) -> None:
         assert {name: count for name, count in found.items() if name != "Transpose"} == expected
     told = "operators that take less time as others: 1 PRelu" in result.report.notes
     assert told == ("PRelu" not in expected)
-    np.testing.assert_array_equal(run(result.proto, feed)[0], run(source, feed)[0])
+    np.testing.assert_array_equal(run_anywhere(result.proto, feed)[0], run(source, feed)[0])
 
 
 SMOOTH = {
@@ -162,6 +164,41 @@ def test_what_is_made_is_known_as_the_source_has_it() -> None:
     assert {other.metadata_props["file"] for other in made} == {"operator 3"}
 
 
+def mine(*steps: Step) -> Target:
+    """A target of one's own that has no Elu."""
+    return Target("mine", "a target", (), expansions=(Expansion("Elu", (), lambda *_: steps),))
+
+
+def test_a_target_of_ones_own() -> None:
+    """`max(x, 0) + exp(min(x, 0)) - 1`."""
+    zero, one = np.zeros(1, np.float32), np.ones(1, np.float32)
+    below = Step("Min", (0, zero), "below"), Step("Exp", ("below",), "power"), Step("Sub", ("power", one), "curve")
+    source = model("g (float[2,3,4] x) => (float[2,3,4] y) { y = Elu(x) }")
+    target = mine(*below, Step("Max", (0, zero), "above"), Step("Add", ("above", "curve"), "y"))
+    result = relayout.convert(source, target=target).proto
+    assert [node.op_type for node in result.graph.node] == ["Min", "Exp", "Sub", "Max", "Add"]
+    feed = {"x": floats(2, 3, 4)}
+    np.testing.assert_allclose(run(result, feed)[0], run(source, feed)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (Step("Add", (0, "gone"), "y"), "an expansion of Elu: Add reads 'gone', which nothing gives"),
+        (Step("Add", (0, 1), "y"), "an expansion of Elu: Add reads 1, which nothing gives"),
+        (Step("Eluh", (0,), "y"), "ONNX has no operator 'Eluh'; did you mean 'Elu'"),
+    ],
+)
+def test_steps_that_cannot_be_written(step: Step, message: str) -> None:
+    source = model("g (float[2,3,4] x) => (float[2,3,4] y) { y = Elu(x) }")
+    with pytest.raises(LayoutError, match=message):
+        relayout.convert(source, target=mine(step))
+
+
 def test_a_table_is_checked() -> None:
     with pytest.raises(LayoutError, match="expansions"):
         Target("mine", "a target", (), expansions=(Expansion,))  # type: ignore[arg-type]
+    with pytest.raises(LayoutError, match="ONNX has no operator 'PReluh'; did you mean 'PRelu'"):
+        Expansion("PReluh", (), lambda *_: ())
+    with pytest.raises(LayoutError, match="an expansion: limits"):
+        Expansion("PRelu", ("floats",), lambda *_: ())  # type: ignore[arg-type]

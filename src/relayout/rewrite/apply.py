@@ -17,6 +17,7 @@ from relayout.rewrite.alone import kept_apart, own_readers
 from relayout.rewrite.annotations import Annotations
 from relayout.rewrite.forms import forms
 from relayout.rewrite.functions import add_function, drop_unused_functions
+from relayout.rewrite.steps import operands
 from relayout.rewrite.storage import Names, Storage
 from relayout.rewrite.tiled import state_joined
 from relayout.rules import Attribute, Changes, Letters, Placement, Variant, Written
@@ -291,7 +292,8 @@ class _Rewrite:
         *before, last = steps(self._placement(site), known)
         for step in (*before, last):
             value = found[step.name] = ir.Value(type=root.value.type)
-            made = ir.Node("", step.op_type, self._given(name, step, found), outputs=[value], name=node.name)
+            read = operands(step, found, self.storage.constant, name)
+            made = ir.Node("", step.op_type, read, outputs=[value], name=node.name)
             made.metadata_props.update(node.metadata_props)
             self._set(made, step.attributes)
             self.storage.nodes[graph].append(made)
@@ -302,13 +304,6 @@ class _Rewrite:
         value.name = name if form == root.logical else self.storage.names.unique(self.storage.name(root, form))
         self.storage.describe(value, root, form)
         self.storage.put(root, form, value)
-
-    def _given(self, stem: str | None, step: Step, found: Mapping[int | str, ir.Value | None]) -> list[ir.Value | None]:
-        """What a step reads."""
-        return [
-            found[each] if isinstance(each, int | str) else self.storage.constant(f"{stem}/{step.name}", each)
-            for each in step.inputs
-        ]
 
     def _result(self, graph: ir.Graph, port: Port, original: Ended) -> ir.Value:
         """The value that a graph gives as an output: its own, and given once."""

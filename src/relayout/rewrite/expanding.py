@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from relayout.captures import all_nodes
+from relayout.errors import LayoutError
 from relayout.known import added, stands_for
 from relayout.rewrite.constants import Constants
 from relayout.rewrite.regions import operator_of
-from relayout.rules import Permuted, facts
-from relayout.rules.signature import Step
+from relayout.rewrite.steps import operands
+from relayout.rules import Permuted, Step, facts
 from relayout.targets import Target
+from relayout.targets.columns import check_operators
 
 
 def expand(model: ir.Model, target: Target) -> dict[str, int]:
@@ -37,9 +38,27 @@ def expand(model: ir.Model, target: Target) -> dict[str, int]:
         expansion = next((each for each in target.expansions if each.takes(operator)), None)
         steps = () if expansion is None else expansion.steps(operator, list(map(constants.behind, node.inputs)))
         if steps:
+            _check(node, steps)
             counts[node.op_type] += 1
             _write(constants, node, steps)
     return dict(sorted(counts.items()))
+
+
+def _check(node: ir.Node, steps: Sequence[Step]) -> None:
+    """See that steps can be written.
+
+    Raises:
+        LayoutError: one reads what no step before it gives, or ONNX has no such operator.
+    """
+    check_operators([step.op_type for step in steps])
+    known: set[object] = set(range(len(node.inputs)))
+    for step in steps:
+        unknown = [each for each in step.inputs if isinstance(each, int | str) and each not in known]
+        if unknown:
+            raise LayoutError(
+                f"an expansion of {node.op_type}: {step.op_type} reads {unknown[0]!r}, which nothing gives"
+            )
+        known.add(step.name)
 
 
 def _write(constants: Constants, node: ir.Node, steps: Sequence[Step]) -> None:
@@ -48,10 +67,7 @@ def _write(constants: Constants, node: ir.Node, steps: Sequence[Step]) -> None:
     found: dict[int | str, ir.Value | None] = dict(enumerate(node.inputs))
     stem = node.name or given.name or node.op_type
     for step in steps:
-        read = [
-            constants.new(f"{stem}/{step.name}/{slot}", each) if isinstance(each, np.ndarray) else found[each]
-            for slot, each in enumerate(step.inputs)
-        ]
+        read = operands(step, found, constants.new, stem)
         attributes = [ir.convenience.convert_attribute(name, value) for name, value in step.attributes.items()]
         if step is steps[-1]:
             node.domain, node.op_type, node.version = "", step.op_type, None

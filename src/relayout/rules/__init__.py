@@ -21,6 +21,7 @@ from relayout.rules.signature import (
     Placement,
     Regrouped,
     Signature,
+    Step,
     Variant,
     Written,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "Regrouped",
     "Rule",
     "Signature",
+    "Step",
     "Variant",
     "Written",
     "aligned",

@@ -40,6 +40,12 @@ class Condition:
         return self.line
 
 
+def is_about(operator: Operator, op_type: str, limits: Sequence[Condition]) -> bool:
+    """Whether a node is of that operator, of ONNX's own domain, and within limits."""
+    named = operator.node.domain in ("", "ai.onnx") and operator.name == op_type
+    return named and all(limit.holds(operator) for limit in limits)
+
+
 def kernel_slot(operator: Operator) -> int | None:
     """The input that holds the kernel, where layouts name one."""
     rule = rule_of(operator)

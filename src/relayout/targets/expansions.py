@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from relayout.rules import Operator
-from relayout.rules.signature import Constants, Step
-from relayout.targets.conditions import Condition
+from relayout import arguments
+from relayout.errors import LayoutError
+from relayout.rules import Operator, Step
+from relayout.rules.signature import Constants
+from relayout.targets.columns import check_operators
+from relayout.targets.conditions import Condition, is_about
 
 Steps = Callable[[Operator, Constants], Sequence[Step]]
 """The operators that stand for a node, of it and its constants; none where it stays."""
@@ -27,7 +30,16 @@ class Expansion:
     limits: tuple[Condition, ...]
     steps: Steps
 
+    def __post_init__(self) -> None:
+        """See that every part is what it is taken for.
+
+        Raises:
+            LayoutError: one is not, or ONNX has no such operator.
+        """
+        kinds = {"op_type": arguments.WORDS, "limits": arguments.several_of(Condition), "steps": arguments.FUNCTION}
+        arguments.check_fields(self, "an expansion: ", LayoutError, **kinds)
+        check_operators([self.op_type])
+
     def takes(self, operator: Operator) -> bool:
         """Whether it is about a node."""
-        named = operator.node.domain in ("", "ai.onnx") and operator.name == self.op_type
-        return named and all(limit.holds(operator) for limit in self.limits)
+        return is_about(operator, self.op_type, self.limits)

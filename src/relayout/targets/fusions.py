@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from relayout.rules import Operator
-from relayout.targets.conditions import Condition
+from relayout.targets.conditions import Condition, is_about
 
 Parameters = Callable[[Operator], tuple[float, ...] | None]
 """The parameters of an activation, as the kernel wants them; None where it cannot run it."""
@@ -36,5 +36,4 @@ class Fusion:
 
     def takes(self, operator: Operator) -> bool:
         """Whether it is about a node."""
-        named = operator.node.domain in ("", "ai.onnx") and operator.name == self.op_type
-        return named and all(limit.holds(operator) for limit in self.limits)
+        return is_about(operator, self.op_type, self.limits)

@@ -13,8 +13,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.rules import Attribute, Operator
-from relayout.rules.signature import Constants, Step
+from relayout.rules import Attribute, Operator, Step
+from relayout.rules.signature import Constants
 from relayout.targets.conditions import Condition
 from relayout.targets.expansions import Expansion
 from relayout.targets.onnxruntime_blocked import maker
