@@ -21,7 +21,8 @@ def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
 
 def bodies(node: ir.Node) -> list[ir.Graph]:
     """The graphs in a node's attributes, in order."""
-    return [body for attribute in node.attributes.data.values() for body in _held(attribute)]
+    held = [each for each in node.attributes.data.values() if each.type is GRAPH or each.type is GRAPHS]
+    return [body for attribute in held for body in _held(attribute)]
 
 
 def _held(attribute: ir.Attr) -> Sequence[ir.Graph]:

@@ -36,22 +36,23 @@ def label(node: ir.Node) -> str:
 
 
 ADDED = "relayout.added"
-"""In the `meta` of a Transpose that a target's form of an operator needs where the source has none."""
+"""In the metadata, likewise, of a Transpose that a target's form of an operator needs where the source has none."""
 
 
 def added(node: ir.Node) -> None:
     """Say of a node that the source has nothing of the kind there."""
-    node.meta[ADDED] = True
+    node.metadata_props[ADDED] = ""
 
 
 def is_added(node: ir.Node) -> bool:
     """Whether the source has nothing of the kind there."""
-    return bool(node.meta.get(ADDED))
+    return ADDED in node.metadata_props
 
 
 def forget(graph: ir.Graph) -> None:
     """Take all of it out again: whoever reads the result knows its names."""
     for node in all_nodes(graph):
         node.metadata_props.pop(STANDS_FOR, None)
+        node.metadata_props.pop(ADDED, None)
         for value in node.outputs:
             value.metadata_props.pop(STANDS_FOR, None)

@@ -339,7 +339,7 @@ class _Builder:
         signature = Signature((letters,), (letters,), whole=frozenset(letters), variants=pinned)
         kind = "input" if output else "output"
         port = Port(view, letters, output, slot)
-        self._add(Site(f"{kind} {value.name}", None, signature, [port], kind, whole=frozenset(letters)))
+        self._add(Site(kind, value.name or "", None, signature, [port], kind, whole=frozenset(letters)))
 
     def _pin_inside(self, value: ir.Value) -> None:
         """Store an interior value as asked: its producer writes to the pin, its readers read from it."""
@@ -355,7 +355,7 @@ class _Builder:
         self.sites.originals[before.root].remove(value)
         after = self._root(value, constant=False)
         ports = [Port(before, letters, False, 0), Port(after, letters, True, 0)]
-        self._add(Site(f"pin {value.name}", None, signature, ports, "pin", whole=frozenset(letters)))
+        self._add(Site("pin", value.name or "", None, signature, ports, "pin", whole=frozenset(letters)))
 
     # Nodes
 
@@ -370,9 +370,9 @@ class _Builder:
         )
         fact = self.facts.of(operator)
         if isinstance(fact, Signature):
-            given = fact.variants
+            variants = fact.variants
             fact = fact.cheap if self.choose is None else self.choose(operator, fact)
-            self.sites.chosen |= self.choose is not None and fact.variants != given
+            self.sites.chosen |= self.choose is not None and fact.variants != variants
         implicit = captured(node) if node.attributes else []
         seen = fact if isinstance(fact, VIEWS) else None
         self.met.append((node, implicit, seen is not None))
@@ -397,9 +397,10 @@ class _Builder:
         if isinstance(fact, Signature) and fact.exchanges and not self._may_exchange(fact, inputs):
             fact = fact.in_place
         runs = 0 if isinstance(fact, Signature) and not implicit and _is_fixed(node, inputs) else None
+        given = node.outputs
         outputs = [
             self._root(value, constant=value.const_value is not None, alike=_alike(fact, inputs, slot), runs=runs)
-            for slot, value in enumerate(node.outputs)
+            for slot, value in enumerate(given)
         ]
         reason = "" if isinstance(fact, Signature) else _why_barrier(operator)
         signature = fact if isinstance(fact, Signature) else Signature((None,) * len(inputs), (None,) * len(outputs))
@@ -408,7 +409,7 @@ class _Builder:
         site = self._site(node, signature, inputs, outputs, [self._view(value) for value in implicit], reason)
         if signature.with_reader:
             self.dequantized.update((view.root, site) for view in outputs)
-        for value in node.outputs:
+        for value in given if self.pins else ():
             self._pin_inside(value)
 
     def _version(self, domain: str) -> int:
@@ -449,7 +450,8 @@ class _Builder:
         """A node with subgraphs: the bodies' sites, then one site for the node and all ends of its bodies."""
         graphs = tuple(node.attributes[body.attribute].as_graph() for body in fact.bodies)
         ports: list[Port] = []
-        enter = Site(f"enter {node.op_type} {label(node)}", None, Signature((), ()), [], "enter")
+        operator, called = _operator(node), label(node)
+        enter = Site("enter", f"{node.op_type} {called}", None, Signature((), ()), [], "enter")
         for number, (graph, body) in enumerate(zip(graphs, fact.bodies, strict=True)):
             self._add(replace(enter, bodies=(graph,)))
             outer, self.scope, runs, self.runs = self.scope, graph, self.runs, self.runs * fact.runs
@@ -461,7 +463,6 @@ class _Builder:
             ports += self._ends(read, body.outputs, False, number)
         outputs = [self._root(value, constant=False) for value in node.outputs]
         ports += self._ends(inputs, fact.signature.inputs, False) + self._ends(outputs, fact.signature.outputs, True)
-        name = f"{node.op_type} {label(node)}"
         # What is carried as one value is a site of its own: values that a node carries side by side do not depend on
         # each other's orders.
         for carried in _values(ports):
@@ -472,12 +473,12 @@ class _Builder:
                 whole=fact.signature.whole & named,
                 head=tuple(letter for letter in fact.signature.head if letter in named),
             )
-            border = Site(name, None, signature, carried, "border")
+            border = Site(operator, called, None, signature, carried, "border")
             self._carried(border)
             self._add(border)
         kept = [port for port in ports if port.pinned]
         signature = Signature((), (), changes=fact.signature.changes)
-        self._add(Site(name, node, signature, kept, bodies=graphs, carried=tuple(ports)))
+        self._add(Site(operator, called, node, signature, kept, bodies=graphs, carried=tuple(ports)))
 
     def _ends(
         self, views: Sequence[View | None], given: Sequence[Letters | None], output: bool, body: int = -1
@@ -571,17 +572,19 @@ class _Builder:
                     pinned = letters is None
                     ports.append(Port(view, letters or axis_letters(len(view.dims)), output, slot, pinned))
         ports += [Port(view, axis_letters(len(view.dims)), False, -1, pinned=True) for view in implicit]
-        site = Site(f"{node.op_type} {label(node)}", node, signature, ports, reason=reason)
+        site = Site(_operator(node), label(node), node, signature, ports, reason=reason)
         if self.symbolic:
             self._guess(site)
         self._carried(site)
-        tile(site)
+        if signature.variants:
+            tile(site)
         self._add(site)
         return site
 
     def _carried(self, site: Site) -> None:
         carry(site)
-        self.grained += [(site, *grain) for grain in site.signature.grain]
+        if site.signature.grain:
+            self.grained += [(site, *grain) for grain in site.signature.grain]
 
     def _guess(self, site: Site) -> None:
         """Price dimensions that no inference could name as the operands beside them are."""
@@ -604,6 +607,10 @@ def _depths(met: Sequence[Met]) -> dict[ir.Value, int]:
         read = [depths.get(value, 0) for value in (*node.inputs, *implicit) if value is not None]
         depths.update(dict.fromkeys(node.outputs, max(read, default=0) + (not is_view)))
     return depths
+
+
+def _operator(node: ir.Node) -> str:
+    return f"{node.domain}:{node.op_type}" if node.domain else node.op_type
 
 
 def _why_barrier(operator: Operator) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, groupby, islice
 
 from relayout.infer.build import Sites
@@ -55,7 +54,11 @@ def variant_of(site: Site, label: Label) -> Variant | None:
 
 def orders(site: Site, label: Label) -> tuple[Order, ...]:
     """The stored order of every operand under a label."""
-    return site.pattern.of(orders, label, lambda: tuple([_order(site, label, port) for port in site.ports]))
+    return site.pattern.of(_orders, label, site, label)
+
+
+def _orders(site: Site, label: Label) -> tuple[Order, ...]:
+    return tuple([_order(site, label, port) for port in site.ports])
 
 
 def numbers(site: Site, label: Label) -> tuple[int, ...]:
@@ -68,9 +71,11 @@ def numbers(site: Site, label: Label) -> tuple[int, ...]:
 
 def source_numbers(site: Site) -> tuple[int, ...]:
     """The number of the order in which the source graph stores each operand."""
-    return site.pattern.of(
-        source_numbers, None, lambda: _numbers(site, [order_of(port.view.form) for port in site.ports])
-    )
+    return site.pattern.of(_source_numbers, None, site)
+
+
+def _source_numbers(site: Site) -> tuple[int, ...]:
+    return _numbers(site, [order_of(port.view.form) for port in site.ports])
 
 
 def _numbers(site: Site, stored: Sequence[Order]) -> tuple[int, ...]:
@@ -79,7 +84,7 @@ def _numbers(site: Site, stored: Sequence[Order]) -> tuple[int, ...]:
 
 def _order(site: Site, label: Label, port: Port) -> Order:
     """The stored order of one operand under a label: its factors as they come, where no dimension is made of others."""
-    if port.pinned or variant_of(site, label) or site.pattern.of(_apart, None, lambda: _apart(site)):
+    if port.pinned or variant_of(site, label) or site.pattern.of(_apart, None, site):
         return placed(site, label, port).order
     lies = port.factors
     return tuple([leaf for factor in label.order if factor in lies for leaf in lies[factor]])
@@ -234,7 +239,7 @@ class _Search:
 def _storing(found: _Found, position: int, number: int) -> Sequence[Label]:
     """Labels of a site that store one operand in that order, as far as its signature allows."""
     site = found.site
-    factors, labels = site.pattern.of(_storing, (position, number), lambda: _alone(site, position, number))
+    factors, labels = site.pattern.of(_alone, (position, number), site, position, number)
     return _extended(site, factors, _bases(found, frozenset(factors))) if labels is None else labels
 
 
@@ -335,7 +340,7 @@ def candidates(sites: Sites, follow: Following | None = None) -> Candidates:
 
 def passing_on(site: Site, number: int) -> Label:
     """The label of a site that follows another: what it gives, and what it reads, is in that order."""
-    return site.pattern.of(passing_on, number, partial(_passing_on, site, number))
+    return site.pattern.of(_passing_on, number, site, number)
 
 
 def _passing_on(site: Site, number: int) -> Label:
@@ -382,8 +387,8 @@ def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[i
     signature = site.signature
     if not (signature.block or signature.head or signature.tail):
         return tuple(order)
-    groups = site.pattern.of(_groups, None, lambda: _groups(site))
-    ends = site.pattern.of(_ends, None, lambda: _ends(site))
+    groups = site.pattern.of(_groups, None, site)
+    ends = site.pattern.of(_ends, None, site)
     gathered = list(order)
     if groups:
         seen: dict[int, list[int]] = {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 
 from relayout.infer.sites import Port, Root, Site
 
@@ -96,7 +96,7 @@ def _look(found: Following, sites: Sequence[Site]) -> None:
     ahead: dict[int, End] = {}
     passing: list[tuple[int, int, int]] = []
     for number, site in enumerate(sites):
-        operands = site.pattern.of(_alike, None, partial(_alike, site))
+        operands = site.pattern.of(_alike, None, site)
         ends = _through(site, operands) if operands else None
         if ends is None or (producer := producers[ends[0]]) is None:
             continue
@@ -120,7 +120,10 @@ def _look(found: Following, sites: Sequence[Site]) -> None:
 
 def result(site: Site) -> Port:
     """What a follower gives."""
-    return next(port for port in site.ports if port.output)
+    for port in site.ports:
+        if port.output:
+            return port
+    raise ValueError(f"{site.name} gives nothing")
 
 
 def _through(site: Site, operands: frozenset[int]) -> tuple[int, int] | None:

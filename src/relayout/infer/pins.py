@@ -33,6 +33,9 @@ class Pins:
                 raise LayoutError(f"--layout {name}: the model has no tensor of that name{nearest(name, known)}")
             _check(name, source, target, known[name])
 
+    def __bool__(self) -> bool:
+        return bool(self._perms)
+
     def perm(self, value: ir.Value) -> tuple[int, ...] | None:
         """The perm from the source's order of a value to the one that is asked for, if one is."""
         return next((self._perms[name] for name in _names(value) if name in self._perms), None) if self._perms else None

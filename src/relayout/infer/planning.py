@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate, repeat
 from typing import NamedTuple
 
@@ -300,11 +300,11 @@ def _weights(
 
 def _all_part_runs(root: Root, orders: Sequence[Order]) -> bool:
     """Whether no two of the orders have the same runs: no Transpose from one to another moves whole ones."""
+    return root.space.of(_part_runs, tuple(orders), root, orders)
 
-    def found() -> bool:
-        return len({_run(root, order) for order in orders}) == len(orders)
 
-    return root.space.of(_all_part_runs, tuple(orders), found)
+def _part_runs(root: Root, orders: Sequence[Order]) -> bool:
+    return len({_run(root, order) for order in orders}) == len(orders)
 
 
 def _innermost(root: Root, ports: Sequence[NumberPort], orders: Sequence[Order]) -> Value:
@@ -484,7 +484,7 @@ def _dense(index: int, port: Port, stored: Stored, dense: dict[int, int]) -> Num
 
 def _far(follower: Site, order: int) -> int:
     """How far a follower is from the source in an order: by that order, and by stretching an operand in short runs."""
-    return follower.pattern.of(_far, order, partial(_is_far, follower, order))
+    return follower.pattern.of(_is_far, order, follower, order)
 
 
 def _is_far(follower: Site, order: int) -> int:
@@ -555,7 +555,7 @@ def _stretching(site: Site, choice: Sequence[Label]) -> tuple[bool, ...]:
     """Which labels let an operator stretch one operand over another in runs that are short; () where all do or none."""
     if not site.signature.broadcast or len(choice) <= 1:
         return ()
-    return site.pattern.of(_stretching, tuple(choice), partial(_short, site, choice))
+    return site.pattern.of(_short, tuple(choice), site, choice)
 
 
 def _short(site: Site, choice: Sequence[Label]) -> tuple[bool, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from itertools import product as product_of
 
 from relayout.infer.sites import Label, Order, Root, Site
@@ -31,7 +30,7 @@ def is_run(extents: Sequence[Extent]) -> bool:
 
 def is_scattered(root: Root, given: Order, order: Order) -> bool:
     """Whether a Transpose from one order to another takes single elements, or runs that are hardly longer."""
-    return root.space.of(is_scattered, (given, order), partial(_is_scattered, root, given, order))
+    return root.space.of(_is_scattered, (given, order), root, given, order)
 
 
 def _is_scattered(root: Root, given: Order, order: Order) -> bool:
@@ -79,8 +78,7 @@ def span(site: Site, label: Label, among: tuple[int, ...] | None = None) -> floa
         among: positions of the operands that count (default: all).
     """
     reading = among or tuple([port.position for port in site.ports if not port.output])
-    found: float = site.pattern.of(span, (label, reading), partial(_span, site, label, reading))
-    return found
+    return site.pattern.of(_span, (label, reading), site, label, reading)
 
 
 def _span(site: Site, label: Label, among: tuple[int, ...]) -> float:

@@ -12,13 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import onnx_ir as ir
 
 from relayout.infer.pieces import Piece, leaves
 from relayout.layout import Extent, product
 from relayout.rules import Letters, Signature
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Given = TypeVarTuple("Given")
 
 Order = tuple[int, ...]
 """A stored order: indices of a root's factors, size-1 factors left out. Equal orders need no Transpose."""
@@ -50,12 +55,12 @@ class Memory:
     def __init__(self) -> None:
         self._found: dict[tuple[object, object], Any] = {}
 
-    def of(self, what: object, given: object, find: Callable[[], T]) -> T:
-        """What `find` gives; it is asked once for each `what` and what it is found from."""
-        key = what, given
+    def of(self, find: Callable[[Unpack[Given]], T], described: object, *given: Unpack[Given]) -> T:
+        """What `find` gives of `given`; it is asked once for each that is described alike."""
+        key = find, described
         found: T | None = self._found.get(key)
         if found is None:
-            found = self._found[key] = find()
+            found = self._found[key] = find(*given)
         return found
 
 
@@ -255,7 +260,8 @@ class Site:
     `border` site, whose ports are that value's ends on all sides; an `enter` site stands before each body.
 
     Args:
-        name: how reports call it.
+        operator: the node's, behind its domain where that is not the standard's; else what stands there.
+        label: how reports call the node, or the value.
         node: the node; None for the interface and for a pin.
         signature: its axes; letters of pinned ports are not in it.
         ports: the operands that are laid out.
@@ -267,7 +273,8 @@ class Site:
         pattern: what it has in common with sites like it, once all splits are known.
     """
 
-    name: str
+    operator: str
+    label: str
     node: ir.Node | None
     signature: Signature
     ports: list[Port]
@@ -279,6 +286,11 @@ class Site:
     whole: frozenset[str] = frozenset()
     grain: dict[str, int] = field(default_factory=dict)
     pattern: Pattern = field(default=UNMATCHED, repr=False)
+
+    @property
+    def name(self) -> str:
+        """How reports call the site: by its operator and its label."""
+        return f"{self.operator.rpartition(':')[2]} {self.label}"
 
     @property
     def factors(self) -> tuple[tuple[str, int], ...]:
@@ -321,18 +333,21 @@ class Numbering:
                 ]
             )
             extents = tuple([piece.extent for piece in where])
-            orders = self._orders.setdefault(extents, Orders())
-            space = self._spaces.setdefault((extents, logical), Space(extents, logical, orders))
+            space = self._spaces.get((extents, logical))
+            if space is None:
+                orders = self._orders.setdefault(extents, Orders())
+                space = self._spaces[extents, logical] = Space(extents, logical, orders)
             known = self._roots[root.dims] = space, where
         root.space, root.where = known
 
     def site(self, site: Site) -> None:
         """Find a site's own factors, and where each lies in each operand's root."""
         ports = site.ports
-        key: list[object] = [site.signature, site.whole, tuple(site.grain.items())]
+        key: list[object] = [site.signature, site.whole, tuple(site.grain.items()) if site.grain else ()]
         for port in ports:
             view = port.view
-            key += (port.letters, port.output, port.slot, port.pinned, view.form, view.root.space)
+            # A root's own form is in its space.
+            key += (port.letters, port.output, port.slot, port.pinned, view.itself or view.form, view.root.space)
         described = tuple(key)
         pattern = self._patterns.get(described)
         if pattern is None:

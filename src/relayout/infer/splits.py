@@ -36,8 +36,6 @@ def _is_same(ports: Sequence[Port]) -> bool:
 def tile(site: Site) -> None:
     """Split the axes that a variant holds in tiles; a variant whose tiles do not fit is none."""
     variants = site.signature.variants
-    if not variants:
-        return
     fitting = tuple(variant for variant in variants if all(_in_tiles(site, *each) for each in variant.tiles))
     if fitting != variants:
         signature = site.signature

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
+from json.encoder import encode_basestring_ascii
 from math import prod
 from typing import ClassVar
 
@@ -63,7 +64,10 @@ class Holds:
     @staticmethod
     def dump(held: Iterable[Holds]) -> str:
         """The metadata's text: a JSON list."""
-        items = [f'{{"name":{json.dumps(item.name)},{_text(item.factors, item.perm, item.shape)}}}' for item in held]
+        items = [
+            f'{{"name":{encode_basestring_ascii(item.name)},{_text(item.factors, item.perm, item.shape)}}}'
+            for item in held
+        ]
         return f"[{','.join(items)}]"
 
     @staticmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from relayout.infer import Form, Order, Port, Root, Site, Sites, order_of
@@ -135,7 +135,7 @@ class Axes:
     def _link(self, site: Site) -> None:
         """What a signature calls the same axis has one name on all operands."""
         base = [self._base[port.view.root] for port in site.ports]
-        for first, a, other, b in site.pattern.of(_same, None, lambda: list(_same(site))):
+        for first, a, other, b in site.pattern.of(_same, None, site):
             self._join(base[first] + a, base[other] + b)
 
     def _join(self, a: int, b: int) -> None:
@@ -223,12 +223,13 @@ def _kernel_axes(letters: Letters) -> dict[str, str]:
     return {**dict(zip(rest, "oi", strict=True)), **dict(zip(spatial, SPATIAL[len(spatial)], strict=True))}
 
 
-def _same(site: Site) -> Iterator[tuple[int, int, int, int]]:
+def _same(site: Site) -> list[tuple[int, int, int, int]]:
     """(operand, factor of its root, other operand, factor of its root) that a signature calls the same axis."""
+    found = []
     for factor in range(len(site.factors)):
         held = [(port, indices) for port in site.free_ports() if (indices := port.factors.get(factor))]
         for port, indices in held[1:]:
             first, known = held[0]
             if len(indices) == len(known):
-                for a, b in zip(known, indices, strict=True):
-                    yield first.position, a, port.position, b
+                found += [(first.position, a, port.position, b) for a, b in zip(known, indices, strict=True)]
+    return found

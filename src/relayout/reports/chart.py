@@ -125,6 +125,7 @@ class _Drawn:
     def __init__(self, plan: Plan, source: Source, axes: Axes, reasons: Sequence[str]) -> None:
         self.plan, self.source, self.axes, self.reasons = plan, source, axes, reasons
         self.sites = plan.sites
+        self.seen = {view: value for value, view in plan.sites.views.items()}
         self.label = dict(zip(plan.sites.sites, plan.labels, strict=True))
         pairs = zip(plan.sites.sites, plan.formulation.labels, strict=True)
         self.fixed = {site for site, labels in pairs if len(labels) == 1}
@@ -158,8 +159,8 @@ class _Drawn:
                 yield site, port, port.view.root
 
     def _described(self, site: Site, outputs: Sequence[int]) -> Spot:
-        name, operator, source = self.source.spots.get(site, (site.name.partition(" ")[2], site.kind, ""))
-        return Spot(name, operator, site in self.fixed, source, tuple(outputs))
+        source = "" if site.node is None else site.node.metadata_props.get("relayout.source", "")
+        return Spot(site.label, site.operator, site in self.fixed, source, tuple(outputs))
 
     def _values(self) -> Iterator[Stored]:
         others: dict[Root, list[str]] = {}
@@ -202,14 +203,7 @@ class _Drawn:
         """The value that a port reads, as the source has it; None for what a subgraph captures."""
         if site.kind == "pin":
             return site.ports[1].view.root.value
-        if site.kind == "output":
-            return self.source.outputs[self.sites.graph][port.slot]
-        owner = self.kept[self.spot[site]]
-        if owner.node is None or port.slot < 0:
-            return None
-        if port.body >= 0:
-            return self.source.outputs[owner.bodies[port.body]][port.slot]
-        return self.source.inputs[owner][port.slot]
+        return self.seen[port.view] if port.slot >= 0 else None
 
     def _views(self, value: ir.Value | None, root: Root) -> Iterator[ir.Value]:
         """The views between a value and its root, the value first."""

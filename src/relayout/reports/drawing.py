@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import onnx_ir as ir
-
 from relayout.infer import Plan, Sites
-from relayout.known import known_as, label
+from relayout.known import known_as
 from relayout.reports.axes import Axes
 
 if TYPE_CHECKING:
@@ -56,20 +54,10 @@ def _drawn(plan: Plan, source: Source, axes: Axes, reasons: Callable[[], Sequenc
 
 
 class Source:
-    """What the graph says that the rewrite changes: names, operators, and what reads what."""
+    """What the graph says that the rewrite changes: names, and what the views are views of."""
 
     def __init__(self, sites: Sites) -> None:
         moving = {name for name, _ in sites.moves}
         self.names = {root: known_as(root.value) for root in sites.roots}
-        self.spots = {site: _said(site.node) for site in sites.sites if site.node is not None}
-        self.inputs = {site: site.node.inputs for site in sites.sites if site.node is not None}
         self.behind = {node.outputs[0]: node.inputs[0] for node in sites.seen_through}
         self.moving = {value for value in self.behind if value.name in moving}
-        graphs = {sites.graph, *(graph for site in sites.sites for graph in site.bodies)}
-        self.outputs = {graph: tuple(graph.outputs) for graph in graphs}
-
-
-def _said(node: ir.Node) -> tuple[str, str, str]:
-    """A node's name, its operator, and the TensorFlow Lite operator that it comes from."""
-    operator = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
-    return label(node), operator, node.metadata_props.get("relayout.source", "")

@@ -9,7 +9,7 @@ from itertools import groupby
 import onnx_ir as ir
 
 from relayout.captures import all_nodes
-from relayout.infer import Form, Order, Root, Sites, order_of
+from relayout.infer import Form, Order, Sites, order_of
 from relayout.known import known_as
 from relayout.layout import perm
 from relayout.layout.holds import TENSOR, Holds
@@ -32,9 +32,7 @@ class Naming:
 
     def __init__(self, sites: Sites, axes: Axes) -> None:
         self._axes = axes
-        self._known: dict[str, tuple[Root, Form]] = {
-            value.name: (view.root, view.form) for value, view in sites.views.items() if value.name
-        }
+        self._known = {value.name: view for value, view in sites.views.items() if value.name}
         self.tensors = {
             other: value.name
             for value in sites.views
@@ -53,10 +51,10 @@ class Naming:
             stored: name of a value that some node computes -> its layout in the result.
         """
         found = {}
-        for name, (root, form) in self._known.items():
-            if root in self._roots:
-                source = self._axes.form(root, form)
-                now = _flattened(stored.get(self._roots[root], ""), source)
+        for name, view in self._known.items():
+            if view.root in self._roots:
+                source = self._axes.form(view.root, view.form)
+                now = _flattened(stored.get(self._roots[view.root], ""), source)
                 found[name] = f"{source} -> {now}" if now and now != source else source
         return found
 
@@ -73,10 +71,11 @@ class Naming:
     def _layout(self, value: ir.Value) -> str:
         held = Holds.load(value.metadata_props[Holds.KEY]) if Holds.KEY in value.metadata_props else []
         if value.name in self._known and all(item.name != value.name for item in held):
-            return self._axes.form(*self._known[value.name])
+            known = self._known[value.name]
+            return self._axes.form(known.root, known.form)
         for item in held:
             if item.name in self._known:
-                root, form = self._known[item.name]
+                root, form = self._known[item.name].root, self._known[item.name].form
                 order = order_of(form)
                 if len(order) == len(item.perm):
                     order, extents = perm.apply(item.perm, order), perm.apply(item.perm, item.factors)

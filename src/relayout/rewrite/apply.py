@@ -69,17 +69,20 @@ class _Rewrite:
         annotations = Annotations({} if model.meta.get(UNANNOTATED) else plan.sites.originals)
         self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}), annotations, blocks)
         self.forms, self.labels = forms(plan)
-        ends = [site.ports[0] for site in plan.sites.sites if site.kind == "output"]
         self.own = own_readers(plan.sites, self.storage.units, self.forms)
         self.apart = kept_apart(plan.sites, self.storage.units, self.forms, self.own)
-        self.storage.ends.update({self.graph.outputs[port.slot]: self.forms[port] for port in ends})
-        self.borders = {port: site for site in plan.sites.sites if site.kind == "border" for port in site.ports}
+        self.borders: dict[Port, Site] = {}
         self.results: dict[ir.Graph, list[tuple[int, ir.Value]]] = {}
         self.given: dict[ir.Value, set[ir.Graph]] = {}
         self.listed: dict[tuple[ir.Graph, ir.Value, Form], ir.Value] = {}
         self.entries: dict[ir.Graph, list[Port]] = {}
         self.let_go: set[ir.Value | None] = set()
         for site in plan.sites.sites:
+            if site.kind == "output":
+                (end,) = site.ports
+                self.storage.ends[self.graph.outputs[end.slot]] = self.forms[end]
+            elif site.kind == "border":
+                self.borders.update(dict.fromkeys(site.ports, site))
             for port in site.carried:
                 if port.body >= 0 and port.output:
                     self.entries.setdefault(site.bodies[port.body], []).append(port)
@@ -243,6 +246,7 @@ class _Rewrite:
         for port in site.carried or site.ports:
             if port.output and port.body < 0 and port.slot < len(node.outputs):
                 if port.slot in changes.extents:
+                    self.storage.origins(port.view.root)
                     value = self._multiplied(site.graph, node.outputs[port.slot], changes.extents[port.slot])
                     self.storage.put(port.view.root, self.forms[port], value)
                 else:

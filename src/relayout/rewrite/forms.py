@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from relayout.infer import Form, Label, Plan, Port, Root, Site, Sites, order_of, orders, placed, repaired
@@ -48,7 +47,7 @@ class _Choice:
         self.chosen: Forms = {}
         self.uneven: set[Root] = set()
         for site, label in self.labels.items():
-            found = site.pattern.of(_forms, label, partial(_forms, site, label))
+            found = site.pattern.of(_forms, label, site, label)
             self.chosen.update(zip(site.ports, found.forms, strict=True))
             if found.uneven:
                 self._note([site.ports[position] for position in found.uneven])
@@ -78,7 +77,7 @@ class _Choice:
     def _choose(self, site: Site) -> None:
         if site in self.free:
             self._take(site)
-        elif ones := site.pattern.of(_ones, None, partial(_ones, site)):
+        elif ones := site.pattern.of(_ones, None, site):
             self._move(site, ones)
 
     def go_back(self) -> None:
@@ -148,7 +147,7 @@ class _Choice:
         """Let a site's size-1 axes lie where fewer Reshapes are needed around it."""
         free, label = site.free_ports(), self.labels[site]
         beside = self._beside(free, self.readers)
-        found = site.pattern.of(_moved, (label, beside), lambda: _moved(site, label, ones, beside))
+        found = site.pattern.of(_moved, (label, beside), site, label, ones, beside)
         if found != label:
             self.labels[site] = found
             self.chosen.update((port, placed(site, found, port).form) for port in free)
@@ -267,7 +266,7 @@ def _reshapes(beside: Sequence[Beside], forms: Sequence[Form]) -> int:
 
 
 def _fewest_of(site: Site, free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside]) -> Sequence[Form]:
-    return site.pattern.of(_fewest, (now, beside), partial(_fewest, free, now, beside))
+    return site.pattern.of(_fewest, (now, beside), free, now, beside)
 
 
 def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside]) -> Sequence[Form]:

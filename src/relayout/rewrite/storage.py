@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, groupby
 from typing import Any
 
@@ -22,7 +21,7 @@ from relayout.layout import Extent, product
 from relayout.layout.holds import Holds
 from relayout.layout.perm import between
 from relayout.rewrite.annotations import Annotations
-from relayout.rewrite.origins import origins
+from relayout.rewrite.origins import Origins, origins
 from relayout.rewrite.tiled import BLOCKED, JOINED
 from relayout.targets import Blocks
 
@@ -84,6 +83,7 @@ class Storage:
         initializers: graph -> the result's initializers.
         ends: output of the source -> the form in which the result gives it: its name is its own.
         emitted: the names of the nodes that were made here.
+        sources: the source's names of roots, as far as they were asked for.
     """
 
     sites: Sites
@@ -98,15 +98,14 @@ class Storage:
     shapes: dict[tuple[int, ...], ir.Value] = field(default_factory=dict)
     ends: dict[ir.Value, Form] = field(default_factory=dict)
     emitted: set[str] = field(default_factory=set)
+    sources: dict[Root, Origins] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.units = _units(self.sites)
-        # The source's names, before its values are given others.
         self.viewing: dict[Root, list[tuple[ir.Node, View, View]]] = {}
         for node, before, after in self.sites.viewing:
             if node.graph is before.root.graph:
                 self.viewing.setdefault(before.root, []).append((node, before, after))
-        self.sources = {root: origins(self.sites, root) for root in self.sites.originals}
         self.names.taken |= self.annotations.named
 
     def put(self, root: Root, form: Form, value: ir.Value) -> None:
@@ -457,23 +456,29 @@ class Storage:
 
     def name(self, root: Root, form: Form) -> str:
         """The name of the source's value that lies like this, where there is one; else the root's, with its order."""
-        sources = self.sources[root].names if root in self.sources else []
+        sources = self.origins(root).names
         free = (name for name, source in sources if source == form and name not in self.names.taken)
         stem = sources[0][0] if sources else root.value.name
         return next(free, None) or f"{stem}__{tag(root, form)}"
 
     def describe(self, value: ir.Value, root: Root, form: Form) -> None:
         """Give a stored value its shape, and say in its metadata which of the source's values it holds, and how."""
-        named = self.sites.named
-        value.shape = ir.Shape(root.space.of(_dim, form, lambda: [_dim(extent, named) for extent in root.shape(form)]))
+        value.shape = ir.Shape(root.space.of(_dims, form, root.shape(form), self.sites.named))
         self.tell(value, root, form)
+
+    def origins(self, root: Root) -> Origins:
+        """The source's names of a root; to be asked before its values get others."""
+        found = self.sources.get(root)
+        if found is None:
+            found = self.sources[root] = origins(self.sites, root)
+        return found
 
     def tell(self, value: ir.Value, root: Root, form: Form) -> None:
         """Say in a stored value's metadata which of the source's values it holds, and how."""
-        names, older = self.sources.get(root, ([], []))
+        names, older = self.origins(root)
         told = [(name, source) for name, source in names if not (name == value.name and source == form)]
         held = [
-            Holds(name, *root.space.of(_lies, (source, form), partial(_lies, root.extents, source, form)))
+            Holds(name, *root.space.of(_lies, (source, form), root.extents, source, form))
             for name, source in (*told, *older)
         ]
         value.metadata_props.pop(Holds.KEY, None)
@@ -500,7 +505,7 @@ def _units(sites: Sites) -> dict[Root, ir.Node]:
 
 def tag(root: Root, form: Form) -> str:
     """A short word for a form: `nchw`, `p021`, or the shape."""
-    return root.space.of(tag, form, lambda: _tag(root, form))
+    return root.space.of(_tag, form, root, form)
 
 
 def _tag(root: Root, form: Form) -> str:
@@ -509,6 +514,10 @@ def _tag(root: Root, form: Form) -> str:
         perm = between(_distinct(logical), _distinct(form))
         return TAGS.get(perm, "p" + "".join(map(str, perm)))
     return "as_" + "x".join(str(extent) for extent in root.shape(form))
+
+
+def _dims(extents: Sequence[Extent], named: Mapping[Extent, str]) -> list[int | str | None]:
+    return [_dim(extent, named) for extent in extents]
 
 
 def _dim(extent: Extent, named: Mapping[Extent, str]) -> int | str | None:

@@ -18,7 +18,7 @@ WRAPPING = (ir.SequenceType, ir.OptionalType)
 whether a value's type is one of theirs."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Operator:
     """A node as its rule sees it.
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import repeat
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 from relayout.solve.certificate import Prices
@@ -216,7 +218,7 @@ def settle(problem: Problem, values: Sequence[int], labels: dict[int, int]) -> N
     waiting: dict[int, None] = {}
     for index in values:
         value = problem.values[index]
-        held = {port.node for port in (value.producer, *value.readers)} & beside.keys()
+        held = {value.producer.node, *[port.node for port in value.readers]} & beside.keys()
         for node in held:
             beside[node].append(index)
         if (value.weight or value.hard) and moved(value, choice):
@@ -243,12 +245,16 @@ def _by_label(problem: Problem, node: int, values: Sequence[int], choice: Mappin
         value = problem.values[index]
         wanted = {port.orders[choice[port.node]] for port in value.readers if port.node != node}
         own = [port.orders for port in value.readers if port.node == node]
-        given = value.producer.orders
-        for label, cost in enumerate(costs):
-            order = given[label if value.producer.node == node else choice[value.producer.node]]
-            moved_to = wanted.union([orders[label] for orders in own]) if own else wanted
-            if value.hard:
-                costs[label] = cost + sum([value.price(order, each) for each in moved_to])
-            else:
-                costs[label] = cost + value.weight * (len(moved_to) - (order in moved_to))
+        maker, given = value.producer.node, value.producer.orders
+        # By label: the order that is given, and those that are wanted.
+        ends = zip(
+            given if maker == node else repeat(given[choice[maker]], len(costs)),
+            map(wanted.union, zip(*own, strict=True)) if own else repeat(wanted, len(costs)),
+            strict=True,
+        )
+        if value.hard:
+            pays = [sum([value.price(order, each) for each in held]) for order, held in ends]
+        else:
+            pays = [value.weight * (len(held) - (order in held)) for order, held in ends]
+        costs = list(map(add, costs, pays))
     return costs

@@ -183,8 +183,9 @@ def components(problem: Problem) -> list[tuple[list[int], list[int]]]:
 def _pinned_prices(problem: Problem) -> Prices:
     """Values between pins only: each order that differs is paid in full, by the first reader that wants it."""
     prices: Prices = {}
+    free = [len(labels) > 1 for labels in problem.costs]
     for index, value in enumerate(problem.values):
-        if any(len(problem.costs[port.node]) > 1 for port in (value.producer, *value.readers)):
+        if free[value.producer.node] or any(free[port.node] for port in value.readers):
             continue
         seen = {_only(value.producer)}
         for reader, port in enumerate(value.readers):
