@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from relayout.captures import all_nodes
 from relayout.errors import LayoutError
+from relayout.formats.onnx.inferring import SHORT, infer_node
 from relayout.known import added, stands_for
 from relayout.rewrite.constants import Constants
 from relayout.rewrite.regions import operator_of
@@ -78,12 +79,11 @@ def _write(constants: Constants, node: ir.Node, steps: Sequence[Step]) -> None:
             node.attributes.update({attribute.name: attribute for attribute in attributes})
             made = node
         else:
-            value = found[step.name] = ir.Value(
-                name=constants.names.unique(f"{given.name}__{step.name}"), type=given.type, shape=_shape(read[0], step)
-            )
+            value = found[step.name] = ir.Value(name=constants.names.unique(f"{given.name}__{step.name}"))
             stands_for(value, given)
             name = constants.names.unique(f"{stem}/{step.name}")
             made = ir.Node("", step.op_type, read, attributes, outputs=[value], name=name)
+            _infer(made, constants.model.opset_imports.get("", 1))
             made.metadata_props.update(node.metadata_props)
             stands_for(made, node)
             graph.insert_before(node, made)
@@ -91,9 +91,14 @@ def _write(constants: Constants, node: ir.Node, steps: Sequence[Step]) -> None:
             added(made)
 
 
-def _shape(read: ir.Value | None, step: Step) -> ir.Shape | None:
-    """That of what a step reads first, transposed by a Transpose."""
-    perm = step.attributes.get("perm")
-    if read is None or read.shape is None or not isinstance(perm, tuple):
-        return None if read is None else read.shape
-    return ir.Shape([read.shape.dims[axis] for axis in perm])
+def _infer(made: ir.Node, version: int) -> None:
+    """Give what a step gives its type and its shape."""
+    read = [value for value in made.inputs if value is not None]
+    types = {value.name or "": ir.serde.serialize_value(value).type for value in read}
+    known = {value.name or "": value.const_value for value in read if value.const_value is not None}
+    data = {name: ir.serde.serialize_tensor(held) for name, held in known.items() if held.size <= SHORT}
+    (value,) = made.outputs
+    found = infer_node(ir.serde.serialize_node(made), types, data, version).get(value.name or "")
+    if found is not None:
+        value.type = ir.serde.deserialize_type_proto_for_type(found)
+        value.shape = ir.serde.deserialize_type_proto_for_shape(found)

@@ -23,7 +23,7 @@ class Expansion:
     Args:
         op_type: the operator, of ONNX's own domain.
         limits: what must hold of its nodes.
-        steps: what stands for one. Each gives what it reads first in shape, or is a Transpose of it.
+        steps: what stands for one.
     """
 
     op_type: str

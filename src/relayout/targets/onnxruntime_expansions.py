@@ -2,7 +2,8 @@
 
 Its PRelu chooses element by element, 2 to 8 ns each on signs that nobody can foretell, where the operators below take
 half of one to two (`bench/measure_expansions.py`; 1.32). Nor has it a kernel for blocks of channels: what is in blocks
-is brought out of them and in again around it. Softplus and Mish compute two logarithms of each element, 15 ns.
+is brought out of them and in again around it. Softplus and Mish compute two logarithms of each element, 15 ns. A DFT
+takes 3 to 30 times as long as products of matrices do.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from relayout.rules.signature import Constants
 from relayout.targets.conditions import Condition
 from relayout.targets.expansions import Expansion
 from relayout.targets.onnxruntime_blocked import maker
+from relayout.targets.onnxruntime_fourier import fourier, short_time
 from relayout.targets.units import DEQUANTIZING
 
 LEAST_ELEMENTS = 2048
@@ -29,6 +31,7 @@ FLOATS = Condition(
     f"floats, at least {LEAST_ELEMENTS} of them",
     lambda operator: _is_float(operator) and _elements(operator) >= LEAST_ELEMENTS,
 )
+ANY_FLOATS = Condition("floats", lambda operator: _is_float(operator))
 
 
 def _is_float(operator: Operator) -> bool:
@@ -123,4 +126,6 @@ EXPANSIONS = (
     Expansion("PRelu", (FLOATS,), _prelu),
     Expansion("Softplus", (FLOATS,), _softplus),
     Expansion("Mish", (FLOATS,), _mish),
+    Expansion("DFT", (ANY_FLOATS,), fourier),
+    Expansion("STFT", (ANY_FLOATS,), short_time),
 )
