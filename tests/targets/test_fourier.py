@@ -26,7 +26,7 @@ ROWS = {"rows": (9,), "behind one": (1, 9), "before one": (9, 1), "several": (2,
 def counts(proto: onnx.ModelProto) -> dict[str, int]:
     """The operators of a model, but for those that move no byte."""
     found = Counter(node.op_type for node in proto.graph.node)
-    return {name: count for name, count in found.items() if name not in ("Reshape", "Slice")}
+    return {name: count for name, count in found.items() if name not in ("Reshape", "Slice", "Unsqueeze")}
 
 
 def expected(array: NDArray[Any], half: int, inverse: int) -> NDArray[Any]:
@@ -112,15 +112,15 @@ def stft(count: int, step: int, window: bool, *, half: int = 1, said: str = "2,4
     return model(f"g (float[{said}] x) => (float y) {{ y = {call} }}", **constants)
 
 
-@pytest.mark.parametrize("said", ["2,4000,1", "b,n,1"])
+@pytest.mark.parametrize("said", ["2,4000,1", "b,n,1", "2,4000"])
 @pytest.mark.parametrize("name", WINDOWS)
 def test_a_short_time_transform_is_a_convolution(name: str, said: str) -> None:
     count, step, window = WINDOWS[name]
     half = int(name != "two sides")
     result = relayout.optimize(stft(count, step, window, half=half, said=said), target="onnxruntime-cpu").proto
     assert counts(result).keys() <= {"Conv", "Transpose"}
-    array = floats(2, 4000, 1)
-    frames = np.lib.stride_tricks.sliding_window_view(array[..., 0], count, axis=1)[:, ::step]
+    array = floats(2, 4000, 1) if said.endswith("1") else floats(2, 4000)
+    frames = np.lib.stride_tricks.sliding_window_view(array.reshape(2, 4000), count, axis=1)[:, ::step]
     shaped = frames * (np.hanning(count) if window else 1)
     check(result, array, expected(shaped[..., None], half, 0))
 

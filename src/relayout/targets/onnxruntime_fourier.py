@@ -51,9 +51,14 @@ def fourier(operator: Operator, given: Constants) -> Sequence[Step]:
 
 
 def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
-    """An STFT of real numbers, `b n 1 -> b f k 2`, as a convolution: a channel for each part of each frequency."""
+    """An STFT of real numbers, `b n 1 -> b f k 2` (PyTorch has `b n`), as a convolution.
+
+    It has a channel for each part of each frequency.
+    """
     shape, window, (step, length) = operator.inputs[0], _window(given), [_number(given, slot) for slot in (1, 3)]
-    if shape is None or len(shape) != 3 or shape[2] != 1 or not step or (operator.has(2) and window is None):
+    if shape is None or not (len(shape) == 2 or (len(shape) == 3 and shape[2] == 1)):
+        return ()
+    if not step or (operator.has(2) and window is None):
         return ()
     count = length or (0 if window is None else window.size)
     if count < LEAST_LENGTH or (count > MOST_WINDOWED and count & (count - 1) == 0):
@@ -65,8 +70,9 @@ def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
     n, k = np.arange(count), np.arange(kept)
     roots = np.exp(-2j * np.pi * np.outer(k, n) / count) * (1 if window is None else window.reshape(-1))
     kernel = np.stack([roots.real, roots.imag], 1).reshape(2 * kept, 1, count).astype(np.float32)
+    flat = len(shape) == 2
     return (
-        Step("Transpose", (0,), "signal", {"perm": (0, 2, 1)}),
+        Step("Unsqueeze", (0, _shape(1)), "signal") if flat else Step("Transpose", (0,), "signal", {"perm": (0, 2, 1)}),
         Step("Conv", ("signal", kernel), "frames", {"strides": (step,), "kernel_shape": (count,)}),
         Step("Transpose", ("frames",), "last", {"perm": (0, 2, 1)}),
         Step("Reshape", ("last", _shape(0, 0, kept, 2)), "y"),
