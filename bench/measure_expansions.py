@@ -5,7 +5,8 @@
 Each runs between two convolutions of one element, on one thread at full optimization, in images of several extents, and
 the same as relayout writes it; so does a Relu in its place. The time is what is above that of the Relu: in nanoseconds
 for each element, of images that are small in all. Fourier transforms run alone: microseconds for each of some
-transforms of so many elements, and the largest error beside numpy's in double precision, of the largest element.
+transforms of so many elements, and the largest error beside numpy's in double precision, of the largest element. So
+do cubic Resizes: nanoseconds for each element that they give.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ IMAGES = (
     (21, 48, 48),
 )
 """Channels, height and width; the fifth and the sixth do not fall into blocks of 16, the last not into any."""
-OPERATORS = ("PRelu", "Softplus", "Mish")
+OPERATORS: dict[str, dict[str, int]] = {"PRelu": {}, "Softplus": {}, "Mish": {}, "LRN": {"size": 5}}
+CUBIC = (((3, 64, 64), 2.0), ((3, 256, 256), 4.0), ((16, 64, 64), 1.5), ((64, 32, 32), 2.0), ((256, 16, 16), 2.0))
+"""Channels, height and width, and how many times the sides become as long."""
 TRANSFORMS = (
     ("DFT", 256, 98),
     ("DFT", 400, 98),
@@ -56,10 +59,11 @@ def chain(op_type: str, c: int, h: int, w: int) -> onnx.ModelProto:
     """An operator between two convolutions of one element."""
     rng = np.random.default_rng(0)
     kernel, slope = rng.normal(size=(c, c, 1, 1)) / c**0.5, rng.uniform(-0.3, 0.3, (c, 1, 1))
+    read = ["before", "slope"] if op_type == "PRelu" else ["before"]
     image = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, c, h, w)) for name in ("x", "y")]
     nodes = [
         helper.make_node("Conv", ["x", "kernel"], ["before"]),
-        helper.make_node(op_type, ["before", "slope"] if op_type == "PRelu" else ["before"], ["behind"]),
+        helper.make_node(op_type, read, ["behind"], **OPERATORS.get(op_type, {})),
         helper.make_node("Conv", ["behind", "kernel"], ["y"]),
     ]
     constants = [
@@ -106,6 +110,21 @@ def windows(signal: np.ndarray, count: int) -> np.ndarray:
     return np.lib.stride_tricks.sliding_window_view(signal, count)[:: count // 2]
 
 
+def cubic(rounds: int) -> list[list[str]]:
+    """The rows of the third table."""
+    lines = []
+    for (c, h, w), scale in CUBIC:
+        ends = [helper.make_tensor_value_info(*end) for end in (("x", 1, (1, c, h, w)), ("y", 1, None))]
+        scales = numpy_helper.from_array(np.array([1, 1, scale, scale], np.float32), "scales")
+        nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="cubic")]
+        graph = helper.make_graph(nodes, "larger", ends[:1], ends[1:], [scales])
+        one = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+        runs = [run_of(model) for model in (one, relayout.optimize(one, target="onnxruntime-cpu").proto)]
+        given = runs[0]()[0].size
+        lines.append([f"{c} × {h} × {w}", f"{scale:g}", *(f"{time / given:.2f}" for time in nanoseconds(runs, rounds))])
+    return lines
+
+
 def run_of(model: onnx.ModelProto) -> Callable[[], Any]:
     """A run of a model on noise."""
     options = onnxruntime.SessionOptions()
@@ -135,6 +154,8 @@ def main() -> None:
     print()
     head = ["operator", "transforms", "µs each", "as written", "ratio", "error", "as written", "MB more"]
     print(table(head, transforms(rounds)))
+    print()
+    print(table(["cubic Resize of", "times", "ns for an element of the result", "as written"], cubic(rounds)))
 
 
 if __name__ == "__main__":

@@ -202,3 +202,73 @@ def test_a_table_is_checked() -> None:
         Expansion("PReluh", (), lambda *_: ())
     with pytest.raises(LayoutError, match="an expansion: limits"):
         Expansion("PRelu", ("floats",), lambda *_: ())  # type: ignore[arg-type]
+
+
+NORMED = {"by roots": "", "by a square root": "beta=0.5, bias=2.0", "by a logarithm": "alpha=1.0, beta=0.6, bias=0.3"}
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+@pytest.mark.parametrize("name", NORMED)
+def test_squares_of_channels_are_added_up_by_a_convolution(name: str, size: int) -> None:
+    """As the definition has it in double precision, from which ONNX Runtime's own is up to 3e-5 away."""
+    attributes = f"size={size}" + (f", {NORMED[name]}" if NORMED[name] else "")
+    source = model(f"g (float[n,24,10,12] x) => (float[n,24,10,12] y) {{ y = LRN<{attributes}>(x) }}")
+    given = {each.name: each.f for each in source.graph.node[0].attribute}
+    alpha, beta, bias = given.get("alpha", 1e-4), given.get("beta", 0.75), given.get("bias", 1.0)
+    result = relayout.optimize(source, target="onnxruntime-cpu")
+    assert "operators that take less time as others: 1 LRN" in result.report.notes
+    array = 5 * floats(2, 24, 10, 12)
+    padded = np.pad(array.astype(np.float64) ** 2, ((0, 0), (size // 2, size // 2), (0, 0), (0, 0)))
+    sums = sum(padded[:, place : place + 24] for place in range(size))
+    expected = array / (bias + alpha / size * sums) ** beta
+    np.testing.assert_allclose(run(result.proto, {"x": array})[0], expected, rtol=2e-6, atol=1e-6)
+
+
+RESIZES = {
+    "scales": ("y = Resize<mode='cubic'>(x, , scales)", 1),
+    "sizes": ("y = Resize<mode='cubic', coordinate_transformation_mode='align_corners'>(x, , , sizes)", 1),
+    "some axes": ("y = Resize<mode='cubic', axes=[2,3], cubic_coeff_a=-0.5>(x, , , sides)", 1),
+    "beyond the border": ("y = Resize<mode='cubic', exclude_outside=1>(x, , scales)", 1),
+    "smaller": ("y = Resize<mode='cubic'>(x, , smaller)", 0),
+    "smaller sizes": ("y = Resize<mode='cubic'>(x, , , less)", 0),
+    "a part": ("y = Resize<mode='cubic', coordinate_transformation_mode='tf_crop_and_resize'>(x, region, scales)", 0),
+    "antialias": ("y = Resize<mode='cubic', antialias=1>(x, , scales)", 0),
+    "linear": ("y = Resize<mode='linear'>(x, , scales)", 0),
+}
+GIVEN: dict[str, NDArray[Any]] = {
+    "scales": np.array([1, 1, 2, 1.5], np.float32),
+    "smaller": np.array([1, 1, 2, 0.5], np.float32),
+    "sizes": np.array([1, 8, 40, 61], np.int64),
+    "less": np.array([1, 8, 40, 11], np.int64),
+    "sides": np.array([40, 61], np.int64),
+    "region": np.array([0, 0, 0, 0, 1, 1, 1, 1], np.float32),
+}
+
+
+@pytest.mark.parametrize("name", RESIZES)
+def test_a_cubic_resize_goes_along_one_axis_after_the_other(name: str) -> None:
+    call, expected = RESIZES[name]
+    text = call.replace("'", '"')
+    source = model(
+        f"g (float[1,8,20,16] x) => (float y) {{ {text} }}", **{key: a for key, a in GIVEN.items() if f" {key}" in call}
+    )
+    result = relayout.optimize(source, target="onnxruntime-cpu")
+    assert ("operators that take less time as others: 1 Resize" in result.report.notes) == bool(expected)
+    feed = {"x": floats(1, 8, 20, 16)}
+    np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=0, atol=1e-5)
+
+
+def test_a_cubic_resize_of_an_opset_without_antialias_stays() -> None:
+    text = 'g (float[1,8,20,16] x) => (float y) { y = Resize<mode="cubic">(x, , scales) }'
+    source = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 17]>\n{text}')
+    source.graph.initializer.append(onnx.numpy_helper.from_array(GIVEN["scales"], "scales"))
+    assert relayout.optimize(source, target="onnxruntime-cpu").proto.graph.node[0].attribute[0].s == b"cubic"
+
+
+@pytest.mark.parametrize(("exponent", "expected"), [(0.5, "Sqrt"), (0.25, "Pow")])
+def test_a_power_of_a_half_is_a_root(exponent: float, expected: str) -> None:
+    source = model("g (float[40,64] x) => (float[40,64] y) { y = Pow(x, half) }", half=np.array(exponent, np.float32))
+    result = relayout.optimize(source, target="onnxruntime-cpu").proto
+    assert [node.op_type for node in result.graph.node] == [expected]
+    feed = {"x": np.abs(floats(40, 64))}
+    np.testing.assert_allclose(run(result, feed)[0], run(source, feed)[0], rtol=1e-6)

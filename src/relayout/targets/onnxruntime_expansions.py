@@ -2,8 +2,9 @@
 
 Its PRelu chooses element by element, 2 to 8 ns each on signs that nobody can foretell, where the operators below take
 half of one to two (`bench/measure_expansions.py`; 1.32). Nor has it a kernel for blocks of channels: what is in blocks
-is brought out of them and in again around it. Softplus and Mish compute two logarithms of each element, 15 ns. A DFT
-takes 3 to 30 times as long as products of matrices do.
+is brought out of them and in again around it. Softplus and Mish compute two logarithms of each element, 15 ns; LRN adds
+up and raises to a power one by one, 32 ns, and so does a cubic Resize, 80 to 500 ns. A DFT takes 3 to 30 times as long
+as products of matrices do.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from math import prod
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.rules import Attribute, Operator, Step
@@ -122,10 +124,90 @@ def _mish(operator: Operator, given: Constants) -> Sequence[Step]:
     )
 
 
+MOST_CHANNELS = 512
+"""Of images whose squares are added up by a convolution over all channels: of more it takes as long as LRN."""
+
+
+def _lrn(operator: Operator, given: Constants) -> Sequence[Step]:
+    """`x (bias + alpha/size Σ x²) ** -beta`, where a convolution with ones beside the diagonal adds channels up."""
+    shape, node = operator.inputs[0], operator.node
+    said = node.attributes.get_float
+    alpha, beta, bias = said("alpha", 1e-4), said("beta", 0.75), said("bias", 1.0)
+    if shape is None or len(shape) != IMAGE or not isinstance(shape[1], int) or shape[1] > MOST_CHANNELS:
+        return ()
+    if alpha < 0 or bias <= 0:
+        return ()
+    channels, size = shape[1], operator.int("size", 1)
+    place = np.subtract.outer(np.arange(channels), np.arange(channels))  # of what is added to, and of what is
+    near = (place <= (size - 1) // 2) & (-place <= size - 1 - (size - 1) // 2)
+    kernel = (near * (alpha / size)).astype(np.float32).reshape(channels, channels, 1, 1)
+    return (
+        Step("Mul", (0, 0), "square"),
+        Step("Conv", ("square", kernel, np.full(channels, bias, np.float32)), "sum", {"kernel_shape": (1, 1)}),
+        *_power("sum", beta, operator),
+        Step("Div", (0, "power"), "y"),
+    )
+
+
+def _power(base: str, exponent: float, operator: Operator) -> Sequence[Step]:
+    """A power of numbers above 0, by roots where that is one or two of them."""
+    if exponent == 0.5:
+        return (Step("Sqrt", (base,), "power"),)
+    if exponent == 0.75:
+        roots = Step("Sqrt", (base,), "root"), Step("Sqrt", ("root",), "fourth")
+        return (*roots, Step("Mul", ("root", "fourth"), "power"))
+    log = Step("Log", (base,), "log"), Step("Mul", ("log", _number(exponent, operator)), "times")
+    return (*log, Step("Exp", ("times",), "power"))
+
+
+CUBIC = 18
+"""Opset from which a Resize may be without aliases."""
+
+
+def _is_cubic(operator: Operator) -> bool:
+    node = operator.node
+    shown = operator.version >= CUBIC and operator.string("mode", "nearest") == "cubic"
+    inside = operator.string("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize"
+    return shown and inside and not operator.int("antialias", 0) and len(node.inputs) > 2
+
+
+def _cubic(operator: Operator, given: Constants) -> Sequence[Step]:
+    """The same, `antialias` set: ONNX Runtime's kernel for that goes along one axis after the other.
+
+    It counts more elements where there are fewer afterwards, along an axis; else the same.
+    """
+    shape, scales, sizes = operator.inputs[0], given[2], given[3] if len(given) > 3 else None
+    larger = scales is not None and scales.size > 0 and float(np.min(scales)) >= 1
+    if sizes is not None and shape is not None:
+        axes = operator.ints("axes") or range(len(shape))
+        sides = [(shape[axis], int(size)) for axis, size in zip(axes, sizes, strict=True)]
+        larger = all(isinstance(old, int) and new >= old for old, new in sides)
+    if not larger:
+        return ()
+    attributes = {name: _plain(attribute) for name, attribute in operator.node.attributes.items()}
+    return (Step("Resize", tuple(range(len(operator.node.inputs))), "y", {**attributes, "antialias": 1}),)
+
+
+def _plain(attribute: ir.Attr) -> Attribute:
+    value = attribute.value
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+def _root(operator: Operator, given: Constants) -> Sequence[Step]:
+    """A square root, where the exponent is a half of any number of dimensions that the operand has, too."""
+    exponent = given[1]
+    if exponent is None or exponent.size != 1 or exponent.ndim > (operator.rank() or 0) or exponent.item() != 0.5:
+        return ()
+    return (Step("Sqrt", (0,), "y"),)
+
+
 EXPANSIONS = (
     Expansion("PRelu", (FLOATS,), _prelu),
     Expansion("Softplus", (FLOATS,), _softplus),
     Expansion("Mish", (FLOATS,), _mish),
+    Expansion("Pow", (FLOATS,), _root),
+    Expansion("LRN", (FLOATS,), _lrn),
+    Expansion("Resize", (FLOATS, Condition("cubic", _is_cubic)), _cubic),
     Expansion("DFT", (ANY_FLOATS,), fourier),
     Expansion("STFT", (ANY_FLOATS,), short_time),
 )
