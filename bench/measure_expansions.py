@@ -37,7 +37,14 @@ IMAGES = (
 )
 """Channels, height and width; the fifth and the sixth do not fall into blocks of 16, the last not into any."""
 OPERATORS: dict[str, dict[str, int]] = {"PRelu": {}, "Softplus": {}, "Mish": {}, "LRN": {"size": 5}}
-CUBIC = (((3, 64, 64), 2.0), ((3, 256, 256), 4.0), ((16, 64, 64), 1.5), ((64, 32, 32), 2.0), ((256, 16, 16), 2.0))
+CUBIC = (
+    ((3, 64, 64), 2.0),
+    ((3, 256, 256), 4.0),
+    ((16, 64, 64), 1.5),
+    ((64, 32, 32), 2.0),
+    ((256, 16, 16), 2.0),
+    ((3, 240, 240), 0.9),
+)
 """Channels, height and width, and how many times the sides become as long."""
 TRANSFORMS = (
     ("DFT", 256, 98),

@@ -224,47 +224,6 @@ def test_squares_of_channels_are_added_up_by_a_convolution(name: str, size: int)
     np.testing.assert_allclose(run(result.proto, {"x": array})[0], expected, rtol=2e-6, atol=1e-6)
 
 
-RESIZES = {
-    "scales": ("y = Resize<mode='cubic'>(x, , scales)", 1),
-    "sizes": ("y = Resize<mode='cubic', coordinate_transformation_mode='align_corners'>(x, , , sizes)", 1),
-    "some axes": ("y = Resize<mode='cubic', axes=[2,3], cubic_coeff_a=-0.5>(x, , , sides)", 1),
-    "beyond the border": ("y = Resize<mode='cubic', exclude_outside=1>(x, , scales)", 1),
-    "smaller": ("y = Resize<mode='cubic'>(x, , smaller)", 0),
-    "smaller sizes": ("y = Resize<mode='cubic'>(x, , , less)", 0),
-    "a part": ("y = Resize<mode='cubic', coordinate_transformation_mode='tf_crop_and_resize'>(x, region, scales)", 0),
-    "antialias": ("y = Resize<mode='cubic', antialias=1>(x, , scales)", 0),
-    "linear": ("y = Resize<mode='linear'>(x, , scales)", 0),
-}
-GIVEN: dict[str, NDArray[Any]] = {
-    "scales": np.array([1, 1, 2, 1.5], np.float32),
-    "smaller": np.array([1, 1, 2, 0.5], np.float32),
-    "sizes": np.array([1, 8, 40, 61], np.int64),
-    "less": np.array([1, 8, 40, 11], np.int64),
-    "sides": np.array([40, 61], np.int64),
-    "region": np.array([0, 0, 0, 0, 1, 1, 1, 1], np.float32),
-}
-
-
-@pytest.mark.parametrize("name", RESIZES)
-def test_a_cubic_resize_goes_along_one_axis_after_the_other(name: str) -> None:
-    call, expected = RESIZES[name]
-    text = call.replace("'", '"')
-    source = model(
-        f"g (float[1,8,20,16] x) => (float y) {{ {text} }}", **{key: a for key, a in GIVEN.items() if f" {key}" in call}
-    )
-    result = relayout.optimize(source, target="onnxruntime-cpu")
-    assert ("operators that take less time as others: 1 Resize" in result.report.notes) == bool(expected)
-    feed = {"x": floats(1, 8, 20, 16)}
-    np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=0, atol=1e-5)
-
-
-def test_a_cubic_resize_of_an_opset_without_antialias_stays() -> None:
-    text = 'g (float[1,8,20,16] x) => (float y) { y = Resize<mode="cubic">(x, , scales) }'
-    source = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 17]>\n{text}')
-    source.graph.initializer.append(onnx.numpy_helper.from_array(GIVEN["scales"], "scales"))
-    assert relayout.optimize(source, target="onnxruntime-cpu").proto.graph.node[0].attribute[0].s == b"cubic"
-
-
 @pytest.mark.parametrize(("exponent", "expected"), [(0.5, "Sqrt"), (0.25, "Pow")])
 def test_a_power_of_a_half_is_a_root(exponent: float, expected: str) -> None:
     source = model("g (float[40,64] x) => (float[40,64] y) { y = Pow(x, half) }", half=np.array(exponent, np.float32))

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from math import prod
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.rules import Attribute, Operator, Step
@@ -21,6 +20,7 @@ from relayout.rules.signature import Constants
 from relayout.targets.conditions import Condition
 from relayout.targets.expansions import Expansion
 from relayout.targets.onnxruntime_blocked import maker
+from relayout.targets.onnxruntime_cubic import CUBIC, cubic
 from relayout.targets.onnxruntime_fourier import fourier, short_time
 from relayout.targets.units import DEQUANTIZING
 
@@ -160,39 +160,6 @@ def _power(base: str, exponent: float, operator: Operator) -> Sequence[Step]:
     return (*log, Step("Exp", ("times",), "power"))
 
 
-CUBIC = 18
-"""Opset from which a Resize may be without aliases."""
-
-
-def _is_cubic(operator: Operator) -> bool:
-    node = operator.node
-    shown = operator.version >= CUBIC and operator.string("mode", "nearest") == "cubic"
-    inside = operator.string("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize"
-    return shown and inside and not operator.int("antialias", 0) and len(node.inputs) > 2
-
-
-def _cubic(operator: Operator, given: Constants) -> Sequence[Step]:
-    """The same, `antialias` set: ONNX Runtime's kernel for that goes along one axis after the other.
-
-    It counts more elements where there are fewer afterwards, along an axis; else the same.
-    """
-    shape, scales, sizes = operator.inputs[0], given[2], given[3] if len(given) > 3 else None
-    larger = scales is not None and scales.size > 0 and float(np.min(scales)) >= 1
-    if sizes is not None and shape is not None:
-        axes = operator.ints("axes") or range(len(shape))
-        sides = [(shape[axis], int(size)) for axis, size in zip(axes, sizes, strict=True)]
-        larger = all(isinstance(old, int) and new >= old for old, new in sides)
-    if not larger:
-        return ()
-    attributes = {name: _plain(attribute) for name, attribute in operator.node.attributes.items()}
-    return (Step("Resize", tuple(range(len(operator.node.inputs))), "y", {**attributes, "antialias": 1}),)
-
-
-def _plain(attribute: ir.Attr) -> Attribute:
-    value = attribute.value
-    return tuple(value) if isinstance(value, list | tuple) else value
-
-
 def _root(operator: Operator, given: Constants) -> Sequence[Step]:
     """A square root, where the exponent is a half of any number of dimensions that the operand has, too."""
     exponent = given[1]
@@ -207,7 +174,7 @@ EXPANSIONS = (
     Expansion("Mish", (FLOATS,), _mish),
     Expansion("Pow", (FLOATS,), _root),
     Expansion("LRN", (FLOATS,), _lrn),
-    Expansion("Resize", (FLOATS, Condition("cubic", _is_cubic)), _cubic),
+    Expansion("Resize", (FLOATS, CUBIC), cubic),
     Expansion("DFT", (ANY_FLOATS,), fourier),
     Expansion("STFT", (ANY_FLOATS,), short_time),
 )
