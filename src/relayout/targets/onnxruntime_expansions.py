@@ -21,6 +21,7 @@ from relayout.targets.conditions import Condition
 from relayout.targets.expansions import Expansion
 from relayout.targets.onnxruntime_blocked import maker
 from relayout.targets.onnxruntime_cubic import CUBIC, cubic
+from relayout.targets.onnxruntime_einsum import einsum
 from relayout.targets.onnxruntime_fourier import fourier, short_time
 from relayout.targets.units import DEQUANTIZING
 
@@ -173,6 +174,7 @@ EXPANSIONS = (
     Expansion("Softplus", (FLOATS,), _softplus),
     Expansion("Mish", (FLOATS,), _mish),
     Expansion("Pow", (FLOATS,), _root),
+    Expansion("Einsum", (FLOATS,), einsum),
     Expansion("LRN", (FLOATS,), _lrn),
     Expansion("Resize", (FLOATS, CUBIC), cubic),
     Expansion("DFT", (ANY_FLOATS,), fourier),

@@ -1,0 +1,99 @@
+"""Einsums of two operands as products of matrices, with the Transposes around them in the open.
+
+ONNX Runtime transposes inside an Einsum, whatever stands beside it; a Transpose that is seen may vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.layout import Dim
+from relayout.rules import Operator, Step
+from relayout.rules.signature import Constants
+
+Groups = Sequence[Sequence[str]]
+"""The letters of each dimension."""
+OPEN = -1
+"""In the shape of a Reshape: the one extent that is not said."""
+
+
+def einsum(operator: Operator, given: Constants) -> Sequence[Step]:
+    """`bqhd,bkhd->bhqk` and its like: each letter in two of the three, or in all."""
+    terms, extents = _terms(operator), dict[str, Dim]()
+    if terms is None:
+        return ()
+    for letters, shape in zip(terms, operator.inputs, strict=False):
+        for letter, extent in zip(letters, shape or (), strict=True):
+            if extents.setdefault(letter, extent) != extent:
+                return ()  # stretched
+    first, second, result = terms
+    batch = [letter for letter in result if letter in first and letter in second]
+    inner = [letter for letter in first if letter not in result]
+    own = [[letter for letter in result if letter in term and letter not in batch] for term in (first, second)]
+    if not inner or {*inner} != {letter for letter in second if letter not in result}:
+        return ()
+    # The one whose axes come first in the result is the first of the product.
+    places = [result.index(letters[0]) if letters else -1 for letters in own]
+    order = (0, 1) if places[0] <= places[1] else (1, 0)
+    left, right = (own[number] for number in order)
+    groups = [batch, left, inner], [batch, inner, right]
+    sides = [_side(number, terms[number], held, extents) for number, held in zip(order, groups, strict=True)]
+    apart = _shape([*chain(batch, left, right)], [*batch, left, right], extents)
+    if apart is None or any(side is None for side in sides):
+        return ()
+    steps = list(chain.from_iterable(side for side in sides if side is not None))
+    read = [side[-1].name if side else number for side, number in zip(sides, order, strict=True)]
+    steps.append(Step("MatMul", (read[0], read[1]), "product"))
+    if len(left) != 1 or len(right) != 1:
+        steps.append(Step("Reshape", ("product", apart), "parted"))
+    made = [*batch, *left, *right]
+    if made != list(result):
+        perm = tuple(made.index(letter) for letter in result)
+        steps.append(Step("Transpose", (steps[-1].name,), "y", {"perm": perm}))
+    return steps
+
+
+def _terms(operator: Operator) -> list[str] | None:
+    """The letters of both operands and of the result; None where there are others, an ellipsis, or diagonals."""
+    left, arrow, right = operator.string("equation", "").replace(" ", "").partition("->")
+    terms = [*left.split(","), right]
+    plain = arrow and len(terms) == len(operator.inputs) + 1 == 3 and "." not in left + right
+    ranks = [None if shape is None else len(shape) for shape in operator.inputs]
+    fits = plain and [len(term) for term in terms[:2]] == ranks
+    return terms if fits and all(len({*term}) == len(term) for term in terms) else None
+
+
+def _side(number: int, letters: str, groups: Groups, extents: Mapping[str, Dim]) -> list[Step] | None:
+    """What brings an operand into matrices: each axis of the first group by itself, then each of two groups as one.
+
+    None where its shape is not known enough.
+    """
+    batch, *matrix = groups
+    wanted = list(chain.from_iterable(groups))
+    read: int | str = number
+    steps = []
+    if wanted != list(letters):
+        perm = tuple(letters.index(letter) for letter in wanted)
+        steps.append(Step("Transpose", (read,), f"turned{number}", {"perm": perm}))
+        read = steps[-1].name
+    if any(len(group) != 1 for group in matrix):
+        shape = _shape([*batch, *matrix], wanted, extents)
+        if shape is None:
+            return None
+        steps.append(Step("Reshape", (read, shape), f"matrix{number}"))
+    return steps
+
+
+def _shape(groups: Groups, source: Groups, extents: Mapping[str, Dim]) -> NDArray[np.int64] | None:
+    """A shape with each group as one extent, of a value in other groups; None where several are not known."""
+    shape = []
+    for place, group in enumerate(groups):
+        known = [extent for extent in (extents[letter] for letter in group) if isinstance(extent, int)]
+        same = place < len(source) and [*source[place]] == [*group]
+        shape.append(prod(known) if len(known) == len(group) else 0 if same else OPEN)
+    return np.array(shape, np.int64) if shape.count(OPEN) <= 1 else None
