@@ -78,6 +78,13 @@ STAYS = {
 }
 
 
+def test_channels_too_stay() -> None:
+    """No kernel of ONNX Runtime's makes more of them."""
+    source = resize(">(x, , scales)", scales=np.array([1, 2, 0.5, 1], np.float32))
+    result = relayout.optimize(source, target="onnxruntime-cpu").proto
+    assert [node.op_type for node in result.graph.node] == ["Resize"]
+
+
 @pytest.mark.parametrize("name", STAYS)
 def test_what_stays(name: str) -> None:
     assert operators(STAYS[name]) == []

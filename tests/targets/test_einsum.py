@@ -20,6 +20,10 @@ PRODUCTS = {
     "bhqk,bhkd->bhqd": 0,
     "bqgrd,bkgd->bgrqk": 2,
     "bhwqd,hkd->bhwqk": 3,
+    "qk,bkd->bqd": 0,
+    "hkd,bhwqd->bhwqk": 3,
+    "bwhqd,hkd->bwhqk": 3,
+    "bqd,rkd->brqk": 2,
     "qk,kd->qd": 0,
     "kq,kd->dq": 1,
     "bqk,kd->bqd": 0,
@@ -74,7 +78,19 @@ def test_open_extents(equation: str, open_axes: str, expected: str) -> None:
     assert operators(result.proto, equation)[expected] == 1
 
 
-@pytest.mark.parametrize("equation", ["qd,kd->qkd", "qdr,kd->qk", "qq,qk->qk", "...d,dk->...k", "qd,qd"])
+@pytest.mark.parametrize("equation", ["qk,kd->qd", "bqk,kd->bqd", "bhqk,bhkd->bhqd", "qk,bkd->bqd", "bhqk,kd->bhqd"])
+def test_a_product_as_it_is(equation: str) -> None:
+    result = relayout.optimize(source(equation), target="onnxruntime-cpu")
+    assert operators(result.proto, equation) == {"MatMul": 1}
+
+
+def test_an_axis_that_is_stretched_stays() -> None:
+    text = 'g (float[1,24,16] x, float[2,20,16] y) => (float z) { z = Einsum<equation="bqd,bkd->bkq">(x, y) }'
+    result = relayout.optimize(model(text), target="onnxruntime-cpu").proto
+    assert [node.op_type for node in result.graph.node] == ["Einsum"]
+
+
+@pytest.mark.parametrize("equation", ["qd,kd->qkd", "qdr,kd->qk", "qqd,kd->qk", "...d,dk->...k", "qd,qd"])
 def test_what_is_no_product_stays(equation: str) -> None:
     proto = source(equation.replace("...", "q"))
     proto.graph.node[0].attribute[0].s = equation.encode()

@@ -224,9 +224,26 @@ def test_squares_of_channels_are_added_up_by_a_convolution(name: str, size: int)
     np.testing.assert_allclose(run(result.proto, {"x": array})[0], expected, rtol=2e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(("exponent", "expected"), [(0.5, "Sqrt"), (0.25, "Pow")])
-def test_a_power_of_a_half_is_a_root(exponent: float, expected: str) -> None:
-    source = model("g (float[40,64] x) => (float[40,64] y) { y = Pow(x, half) }", half=np.array(exponent, np.float32))
+@pytest.mark.parametrize(
+    ("extents", "attributes"),
+    [
+        ("1,513,8,8", "size=5"),
+        ("1,24,10,12", "size=5, bias=0.0"),
+        ("1,24,10,12", "size=5, alpha=-1.0"),
+        ("9,24,99", "size=5"),
+    ],
+)
+def test_squares_that_are_not_added_up_so(extents: str, attributes: str) -> None:
+    source = model(f"g (float[{extents}] x) => (float[{extents}] y) {{ y = LRN<{attributes}>(x) }}")
+    result = relayout.optimize(source, target="onnxruntime-cpu").proto
+    assert [node.op_type for node in result.graph.node] == ["LRN"]
+
+
+@pytest.mark.parametrize(("exponent", "expected"), [(0.5, "Sqrt"), (0.25, "Pow"), ([[[0.5]]], "Pow"), ([0.5], "Sqrt")])
+def test_a_power_of_a_half_is_a_root(exponent: object, expected: str) -> None:
+    said = "1,40,64" if np.ndim(exponent) == 3 else "40,64"
+    text = f"g (float[40,64] x) => (float[{said}] y) {{ y = Pow(x, half) }}"
+    source = model(text, half=np.array(exponent, np.float32))
     result = relayout.optimize(source, target="onnxruntime-cpu").proto
     assert [node.op_type for node in result.graph.node] == [expected]
     feed = {"x": np.abs(floats(40, 64))}

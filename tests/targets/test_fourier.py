@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import relayout
-from relayout.targets.onnxruntime_fourier import LEAST_ELEMENTS, MOST_WINDOWED
+from relayout.targets.onnxruntime_fourier import LEAST_ELEMENTS, MOST_WINDOWED, _Transform
 from running import run
 from text_form import floats, model
 
@@ -101,13 +101,23 @@ def test_a_transform_stays(name: str) -> None:
     assert [node.op_type for node in result.graph.node] == ["DFT"]
 
 
+@pytest.mark.parametrize(("rows", "inner"), [((2, 9, 3), 1), ((9, 1), 0), ((4, "n", 3), 1)])
+def test_the_longest_axis_is_that_of_the_rows(rows: tuple[int | str, ...], inner: int) -> None:
+    steps = _Transform(128, 1, inverse=False, half=True).steps(rows)
+    (perm,) = (step.attributes["perm"] for step in steps if step.name == "apart")
+    assert isinstance(perm, tuple)
+    assert perm[-2] == inner
+
+
 WINDOWS = {"odd step": (400, 160, True), "no window": (256, 64, False), "two sides": (512, 128, True)}
 
 
-def stft(count: int, step: int, window: bool, *, half: int = 1, said: str = "2,4000,1") -> onnx.ModelProto:
+def stft(
+    count: int, step: int, window: bool, *, half: int = 1, said: str = "2,4000,1", shorter: int = 0
+) -> onnx.ModelProto:
     constants = {"step": np.array(step, np.int64), "count": np.array(count, np.int64)}
     if window:
-        constants["window"] = np.hanning(count).astype(np.float32)
+        constants["window"] = np.hanning(count - shorter).astype(np.float32)
     call = f"STFT<onesided={half}>(x, step, {'window' if window else ''}, count)"
     return model(f"g (float[{said}] x) => (float y) {{ y = {call} }}", **constants)
 
@@ -127,8 +137,22 @@ def test_a_short_time_transform_is_a_convolution(name: str, said: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    [stft(2 * MOST_WINDOWED, 256, True), stft(400, 160, True, said="2,300,1"), stft(32, 16, True)],
-    ids=["a long power of two", "no whole window", "a short window"],
+    [
+        stft(2 * MOST_WINDOWED, 256, True),
+        stft(400, 160, True, said="2,300,1"),
+        stft(32, 16, True),
+        stft(400, 160, True, shorter=100),
+        model("g (float[2,4000,1] x, float[400] w) => (float y) { y = STFT(x, step, w) }", step=np.array(160)),
+        model("g (float[2,4000,1] x, int64 step) => (float y) { y = STFT(x, step, w) }", w=floats(400)),
+    ],
+    ids=[
+        "a long power of two",
+        "no whole window",
+        "a short window",
+        "filled up",
+        "a computed window",
+        "a computed step",
+    ],
 )
 def test_a_short_time_transform_stays(source: onnx.ModelProto) -> None:
     result = relayout.optimize(source, target="onnxruntime-cpu").proto

@@ -6,7 +6,7 @@ ONNX Runtime transposes inside an Einsum, whatever stands beside it; a Transpose
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from math import prod
 
 import numpy as np
@@ -37,13 +37,19 @@ def einsum(operator: Operator, given: Constants) -> Sequence[Step]:
     own = [[letter for letter in result if letter in term and letter not in batch] for term in (first, second)]
     if not inner or {*inner} != {letter for letter in second if letter not in result}:
         return ()
+    # Axes of one operand alone that come first in the result: the other is stretched along them, and nothing moves.
+    # Beside a batch that would be many small products, which take longer than to move the axes.
+    leading = max((0, 1), key=lambda number: result[:1] in own[number])
+    lead = [] if batch else list(takewhile(own[leading][:-1].__contains__, result))
+    own[leading] = [letter for letter in own[leading] if letter not in lead]
     # The one whose axes come first in the result is the first of the product.
     places = [result.index(letters[0]) if letters else -1 for letters in own]
     order = (0, 1) if places[0] <= places[1] else (1, 0)
     left, right = (own[number] for number in order)
-    groups = [batch, left, inner], [batch, inner, right]
+    batches = [[*lead, *batch] if number == leading else batch for number in order]
+    groups = [batches[0], left, inner], [batches[1], inner, right]
     sides = [_side(number, terms[number], held, extents) for number, held in zip(order, groups, strict=True)]
-    apart = _shape([*chain(batch, left, right)], [*batch, left, right], extents)
+    apart = _shape([*chain(lead, batch, left, right)], [*lead, *batch, left, right], extents)
     if apart is None or any(side is None for side in sides):
         return ()
     steps = list(chain.from_iterable(side for side in sides if side is not None))
@@ -51,7 +57,7 @@ def einsum(operator: Operator, given: Constants) -> Sequence[Step]:
     steps.append(Step("MatMul", (read[0], read[1]), "product"))
     if len(left) != 1 or len(right) != 1:
         steps.append(Step("Reshape", ("product", apart), "parted"))
-    made = [*batch, *left, *right]
+    made = [*lead, *batch, *left, *right]
     if made != list(result):
         perm = tuple(made.index(letter) for letter in result)
         steps.append(Step("Transpose", (steps[-1].name,), "y", {"perm": perm}))

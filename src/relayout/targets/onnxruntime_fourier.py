@@ -12,7 +12,7 @@ A short-time transform is a convolution with the whole matrix, windowed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,8 +166,8 @@ class _Transform:
                 Step("MatMul", ("joined", second[0]), "product"),
                 Step("Reshape", ("product", _shape(*same, kept, 2)), "y"),
             )
-        # The rows of the second product are those of one axis: the last that is not known to have one element.
-        inner = max((axis for axis, extent in enumerate(rows) if extent != 1), default=ahead - 1)
+        # The rows of the second product are those of one axis, the longest: an open one, where there is one.
+        inner = max(range(ahead), key=lambda axis: extent if isinstance(extent := rows[axis], int) else inf)
         others = [axis for axis in range(ahead) if axis != inner]
         places = {axis: place for place, axis in enumerate([*others, inner], 1)}
         steps = (
