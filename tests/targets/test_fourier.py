@@ -101,7 +101,7 @@ def test_a_transform_stays(name: str) -> None:
     assert [node.op_type for node in result.graph.node] == ["DFT"]
 
 
-@pytest.mark.parametrize(("rows", "inner"), [((2, 9, 3), 1), ((9, 1), 0), ((4, "n", 3), 1)])
+@pytest.mark.parametrize(("rows", "inner"), [((2, 9, 3), 1), ((9, 1), 0), ((4, "n", 3), 1), (("m", "n", 1), 1)])
 def test_the_longest_axis_is_that_of_the_rows(rows: tuple[int | str, ...], inner: int) -> None:
     steps = _Transform(128, 1, inverse=False, half=True).steps(rows)
     (perm,) = (step.attributes["perm"] for step in steps if step.name == "apart")

@@ -166,8 +166,8 @@ class _Transform:
                 Step("MatMul", ("joined", second[0]), "product"),
                 Step("Reshape", ("product", _shape(*same, kept, 2)), "y"),
             )
-        # The rows of the second product are those of one axis, the longest: an open one, where there is one.
-        inner = max(range(ahead), key=lambda axis: extent if isinstance(extent := rows[axis], int) else inf)
+        # The rows of the second product are those of one axis, the longest: the last open one, where there are some.
+        inner = max(range(ahead), key=lambda axis: (extent if isinstance(extent := rows[axis], int) else inf, axis))
         others = [axis for axis in range(ahead) if axis != inner]
         places = {axis: place for place, axis in enumerate([*others, inner], 1)}
         steps = (
