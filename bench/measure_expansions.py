@@ -67,18 +67,20 @@ def chain(op_type: str, c: int, h: int, w: int) -> onnx.ModelProto:
     rng = np.random.default_rng(0)
     kernel, slope = rng.normal(size=(c, c, 1, 1)) / c**0.5, rng.uniform(-0.3, 0.3, (c, 1, 1))
     read = ["before", "slope"] if op_type == "PRelu" else ["before"]
-    image = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, c, h, w)) for name in ("x", "y")]
     nodes = [
         helper.make_node("Conv", ["x", "kernel"], ["before"]),
         helper.make_node(op_type, read, ["behind"], **OPERATORS.get(op_type, {})),
         helper.make_node("Conv", ["behind", "kernel"], ["y"]),
     ]
-    constants = [
-        numpy_helper.from_array(array.astype(np.float32), name)
-        for name, array in (("kernel", kernel), ("slope", slope))
-    ]
-    graph = helper.make_graph(nodes, "chain", image[:1], image[1:], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return built(nodes, (1, c, h, w), kernel=kernel.astype(np.float32), slope=slope.astype(np.float32))
+
+
+def built(nodes: list[onnx.NodeProto], shape: tuple[int, ...], **constants: np.ndarray) -> onnx.ModelProto:
+    """A model of nodes from `x` to `y`."""
+    read, given = (helper.make_tensor_value_info(*end) for end in (("x", 1, shape), ("y", 1, None)))
+    held = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "measured", [read], [given], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
 def transform(op_type: str, count: int, rows: int) -> tuple[onnx.ModelProto, tuple[int, ...]]:
@@ -86,12 +88,8 @@ def transform(op_type: str, count: int, rows: int) -> tuple[onnx.ModelProto, tup
     shape = (1, rows, count, 1) if op_type == "DFT" else (1, (rows - 1) * (count // 2) + count, 1)
     read = ["x", "", "axis"] if op_type == "DFT" else ["x", "step", "", "count"]
     numbers = {"axis": -2, "step": count // 2, "count": count}
-    ends = [helper.make_tensor_value_info(*end) for end in (("x", 1, shape), ("y", 1, None))]
-    constants = [numpy_helper.from_array(np.array(numbers[name], np.int64), name) for name in read[1:] if name]
-    graph = helper.make_graph(
-        [helper.make_node(op_type, read, ["y"], onesided=1)], "transform", ends[:1], ends[1:], constants
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), shape
+    constants = {name: np.array(numbers[name], np.int64) for name in read[1:] if name}
+    return built([helper.make_node(op_type, read, ["y"], onesided=1)], shape, **constants), shape
 
 
 def transforms(rounds: int) -> list[list[str]]:
@@ -121,11 +119,8 @@ def cubic(rounds: int) -> list[list[str]]:
     """The rows of the third table."""
     lines = []
     for (c, h, w), scale in CUBIC:
-        ends = [helper.make_tensor_value_info(*end) for end in (("x", 1, (1, c, h, w)), ("y", 1, None))]
-        scales = numpy_helper.from_array(np.array([1, 1, scale, scale], np.float32), "scales")
-        nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="cubic")]
-        graph = helper.make_graph(nodes, "larger", ends[:1], ends[1:], [scales])
-        one = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+        node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="cubic")
+        one = built([node], (1, c, h, w), scales=np.array([1, 1, scale, scale], np.float32))
         runs = [run_of(model) for model in (one, relayout.optimize(one, target="onnxruntime-cpu").proto)]
         given = runs[0]()[0].size
         lines.append([f"{c} × {h} × {w}", f"{scale:g}", *(f"{time / given:.2f}" for time in nanoseconds(runs, rounds))])

@@ -26,9 +26,7 @@ def bodies(node: ir.Node) -> list[ir.Graph]:
 
 
 def _held(attribute: ir.Attr) -> Sequence[ir.Graph]:
-    if attribute.type is GRAPH:
-        return [attribute.as_graph()]
-    return attribute.as_graphs() if attribute.type is GRAPHS else ()
+    return [attribute.as_graph()] if attribute.type is GRAPH else attribute.as_graphs()
 
 
 def nested(node: ir.Node) -> Iterator[ir.Node]:

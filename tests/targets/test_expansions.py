@@ -239,6 +239,86 @@ def test_squares_that_are_not_added_up_so(extents: str, attributes: str) -> None
     assert [node.op_type for node in result.graph.node] == ["LRN"]
 
 
+WRONG = {
+    "PRelu(x)": "12,12,24",
+    "Pow(x)": "12,12,24",
+    "DFT(x, , two)": "12,128,1",
+    "DFT(x, two)": "12,128,1",
+    "DFT(x, , far)": "12,128,1",
+    "DFT(x, , one)": "12,128,3",
+    "DFT<onesided=1>(x, , one)": "12,128,2",
+    "DFT<onesided=1, inverse=1>(x, , one)": "12,128,1",
+    "DFT(x, , one) ": "12,400000007,1",
+    "STFT(x, two, , many)": "2,4000,1",
+    "STFT(x, below, , many)": "2,4000,1",
+    "STFT(x, one, flat)": "2,4000,1",
+    "STFT(x, one)": "2,4000,1",
+    'Resize<mode="cubic">(x, , , two)': "1,8,20,24",
+    'Resize<mode="cubic", axes=[7,8]>(x, , , two)': "1,8,20,24",
+    'Resize<mode="cubic">(x, , none)': "1,8,20,24",
+    'Resize<mode="cubic">(x, , minus)': "1,8,20,24",
+    'Resize<mode="cubic">(x, , nan)': "1,8,20,24",
+    'Resize<mode="cubic">(x, , huge)': "1,8,20,24",
+    'Resize<mode="cubic", coordinate_transformation_mode="where">(x, , less)': "1,8,20,24",
+    "LRN<size=0>(x)": "1,24,20,12",
+    "LRN(x)": "1,24,20,12",
+    "Einsum(x, flat)": "64,64",
+    'Einsum<equation="ab,bc->ad">(x, flat)': "64,64",
+    'Einsum<equation="abc,bc->ac">(x, flat)': "64,64",
+}
+"""Calls that are not as their operators are defined, or of more than is worth it -> what they read."""
+OPERANDS: dict[str, NDArray[Any]] = {
+    "two": np.array([1, 1], np.int64),
+    "one": np.array(1, np.int64),
+    "far": np.array(7, np.int64),
+    "many": np.array(100, np.int64),
+    "below": np.array(-3, np.int64),
+    "flat": floats(64, 64),
+    "none": np.array([1, 1, 0, 0.5], np.float32),
+    "minus": np.array([1, 1, -1, 0.5], np.float32),
+    "nan": np.array([1, 1, np.nan, 0.5], np.float32),
+    "huge": np.array([1, 1, 1e7, 0.5], np.float32),
+    "less": np.array([1, 1, 2, 0.5], np.float32),
+}
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_what_is_not_as_it_is_defined_stays(call: str) -> None:
+    text = f"g (float[{WRONG[call]}] x) => (float y) {{ y = {call} }}"
+    source = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]>\n{text}')
+    kept = {name: array for name, array in OPERANDS.items() if f" {name}" in call}
+    source.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in kept.items())
+    graph = ir.from_proto(source)
+    assert expand(graph, targets()["onnxruntime-cpu"]) == {}
+    assert [node.op_type for node in graph.graph] == [source.graph.node[0].op_type]
+
+
+SEVERAL = """
+    g (float[2,16,16,128] x, float[2,16,128,24] z) => (float[a,b,c,d,e] y, float[f,g,h,i] q, float[j,k,l,m] s) {
+        n = LRN<size=5>(x)
+        scaled = Resize<mode="cubic">(n, , larger)
+        smaller = Resize<mode="cubic">(scaled, , less)
+        columns = Unsqueeze(smaller, last)
+        y = DFT<onesided=1>(columns, , axis)
+        q = Einsum<equation="bchw,bcwk->bchk">(smaller, z)
+        flat = Reshape(smaller, rows)
+        s = STFT(flat, step, window)
+    }"""
+
+
+@pytest.mark.parametrize("target", EXPANDING, ids=lambda target: target.name)
+def test_all_targets_that_have_them(target: Target) -> None:
+    given = {"larger": np.array([1, 1, 2, 1], np.float32), "less": np.array([1, 1, 0.5, 1], np.float32)}
+    numbers = {"last": [4], "axis": -2, "rows": [2, 32768, 1], "step": 160}
+    given |= {name: np.array(number, np.int64) for name, number in numbers.items()}
+    source = model(SEVERAL, window=np.hanning(400).astype(np.float32), **given)
+    feed = {"x": 3 * floats(2, 16, 16, 128), "z": floats(2, 16, 128, 24)}
+    result = relayout.optimize(source, target=target)
+    assert "operators that take less time as others: 1 DFT, 1 Einsum, 1 LRN, 2 Resize, 1 STFT" in result.report.notes
+    for got, wanted in zip(run_anywhere(result.proto, feed), run(source, feed), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+
+
 @pytest.mark.parametrize(("exponent", "expected"), [(0.5, "Sqrt"), (0.25, "Pow"), ([[[0.5]]], "Pow"), ([0.5], "Sqrt")])
 def test_a_power_of_a_half_is_a_root(exponent: object, expected: str) -> None:
     said = "1,40,64" if np.ndim(exponent) == 3 else "40,64"

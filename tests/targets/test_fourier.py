@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import relayout
-from relayout.targets.onnxruntime_fourier import LEAST_ELEMENTS, MOST_WINDOWED, _Transform
+from relayout.targets.onnxruntime_fourier import LEAST_ELEMENTS, MOST_WINDOWED, Transform
 from running import run
 from text_form import floats, model
 
@@ -103,7 +103,7 @@ def test_a_transform_stays(name: str) -> None:
 
 @pytest.mark.parametrize(("rows", "inner"), [((2, 9, 3), 1), ((9, 1), 0), ((4, "n", 3), 1), (("m", "n", 1), 1)])
 def test_the_longest_axis_is_that_of_the_rows(rows: tuple[int | str, ...], inner: int) -> None:
-    steps = _Transform(128, 1, inverse=False, half=True).steps(rows)
+    steps = Transform(128, 1, inverse=False, half=True).steps(rows)
     (perm,) = (step.attributes["perm"] for step in steps if step.name == "apart")
     assert isinstance(perm, tuple)
     assert perm[-2] == inner

@@ -37,7 +37,7 @@ def expand(model: ir.Model, target: Target) -> dict[str, int]:
     for node in nodes:
         operator = operator_of(model, node)
         expansion = next((each for each in target.expansions if each.takes(operator)), None)
-        steps = () if expansion is None else expansion.steps(operator, list(map(constants.behind, node.inputs)))
+        steps = () if expansion is None else expansion.of(operator, list(map(constants.behind, node.inputs)))
         if steps:
             _check(node, steps)
             counts[node.op_type] += 1

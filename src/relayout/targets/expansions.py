@@ -43,3 +43,10 @@ class Expansion:
     def takes(self, operator: Operator) -> bool:
         """Whether it is about a node."""
         return is_about(operator, self.op_type, self.limits)
+
+    def of(self, operator: Operator, given: Constants) -> Sequence[Step]:
+        """What stands for a node; nothing, too, where it is not as its operator is defined."""
+        try:
+            return self.steps(operator, given)
+        except (IndexError, TypeError, ValueError):
+            return ()  # an operand or attribute that the operator must have is missing, or of another shape

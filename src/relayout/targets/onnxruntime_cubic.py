@@ -8,12 +8,12 @@ and those of opsets before `antialias`, are two products with what each element 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.rules import Attribute, Operator, Step
+from relayout.rules import Operator, Step
 from relayout.rules.signature import Constants
 from relayout.targets.conditions import Condition
 
@@ -21,6 +21,8 @@ HAS_ANTIALIAS = 18
 """Opset from which a Resize may be without aliases."""
 MOST_MULTIPLIED = 2048
 """Elements of two axes together up to which two products take less time: a thirtieth of a nanosecond for each."""
+MOST_BYTES = 1 << 22
+"""Of the matrices."""
 IMAGE = 4
 """The rank of an image, whose last two axes are resized."""
 PLACES = {
@@ -46,61 +48,55 @@ CUBIC = Condition("cubic, of a whole image", _is_cubic)
 
 def cubic(operator: Operator, given: Constants) -> Sequence[Step]:
     """The same with `antialias` set, or two products, as `h' h, n c h w, w w' -> n c h' w'`."""
-    scales, sizes = (given[slot] if len(given) > slot else None for slot in (2, 3))
-    factors, extents = _factors(operator, scales, sizes), _extents(operator, sizes)
-    if not factors:
+    sides = _sides(operator, given)
+    if not sides:
         return ()
-    if operator.version >= HAS_ANTIALIAS and min(factors) >= 1:
-        said = {name: _plain(attribute) for name, attribute in operator.node.attributes.items()}
+    if operator.version >= HAS_ANTIALIAS and all(side.factor >= 1 for side in sides):
+        said = {name: attribute.value for name, attribute in operator.node.attributes.items()}
         return (Step("Resize", tuple(range(len(operator.node.inputs))), "y", {**said, "antialias": 1}),)
-    shape = operator.inputs[0]
-    if shape is None or len(shape) != IMAGE or factors[:2] != [1, 1] or _coordinates(operator) not in PLACES:
+    if len(sides) != IMAGE or any(side.factor != 1 for side in sides[:2]) or _coordinates(operator) not in PLACES:
         return ()
-    old = [extent for extent in shape[2:] if isinstance(extent, int)]
-    if len(old) < 2 or sum(old) > MOST_MULTIPLIED:
+    tall, wide = sides[2:]
+    entries = tall.old * tall.new + wide.old * wide.new
+    if not 0 < 4 * entries <= MOST_BYTES or tall.old + wide.old > MOST_MULTIPLIED:
         return ()
-    new = extents[2:] or [
-        int(np.float32(side) * np.float32(factor)) for side, factor in zip(old, factors[2:], strict=True)
-    ]
-    tall, wide = (_matrix(operator, *axis) for axis in zip(old, new, factors[2:], strict=True))
     return (
-        Step("MatMul", (0, np.ascontiguousarray(wide.T)), "wide"),
-        Step("MatMul", (tall, "wide"), "y"),
+        Step("MatMul", (0, np.ascontiguousarray(_matrix(operator, wide).T)), "wide"),
+        Step("MatMul", (_matrix(operator, tall), "wide"), "y"),
     )
 
 
-def _factors(operator: Operator, scales: NDArray[np.generic] | None, sizes: NDArray[np.generic] | None) -> list[float]:
-    """How many times as long each axis becomes; none where that is not known, or the proportions are kept."""
-    shape = operator.inputs[0]
-    if shape is None or operator.string("keep_aspect_ratio_policy", "stretch") != "stretch":
+class _Side(NamedTuple):
+    """An axis before and after: how many times as long it becomes, and its extents; 0 where they are not known."""
+
+    factor: float
+    old: int
+    new: int
+
+
+def _sides(operator: Operator, given: Constants) -> list[_Side]:
+    """All axes of an image; none where what becomes of one is not known, or it keeps its proportions."""
+    shape, scales, sizes = operator.inputs[0], *(given[slot] if len(given) > slot else None for slot in (2, 3))
+    by_scales = scales is not None and scales.size > 0
+    asked = scales if by_scales else sizes
+    if shape is None or asked is None or operator.string("keep_aspect_ratio_policy", "stretch") != "stretch":
         return []
-    axes = operator.ints("axes") or tuple(range(len(shape)))
-    found = [1.0] * len(shape)
-    if scales is not None and scales.size == len(axes):
-        said: Sequence[float] = scales.astype(np.float64).tolist()
-    elif sizes is not None and sizes.size == len(axes):
-        old = [shape[axis] for axis in axes]
-        if not all(isinstance(extent, int) and extent for extent in old):
+    extents = [extent if isinstance(extent, int) else 0 for extent in shape]
+    found = [_Side(1.0, extent, extent) for extent in extents]
+    for axis, number in zip(operator.ints("axes") or range(len(shape)), asked.tolist(), strict=True):
+        old = extents[axis]
+        if by_scales:
+            found[axis] = _Side(number, old, int(np.float32(old) * np.float32(number)))
+        elif old:
+            found[axis] = _Side(number / old, old, number)
+        else:
             return []
-        said = [float(new) / float(extent) for new, extent in zip(sizes.tolist(), old, strict=True)]
-    else:
-        return []
-    for axis, factor in zip(axes, said, strict=True):
-        found[axis] = factor
-    return found
+    return found if all(side.factor > 0 for side in found) else []
 
 
-def _extents(operator: Operator, sizes: NDArray[np.generic] | None) -> list[int]:
-    """The extents of the result, where it is these that are asked for."""
-    shape, axes = operator.inputs[0], operator.ints("axes")
-    if sizes is None or not sizes.size or shape is None:
-        return []
-    found: dict[int, int] = dict(zip(axes or range(len(shape)), sizes.tolist(), strict=True))
-    return [found.get(axis, 1) for axis in range(len(shape))]
-
-
-def _matrix(operator: Operator, old: int, new: int, factor: float) -> NDArray[np.float32]:
+def _matrix(operator: Operator, side: _Side) -> NDArray[np.float32]:
     """`new old`: what each old element counts in each new one (Keys 1981)."""
+    factor, old, new = side
     a = operator.node.attributes.get_float("cubic_coeff_a", -0.75)
     place = PLACES[_coordinates(operator)](np.arange(new, dtype=np.float64), old, new, factor)
     first = np.floor(place).astype(np.int64)
@@ -114,8 +110,3 @@ def _matrix(operator: Operator, old: int, new: int, factor: float) -> NDArray[np
     matrix = np.zeros((new, old))
     np.add.at(matrix, (np.arange(new)[:, None], taps.clip(0, old - 1)), counted)
     return matrix.astype(np.float32)
-
-
-def _plain(attribute: ir.Attr) -> Attribute:
-    value = attribute.value
-    return tuple(value) if isinstance(value, list | tuple) else value

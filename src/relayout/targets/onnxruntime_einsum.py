@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.layout import Dim
-from relayout.rules import Operator, Step
+from relayout.rules import Letters, Operator, Signature, Step, facts
 from relayout.rules.signature import Constants
 
 Groups = Sequence[Sequence[str]]
@@ -24,9 +24,10 @@ OPEN = -1
 
 def einsum(operator: Operator, given: Constants) -> Sequence[Step]:
     """`bqhd,bkhd->bhqk` and its like: each letter in two of the three, or in all."""
-    terms, extents = _terms(operator), dict[str, Dim]()
-    if terms is None:
+    fact, extents = facts(operator), dict[str, Dim]()
+    if not isinstance(fact, Signature) or len(fact.inputs) != 2:
         return ()
+    terms = [letters or () for letters in (*fact.inputs, *fact.outputs)]
     for letters, shape in zip(terms, operator.inputs, strict=False):
         for letter, extent in zip(letters, shape or (), strict=True):
             if extents.setdefault(letter, extent) != extent:
@@ -39,7 +40,7 @@ def einsum(operator: Operator, given: Constants) -> Sequence[Step]:
         return ()
     # Axes of one operand alone that come first in the result: the other is stretched along them, and nothing moves.
     # Beside a batch that would be many small products, which take longer than to move the axes.
-    leading = max((0, 1), key=lambda number: result[:1] in own[number])
+    leading = int(bool(result) and result[0] in own[1])
     lead = [] if batch else list(takewhile(own[leading][:-1].__contains__, result))
     own[leading] = [letter for letter in own[leading] if letter not in lead]
     # The one whose axes come first in the result is the first of the product.
@@ -49,7 +50,8 @@ def einsum(operator: Operator, given: Constants) -> Sequence[Step]:
     batches = [[*lead, *batch] if number == leading else batch for number in order]
     groups = [batches[0], left, inner], [batches[1], inner, right]
     sides = [_side(number, terms[number], held, extents) for number, held in zip(order, groups, strict=True)]
-    apart = _shape([*chain(lead, batch, left, right)], [*lead, *batch, left, right], extents)
+    made, alone = [*lead, *batch, *left, *right], [[letter] for letter in (*lead, *batch)]
+    apart = _shape([[letter] for letter in made], [*alone, left, right], extents)
     if apart is None or any(side is None for side in sides):
         return ()
     steps = list(chain.from_iterable(side for side in sides if side is not None))
@@ -57,24 +59,13 @@ def einsum(operator: Operator, given: Constants) -> Sequence[Step]:
     steps.append(Step("MatMul", (read[0], read[1]), "product"))
     if len(left) != 1 or len(right) != 1:
         steps.append(Step("Reshape", ("product", apart), "parted"))
-    made = [*lead, *batch, *left, *right]
-    if made != list(result):
+    if made != [*result]:
         perm = tuple(made.index(letter) for letter in result)
         steps.append(Step("Transpose", (steps[-1].name,), "y", {"perm": perm}))
     return steps
 
 
-def _terms(operator: Operator) -> list[str] | None:
-    """The letters of both operands and of the result; None where there are others, an ellipsis, or diagonals."""
-    left, arrow, right = operator.string("equation", "").replace(" ", "").partition("->")
-    terms = [*left.split(","), right]
-    plain = arrow and len(terms) == len(operator.inputs) + 1 == 3 and "." not in left + right
-    ranks = [None if shape is None else len(shape) for shape in operator.inputs]
-    fits = plain and [len(term) for term in terms[:2]] == ranks
-    return terms if fits and all(len({*term}) == len(term) for term in terms) else None
-
-
-def _side(number: int, letters: str, groups: Groups, extents: Mapping[str, Dim]) -> list[Step] | None:
+def _side(number: int, letters: Letters, groups: Groups, extents: Mapping[str, Dim]) -> list[Step] | None:
     """What brings an operand into matrices: each axis of the first group by itself, then each of two groups as one.
 
     None where its shape is not known enough.
@@ -83,12 +74,12 @@ def _side(number: int, letters: str, groups: Groups, extents: Mapping[str, Dim])
     wanted = list(chain.from_iterable(groups))
     read: int | str = number
     steps = []
-    if wanted != list(letters):
+    if wanted != [*letters]:
         perm = tuple(letters.index(letter) for letter in wanted)
         steps.append(Step("Transpose", (read,), f"turned{number}", {"perm": perm}))
         read = steps[-1].name
     if any(len(group) != 1 for group in matrix):
-        shape = _shape([*batch, *matrix], wanted, extents)
+        shape = _shape([*([letter] for letter in batch), *matrix], [[letter] for letter in wanted], extents)
         if shape is None:
             return None
         steps.append(Step("Reshape", (read, shape), f"matrix{number}"))

@@ -136,9 +136,9 @@ def _lrn(operator: Operator, given: Constants) -> Sequence[Step]:
     alpha, beta, bias = said("alpha", 1e-4), said("beta", 0.75), said("bias", 1.0)
     if shape is None or len(shape) != IMAGE or not isinstance(shape[1], int) or shape[1] > MOST_CHANNELS:
         return ()
-    if alpha < 0 or bias <= 0:
+    channels, size = shape[1], operator.int("size", 0)
+    if alpha < 0 or bias <= 0 or size < 1:
         return ()
-    channels, size = shape[1], operator.int("size", 1)
     place = np.subtract.outer(np.arange(channels), np.arange(channels))  # of what is added to, and of what is
     near = (place <= (size - 1) // 2) & (-place <= size - 1 - (size - 1) // 2)
     kernel = (near * (alpha / size)).astype(np.float32).reshape(channels, channels, 1, 1)

@@ -25,8 +25,8 @@ AXIS_IS_INPUT = 20
 """Opset from which the axis is an input."""
 LEAST_LENGTH, LEAST_ELEMENTS = 64, 512
 """Of a transform, and of all that are computed at once, for which ten nodes are worth it."""
-MOST_BYTES = 1 << 22
-"""Of the matrices."""
+MOST_BYTES, LEAST_BYTES = 1 << 22, 16
+"""Of the matrices, and of what they have for each element at least."""
 MOST_WINDOWED = 512
 """Elements of a window, where they are a power of two, up to which one matrix is better than short transforms."""
 
@@ -38,16 +38,15 @@ def fourier(operator: Operator, given: Constants) -> Sequence[Step]:
         return ()
     *rows, count, parts = shape
     known = [extent for extent in rows if isinstance(extent, int)]
-    if not isinstance(count, int) or not isinstance(parts, int) or (operator.has(1) and length != count):
+    half, inverse = bool(operator.int("onesided", 0)), bool(operator.int("inverse", 0))
+    if not isinstance(count, int) or (operator.has(1) and length != count) or count * LEAST_BYTES > MOST_BYTES:
+        return ()
+    if parts not in (1, 2) or (half and (inverse or parts == 2)):
         return ()
     if count < LEAST_LENGTH or (len(known) == len(rows) and prod(known) * count * parts < LEAST_ELEMENTS):
         return ()
-    transform = _Transform(
-        count, parts, inverse=bool(operator.int("inverse", 0)), half=bool(operator.int("onesided", 0))
-    )
-    if transform.bytes > MOST_BYTES:
-        return ()
-    return transform.steps(rows)
+    transform = Transform(count, parts, inverse=inverse, half=half)
+    return transform.steps(rows) if transform.bytes <= MOST_BYTES else ()
 
 
 def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
@@ -58,17 +57,17 @@ def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
     shape, window, (step, length) = operator.inputs[0], _window(given), [_number(given, slot) for slot in (1, 3)]
     if shape is None or not (len(shape) == 2 or (len(shape) == 3 and shape[2] == 1)):
         return ()
-    if not step or (operator.has(2) and window is None):
+    if not step or step < 0 or (operator.has(2) and window is None):
         return ()
     count = length or (0 if window is None else window.size)
     if count < LEAST_LENGTH or (count > MOST_WINDOWED and count & (count - 1) == 0):
         return ()
     kept = count // 2 + 1 if operator.int("onesided", 1) else count
     short = isinstance(shape[1], int) and shape[1] < count
-    if short or 8 * kept * count > MOST_BYTES or (window is not None and window.size != count):
+    if short or 8 * kept * count > MOST_BYTES or (window is not None and window.shape != (count,)):
         return ()
     n, k = np.arange(count), np.arange(kept)
-    roots = np.exp(-2j * np.pi * np.outer(k, n) / count) * (1 if window is None else window.reshape(-1))
+    roots = np.exp(-2j * np.pi * np.outer(k, n) / count) * (1 if window is None else window)
     kernel = np.stack([roots.real, roots.imag], 1).reshape(2 * kept, 1, count).astype(np.float32)
     flat = len(shape) == 2
     return (
@@ -85,13 +84,9 @@ def _window(given: Constants) -> NDArray[np.generic] | None:
 
 def _axis(operator: Operator, given: Constants) -> int | None:
     """The axis that is transformed, counted from the first; None where it is computed."""
-    rank = operator.rank() or 1
-    if operator.version < AXIS_IS_INPUT:
-        return operator.int("axis", 1) % rank
-    if not operator.has(2):
-        return (-2) % rank
-    axis = given[2]
-    return None if axis is None else int(axis.item()) % rank
+    rank = operator.rank() or 0
+    axis = operator.int("axis", 1) if operator.version < AXIS_IS_INPUT else _number(given, 2) if operator.has(2) else -2
+    return None if axis is None else axis + rank * (axis < 0)
 
 
 def _number(given: Constants, slot: int) -> int | None:
@@ -100,7 +95,7 @@ def _number(given: Constants, slot: int) -> int | None:
     return None if said is None else int(said.item())
 
 
-class _Transform:
+class Transform:
     """A transform of `count` elements in two products.
 
     Args:
