@@ -211,6 +211,39 @@ def test_a_single_element_has_more_dimensions_than_stand_behind_all_else() -> No
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+def test_a_given_single_element_is_read_in_the_dimensions_that_the_result_has(kind: str) -> None:
+    """Nothing else gives the Cast's result its dimension; TopK takes no scalar."""
+    graph = model(
+        f"""g ({kind} k, float[1,9] x) => (float[1,n] y, int64[1,n] i) {{
+            r = Reshape(k, one)
+            c = Cast<to=7>(r)
+            y, i = TopK<axis=-1>(x, c)
+        }}""",
+        one=np.array([1]),
+    )
+    result = relayout.convert(graph, io="convert").proto
+    feed = {"k": np.array(4, kind), "x": floats(1, 9)}
+    for got, expected in zip(run(result, feed), run(graph, feed), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_a_given_single_element_beside_another_operand_is_read_as_it_is() -> None:
+    graph = model(
+        """g (float k, float[1,9,4] x) => (float[1,4,9] y) {
+            r = Reshape(k, ones)
+            a = Add(x, r)
+            y = Transpose<perm=[0,2,1]>(a)
+        }""",
+        ones=np.array([1, 1]),
+    )
+    result = relayout.convert(graph, io="convert").proto
+    assert [node.op_type for node in result.graph.node] == ["Add"]
+    feed = {"k": np.array(4, np.float32), "x": floats(1, 9, 4)}
+    (got,), (expected,) = run(result, feed), run(graph, feed)
+    np.testing.assert_array_equal(got, expected.transpose(0, 2, 1) if got.shape != expected.shape else expected)
+
+
 SHUFFLED = """
     g (float[b,4,h,w] x, float[b,4,h,w] z) => (float[b,8,h,w] y) {
         c = Concat<axis=1>(x, z)

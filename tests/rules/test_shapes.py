@@ -5,12 +5,14 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
+import relayout
 from relayout.rules import outputs_of, registry
-from relayout.rules.shapes import CONTRIBUTED
+from relayout.rules.shapes import CONTRIBUTED, UNINFERRED
 from rules.cases import cases
 from rules.law import Case, with_runtime
+from text_form import model
 
-CASES = [case for case in cases() if case.domain == "com.microsoft" and not case.split]
+CASES = [case for case in cases() if (case.domain == "com.microsoft" or case.op_type in UNINFERRED) and not case.split]
 UNKNOWN_EXTENTS = {
     "ConvTransposeWithDynamicPads": "pads are read when it runs",
     "CropAndResize": "the size is read when it runs",
@@ -81,3 +83,22 @@ def test_an_operator_of_nobody_tells_nothing() -> None:
     value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2, 3]))
     node = ir.Node("some.where", "Unknown", [value])
     assert outputs_of(node, {}) == []
+
+
+@pytest.mark.parametrize("name", ["EfficientNMS_TRT", "FAKE!", "Upsample2"])
+def test_what_the_standard_does_not_have_says_nothing_and_is_carried_through(name: str) -> None:
+    """Plugins of a runtime are often nodes of the standard's domain."""
+    source = model(
+        f"""g (float[1,3,4,5] x) => (float[1,3,4,5] y) {{
+            a = Transpose<perm=[0,2,3,1]>(x)
+            b = Relu(a)
+            c = {name.strip("!")}(b)
+            y = Transpose<perm=[0,3,1,2]>(c)
+        }}"""
+    )
+    source.graph.node[2].op_type = name
+    result = relayout.optimize(source)
+    assert [node.op_type for node in result.proto.graph.node].count(name) == 1
+    assert (result.report.transposes, result.report.proved) == (2, True)
+    (node,) = (node for node in ir.from_proto(source).graph if node.op_type == name)
+    assert outputs_of(node, {"": 17}) == []

@@ -68,8 +68,24 @@ def test_integers_stay_in_bounds() -> None:
     assert wide.min() < -10_000
 
 
-def test_no_text_is_made_up() -> None:
-    for dtype in ("O", None):
+def test_what_may_count_is_careful_when_it_is_asked() -> None:
+    def careful(dtype: str, shape: tuple[int, ...], **more: object) -> np.ndarray:
+        return random_feed(value(dtype, shape, **more), shape, np.random.default_rng(0), True, careful=True)
+
+    assert not careful("int64", (100,), bound=4).any()
+    assert set(careful("float32", (100,))) == set(range(10))
+    assert careful("int16", (1000,), quantized=True).max() > 10_000
+    assert careful("float32", (1, 8, 8, 3)).min() < 0
+
+
+def test_texts_are_numbers() -> None:
+    texts = feed("O", (4, 5))
+    assert len({str(text) for text in texts.reshape(-1)}) > 3
+    assert all(isinstance(text, str) and text == str(int(text)).zfill(len(text)) for text in texts.reshape(-1))
+
+
+def test_nothing_is_made_up_of_an_unknown_type() -> None:
+    for dtype in ("V2", None):
         with pytest.raises(RelayoutError, match="give an array"):
             random_feed(value(dtype), (1,), np.random.default_rng(0), True)
 

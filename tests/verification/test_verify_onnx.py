@@ -346,6 +346,29 @@ def test_other_lengths_are_tried_where_the_first_do_not_run() -> None:
         verify(fixed, fixed)
 
 
+def test_integers_that_are_out_of_range_are_given_up_for_zeros() -> None:
+    """An index that is reckoned with before it counts: nothing says how far it may."""
+    model = parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]> g (float[3,4] x, int64[5] i) => (float[5,4] y) <int64 many = {7}>
+        { j = Mul(i, many) y = Gather(x, j) }"""
+    )
+    report = verify(model, model)
+    assert report.ok
+    assert report.notes == ("the source runs only with 0 for integers, or with whole numbers for others",)
+    with pytest.raises(RelayoutError, match="out of data bounds"):
+        verify(model, model, inputs={"x": np.zeros((3, 4), np.float32), "i": np.full(5, 9)})
+
+
+def test_texts_are_fed_and_compared() -> None:
+    text = """<ir_version: 10, opset_import: ["": 21]> g (string[2,3] x) => (string[3,2] y, int64[2,3] z) {
+        y = Transpose(x) z = Cast<to=7>(x) }"""
+    assert verify(parser.parse_model(text), parser.parse_model(text)).ok
+    other = parser.parse_model(text.replace("y = Transpose(x)", "f = Reshape(x, s) y = Identity(f)"))
+    other.graph.initializer.append(numpy_helper.from_array(np.array([3, 2]), "s"))
+    report = verify(parser.parse_model(text), other)
+    assert [row.name for row in report.rows if not row.ok] == ["y"]
+
+
 def test_images_of_which_a_pool_leaves_nothing() -> None:
     """ONNX Runtime's fused pools divide by zero over one: it must be an error, and not the end of the process."""
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[N,16,H,W] x) => (float[N,16,P,Q] y) {

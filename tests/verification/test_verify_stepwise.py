@@ -256,7 +256,7 @@ def averaged(zero: int) -> bytes:
 
 def changed_average(model: ir.Model, scale: float, zero: int) -> ir.Model:
     """The model with another scale and zero point where the average is quantized."""
-    (quantizing,) = (n for n in model.graph if n.op_type == "QuantizeLinear" and "pooled" in (n.outputs[0].name or ""))
+    quantizing = [n for n in model.graph if n.op_type == "QuantizeLinear" and "pooled" in (n.outputs[0].name or "")][-1]
     for place, change in ((1, lambda v: v * np.float32(scale)), (2, lambda v: (v.astype(int) + zero).astype(v.dtype))):
         value = quantizing.inputs[place]
         assert value is not None
@@ -290,25 +290,83 @@ def test_where_all_numbers_are_midway_a_lean_stays_one() -> None:
     assert [row.verdict for row in report.interiors] == [Verdict.DIFFERS]
 
 
-def requantized() -> bytes:
-    """Integers of one scale as those of another, 3.6 times as large; in one channel they are all -82."""
+def requantized(name: str = "QUANTIZE") -> bytes:
+    """Integers of one scale as those of another, 3.6 times as large; in one channel they are all -82, or 82 where the
+    operator is none for negative numbers.
+    """
     net, q = Net(), Scale(0.275)
     x, made = net.input((1, 8, 8, 4), "int8", q=q, name="x"), net.tensor((1, 8, 8, 4), "int8", q=q, name="made")
     kernel = net.const(np.diag([127, 0, 127, 127]).reshape(4, 1, 1, 4), "int8", q=Scale(1 / 127))
-    bias = net.const(np.int64([0, -82 * 127, 0, 0]), "int32", q=Scale(0.275 / 127))
+    all_one = -82 if name == "QUANTIZE" else 81
+    bias = net.const(np.int64([0, all_one * 127, 0, 0]), "int32", q=Scale(0.275 / 127))
     net.op("CONV_2D", [x, kernel, bias], [made], options("Conv2DOptions", padding=1, strideH=1, strideW=1), version=3)
     pooled = net.output((1, 8, 8, 4), "int8", q=Scale(1.0), name="pooled")
-    net.op("QUANTIZE", [made], [pooled], version=2)
+    slopes = [net.const(np.full((1, 1, 4), 64), "int8", q=Scale(1 / 127))] if name == "PRELU" else []
+    table = options("LeakyReluOptions", alpha=0.5) if name == "LEAKY_RELU" else None
+    net.op(name, [made, *slopes], [pooled], table, version=1 if name == "PRELU" else 2)
     return net.bytes()
 
 
-def test_numbers_that_the_source_rounds_twice_may_lean_and_no_others() -> None:
-    """0.275 times -82 is -22.55: to halves it is -22.5, and then -22."""
-    content = requantized()
+@pytest.mark.parametrize("name", ["QUANTIZE", "PRELU", "LEAKY_RELU"])
+def test_numbers_that_the_source_rounds_twice_may_lean_and_no_others(name: str) -> None:
+    """0.275 times -82 is -22.55: to halves it is -22.5, and then -22; times 81 it is 22.275, 22.5 and 23."""
+    content = requantized(name)
     found, _ = steps(content, read(content))
     assert [found["pooled"].verdict, found["pooled"].difference.max_abs] == [Verdict.CLOSE, 1]
     for scale, zero in ((1, 1), (1, -1), (0.9, 0), (1.1, 0)):
-        assert wrong(content, changed_average(read(content), scale, zero)) == ["QUANTIZE"]
+        assert wrong(content, changed_average(read(content), scale, zero)) == [name]
+
+
+def switched() -> bytes:
+    """HARD_SWISH of integers, all of one channel the same; by its kernel's arithmetic it is off by 0.003 of a step."""
+    net, q = Net(), Scale(0.06144580617547035, 29)
+    x, y = net.input((1, 8, 8, 4), "int8", q=q, name="x"), net.output((1, 8, 8, 4), "int8", q=SWITCHED, name="pooled")
+    return net.op("HARD_SWISH", [x], [y], options("HardSwishOptions")).bytes()
+
+
+SWITCHED = Scale(0.025056440383195877, -113)
+
+
+def test_what_several_multiplications_of_few_bits_round_may_lean_and_nothing_else() -> None:
+    """Of 256 integers some fall to the other side; such a one alone in a channel leans there."""
+    content = switched()
+    every = np.arange(-128, 128, dtype=np.int8).reshape(1, 8, 8, 4)
+    with opened(content) as left, opened(read(content)) as right:
+        a, b = (side.runner([]).run({"x": every}, ["pooled"])["pooled"] for side in (left, right))
+    (off, *_) = every[a != b]
+    fed = every.copy()
+    fed[..., 0] = off
+    assert verify(content, read(content), inputs={"x": fed}).ok
+    for scale, zero in ((1, 1), (1, -1), (0.98, 0)):
+        assert not verify(content, changed_average(read(content), scale, zero), inputs={"x": fed}).ok
+
+
+def averages(name: str) -> bytes:
+    net = Net()
+    x, made = net.input((2, 384, 384, 8), name="x"), net.output((2, 1, 1, 8), name="made")
+    axes = net.const([1, 2], "int32")
+    return net.op(name, [x, axes], [made], options("ReducerOptions", keepDims=True)).bytes()
+
+
+@pytest.mark.parametrize("name", ["MEAN", "SUM"])
+def test_sums_of_one_element_after_another_are_rounded_as_often(name: str) -> None:
+    """150,000 positive numbers: LiteRT's sum is off by some hundred of float32's steps."""
+    content = averages(name)
+    fed = np.square(np.random.default_rng(0).normal(size=(2, 384, 384, 8))).astype(np.float32)
+    report = verify(content, relayout.convert(content).model, inputs={"x": fed})
+    assert report.ok
+    assert [row.verdict for row in report.rows] == [Verdict.STEPWISE], "it is close otherwise"
+    model = relayout.convert(content).model
+    (reduced,) = (node for node in model.graph if node.op_type in ("ReduceMean", "ReduceSum"))
+    far = ir.Value(
+        name="far", const_value=ir.tensor(np.float32(1.0005)), shape=ir.Shape(()), type=reduced.outputs[0].type
+    )
+    model.graph.register_initializer(far)
+    x = reduced.inputs[0]
+    scaled = ir.Node("", "Mul", [x, far], num_outputs=1)
+    reduced.replace_input_with(0, scaled.outputs[0])
+    model.graph.insert_before(reduced, scaled)
+    assert not verify(content, model, inputs={"x": fed}).ok
 
 
 def test_values_of_a_file_that_states_no_shapes_are_fed_with_all_of_their_axes(tmp_path: Path) -> None:

@@ -119,8 +119,10 @@ class _Choice:
             if fixed and ones and len(form) <= ones:
                 self.chosen[port] = ((),) * (ones + 1)
                 self._note([port])
-            elif given is not None and len(given) <= most:
-                self.chosen[port] = given
+            elif given is not None:
+                others = [len(self.chosen[other]) for other in free if not (other is port or other.output)]
+                if max([len(given), *others]) == most:  # the result has as many dimensions as the longest operand
+                    self.chosen[port] = given
 
     def _beside(self, ports: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> tuple[Beside, ...]:
         found = []

@@ -22,9 +22,9 @@ def aligned(operator: Operator, inputs: tuple[int, ...]) -> Signature | None:
 
 
 @rule(
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitCast BitwiseNot Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor",
-    "Gelu HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink",
-    "Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu",
+    "Abs Acos Acosh Affine Asin Asinh Atan Atanh BitCast BitwiseNot Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor",
+    "Gelu HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log Mish Neg Not ParametricSoftplus Reciprocal Relu Round Scale",
+    "ScaledTanh Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu",
     kind="layout-agnostic",
 )
 def unary(operator: Operator) -> Fact:

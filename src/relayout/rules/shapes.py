@@ -75,9 +75,11 @@ CONTRIBUTED: Mapping[str, Told] = {
 }
 """Operators of `com.microsoft`; of others the shape is read off the signature, and the type stays unknown."""
 
-_AS_INPUT = "GroupNormalization SimplifiedLayerNormalization"
+_AS_INPUT = """
+    Affine GroupNormalization ImageScaler ParametricSoftplus Scale ScaledTanh SimplifiedLayerNormalization
+"""
 UNINFERRED: Mapping[str, Told] = dict.fromkeys(_AS_INPUT.split(), Told((0,), ("Identity", 16), (0,)))
-"""Operators of the standard's domain that ONNX has no shape inference for; the second is ONNX Runtime's."""
+"""Operators of the standard's domain that ONNX has no shape inference for; all but the second are ONNX Runtime's."""
 UNKNOWN = ""
 """An extent that nothing tells."""
 Output = tuple[ir.DataType | None, Shape | None]
@@ -138,11 +140,14 @@ def _has_channels_last(node: ir.Node) -> bool:
 def _by_schema(
     operator: Operator, op_type: str, version: int, operands: Sequence[ir.Value | None], last: bool = False
 ) -> Iterator[Output]:
-    """What the standard's operator gives for these inputs; nothing where it refuses them.
+    """What the standard's operator gives for these inputs; nothing where it refuses them, or there is no such operator.
 
     With `last`, the first operand and the result have the channels last, which the standard's have in the second place.
     """
-    schema = onnx.defs.get_schema(op_type, version, "")
+    try:
+        schema = onnx.defs.get_schema(op_type, version, "")
+    except onnx.defs.SchemaError:
+        return
     names = ["" if value is None else f"i{slot}" for slot, value in enumerate(operands)]
     results = [f"o{slot}" for slot in range(min(len(operator.outputs), schema.max_output))]
     node = onnx.NodeProto(op_type=op_type, input=names, output=results)

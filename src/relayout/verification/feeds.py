@@ -35,6 +35,9 @@ SMALL = 10
 
 IMAGE_FROM = 8
 
+TEXTS = ("0", "1", "-2", "30", "4", "567", "0008", "9")
+"""Texts that are fed."""
+
 
 def to_give(name: str) -> str:
     """How an array is given for an input: what a message advises."""
@@ -59,16 +62,23 @@ def given_feeds(inputs: Mapping[str, Any] | None, values: Sequence[Value]) -> di
     return found
 
 
-def random_feed(value: Value, shape: tuple[int, ...], rng: np.random.Generator, signed: bool) -> Array:
+def random_feed(
+    value: Value, shape: tuple[int, ...], rng: np.random.Generator, signed: bool, careful: bool = False
+) -> Array:
     """A random array for an input, never constant along any axis.
 
     1. Images (rank 4, 1, 3 or 4 channels in the last or second place, at least 8 pixels each way): smooth, since noise
        saturates quantized networks; floats in [-1, 1] if `signed`, else in [0, 1]; 8-bit integers over their range.
     2. Other floats are normal, quantized integers normal over their range, other integers small, truth values even.
+    3. Texts are numbers.
+    4. If `careful`, integers that may count something are 0, and floats that are no image small whole numbers, which
+       may be cast to such.
     """
     dtype = value.dtype
-    if dtype is None or dtype.kind not in "fiubc":
+    if dtype is None or dtype.kind not in "fiubcO":
         raise RelayoutError(f"no random {dtype} can be made for '{value.name}'; {to_give(value.name)}")
+    if dtype.kind == "O":
+        return np.asarray(np.array(TEXTS)[rng.integers(0, len(TEXTS), shape)], np.object_)
     channels = channel_axis(shape)
     byte = dtype.kind in "iu" and dtype.itemsize == 1
     if channels is not None and (dtype.kind == "f" or byte):
@@ -84,12 +94,12 @@ def random_feed(value: Value, shape: tuple[int, ...], rng: np.random.Generator, 
     if dtype.kind == "c":
         return np.asarray(rng.normal(size=shape) + 1j * rng.normal(size=shape), dtype)
     if dtype.kind == "f":
-        return np.asarray(rng.normal(size=shape), dtype)
+        return np.asarray(rng.integers(0, SMALL, shape) if careful else rng.normal(size=shape), dtype)
     if value.quantized or byte:
         limits = np.iinfo(dtype)
         middle, spread = (limits.max + limits.min + 1) / 2, (limits.max - limits.min) / 5
         return np.clip(np.rint(rng.normal(middle, spread, shape)), limits.min, limits.max).astype(dtype)
-    return np.asarray(rng.integers(0, min(value.bound or SMALL, np.iinfo(dtype).max), shape), dtype)
+    return np.asarray(rng.integers(0, 1 if careful else min(value.bound or SMALL, np.iinfo(dtype).max), shape), dtype)
 
 
 def channel_axis(shape: Sequence[int]) -> int | None:

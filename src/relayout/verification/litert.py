@@ -300,7 +300,7 @@ class LiteRTSide:
         before = self._details[int(operator["inputs"][0])] if operator["op_name"] == "DEQUANTIZE" else None
         value = Value(
             name=self._called(index),
-            dtype=np.dtype(details["dtype"]),
+            dtype=_of_text(np.dtype(details["dtype"])),
             shape=tuple(None if extent < 0 else extent for extent in signature),
             aliases=self._aliases.get(index, ()),
             operator=operator["op_name"],
@@ -379,7 +379,7 @@ class _Runner:
         for name in names:
             index = self._side.indices[name]
             try:
-                found[name] = np.asarray(self._interpreter.get_tensor(index))
+                found[name] = _texts(np.asarray(self._interpreter.get_tensor(index)))
             except ValueError:  # fused away, inside a branch that was not taken, or without elements
                 details = self._interpreter._get_tensor_details(index, 0)
                 if 0 in details["shape"]:
@@ -398,7 +398,7 @@ class _Runner:
                 interpreter.allocate_tensors()
                 interpreter.reset_all_variables()
             for name, array in feeds.items():
-                interpreter.set_tensor(self._side.indices[name], array)
+                interpreter.set_tensor(self._side.indices[name], _bytes(array))
             interpreter.invoke()
         except (ValueError, RuntimeError) as error:
             self._side.without_delegate(error)
@@ -493,3 +493,23 @@ def parameters(details: dict[str, Any]) -> dict[str, Any]:
 def is_quantized(details: dict[str, Any]) -> bool:
     """Whether a tensor holds integers with a scale."""
     return len(details["quantization_parameters"]["scales"]) > 0 and np.dtype(details["dtype"]).kind in "iu"
+
+
+def _of_text(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which texts are held here, where LiteRT has bytes; any other as it is."""
+    return np.dtype(np.object_) if dtype.kind == "S" else dtype
+
+
+def _texts(array: Array) -> Array:
+    """Texts, where LiteRT has bytes; any other array as it is."""
+    if array.dtype.kind not in "SO":
+        return array
+    texts = [item.decode(errors="replace") if isinstance(item, bytes) else item for item in array.reshape(-1)]
+    return np.array(texts, np.object_).reshape(array.shape)
+
+
+def _bytes(array: Array) -> Array:
+    """Texts as LiteRT takes them: as bytes."""
+    if array.dtype.kind != "O":
+        return array
+    return np.array([str(item).encode() for item in array.reshape(-1)], np.object_).reshape(array.shape)

@@ -25,6 +25,7 @@ that counts, however deep the network is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -57,7 +58,8 @@ HALF_STEP = 0.5
 CHANCE = 1.5
 """Three times the standard deviation of a step that is there or not, as it falls."""
 
-REORDERED = 8 * float(np.finfo(np.float32).eps)
+EPSILON = float(np.finfo(np.float32).eps)
+REORDERED = 8 * EPSILON
 """How far apart two orders of additions are, relative to the magnitudes of the terms: 1 to 2 eps were found."""
 
 MIDWAY = 1e-3
@@ -66,8 +68,13 @@ MIDWAY = 1e-3
 TWICE = 0.25
 """The same where the source rounds twice, to halves first, as kernels do that multiply by an integer and shift."""
 
-RESCALING = frozenset({"QUANTIZE"})
-"""Operators of LiteRT that do so with integers of 8 bits; sums have more, of which the first rounding leaves enough."""
+BESIDE_MIDWAY = {"QUANTIZE": TWICE, "PRELU": TWICE, "LEAKY_RELU": TWICE, "HARD_SWISH": 1 / 64}
+"""The same of operators of LiteRT that multiply integers of 8 bits by one of 31, or in steps by some of 15; sums have
+more bits, of which the first rounding leaves enough.
+"""
+
+ONE_BY_ONE = frozenset({"MEAN", "SUM"})
+"""Operators of LiteRT that add up one element after another: of `n` they are off by roundings as they fall, `√n`."""
 
 LOOKED_UP = 4
 """Steps of 16 bits that a float may be off: kernels look functions up in tables, with straight lines between."""
@@ -178,7 +185,7 @@ class Stepwise:
             real = theirs[pair.right.name].dtype.kind == "f"
             return step if real else self._beside_midway(pair, step, source, theirs, given, fed)
         if step is not None and step.verdict is Verdict.DIFFERS:
-            step = self._beside_terms(pair, step, given, fed)
+            step = self._beside_terms(pair, step, source, given, fed)
             step = step if step.verdict.passes else self._beside_levels(pair, step, given, fed)
             return step if step.verdict.passes else self._beside_own(pair, step, source, given, fed, values)
         return step
@@ -198,7 +205,7 @@ class Stepwise:
         """The step of a value that leans, judged by the elements that are not midway between two integers."""
         name = pair.right.name
         left, right = pair.same_way(source[pair.left.name], theirs[name])
-        width, rounded = TWICE if pair.left.operator in RESCALING else MIDWAY, []
+        width, rounded = BESIDE_MIDWAY.get(pair.left.operator, MIDWAY), []
         for nudge in (width, -width):
             forced = self._making(name, given, nudge)
             if forced is None:
@@ -209,7 +216,7 @@ class Stepwise:
             return step
         return Step(Verdict.CLOSE, step.difference)
 
-    def _beside_terms(self, pair: Pair, step: Step, given: Sequence[str], fed: Feeds) -> Step:
+    def _beside_terms(self, pair: Pair, step: Step, source: Feeds, given: Sequence[str], fed: Feeds) -> Step:
         """The step of a sum of real numbers, measured by the magnitudes of what is added up."""
         name = self._right.sum_behind(pair.right.name)
         forced = self._making(name, given, terms=True) if name else None
@@ -220,7 +227,12 @@ class Stepwise:
             return step
         off = relative(step.difference.max_abs, magnitude(terms))
         found = replace(step.difference, max_rel=off, rounding=0.0)  # the type's own has been allowed for the sum
-        tolerance = replace(self._tolerance, rtol=min(REORDERED, self._tolerance.rtol))
+        rtol = min(REORDERED, self._tolerance.rtol)
+        if pair.left.operator in ONE_BY_ONE:
+            operands = [source[name].size for name in pair.left.operands if name in source]
+            count = max(operands, default=1) / max(1, source[pair.left.name].size)
+            rtol = max(rtol, 2 * EPSILON * math.sqrt(count))
+        tolerance = replace(self._tolerance, rtol=rtol)
         return Step(judge(found, Kind.REAL, tolerance, None, pair.left.step), found)
 
     def _beside_levels(self, pair: Pair, step: Step, given: Sequence[str], fed: Feeds) -> Step:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -168,7 +169,7 @@ class Comparison:
             theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
             rows += self._compare(part, mine, theirs, feeds, output=False)
         differs = any(row.output and row.verdict is Verdict.DIFFERS for row in rows)
-        if (self.interiors or self._is_output_read) and (differs or self.dequantized):
+        if (self.tensors or self._is_output_read) and (differs or self.dequantized):
             rows = self._by_operator(rows, feeds)
         elif differs and not self.tensors and self.left.rounds:
             self.notes.append(
@@ -200,26 +201,34 @@ class Comparison:
         own = any(value.fallback for value in free)
         errors: list[RelayoutError] = []
         state = rng.bit_generator.state
-        for extents in [EXTENTS[0], *([None] if own else EXTENTS[1:] if free else ())]:
+        sizes = [EXTENTS[0], *([None] if own else EXTENTS[1:] if free else ())]
+        for careful, extents in product((False, True), sizes):
             rng.bit_generator.state = state
             try:
-                feeds = self._random(given, rng, signed, extents)
+                feeds = self._random(given, rng, signed, extents, careful)
                 outputs = self._plain[0].run(feeds, names)
             except RelayoutError as error:
                 errors.append(error)
                 continue
-            if errors:
+            if careful:
+                self.notes.append("the source runs only with 0 for integers, or with whole numbers for others")
+            if extents is not sizes[0]:
                 other = "its own" if own else "those that were fed"
                 self.notes.append(f"the source does not run with other sizes of its dynamic dimensions than {other}")
             return feeds, outputs
-        failed = errors[-1 if own else 0]
+        failed = errors[len(sizes) - 1 if own else 0]
         drawn = next((value.title or value.name for value in self.left.inputs if value.name not in given), None)
         if drawn is None or not isinstance(failed, RunError):
             raise failed
         raise RelayoutError(f"{failed}; what is fed is random: if the model takes other values, {to_give(drawn)}")
 
     def _random(
-        self, given: Feeds, rng: np.random.Generator, signed: bool, extents: tuple[int, int, int] | None
+        self,
+        given: Feeds,
+        rng: np.random.Generator,
+        signed: bool,
+        extents: tuple[int, int, int] | None,
+        careful: bool,
     ) -> dict[str, Array]:
         """Arrays for all inputs; dynamic dimensions of these extents, or of the model's own."""
         sizes: dict[str, int] = {}
@@ -238,7 +247,7 @@ class Comparison:
                 shape = value.fallback
             else:
                 shape = _settled(dynamic_shape(value, sizes, extents or EXTENTS[0]), value.shape, told.get(value.name))
-            feeds[value.name] = random_feed(value, shape, rng, signed)
+            feeds[value.name] = random_feed(value, shape, rng, signed, careful)
         return feeds
 
     def _compare(

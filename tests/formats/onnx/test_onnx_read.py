@@ -174,14 +174,10 @@ def test_repeated_names_are_refused() -> None:
         read(model)
 
 
-def test_nameless_and_sparse_are_refused() -> None:
+def test_nameless_are_refused() -> None:
     model = weighty()
     model.graph.initializer[0].name = ""
     with pytest.raises(ReadError, match="no name"):
-        read(model)
-    model = weighty()
-    model.graph.sparse_initializer.add().values.name = "s"
-    with pytest.raises(ReadError, match="'s' is sparse"):
         read(model)
 
 

@@ -31,15 +31,19 @@ def count(model: ir.Model) -> Counter[str]:
     return Counter(node.op_type for node in model.graph)
 
 
-def residual() -> Net:
-    """conv - (conv, add): a value that two operators read, and an addition, both without a kernel for int8."""
+def residual(axis: int = 0) -> Net:
+    """conv - (conv, add): a value that two operators read, and an addition, both without a kernel for int8.
+
+    Args:
+        axis: along which the biases have their scales, by the file.
+    """
     rng, net = np.random.default_rng(5), Net()
     x = net.input((1, 8, 9, 4), "int8", q=IN, name="x")
 
     def convolved(source: int, step: float, name: str) -> int:
         scales = [0.01, 0.02, 0.01, 0.03]
         kernel = net.const(rng.integers(-127, 128, (4, 3, 3, 4)), "int8", q=Scale(scales))
-        bias = net.const(rng.integers(-99, 99, 4), "int32", q=Scale([step * scale for scale in scales]))
+        bias = net.const(rng.integers(-99, 99, 4), "int32", q=Scale([step * scale for scale in scales], 0, axis))
         y = net.tensor((1, 8, 9, 4), "int8", q=MIDDLE, name=name)
         net.op("CONV_2D", [source, kernel, bias], [y], options("Conv2DOptions", strideH=1, strideW=1), version=3)
         return y
@@ -64,6 +68,14 @@ def test_every_unit_becomes_an_integer_kernel(tmp_path: Path) -> None:
     assert (found["QLinearConv"], found["QLinearAdd"]) == (2, 1)
     assert not {"Conv", "Add"} & set(found)
     agree(residual().bytes())
+
+
+def test_scales_of_a_bias_are_along_its_only_axis() -> None:
+    """Early converters say the kernel's axis, which LiteRT 2.3 refuses."""
+    contents = [residual(axis).bytes() for axis in (0, 3)]
+    assert contents[0] != contents[1]
+    made = [relayout.convert(content).proto.SerializeToString() for content in contents]
+    assert made[0] == made[1]
 
 
 def test_integers_within_are_128_higher() -> None:

@@ -164,6 +164,10 @@ def requantizations() -> Iterator[Net]:
         x = net.input((3, 50), a, *limits, q=q)
         y = net.output((3, 50), b, q={**OTHERS, "int32": Scale(0.0003)}[b])
         yield net.op("QUANTIZE", [x], [y], version=3)
+    net = Net()
+    net.meant = False  # a float does not hold as many steps
+    x = net.input((3, 50), "int16", -30000, 30000, q=Scale(0.00049431))
+    yield net.op("QUANTIZE", [x], [net.output((3, 50), "int32", q=Scale(1.4901161e-07))], version=3)
 
 
 @cases("QUANTIZE", "DEQUANTIZE")

@@ -32,6 +32,9 @@ def unary() -> Iterator[Case]:
     yield Case("Relu", {"x": f(*X)}, dynamic=True)
     yield Case("Gelu", {"x": f(*X)})
     yield Case("Swish", {"x": f(*X)}, opset=24)
+    for op in ("Affine", "ParametricSoftplus", "ScaledTanh"):
+        yield Case(op, {"x": f(*X)}, attributes={"alpha": 0.7, "beta": 1.3}, opset=7)
+    yield Case("Scale", {"x": f(*X)}, attributes={"scale": 0.7}, opset=7)
     yield Case("BitwiseNot", {"x": ints(*X)})
     yield Case("Not", {"x": b(*X)})
     yield Case("IsInf", {"x": f(*X)})

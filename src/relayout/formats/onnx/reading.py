@@ -18,6 +18,7 @@ from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.parts import CONTRADICTED, MAP, UNANNOTATED, holds_map
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
+from relayout.formats.onnx.sparse import make_dense
 from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
 from relayout.formats.recognition import not_a
@@ -101,6 +102,7 @@ class _Reading:
         with in_file(self.origin):
             if not proto.HasField("graph") or proto.ir_version <= 0:
                 raise ReadError("not an ONNX model: it holds no graph")
+            make_dense(proto)
             for where, tensor in tensors_in(proto):
                 if tensor.name not in self.lifted or not where.startswith("initializer"):
                     check_data(tensor, where)

@@ -84,9 +84,6 @@ def _check_graph(
                 dim.ClearField("dim_value")
     if not all(inputs) or not all(weights):
         raise ReadError("a graph input or initializer has no name", where=place or "the main graph")
-    if graph.sparse_initializer:
-        name = graph.sparse_initializer[0].values.name
-        raise ReadError(f"initializer '{name}' is sparse", where=place, hint="store it dense")
     scope = _Scope(place, outer, {*inputs, *weights}, in_function)
     return _check_nodes(scope, graph.node, [value.name for value in graph.output])
 

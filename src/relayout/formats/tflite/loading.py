@@ -231,7 +231,9 @@ def _shape(vector: npt.NDArray[Any], low: int, place: str) -> tuple[int, ...]:
 def _quantization(table: Table | None, kind: TensorType, shape: tuple[int, ...], place: str) -> Quantization | None:
     if table is None or table.scale.size == 0:
         return None
-    scale, zero_point, axis = table.scale, table.zero_point, table.quantized_dimension
+    scale, zero_point = table.scale, table.zero_point
+    # Early converters say the kernel's axis of a bias, too.
+    axis = table.quantized_dimension if len(shape) != 1 else 0
     if not np.all(np.isfinite(scale)) or np.any(scale < 0):
         raise ReadError("a scale is negative or not a number", where=f"{place}.scale, byte {table.byte}")
     if scale.size > 1 and (not 0 <= axis < len(shape) or shape[axis] != scale.size):

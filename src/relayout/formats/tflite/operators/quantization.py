@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.enums import TensorType
+from relayout.formats.tflite.model import Quantization, Tensor
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
 from relayout.formats.tflite.registry import Unsupported, operator
@@ -15,28 +18,44 @@ from relayout.formats.tflite.registry import Unsupported, operator
 def quantize(op: Operation) -> None:
     """QuantizeLinear; of a tensor that is quantized already, DequantizeLinear first.
 
-    ONNX quantizes to no 32 bits, and dequantizes from them only around 0: these are divided and multiplied.
+    ONNX quantizes to no 32 bits, and dequantizes from them only around 0: these are divided and multiplied. Shorter
+    integers become them in double precision, which has all of their bits.
     """
-    x, target = op.real(0), op.output()
+    target = op.output()
+    if target.type == TensorType.INT32 and op.tensors.quantization(op.input(0)) is not None:
+        op.result_stored(op.cast(_lengthened(op, target), ir.DataType.INT32))
+        return
+    x = op.real(0)
     x = op.cast(x, ir.DataType.FLOAT) if x.dtype == ir.DataType.FLOAT16 else x
     if op.input(0).type == TensorType.INT32:
         x = _scaled(op, op.cast(x, ir.DataType.FLOAT), 0)
     if target.type == TensorType.INT32:
-        quantization = target.quantization
-        if quantization is None or quantization.per_channel:
-            raise Unsupported("32 bits without one scale")
+        quantization = _one_scale(target)
         scale = op.builder.array(op.hint("scale"), np.array(quantization.scale[0], np.float32))
-        rounded = one(op, "Round", two(op, "Div", x, scale))
-        zero = op.number(float(quantization.zero_point[0]), rounded, "zero_point")
-        op.result_stored(op.cast(two(op, "Add", rounded, zero), ir.DataType.INT32))
+        op.result_stored(op.cast(one(op, "Round", two(op, "Div", x, scale)), ir.DataType.INT32))
         return
     op.result(x)
 
 
-def _scaled(op: Operation, x: ir.Value, i: int) -> ir.Value:
-    quantization = op.input(i).quantization
+def _one_scale(tensor: Tensor) -> Quantization:
+    quantization = tensor.quantization
     if quantization is None or quantization.per_channel:
         raise Unsupported("32 bits without one scale")
+    return quantization
+
+
+def _lengthened(op: Operation, target: Tensor) -> ir.Value:
+    """The operand's integers in steps of the result, times the kernel's multiplier of 31 bits."""
+    given, made = _one_scale(op.input(0)), _one_scale(target)
+    mantissa, exponent = math.frexp(float(given.scale[0]) / float(made.scale[0]))
+    multiplier = math.ldexp(math.floor(mantissa * (1 << 31) + 0.5), exponent - 31)
+    x = op.cast(op.whole(0), ir.DataType.DOUBLE)
+    centred = two(op, "Sub", x, op.number(float(given.zero_point[0]), x, "zero_point"))
+    return one(op, "Round", two(op, "Mul", centred, op.number(multiplier, x, "scale")))
+
+
+def _scaled(op: Operation, x: ir.Value, i: int) -> ir.Value:
+    quantization = _one_scale(op.input(i))
     centred = two(op, "Sub", x, op.number(float(quantization.zero_point[0]), x, "zero_point"))
     return two(op, "Mul", centred, op.number(float(quantization.scale[0]), x, "scale"))
 
