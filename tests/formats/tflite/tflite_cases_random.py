@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from tflite_cases import cases
+from tflite_cases_tensorflow import left
 from tflite_writing import Net, options
 
 COUNT = (40, 50)
@@ -66,4 +67,23 @@ def multinomials() -> Iterator[Net]:
         if not large:
             net.op("CAST", [drawn], [real := net.tensor((2, 600))], options("CastOptions"))
             rounded(net, real, 2)  # 1, deviation 0.024
+        yield net
+
+
+@cases("CUSTOM FlexRandomUniform", "CUSTOM FlexRandomStandardNormal", "CUSTOM FlexMultinomial")
+def flex_randoms() -> Iterator[Net]:
+    for name, factor, mean in (("RandomUniform", 10, 5), ("RandomStandardNormal", 4, 0)):
+        net = Net()
+        net.input((1,))
+        left(net, name, [net.const(COUNT, "int32")], [drawn := net.tensor(COUNT)], seed=7, seed2=1)
+        rounded(net, drawn, factor)
+        net.expected = lambda _, mean=mean: np.float32(mean)
+        yield net
+    for kind in ("int32", "int64"):
+        net = Net()
+        logits = net.input((2, 3), low=-0.01, high=0.01)
+        left(net, "Multinomial", [logits, net.const(np.array(600), "int32")], [drawn := net.tensor((2, 600), kind)])
+        net.op("CAST", [drawn], [real := net.tensor((2, 600))], options("CastOptions"))
+        rounded(net, real, 2)
+        net.expected = lambda _: np.float32(2)
         yield net

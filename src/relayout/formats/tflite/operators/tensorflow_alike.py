@@ -13,6 +13,7 @@ from relayout.formats.tflite.registry import Translation, described, entries, op
 
 _MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 _KEEP = {"keep_dims": "keep_dims"}
+_SEEDS = {"seed": "seed", "seed2": "seed2"}
 
 ALIKE: dict[str, tuple[str, dict[str, str]]] = {
     "Abs": ("ABS", {}),
@@ -47,12 +48,15 @@ ALIKE: dict[str, tuple[str, dict[str, str]]] = {
     "Min": ("REDUCE_MIN", _KEEP),
     "Minimum": ("MINIMUM", {}),
     "Mul": ("MUL", {}),
+    "Multinomial": ("MULTINOMIAL", _SEEDS),
     "Neg": ("NEG", {}),
     "NotEqual": ("NOT_EQUAL", {}),
     "Pack": ("PACK", {"axis": "axis"}),
     "Pad": ("PAD", {}),
     "Pow": ("POW", {}),
     "Prod": ("REDUCE_PROD", _KEEP),
+    "RandomStandardNormal": ("RANDOM_STANDARD_NORMAL", _SEEDS),
+    "RandomUniform": ("RANDOM_UNIFORM", _SEEDS),
     "Range": ("RANGE", {}),
     "RealDiv": ("DIV", {}),
     "Relu": ("RELU", {}),
