@@ -12,9 +12,8 @@ from relayout.formats.onnx.bodies import all_nodes
 from relayout.formats.onnx.inferring import infer_shapes
 from relayout.formats.onnx.parts import Weight, one_line, split
 
-OF_ONNX_RUNTIME = frozenset(("SimplifiedLayerNormalization",))
-"""Operators that ONNX Runtime adds to the standard's domain when it optimizes a model, and ONNX does not know."""
 ELSEWHERE = "com.microsoft"
+"""A domain of which ONNX knows no operator."""
 
 SMALL = 1 << 14
 """Initializers up to so many bytes stay, since shapes may depend on them; no shape depends on a larger one."""
@@ -54,10 +53,11 @@ def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
 
 
 def _move_elsewhere(light: onnx.ModelProto) -> None:
-    """Leave the standard's domain to the standard's operators, in place: others are no less known elsewhere."""
-    added = [
-        node for node in all_nodes(light.graph) if node.op_type in OF_ONNX_RUNTIME and node.domain in ("", "ai.onnx")
-    ]
+    """Leave the standard's domain to the standard's operators, in place: others are no less known elsewhere.
+
+    ONNX Runtime adds some to it when it optimizes a model, and plugins of runtimes are nodes of it.
+    """
+    added = [node for node in all_nodes(light.graph) if node.domain in ("", "ai.onnx") and not _is_known(light, node)]
     for node in added:
         node.domain = ELSEWHERE
     if added and ELSEWHERE not in {opset.domain for opset in light.opset_import}:
