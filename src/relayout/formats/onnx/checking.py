@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -10,7 +10,7 @@ import onnx_ir as ir
 from relayout.errors import InvalidModelError
 from relayout.formats.onnx.bodies import all_nodes
 from relayout.formats.onnx.inferring import infer_shapes
-from relayout.formats.onnx.parts import Weight, one_line, split
+from relayout.formats.onnx.parts import FOREIGN, Weight, one_line, split
 
 ELSEWHERE = "com.microsoft"
 """A domain of which ONNX knows no operator."""
@@ -27,13 +27,20 @@ def check(model: ir.Model) -> None:
     Raises:
         InvalidModelError: what is wrong, in one line.
     """
-    check_parts(*split(model))
+    check_parts(*split(model), model.meta.get(FOREIGN, ()))
 
 
-def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
-    """`check` of a model that is serialized already; it is not changed."""
+def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight], foreign: Container[str] = ()) -> None:
+    """`check` of a model that is serialized already; it is not changed.
+
+    Args:
+        proto: the model without its weights.
+        weights: its weights.
+        foreign: operators of the standard's domain that are its source's, whether the standard has them or not: ONNX
+            Runtime adds some when it optimizes a model, and plugins of runtimes are often called so.
+    """
     light = _light(proto, weights)
-    _move_elsewhere(light)
+    _move_elsewhere(light, foreign)
     try:
         onnx.checker.check_model(light, full_check=True)
         bare, claims = _without_claims(light)
@@ -52,12 +59,10 @@ def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
                 )
 
 
-def _move_elsewhere(light: onnx.ModelProto) -> None:
-    """Leave the standard's domain to the standard's operators, in place: others are no less known elsewhere.
-
-    ONNX Runtime adds some to it when it optimizes a model, and plugins of runtimes are nodes of it.
-    """
-    added = [node for node in all_nodes(light.graph) if node.domain in ("", "ai.onnx") and not _is_known(light, node)]
+def _move_elsewhere(light: onnx.ModelProto, foreign: Container[str]) -> None:
+    """Leave the standard's domain to the standard's operators, in place: others are no less known elsewhere."""
+    nodes = all_nodes(light.graph) if foreign else ()
+    added = [node for node in nodes if node.domain in ("", "ai.onnx") and node.op_type in foreign]
     for node in added:
         node.domain = ELSEWHERE
     if added and ELSEWHERE not in {opset.domain for opset in light.opset_import}:

@@ -16,7 +16,7 @@ from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import SOURCES, identity
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
-from relayout.formats.onnx.parts import CONTRADICTED, MAP, UNANNOTATED, holds_map
+from relayout.formats.onnx.parts import CONTRADICTED, FOREIGN, MAP, UNANNOTATED, holds_map
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
 from relayout.formats.onnx.sparse import make_dense
 from relayout.formats.onnx.structure import check_structure
@@ -47,6 +47,14 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
     """
     if isinstance(held := getattr(source, "model", None), ir.Model):
         source = held
+    model = _read(source)
+    graphs = (model.graph, *(function.graph for function in model.functions.values()))
+    kinds = {node.op_type for graph in graphs for node in all_nodes(graph) if node.domain in ("", "ai.onnx")}
+    model.meta[FOREIGN] = frozenset(kind for kind in kinds if not onnx.defs.has(kind))
+    return model
+
+
+def _read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
     if isinstance(source, ir.Model):
         return source.clone()
     if isinstance(source, onnx.ModelProto):

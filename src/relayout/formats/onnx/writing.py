@@ -19,7 +19,7 @@ import onnx_ir as ir
 from relayout.errors import RelayoutError, WriteError
 from relayout.formats.onnx.atomic import SOURCES, Identity, Replacement, identity
 from relayout.formats.onnx.checking import check_parts
-from relayout.formats.onnx.parts import Weight, one_line, split, wrong_length
+from relayout.formats.onnx.parts import FOREIGN, Weight, one_line, split, wrong_length
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TENSOR_RAW_DATA, opening
 
 EXTERNAL = 1 << 10
@@ -62,7 +62,7 @@ def write(
     data = target.with_name(target.name + ".data")
     proto, weights = split(model)
     if not checked:
-        check_parts(proto, weights)
+        check_parts(proto, weights, model.meta.get(FOREIGN, ()))
     plan = _Plan.of(proto, weights)
     if external_data or (external_data is None and plan.length > LIMIT):
         _refuse_unspelt(target, data.name)
