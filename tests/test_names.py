@@ -250,6 +250,15 @@ def test_a_constant_is_no_input_of_a_part() -> None:
         relayout.optimize(onnx.parser.parse_model(text), inputs=["c"])
 
 
+def test_a_value_of_unknown_type_is_no_output_of_a_part() -> None:
+    """Nothing tells what an unknown operator gives, and an output without a type cannot be written."""
+    text = BRANCHING.replace("doubled = Add (x, x)", "c = my.Op (x)  doubled = Add (x, x)").replace(
+        "[", '["my" : 1, ', 1
+    )
+    with pytest.raises(NamesError, match="--outputs c: its type is not known"):
+        relayout.optimize(onnx.parser.parse_model(text), outputs=["c"])
+
+
 def test_what_lies_outside_a_part_of_a_tflite_is_not_translated(tmp_path: Path) -> None:
     net = Net()
     x = net.input((2, 3), name="x")

@@ -110,3 +110,20 @@ def test_what_the_standard_does_not_have_says_nothing_and_is_carried_through(nam
     assert [node.op_type for node in written.graph.node].count(name) == 1
     (node,) = (node for node in ir.from_proto(source).graph if node.op_type == name)
     assert outputs_of(node, {"": 17}) == []
+
+
+def test_what_the_standard_does_not_have_is_written_in_parts_and_functions_too(tmp_path: Path) -> None:
+    source = model(
+        """g (float[1,3,4,5] x) => (float[1,3,4,5] y) {
+            a = EfficientNMS_TRT(x)
+            b = Relu(x)
+            c = EfficientNMS_TRT(b)
+            d = Add(b, x)
+            y = Add(d, c)
+        }"""
+    )
+    source.graph.value_info.extend(onnx.helper.make_tensor_value_info(n, 1, (1, 3, 4, 5)) for n in "abcd")
+    parted = relayout.convert(source, target="onnxruntime-cpu", regions="functions")
+    parted.save(tmp_path / "functions.onnx")
+    relayout.convert(source, target="onnxruntime-cpu").save_parts(tmp_path / "parts")
+    assert (tmp_path / "parts" / "manifest.json").exists()

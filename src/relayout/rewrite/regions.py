@@ -208,6 +208,7 @@ def part_model(model: ir.Model, part: Part) -> ir.Model:
         graph, ir_version=model.ir_version, producer_name=model.producer_name, functions=tuple(functions.values())
     )
     pass_on(model.metadata_props, found.metadata_props)
+    found.meta.update(model.meta)
     return found
 
 

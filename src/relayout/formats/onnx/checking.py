@@ -61,12 +61,18 @@ def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight], foreign: Cont
 
 def _move_elsewhere(light: onnx.ModelProto, foreign: Container[str]) -> None:
     """Leave the standard's domain to the standard's operators, in place: others are no less known elsewhere."""
-    nodes = all_nodes(light.graph) if foreign else ()
-    added = [node for node in nodes if node.domain in ("", "ai.onnx") and node.op_type in foreign]
-    for node in added:
-        node.domain = ELSEWHERE
-    if added and ELSEWHERE not in {opset.domain for opset in light.opset_import}:
-        light.opset_import.append(onnx.helper.make_opsetid(ELSEWHERE, 1))
+    if not foreign:
+        return
+    opset = onnx.helper.make_opsetid(ELSEWHERE, 1)
+    for nodes, imports in (
+        (all_nodes(light.graph), light.opset_import),
+        *((function.node, function.opset_import) for function in light.functions),
+    ):
+        added = [node for node in nodes if node.domain in ("", "ai.onnx") and node.op_type in foreign]
+        for node in added:
+            node.domain = ELSEWHERE
+        if added and ELSEWHERE not in {imported.domain for imported in imports}:
+            imports.append(opset)
 
 
 def without_weights(model: ir.Model) -> onnx.ModelProto:

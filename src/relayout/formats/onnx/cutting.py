@@ -26,8 +26,9 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
         outputs: likewise.
 
     Raises:
-        NamesError: a name is unknown, inside a subgraph, given twice or on both sides, or an input of the part cannot
-            be one: a constant, of unknown type or rank, or not what any of the outputs is computed from.
+        NamesError: a name is unknown, inside a subgraph, given twice or on both sides, an output of the part is of
+            unknown type, or an input cannot be one: a constant, of unknown type or rank, or not what any of the outputs
+            is computed from.
     """
     graph = model.graph
     known = _known(graph)
@@ -35,6 +36,9 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
     ends = [_find(model, known, "outputs", name) for name in _once("outputs", outputs or ())] or list(graph.outputs)
     for value, name in zip(starts, inputs or (), strict=True):
         _check_start(value, name, ends)
+    for value, name in zip(ends, outputs or (), strict=False):
+        if value.type is None:
+            raise NamesError(f"--outputs {name}: its type is not known, so it cannot be an output")
     read = _reached(graph, ends, set(starts))
     for value, name in zip(starts, inputs or (), strict=True):
         if value not in read and not value.is_graph_input():
