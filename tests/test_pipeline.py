@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ import pytest
 from onnx import numpy_helper, parser, shape_inference
 
 import relayout
+from relayout.errors import InvalidModelError
 from relayout.passes import OptimizeLayouts
 from relayout.pipeline import diff
+from running import run
 
 TEXT = """<ir_version: 10, opset_import: ["": 21]>
 g (float[2,3,4,5] x) => (float[2,7,4,5] y) {{
@@ -219,3 +222,85 @@ def test_shapes_that_operators_do_not_give_are_left_out(tmp_path: Path) -> None:
     again = relayout.optimize(kept)
     assert not again.report.transposes
     onnx.checker.check_model(again.proto, full_check=True)
+
+
+def test_an_input_has_its_default_in_the_order_in_which_it_is_stored() -> None:
+    """An initializer that is an input, too, may be given another value, or none."""
+    source = parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]> g (float[2,3] x, float[4,3] w) => (float[2,4] y) {
+            t = Transpose(w) y = MatMul(x, t) }"""
+    )
+    default = np.arange(12, dtype=np.float32).reshape(4, 3)
+    source.graph.initializer.append(numpy_helper.from_array(default, "w"))
+    result = relayout.convert(source, io="convert").proto
+    assert [node.op_type for node in result.graph.node] == ["MatMul"]
+    onnx.checker.check_model(result, full_check=True)
+    x = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+    (given,), (expected,) = run(result, {"x": x}), run(source, {"x": x})
+    np.testing.assert_allclose(given, expected, rtol=1e-6)
+    (given,), (expected,) = run(result, {"x": x, "w": 2 * default.T}), run(source, {"x": x, "w": 2 * default})
+    np.testing.assert_allclose(given, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [onnx.ModelProto, ir.Model, Path])
+def test_the_standards_operators_have_two_names_of_their_domain(kind: type, tmp_path: Path) -> None:
+    """By the other one a file was taken to be of opset 1, in which a Reshape has no second input."""
+    proto = wasteful()
+    proto.opset_import[0].domain = "ai.onnx"
+    onnx.save(proto, tmp_path / "a.onnx")
+    sources = {onnx.ModelProto: proto, ir.Model: ir.from_proto(proto), Path: tmp_path / "a.onnx"}
+    result = relayout.convert(sources[kind], to="NHWC")
+    assert [(each.domain, each.version) for each in result.proto.opset_import if "relayout" not in each.domain] == [
+        ("", 21)
+    ]
+    result.save(tmp_path / "b.onnx")
+    assert relayout.verify(sources[kind], tmp_path / "b.onnx").ok
+
+
+def test_both_names_of_the_standards_domain_in_one_file() -> None:
+    proto = wasteful()
+    proto.opset_import.append(onnx.helper.make_opsetid("ai.onnx", 7))
+    assert relayout.optimize(proto).model.opset_imports == {"": 21}
+
+
+def without_shape(proto: onnx.ModelProto) -> None:
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+
+
+def without_an_import(proto: onnx.ModelProto) -> None:
+    proto.graph.node[1].op_type, proto.graph.node[1].domain = "Gelu", "com.microsoft"
+
+
+def without_a_name(proto: onnx.ModelProto) -> None:
+    proto.graph.name = ""
+
+
+def newer(proto: onnx.ModelProto) -> None:
+    proto.graph.node[1].op_type, proto.opset_import[0].version = "Gelu", 13
+
+
+@pytest.mark.parametrize("change", [without_shape, without_an_import, without_a_name, newer])
+def test_a_result_is_as_valid_as_its_source(change: Callable[[onnx.ModelProto], None], tmp_path: Path) -> None:
+    """What the checker says of the source, too, is no reason not to write what was made of it."""
+    proto = wasteful()
+    del proto.graph.value_info[:]
+    change(proto)
+    with pytest.raises((onnx.checker.ValidationError, shape_inference.InferenceError)):
+        onnx.checker.check_model(proto, full_check=True)
+    onnx.save(proto, tmp_path / "source.onnx")
+    for number, source in enumerate((proto, tmp_path / "source.onnx", ir.from_proto(proto))):
+        result = relayout.convert(source, to="NHWC")
+        result.save(tmp_path / f"{number}.onnx")
+        assert (tmp_path / f"{number}.onnx").exists()
+
+
+def test_a_fault_of_the_result_alone_is_refused(tmp_path: Path) -> None:
+    proto = wasteful()
+    del proto.graph.value_info[:]
+    without_a_name(proto)
+    result = relayout.convert(proto, to="NHWC")
+    result.model.graph.name = "g"
+    result.model.graph[-1].op_type = "Unheard"
+    with pytest.raises(InvalidModelError, match="Unheard"):
+        result.save(tmp_path / "a.onnx")
+    assert not (tmp_path / "a.onnx").exists()

@@ -18,6 +18,7 @@ from text_form import model
 CASES = [case for case in cases() if (case.domain == "com.microsoft" or case.op_type in UNINFERRED) and not case.split]
 UNKNOWN_EXTENTS = {
     "ConvTransposeWithDynamicPads": "pads are read when it runs",
+    "Crop": "attributes say what is cut off",
     "CropAndResize": "the size is read when it runs",
     "DynamicQuantizeLSTM": "the hidden size is a product of the weights' axes",
     "MatMulBnb4": "the weights are packed",

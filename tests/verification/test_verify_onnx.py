@@ -359,6 +359,17 @@ def test_integers_that_are_out_of_range_are_given_up_for_zeros() -> None:
         verify(model, model, inputs={"x": np.zeros((3, 4), np.float32), "i": np.full(5, 9)})
 
 
+def test_values_are_given_behind_an_operator_that_only_the_runtime_knows() -> None:
+    model = parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 7]> g (float[1,3,4,5] x) => (float[1,3,4,5] y) {
+            a = ImageScaler<scale = 2.0, bias = [1.0, 2.0, 3.0]>(x) b = Neg(a) y = Exp(b) }"""
+    )
+    with OrtSide(model) as side:
+        forced = side.forced(["y"], ["b"])
+        assert forced is not None
+        assert set(forced.given) == {"b"}
+
+
 def test_texts_are_fed_and_compared() -> None:
     text = """<ir_version: 10, opset_import: ["": 21]> g (string[2,3] x) => (string[3,2] y, int64[2,3] z) {
         y = Transpose(x) z = Cast<to=7>(x) }"""

@@ -18,7 +18,7 @@ from relayout.rewrite.annotations import Annotations
 from relayout.rewrite.forms import forms
 from relayout.rewrite.functions import add_function, drop_unused_functions
 from relayout.rewrite.steps import operands
-from relayout.rewrite.storage import Names, Storage
+from relayout.rewrite.storage import Names, Storage, relaid
 from relayout.rewrite.tiled import state_joined
 from relayout.rules import Attribute, Changes, Letters, Placement, Variant, Written
 from relayout.rules.signature import Constants, Step, unchanged
@@ -348,6 +348,8 @@ class _Rewrite:
         if form != root.logical:
             if root.graph is not self.graph or not value.is_graph_input():
                 value.name = self.storage.names.unique(self.storage.name(root, form))
+            elif value.const_value is not None:
+                value.const_value = relaid(root, form)
             self.storage.describe(value, root, form)
         elif len(self.plan.sites.originals.get(root, [])) > 1:
             self.storage.tell(value, root, form)

@@ -136,19 +136,8 @@ class Storage:
             assert root.value.name is not None
             self.initializers[root.graph][root.value.name] = root.value
             return root.value
-        tensor = root.value.const_value
-        assert tensor is not None
-        factors = order_of(root.logical)
-        extents = [root.extents[factor].number for factor in factors]
-        shape = tuple(extent.number for extent in root.shape(form))
-        perm = between(factors, order_of(form))
-
-        def relaid() -> ir.TensorProtocol:
-            array = tensor.numpy().reshape(extents).transpose(perm).reshape(shape)
-            return ir.Tensor(np.ascontiguousarray(array), dtype=tensor.dtype, shape=ir.Shape(shape))
-
-        lazy = ir.LazyTensor(relaid, tensor.dtype, ir.Shape(shape))
-        value = self._register(root.graph, self.name(root, form), lazy, shape)
+        tensor = relaid(root, form)
+        value = self._register(root.graph, self.name(root, form), tensor, tensor.shape.numpy())
         self.describe(value, root, form)
         return value
 
@@ -485,6 +474,22 @@ class Storage:
         if held:
             value.metadata_props[Holds.KEY] = Holds.dump(held)
         self.annotations.carry(value, root)
+
+
+def relaid(root: Root, form: Form) -> ir.LazyTensor:
+    """What a constant holds, or an input when nothing is given for it, as it lies in a form."""
+    tensor = root.value.const_value
+    assert tensor is not None
+    factors = order_of(root.logical)
+    extents = [root.extents[factor].number for factor in factors]
+    shape = tuple(extent.number for extent in root.shape(form))
+    perm = between(factors, order_of(form))
+
+    def evaluated() -> ir.TensorProtocol:
+        array = tensor.numpy().reshape(extents).transpose(perm).reshape(shape)
+        return ir.Tensor(np.ascontiguousarray(array), dtype=tensor.dtype, shape=ir.Shape(shape))
+
+    return ir.LazyTensor(evaluated, tensor.dtype, ir.Shape(shape))
 
 
 def _units(sites: Sites) -> dict[Root, ir.Node]:

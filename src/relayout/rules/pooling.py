@@ -133,14 +133,14 @@ def lrn(operator: Operator) -> Fact:
     return turning(operator, found, letters[2:])
 
 
-@rule("ImageScaler", kind="layout-sensitive", layouts={0: "NC"})
+@rule("ImageScaler", kind="layout-sensitive")
 def image_scaler(operator: Operator) -> Fact:
     """`x[n c h w] -> y[n c h w]`: an attribute has a number for each c, which keeps its place and its order."""
     letters = ("n", "c", "s0", "s1")
     return Signature((letters,), (letters,), frozenset("c"), frozenset(letters)).positional()
 
 
-@rule("Crop", kind="layout-sensitive", layouts={0: "NC"})
+@rule("Crop", kind="layout-sensitive")
 def crop(operator: Operator) -> Fact:
     """`x[n c h w] -> y[n c *t]`: attributes say what is cut off; n and c in any order of their factors."""
     x, y = ("n", "c", "s0", "s1"), ("n", "c", "t0", "t1")

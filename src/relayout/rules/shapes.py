@@ -78,7 +78,10 @@ CONTRIBUTED: Mapping[str, Told] = {
 _AS_INPUT = """
     Affine GroupNormalization ImageScaler ParametricSoftplus Scale ScaledTanh SimplifiedLayerNormalization
 """
-UNINFERRED: Mapping[str, Told] = dict.fromkeys(_AS_INPUT.split(), Told((0,), ("Identity", 16), (0,)))
+UNINFERRED: Mapping[str, Told] = {
+    **dict.fromkeys(_AS_INPUT.split(), Told((0,), ("Identity", 16), (0,))),
+    "Crop": Told(),
+}
 """Operators of the standard's domain that ONNX has no shape inference for; all but the second are ONNX Runtime's."""
 UNKNOWN = ""
 """An extent that nothing tells."""

@@ -23,7 +23,7 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import CONTRADICTED, complete, read, write
 from relayout.layout.holds import INITIAL, SIGNATURE, TENSOR, Holds, relay
 from relayout.rewrite import REGIONS
-from relayout.rules import draws
+from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
 from relayout.verification.recalling import recall
 from relayout.verification.saturation import has_products, in_full, saturates
@@ -395,7 +395,7 @@ def _inferred(model: ir.Model) -> dict[str, ir.Value]:
     What an operator is fed needs a type, and has all of its axes.
     """
     other = model.clone()
-    complete(other)
+    complete(other, outputs_of)
     return {value.name or "": value for node in other.graph for value in node.outputs}
 
 

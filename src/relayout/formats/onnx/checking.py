@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 import onnx_ir as ir
 
 from relayout.errors import InvalidModelError
-from relayout.formats.onnx.bodies import all_nodes
 from relayout.formats.onnx.inferring import infer_shapes
-from relayout.formats.onnx.parts import FOREIGN, Weight, one_line, split
-
-ELSEWHERE = "com.microsoft"
-"""A domain of which ONNX knows no operator."""
+from relayout.formats.onnx.parts import Weight, one_line, split
 
 SMALL = 1 << 14
 """Initializers up to so many bytes stay, since shapes may depend on them; no shape depends on a larger one."""
@@ -27,20 +23,12 @@ def check(model: ir.Model) -> None:
     Raises:
         InvalidModelError: what is wrong, in one line.
     """
-    check_parts(*split(model), model.meta.get(FOREIGN, ()))
+    check_parts(*split(model))
 
 
-def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight], foreign: Container[str] = ()) -> None:
-    """`check` of a model that is serialized already; it is not changed.
-
-    Args:
-        proto: the model without its weights.
-        weights: its weights.
-        foreign: operators of the standard's domain that are its source's, whether the standard has them or not: ONNX
-            Runtime adds some when it optimizes a model, and plugins of runtimes are often called so.
-    """
+def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
+    """`check` of a model that is serialized already; it is not changed."""
     light = _light(proto, weights)
-    _move_elsewhere(light, foreign)
     try:
         onnx.checker.check_model(light, full_check=True)
         bare, claims = _without_claims(light)
@@ -57,22 +45,6 @@ def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight], foreign: Cont
                 raise InvalidModelError(
                     f"it claims {_text(claim)} for '{name}', and {node.op_type} '{node.name}' makes {_text(inference)}"
                 )
-
-
-def _move_elsewhere(light: onnx.ModelProto, foreign: Container[str]) -> None:
-    """Leave the standard's domain to the standard's operators, in place: others are no less known elsewhere."""
-    if not foreign:
-        return
-    opset = onnx.helper.make_opsetid(ELSEWHERE, 1)
-    for nodes, imports in (
-        (all_nodes(light.graph), light.opset_import),
-        *((function.node, function.opset_import) for function in light.functions),
-    ):
-        added = [node for node in nodes if node.domain in ("", "ai.onnx") and node.op_type in foreign]
-        for node in added:
-            node.domain = ELSEWHERE
-        if added and ELSEWHERE not in {imported.domain for imported in imports}:
-            imports.append(opset)
 
 
 def without_weights(model: ir.Model) -> onnx.ModelProto:

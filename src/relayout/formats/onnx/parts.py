@@ -24,8 +24,8 @@ SILENT = "relayout.silent"
 CONTRADICTED = "relayout.contradicted"
 """In the `meta` of a model: the values of which its file states types or shapes that their operators do not give."""
 
-FOREIGN = "relayout.foreign"
-"""In the `meta` of a model: the operators of the standard's domain that its source has and the standard has not."""
+ORIGIN = "relayout.origin"
+"""In the `meta` of a model: what it was read from, a path or a model in memory."""
 
 ANNOTATION = "quant_parameter_tensor_names"
 """Under this key of a value's `meta` onnx-ir keeps the value's `quantization_annotation`."""

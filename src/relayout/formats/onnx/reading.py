@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
 from pathlib import Path
 
 import onnx
@@ -16,7 +16,7 @@ from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import SOURCES, identity
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
-from relayout.formats.onnx.parts import CONTRADICTED, FOREIGN, MAP, UNANNOTATED, holds_map
+from relayout.formats.onnx.parts import CONTRADICTED, MAP, ORIGIN, UNANNOTATED, holds_map
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
 from relayout.formats.onnx.sparse import make_dense
 from relayout.formats.onnx.structure import check_structure
@@ -28,6 +28,8 @@ LIFTED = 1 << 12
 """Raw data of so many bytes stays in the file (or in the caller's proto) instead of being parsed."""
 
 
+ALIAS = "ai.onnx"
+"""Another name of the standard's domain, which is empty; of nodes onnx-ir knows that."""
 EXTERNAL_DATA = "relayout.external_data"
 """Set in `ir.Model.meta` of a model that keeps weights in other files: a copy of its own file would not be whole."""
 
@@ -48,15 +50,17 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
     if isinstance(held := getattr(source, "model", None), ir.Model):
         source = held
     model = _read(source)
-    graphs = (model.graph, *(function.graph for function in model.functions.values()))
-    kinds = {node.op_type for graph in graphs for node in all_nodes(graph) if node.domain in ("", "ai.onnx")}
-    model.meta[FOREIGN] = frozenset(kind for kind in kinds if not onnx.defs.has(kind))
+    model.meta[ORIGIN] = source
     return model
 
 
 def _read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
     if isinstance(source, ir.Model):
-        return source.clone()
+        model = source.clone()
+        for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
+            if ALIAS in imports:
+                imports.setdefault("", imports.pop(ALIAS))
+        return model
     if isinstance(source, onnx.ModelProto):
         return _Reading("the given ModelProto").from_proto(source)
     if not isinstance(source, str | os.PathLike):
@@ -110,6 +114,8 @@ class _Reading:
         with in_file(self.origin):
             if not proto.HasField("graph") or proto.ir_version <= 0:
                 raise ReadError("not an ONNX model: it holds no graph")
+            for imports in (proto.opset_import, *(function.opset_import for function in proto.functions)):
+                _rename_alias(imports)
             make_dense(proto)
             for where, tensor in tensors_in(proto):
                 if tensor.name not in self.lifted or not where.startswith("initializer"):
@@ -129,6 +135,16 @@ class _Reading:
             for graph in (model.graph, *(function.graph for function in model.functions.values())):
                 graph.sort()
         return model
+
+
+def _rename_alias(imports: MutableSequence[onnx.OperatorSetIdProto]) -> None:
+    """Give the standard's domain one name, in place."""
+    named = any(not each.domain for each in imports)
+    for index in reversed(range(len(imports))):
+        if imports[index].domain == ALIAS and named:
+            del imports[index]
+        elif imports[index].domain == ALIAS:
+            imports[index].domain, named = "", True
 
 
 def _lazy(tensor: onnx.TensorProto) -> ir.LazyTensor:

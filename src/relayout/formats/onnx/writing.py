@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,10 +17,11 @@ from typing import NamedTuple
 import onnx
 import onnx_ir as ir
 
-from relayout.errors import RelayoutError, WriteError
+from relayout.errors import InvalidModelError, RelayoutError, WriteError
 from relayout.formats.onnx.atomic import SOURCES, Identity, Replacement, identity
-from relayout.formats.onnx.checking import check_parts
-from relayout.formats.onnx.parts import FOREIGN, Weight, one_line, split, wrong_length
+from relayout.formats.onnx.checking import check, check_parts
+from relayout.formats.onnx.parts import ORIGIN, Weight, one_line, split, wrong_length
+from relayout.formats.onnx.reading import read
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TENSOR_RAW_DATA, opening
 
 EXTERNAL = 1 << 10
@@ -27,6 +29,11 @@ EXTERNAL = 1 << 10
 
 CHUNK = 1 << 20
 """Bytes of a plain copy at a time."""
+
+PLACES = re.compile(r"'[^']*'|==>.*")
+"""What a message of the checker says of the place."""
+CONTRADICTION = "ShapeInferenceError"
+"""In a message about shapes."""
 
 PAGE, GRANULE = 1 << 12, 1 << 16
 """External tensors begin at a page, large ones at Windows' granularity of mapping: then a runtime can map them."""
@@ -54,7 +61,7 @@ def write(
 
     Raises:
         WriteError: the file cannot be written, is one that the model was read from, would be above 2 GiB, or would not
-            be valid. Nothing has been written.
+            be valid, and what it was read from is. Nothing has been written.
     """
     target = Path(path)
     if not target.name or os.fspath(path).endswith(("/", os.sep)):
@@ -62,7 +69,11 @@ def write(
     data = target.with_name(target.name + ".data")
     proto, weights = split(model)
     if not checked:
-        check_parts(proto, weights, model.meta.get(FOREIGN, ()))
+        try:
+            check_parts(proto, weights)
+        except InvalidModelError as error:
+            if not _is_of_source(model, error):
+                raise
     plan = _Plan.of(proto, weights)
     if external_data or (external_data is None and plan.length > LIMIT):
         _refuse_unspelt(target, data.name)
@@ -90,6 +101,24 @@ def write(
         raise WriteError(f"cannot write '{target}': {error.strerror or error}") from error
     except Exception as error:  # a lazy tensor runs code of its own
         raise WriteError(f"cannot write '{target}': {one_line(error)}") from error
+
+
+def _is_of_source(model: ir.Model, found: InvalidModelError) -> bool:
+    """Whether the checker says of a model's source what it says of the model: then the source is no more valid.
+
+    Runtimes load much that the standard does not allow: plugins in its domain, operators that are newer than the
+    version which a file imports, inputs without a shape. Shapes that contradict each other are a fault in any case.
+    """
+    source = model.meta.get(ORIGIN)
+    if source is None or CONTRADICTION in found.what:
+        return False
+    try:
+        check(read(source))
+    except InvalidModelError as error:
+        return PLACES.sub("", error.what) == PLACES.sub("", found.what)
+    except RelayoutError:
+        return False  # it has gone, or is another file now
+    return False
 
 
 def _refuse_unspelt(target: Path, name: str) -> None:
