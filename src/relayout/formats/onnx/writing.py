@@ -30,7 +30,7 @@ EXTERNAL = 1 << 10
 CHUNK = 1 << 20
 """Bytes of a plain copy at a time."""
 
-PLACES = re.compile(r"'[^']*'|==>.*")
+PLACES = re.compile(r"'[^']*'| ?==>.*")
 """What a message of the checker says of the place."""
 CONTRADICTION = "ShapeInferenceError"
 """In a message about shapes."""
