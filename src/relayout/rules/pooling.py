@@ -144,7 +144,7 @@ def image_scaler(operator: Operator) -> Fact:
 def crop(operator: Operator) -> Fact:
     """`x[n c h w] -> y[n c *t]`: attributes say what is cut off; n and c in any order of their factors."""
     x, y = ("n", "c", "s0", "s1"), ("n", "c", "t0", "t1")
-    return Signature((x, *operator.operands({})[1:]), (y,), frozenset((*x[2:], *y[2:])), frozenset("nc")).positional()
+    return Signature(operator.operands({0: x}), (y,), frozenset((*x[2:], *y[2:])), frozenset("nc")).positional()
 
 
 @rule("RoiAlign", kind="layout-sensitive", layouts={0: "NC"})

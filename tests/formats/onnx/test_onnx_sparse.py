@@ -58,6 +58,21 @@ def test_sparse_constants_are_those_of_the_runtime(make: Any, places: Any) -> No
         assert model.graph.sparse_initializer  # the caller's is not changed
 
 
+@pytest.mark.parametrize("places", [np.zeros(0, int), np.zeros((0, 2), int)])
+def test_one_without_elements_is_all_zeros(places: Any) -> None:
+    found = read(of_initializer(sparse(places, values=()))).graph.initializers["w"].const_value.numpy()
+    np.testing.assert_array_equal(found, np.zeros((2, 3), np.float32))
+
+
+@pytest.mark.parametrize("dims", [(), (0, 3)])
+def test_scalars_and_what_has_no_room(dims: tuple[int, ...]) -> None:
+    if dims:
+        with pytest.raises(ReadError, match="lies outside"):
+            read(of_initializer(sparse([0], values=[5], dims=dims)))
+    else:
+        assert read(of_initializer(sparse([0], values=[5], dims=dims))).graph.initializers["w"].const_value.numpy() == 5
+
+
 @pytest.mark.parametrize(
     ("tensor", "message"),
     [

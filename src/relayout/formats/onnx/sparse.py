@@ -53,25 +53,19 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             raise ReadError("sparse, in a file of its own", where=where, hint="store it dense")
         check_data(tensor, where)
-    kinds = onnx.TensorProto.STRING, onnx.TensorProto.INT64
-    if values.data_type == kinds[0] or indices.data_type != kinds[1] or len(values.dims) != 1:
+    numbers = values.data_type != onnx.TensorProto.STRING and len(values.dims) == 1
+    if not numbers or indices.data_type != onnx.TensorProto.INT64:
         raise ReadError("sparse, but not of numbers in a list with their places", where=where, hint="store it dense")
     given, places = numpy_helper.to_array(values), numpy_helper.to_array(indices)
     if math.prod(shape) * given.dtype.itemsize > MOST_BYTES:
         raise ReadError(f"sparse, of the shape {list(shape)}: too large to be dense", where=where)
-    if places.shape == (given.size, len(shape)) and places.ndim == 2:
-        along = tuple(places.T)
-    elif places.shape == given.shape:
-        along = np.unravel_index(places, shape) if _lie(places[:, None], (math.prod(shape),)) else ()
-    else:
+    extents = shape
+    if places.shape == given.shape:
+        places, extents = places[:, None], (math.prod(shape),)
+    elif places.shape != (given.size, len(shape)):
         raise ReadError(f"{given.size} elements with places of the shape {list(places.shape)}", where=where)
-    if len(along) != len(shape) or not _lie(np.array(along).reshape(len(shape), -1).T, shape):
+    if np.any((places < 0) | (places >= np.array(extents, np.int64))):
         raise ReadError(f"an element lies outside of the shape {list(shape)}", where=where)
-    dense = np.zeros(shape, given.dtype)
-    dense[along] = given
-    return numpy_helper.from_array(dense, values.name)
-
-
-def _lie(places: np.ndarray, shape: tuple[int, ...]) -> bool:
-    """Whether all places `[n rank]` lie in a shape."""
-    return bool(np.all((places >= 0) & (places < np.array(shape, np.int64))))
+    dense = np.zeros(extents, given.dtype)
+    dense[tuple(places.T)] = given
+    return numpy_helper.from_array(dense.reshape(shape), values.name)
