@@ -512,4 +512,5 @@ def _bytes(array: Array) -> Array:
     """Texts as LiteRT takes them: as bytes."""
     if array.dtype.kind != "O":
         return array
-    return np.array([str(item).encode() for item in array.reshape(-1)], np.object_).reshape(array.shape)
+    texts = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1)]
+    return np.array(texts, np.object_).reshape(array.shape)
