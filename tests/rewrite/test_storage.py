@@ -7,6 +7,7 @@ from collections import Counter
 from itertools import pairwise
 
 import numpy as np
+import onnx
 import pytest
 
 import relayout
@@ -226,6 +227,31 @@ def test_a_given_single_element_is_read_in_the_dimensions_that_the_result_has(ki
     feed = {"k": np.array(4, kind), "x": floats(1, 9)}
     for got, expected in zip(run(result, feed), run(graph, feed), strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("extent", ["5", "u"])
+def test_one_operand_has_as_many_dimensions_as_the_result(extent: str) -> None:
+    """Both are stretched, and each might leave the size-1 axis in front to the other."""
+    graph = model(
+        f"""g (float[{extent},1] x, float[2,{extent},4] z) => (float[2,4,{extent}] w, float[1,{extent},4] y) {{
+            a = Add(c, x)
+            b = Unsqueeze(a, front)
+            y = LayerNormalization<axis=-1>(b, scale)
+            t = Transpose<perm=[0,2,1]>(z)
+            r = Relu(t)
+            v = Transpose<perm=[0,2,1]>(r)
+            w = Transpose<perm=[0,2,1]>(v)
+        }}""",
+        c=floats(1, 4),
+        front=np.array([0]),
+        scale=floats(4, seed=1),
+    )
+    result = relayout.optimize(graph).proto
+    assert Counter(node.op_type for node in result.graph.node)["Unsqueeze"] == 0
+    onnx.checker.check_model(result, full_check=True)
+    feed = {"x": floats(5, 1), "z": floats(2, 5, 4, seed=2)}
+    for got, expected in zip(run(result, feed), run(graph, feed), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 def test_a_given_single_element_beside_another_operand_is_read_as_it_is() -> None:

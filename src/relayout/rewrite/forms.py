@@ -172,6 +172,11 @@ def _ones_behind(form: Form) -> int:
     return next((place for place, dim in enumerate(reversed(form)) if dim), len(form))
 
 
+def _ones_in_front(form: Form) -> int:
+    """How many size-1 axes stand before all others."""
+    return next((place for place, dim in enumerate(form) if dim), len(form))
+
+
 def _is_even(form: Form) -> bool:
     """Whether every dimension is one factor."""
     return all(len(dim) == 1 for dim in form)
@@ -285,10 +290,16 @@ def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside])
                 alike[tuple(tuple(held[leaf] for leaf in dim) for dim in form)] = None
     best, least = None, _reshapes(beside, now)
     for dims in alike:
-        dealt = [_dealt(other, dims, full) for other in tokens]
-        found = [taken for taken in dealt if taken is not None]
-        if len(found) < len(free) or any(order_of(a) != order_of(b) for a, b in zip(found, now, strict=True)):
+        dealt = [_dealt(other, dims) for other in tokens]
+        whole = [taken for taken in dealt if taken is not None]
+        if len(whole) < len(free) or any(order_of(a) != order_of(b) for a, b in zip(whole, now, strict=True)):
             continue
+        # Of one that is stretched dimensions may be missing in front; the result has as many as the longest operand.
+        found = [form[_ones_in_front(form) * (len(held) < full) :] for form, held in zip(whole, tokens, strict=True)]
+        read = [place for place, port in enumerate(free) if not port.output]
+        if read and all(len(found[place]) < len(dims) for place in read):
+            longest = min(read, key=lambda place: beside[place].reshapes(whole[place]))
+            found[longest] = whole[longest]
         needed = _reshapes(beside, found)
         if needed < least or (needed == least and best is None):  # what follows may follow, too
             best, least = found, needed
@@ -300,7 +311,7 @@ def _tokens(port: Port) -> dict[int, Token]:
     return {leaf: (factor, k) for factor, held in port.factors.items() for k, leaf in enumerate(held)}
 
 
-def _dealt(tokens: Mapping[int, Token], dims: Sequence[Sequence[Token]], full: int) -> Form | None:
+def _dealt(tokens: Mapping[int, Token], dims: Sequence[Sequence[Token]]) -> Form | None:
     """An operand's form under the dimensions `dims`; None where it holds a part of one of them only."""
     leaves = {token: leaf for leaf, token in tokens.items()}
     form = []
@@ -309,9 +320,6 @@ def _dealt(tokens: Mapping[int, Token], dims: Sequence[Sequence[Token]], full: i
         if held and len(held) != len(dim):
             return None
         form.append(held)
-    if len(tokens) < full:  # stretched: dimensions that it lacks may be missing in front
-        while form and not form[0]:
-            del form[0]
     return tuple(form)
 
 
