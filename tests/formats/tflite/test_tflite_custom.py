@@ -18,7 +18,7 @@ import onnx_ir as ir
 import pytest
 from flatbuffers import flexbuffers
 from tflite_cases import CASES, I8, WITHOUT_KERNEL, every
-from tflite_cases_custom import detection, flexible
+from tflite_cases_custom import cepstrum, detection, flexible, spectrogram
 from tflite_cases_tensorflow import flex_strided_slices, left
 from tflite_cases_tensorflow_detection import combined
 from tflite_cases_tensorflow_images import patches
@@ -536,5 +536,22 @@ def test_boxes_of_open_extents(own: int, open_: tuple[int, int]) -> None:
     ],
 )
 def test_boxes_that_are_refused(net: Net, said: str) -> None:
+    with pytest.raises((ReadError, UnsupportedError), match=said):
+        read(net.bytes())
+
+
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [
+        (spectrogram(480, 160, samples=300), "a window of 480 in 300 samples"),
+        (spectrogram(1, 1), "a window of 1 in"),
+        (spectrogram(480, 0x7FFFFFFF + 2), "the option stride is"),
+        (cepstrum(0, False), "a sample rate that is not above 0"),
+        (cepstrum(16000, False, lower_frequency_limit=4000), "between 4000.0 and 4000.0 Hz"),
+        (cepstrum(16000, False, frequencies=1), "1 frequencies"),
+        (cepstrum(16000, False, filterbank_channel_count=1 << 20), "filterbank_channel_count is"),
+    ],
+)
+def test_sound_that_is_refused(net: Net, said: str) -> None:
     with pytest.raises((ReadError, UnsupportedError), match=said):
         read(net.bytes())

@@ -75,3 +75,36 @@ def detections() -> Iterator[Net]:
     yield detection(regular=True, classes=1, overlap=0.1, wide=6)
     yield detection(per_box=2, most=3)
     yield detection(per_box=4, background=False, overlap=0.7)
+
+
+def spectrogram(window: int, stride: int, channels: int = 1, squared: bool = True, samples: int = 1000) -> Net:
+    net, length = Net(), 1 << (window - 1).bit_length()
+    y = net.output((channels, (samples - window) // stride + 1 if samples >= window else 0, length // 2 + 1))
+    net.op("CUSTOM AudioSpectrogram", [net.input((samples, channels), low=-1, high=1)], [y])
+    return flexible(net, {"window_size": window, "stride": stride, "magnitude_squared": squared})
+
+
+def cepstrum(rate: int, computed: bool, frequencies: int = 257, **options: int) -> Net:
+    net = Net()
+    x = net.input((2, 7, frequencies), low=0.1, high=9)
+    given = net.input((1,), "int32", rate, rate + 1) if computed else net.const([rate], "int32")
+    named = {"upper_frequency_limit": 4000, "lower_frequency_limit": 20, "filterbank_channel_count": 40}
+    named |= {"dct_coefficient_count": 13, **options}
+    return flexible(net.op("CUSTOM Mfcc", [x, given], [net.output((2, 7, named["dct_coefficient_count"]))]), named)
+
+
+@cases("CUSTOM AudioSpectrogram")
+def spectrograms() -> Iterator[Net]:
+    yield spectrogram(480, 160)
+    yield spectrogram(256, 100, 2, squared=False)
+    yield spectrogram(50, 64, 3)
+
+
+@cases("CUSTOM Mfcc")
+def cepstra() -> Iterator[Net]:
+    for computed in (False, True):
+        yield cepstrum(16000, computed)
+        yield cepstrum(
+            44100, computed, upper_frequency_limit=8000, lower_frequency_limit=100, filterbank_channel_count=26
+        )
+        yield cepstrum(8000, computed, upper_frequency_limit=3999, lower_frequency_limit=0, dct_coefficient_count=40)

@@ -1,0 +1,117 @@
+"""What sound is before a network hears it: LiteRT's own custom operators, of TensorFlow's speech commands."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.builder import dims
+from relayout.formats.tflite.operation import Operation
+from relayout.formats.tflite.operators.custom import Options
+from relayout.formats.tflite.operators.elementwise import one, two
+from relayout.formats.tflite.operators.slicing import unsqueeze
+from relayout.formats.tflite.registry import Unsupported, operator
+
+MOST_SAMPLES, MOST_BANDS = 1 << 16, 1 << 12
+"""Of a window; of a bank of filters, and of its cosines."""
+FLOOR = 1e-12
+"""What a band has at least."""
+
+
+@operator("CUSTOM AudioSpectrogram")
+def audio_spectrogram(op: Operation) -> None:
+    """STFT of windows of von Hann, zeros behind them up to a power of two, and its magnitudes or their squares.
+
+    `x[samples channels] -> y[channels frames frequencies]`; samples that make no whole window are left out.
+    """
+    options = Options(op)
+    window, stride = options.count("window_size", most=MOST_SAMPLES), options.count("stride")
+    op.require_rank(0, 2)
+    samples, channels = dims(op.stored(0))
+    if window < 2 or (isinstance(samples, int) and samples < window):
+        raise ReadError(f"a window of {window} in {samples} samples", where=op.place)
+    length = 1 << (window - 1).bit_length()
+    signal = unsqueeze(op, op.real(0, (1, 0)), [2])
+    if length > window:
+        pads = op.ints([0, 0, 0, 0, length - window, 0], "pads")
+        padded = samples + length - window if isinstance(samples, int) else None
+        signal = op.emit("Pad", [signal, pads], (channels, padded, 1), mode="constant")
+    shape = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
+    hann = op.builder.array(op.hint("window"), np.pad(shape, (0, length - window)).astype(np.float32))
+    frames = (samples - window) // stride + 1 if isinstance(samples, int) else None
+    step, size = (op.builder.array(op.hint(name), np.array(n)) for name, n in (("stride", stride), ("length", length)))
+    parts = op.emit("STFT", [signal, step, hann, size], (channels, frames, length // 2 + 1, 2), onesided=1)
+    last = op.ints([3], "axes")
+    squares = op.emit("ReduceSumSquare", [parts, last], dims(parts)[:3], keepdims=0)
+    op.result(squares if options.number("magnitude_squared", 0) else one(op, "Sqrt", squares))
+
+
+@operator("CUSTOM Mfcc")
+def mfcc(op: Operation) -> None:
+    """Cepstrum of a spectrogram of squares: magnitudes in bands of the mel scale, their logarithms, cosines of these.
+
+    `x[channels frames frequencies], rate -> y[channels frames cosines]`, by two products. Bands follow from the rate,
+    which may be computed.
+    """
+    options = Options(op)
+    bands = options.count("filterbank_channel_count", 40, most=MOST_BANDS)
+    cosines = options.count("dct_coefficient_count", 13, most=MOST_BANDS)
+    limits = options.number("lower_frequency_limit", 20), options.number("upper_frequency_limit", 4000)
+    op.require_rank(0, 3)
+    x = op.real(0)
+    *front, frequencies = dims(x)
+    if not isinstance(frequencies, int) or frequencies < 2 or not 0 <= limits[0] < limits[1]:
+        raise Unsupported(f"{frequencies} frequencies between {limits[0]} and {limits[1]} Hz")
+    filters = _filters(op, frequencies, bands, *limits)
+    magnitudes = op.emit("MatMul", [one(op, "Sqrt", x), filters], (*front, bands))
+    heard = one(op, "Log", two(op, "Max", magnitudes, op.number(FLOOR, x, "floor")))
+    angles = np.outer(np.arange(bands) + 0.5, np.arange(cosines)) * np.pi / bands
+    table = op.builder.array(op.hint("cosines"), (np.sqrt(2 / bands) * np.cos(angles)).astype(np.float32))
+    op.result(op.emit("MatMul", [heard, table], (*front, cosines)))
+
+
+def _filters(op: Operation, frequencies: int, bands: int, lower: float, upper: float) -> ir.Value:
+    """Triangles on the mel scale, each from the middle of the band before to that of the next: `w[frequency band]`.
+
+    In double precision, as the kernel has them: where the first and the last frequency lie is not certain otherwise.
+    """
+    low, high = _mel(lower), _mel(upper)
+    spacing = (high - low) / (bands + 1)
+    middles, places = low + spacing * np.arange(1, bands + 1), np.arange(frequencies, dtype=np.float64)[:, None]
+    per_rate = 0.5 / (frequencies - 1)
+    if op.is_constant(1):
+        hertz = per_rate * float(op.integers(1, 1)[0])
+        if hertz <= 0:
+            raise ReadError("a sample rate that is not above 0", where=op.place)
+        heard = (places >= int(1.5 + lower / hertz)) & (places <= int(upper / hertz))
+        mels = 1127 * np.log1p(places * hertz / 700)
+        found: npt.NDArray[np.float64] = np.maximum(1 - np.abs(mels - middles) / spacing, 0) * heard
+        return op.builder.array(op.hint("filters"), found.astype(np.float32))
+
+    def constant(name: str, array: npt.ArrayLike) -> ir.Value:
+        return op.builder.array(op.hint(name), np.asarray(array, np.float64))
+
+    rate = op.cast(op.reshape(op.stored(1), (1,)), ir.DataType.DOUBLE)
+    hertz_, index = two(op, "Mul", rate, constant("per_rate", per_rate)), constant("places", places)
+    first = one(op, "Floor", two(op, "Add", two(op, "Div", constant("lower", lower), hertz_), constant("more", 1.5)))
+    last = one(op, "Floor", two(op, "Div", constant("upper", upper), hertz_))
+    inside = two(
+        op,
+        "And",
+        two(op, "GreaterOrEqual", index, first, ir.DataType.BOOL),
+        two(op, "LessOrEqual", index, last, ir.DataType.BOOL),
+    )
+    sevenths = two(op, "Mul", two(op, "Mul", index, hertz_), constant("scale", 1 / 700))
+    mels_ = two(op, "Mul", one(op, "Log", two(op, "Add", sevenths, constant("one", 1))), constant("mels", 1127))
+    away = one(op, "Abs", two(op, "Sub", mels_, constant("middles", middles)))
+    triangle = two(op, "Sub", constant("one", 1), two(op, "Div", away, constant("spacing", spacing)))
+    positive = two(op, "Max", triangle, constant("zero", 0))
+    return op.cast(two(op, "Mul", positive, op.cast(inside, ir.DataType.DOUBLE)), ir.DataType.FLOAT)
+
+
+def _mel(hertz: float) -> float:
+    return 1127 * math.log1p(hertz / 700)
