@@ -933,3 +933,21 @@ def test_a_reshape_that_meets_another_goes() -> None:
         whole=np.array([2, 4, 3]),
     )
     assert operators(same(source)) == ["Relu", "Neg", "Exp"]
+
+
+def test_branches_that_are_given_something_are_no_branches() -> None:
+    """Some exporters give an If's branches inputs of the names around it, which no runtime loads: carried through."""
+    source = model(
+        """g (float[2,4,5,3] x, bool c) => (float[2,4,5,3] y) {
+            a = Transpose<perm=[0,3,1,2]>(x)
+            b = Relu(a)
+            r = If(c) <
+                then_branch = yes (float[2,3,4,5] b) => (float[2,3,4,5] p) { p = Exp(b) },
+                else_branch = no (float[2,3,4,5] b) => (float[2,3,4,5] q) { q = Neg(b) }
+            >
+            y = Transpose<perm=[0,2,3,1]>(r)
+        }"""
+    )
+    result = relayout.optimize(source)
+    assert result.report.operators == {"If": 1, "Relu": 1, "Transpose": 1}  # nobody reads what is in front of the Relu
+    assert "If" in str(result.report.barriers)

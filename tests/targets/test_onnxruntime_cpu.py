@@ -343,3 +343,18 @@ def test_a_region_follows_a_turned_resize_whatever_is_known_of_its_length(length
     given = {"x": np.random.default_rng(0).normal(size=(1, 7, 9, 3)).astype(np.float32)}
     given["roi"] = np.array([0, 0, -0.2, 0.1, 1, 1, 1.3, 0.9], np.float32)
     np.testing.assert_allclose(run(result.proto, given)[0], run(source, given)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["onnxruntime-cpu", "onnxruntime-cpu-avx2", "onnxruntime-cpu-nchwc16"])
+def test_what_reads_nothing_has_no_price(target: str) -> None:
+    """A network that draws numbers: of a node without inputs the price was an IndexError."""
+    source = model(
+        """g (float[2,3,4,5] x) => (float[2,3,4,5] y) {
+            n = RandomNormal<shape=[2,3,4,5], seed=1.0>()
+            a = Transpose<perm=[0,2,3,1]>(n)
+            b = Transpose<perm=[0,3,1,2]>(a)
+            y = Add(x, b)
+        }"""
+    )
+    result = relayout.convert(source, target=target)
+    assert [node.op_type for node in result.model.graph] == ["RandomNormal", "Add"]

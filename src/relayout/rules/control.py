@@ -34,8 +34,8 @@ def if_(operator: Operator) -> Fact:
     """Any order, output by output, the same in both branches."""
     node = operator.node
     graphs = [node.attributes.get_graph(name) for name in ("then_branch", "else_branch")]
-    if any(graph is None for graph in graphs):
-        return None
+    if any(graph is None or graph.inputs for graph in graphs):
+        return None  # branches are given nothing, and read what is around them
     outputs: list[Letters | None] = []
     for index, shape in enumerate(operator.outputs):
         ranks = [_rank(graph.outputs[index]) for graph in graphs if graph is not None]

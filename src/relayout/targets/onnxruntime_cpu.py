@@ -109,9 +109,10 @@ def price(operator: Operator, signature: Signature, placement: Placement) -> int
 
     At least a byte: ONNX Runtime's own optimizer would write Transposes around such a node, even of one element.
     """
-    value, letters = operator.node.inputs[0], placement.letters()
+    value = operator.node.inputs[0] if operator.node.inputs else None
     if value is None or value.dtype is None or value.dtype.name not in PRICED.get(operator.name, ()):
         return 0
+    letters = placement.letters()
     standard = signature.inputs[0] or ()
     channel = "c" if "c" in letters else standard[1]
     if letters.index(channel) != 1:
