@@ -370,6 +370,19 @@ def test_values_are_given_behind_an_operator_that_only_the_runtime_knows() -> No
         assert set(forced.given) == {"b"}
 
 
+@pytest.mark.parametrize("mode", ["true", "false"])
+def test_what_a_dropout_leaves_out_in_training_is_drawn(mode: str) -> None:
+    """Of the draw itself only the shape is compared; without training it is none, and a fault shows."""
+    text = f"""<ir_version: 10, opset_import: ["": 21]> g (float[8,9] x) => (float[8,9] y)
+        <float half = {{0.5}}, bool train = {{{int(mode == "true")}}}> {{
+            a = Neg(x) b = Dropout(a, half, train) y = Relu(b) }}"""
+    model = parser.parse_model(text)
+    assert verify(model, model).ok
+    assert verify(model, parser.parse_model(text.replace("Neg", "Abs"))).ok is False
+    other = parser.parse_model(text.replace("0.5", "0.4").replace("Dropout(a", "Dropout(x"))
+    assert verify(model, other, tensors=False).ok is False
+
+
 def test_texts_are_fed_and_compared() -> None:
     text = """<ir_version: 10, opset_import: ["": 21]> g (string[2,3] x) => (string[3,2] y, int64[2,3] z) {
         y = Transpose(x) z = Cast<to=7>(x) }"""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
 from relayout.rules.signature import Fact, Signature
@@ -58,7 +60,15 @@ def cast_like(operator: Operator) -> Fact:
     return Signature((letters, axis_letters(other, "t")), (letters,))
 
 
-@rule("Dropout", kind="layout-agnostic")
+def _trains(node: ir.Node) -> bool:
+    """Whether a Dropout is told to leave elements out, by a constant or by what is computed."""
+    mode = node.inputs[2] if len(node.inputs) > 2 else None
+    return mode is not None and (
+        mode.const_value is None or mode.is_graph_input() or bool(mode.const_value.numpy().any())
+    )
+
+
+@rule("Dropout", kind="layout-agnostic", draws=_trains)
 def dropout(operator: Operator) -> Fact:
     """Any order, the same for the mask; in training the draws follow the source's order: a barrier."""
     if operator.version < 7:

@@ -9,10 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
+import onnx_ir as ir
+
 from relayout.rules.operator import Operator
 from relayout.rules.signature import Attribute, Fact
 
 KINDS = ("layout-sensitive", "layout-agnostic", "axis attributes", "regrouping", "opaque")
+
+
+Draws = bool | Callable[[ir.Node], bool]
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Rule:
         facts: the facts for a node.
         layouts: input -> the standard names of its first two axes, for an operator on images: `NC` for an image, `OI`
             or `IO` for a kernel. Outputs of rank 3 and more are images, too. Empty: no layout has a name here.
-        draws: whether it draws numbers, others each time.
+        draws: whether it draws numbers, others each time; a function, where that depends on the node.
         repeats: whether it belongs to who reads it: each reader may have one of its own, at no cost.
     """
 
@@ -37,7 +42,7 @@ class Rule:
     line: str
     facts: Callable[[Operator], Fact]
     layouts: Mapping[int, str] = field(default_factory=dict)
-    draws: bool = False
+    draws: Draws = False
     repeats: bool = False
 
 
@@ -71,7 +76,7 @@ def rule(
     kind: str,
     domain: str = "",
     layouts: Mapping[int, str] | None = None,
-    draws: bool = False,
+    draws: Draws = False,
     repeats: bool = False,
 ) -> Callable[[Callable[[Operator], Fact]], Callable[[Operator], Fact]]:
     """Register a function as the rule of operators; its docstring's first line is the row of `relayout ops`.
@@ -81,7 +86,7 @@ def rule(
         kind: the class of the operators, one of `KINDS`.
         domain: the operators' domain.
         layouts: input -> the standard names of its first two axes (`Rule.layouts`).
-        draws: whether they draw numbers, others each time.
+        draws: whether they draw numbers, others each time; a function, where that depends on the node.
         repeats: whether each reader may have one of its own.
     """
 
