@@ -304,3 +304,21 @@ def test_a_fault_of_the_result_alone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidModelError, match="Unheard"):
         result.save(tmp_path / "a.onnx")
     assert not (tmp_path / "a.onnx").exists()
+
+
+@pytest.mark.parametrize("kind", [onnx.ModelProto, ir.Model, Path])
+@pytest.mark.parametrize("version", [3, 4])
+def test_constants_of_old_files_are_no_inputs(kind: type, version: int, tmp_path: Path) -> None:
+    """Before version 4 of the IR each initializer was listed as an input. A result of that version with such inputs has
+    none that a runtime takes for constants: a SqueezeNet took 1.4 of its time.
+    """
+    proto = wasteful()
+    proto.ir_version = version
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, (7, 3, 1, 1)))
+    onnx.save(proto, tmp_path / "a.onnx")
+    sources = {onnx.ModelProto: proto, ir.Model: ir.from_proto(proto), Path: tmp_path / "a.onnx"}
+    result = relayout.convert(sources[kind], to="NHWC").proto
+    assert [value.name for value in result.graph.input] == (["x"] if version < 4 else ["x", "w"])
+    assert len(proto.graph.input) == 2
+    x = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype(np.float32)
+    np.testing.assert_allclose(run(result, {"x": x})[0], run(proto, {"x": x})[0], rtol=1e-5, atol=1e-5)

@@ -30,6 +30,9 @@ LIFTED = 1 << 12
 
 ALIAS = "ai.onnx"
 """Another name of the standard's domain, which is empty; of nodes onnx-ir knows that."""
+LISTED = 4
+"""Version of the IR from which on an input may have a default; before, each initializer is an input, too, and runtimes
+take it for the constant that it is."""
 EXTERNAL_DATA = "relayout.external_data"
 """Set in `ir.Model.meta` of a model that keeps weights in other files: a copy of its own file would not be whole."""
 
@@ -43,6 +46,8 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
     4. Types and shapes of interior values that their operators contradict are left out (`drop_contradicted`).
     5. An `ir.Model` is cloned; its tensors are shared, its graph is not. What has one as its `model` stands for it: a
        result, or what `torch.onnx.export(…, dynamo=True)` returns.
+    6. The standard's domain has one name, sparse constants are dense, and before version 4 of the IR, in which each
+       initializer had to be an input, too, constants are no inputs.
 
     Raises:
         ReadError: the source is not an ONNX model, is damaged, incomplete, or not a graph.
@@ -60,6 +65,8 @@ def _read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
         for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
             if ALIAS in imports:
                 imports.setdefault("", imports.pop(ALIAS))
+        if (model.ir_version or LISTED) < LISTED:
+            model.graph.inputs[:] = [value for value in model.graph.inputs if not value.is_initializer()]
         return model
     if isinstance(source, onnx.ModelProto):
         return _Reading("the given ModelProto").from_proto(source)
@@ -117,6 +124,8 @@ class _Reading:
             for imports in (proto.opset_import, *(function.opset_import for function in proto.functions)):
                 _rename_alias(imports)
             make_dense(proto)
+            if proto.ir_version < LISTED:
+                _take_constants_out(proto.graph)
             for where, tensor in tensors_in(proto):
                 if tensor.name not in self.lifted or not where.startswith("initializer"):
                     check_data(tensor, where)
@@ -145,6 +154,14 @@ def _rename_alias(imports: MutableSequence[onnx.OperatorSetIdProto]) -> None:
             del imports[index]
         elif imports[index].domain == ALIAS:
             imports[index].domain, named = "", True
+
+
+def _take_constants_out(graph: onnx.GraphProto) -> None:
+    """Leave out the inputs that are initializers, in place."""
+    constants = {tensor.name for tensor in graph.initializer}
+    given = [value for value in graph.input if value.name not in constants]
+    del graph.input[:]
+    graph.input.extend(given)
 
 
 def _lazy(tensor: onnx.TensorProto) -> ir.LazyTensor:
