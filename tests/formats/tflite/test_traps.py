@@ -24,7 +24,7 @@ from tflite_running import check_model, compare, feed, interpreter, run_interpre
 from tflite_writing import Net, Scale, options
 
 import relayout
-from relayout.errors import UnsupportedError
+from relayout.errors import ReadError, UnsupportedError
 from relayout.formats.tflite import read
 from relayout.formats.tflite.enums import ActivationFunctionType
 
@@ -861,3 +861,13 @@ def test_17_boxes(name: str) -> None:
 def test_every_trap_has_a_test() -> None:
     numbers = {name[5:7] for name in globals() if name.startswith("test_") and name[5:7].isdigit()}
     assert numbers == {f"{i:02}" for i in range(1, 18)}
+
+
+@pytest.mark.parametrize("bits", [-1, 1, 17, 200, 5000])
+def test_steps_of_bits_that_nobody_quantizes_to_are_refused(bits: int) -> None:
+    """Two to the power of a damaged number is no float."""
+    net = Net()
+    table = options("FakeQuantOptions", min=-1.0, max=1.0, numBits=bits)
+    net.op("FAKE_QUANT", [net.input((2, 3))], [net.output((2, 3))], table)
+    with pytest.raises(ReadError, match=f"FAKE_QUANT to {bits} bits"):
+        read(net.bytes())

@@ -38,8 +38,8 @@ def per_channel() -> Iterator[Case]:
     yield Case("LRN", {"x": f(2, 6, 4, 3)}, attributes={"size": 3})
     numbers = {"scale": 2.0, "bias": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}
     yield Case("ImageScaler", {"x": f(*IMAGE)}, attributes=numbers, opset=7)
-    yield Case("Crop", {"x": f(2, 6, 7, 5)}, attributes={"border": [1, 2, 1, 3]}, opset=7)
-    yield Case("Crop", {"x": f(2, 6, 7, 5)}, attributes={"border": [1, 2, 1, 3], "scale": [3, 2]}, opset=7)
+    yield Case("Crop", {"x": f(2, 6, 8, 9)}, attributes={"border": [1, 2, 1, 3]}, opset=7)
+    yield Case("Crop", {"x": f(2, 6, 8, 9)}, attributes={"border": [1, 2, 1, 3], "scale": [3, 2]}, opset=7)
 
 
 def over_last() -> Iterator[Case]:
