@@ -76,6 +76,7 @@ DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], object], str]] = {
         "a name has",
     ),
     "version 0": (lambda m: setattr(m.opset_import[0], "version", 0), "no version 0 of the operators of 'ai.onnx'"),
+    "version 2^31": (lambda m: setattr(m.opset_import[0], "version", 1 << 31), "no version 2147483648"),
     "version -3": (lambda m: setattr(m.opset_import[0], "version", -3), "no version -3"),
     "two ellipses": (contract, "'...a...->a' is no equation"),
     "strides of 0": (divide, "not valid ONNX"),

@@ -22,6 +22,12 @@ def sparse(places: Any, *, values: Any = (1.5, -2), dims: Any = (2, 3), kind: An
     return helper.make_sparse_tensor(held, numpy_helper.from_array(np.array(places, kind)), list(dims))
 
 
+def in_segments(part: str) -> onnx.SparseTensorProto:
+    tensor = sparse([1, 5])
+    getattr(tensor, part).segment.end = 1
+    return tensor
+
+
 def of_initializer(tensor: onnx.SparseTensorProto) -> onnx.ModelProto:
     graph = onnx.parser.parse_graph("g (float[2,2] x) => (float[2,3] y) { y = MatMul(x, w) }")
     graph.sparse_initializer.append(tensor)
@@ -87,6 +93,8 @@ def test_scalars_and_what_has_no_room(dims: tuple[int, ...]) -> None:
         (sparse([1, 5], dims=(1 << 20, 1 << 20)), "too large"),
         (sparse([1, 5], dims=(-2, 3)), "no tensor can have the shape"),
         (onnx.SparseTensorProto(dims=[2, 3]), "unknown element type"),
+        (in_segments("values"), "in segments"),
+        (in_segments("indices"), "in segments"),
     ],
 )
 def test_one_that_is_none_is_an_error_that_says_where(tensor: onnx.SparseTensorProto, message: str) -> None:

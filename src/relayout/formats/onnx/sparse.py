@@ -50,8 +50,8 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
     values, indices = sparse.values, sparse.indices
     shape = shape_of(onnx.TensorProto(dims=sparse.dims), where)
     for tensor in (values, indices):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            raise ReadError("sparse, in a file of its own", where=where, hint="store it dense")
+        if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.HasField("segment"):
+            raise ReadError("sparse, in a file of its own or in segments", where=where, hint="store it dense")
         check_data(tensor, where)
     numbers = values.data_type != onnx.TensorProto.STRING and len(values.dims) == 1
     if not numbers or indices.data_type != onnx.TensorProto.INT64:

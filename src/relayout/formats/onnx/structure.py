@@ -18,6 +18,8 @@ _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 MOST_CALLS, MOST_RANK = 100, 256
 """Calls within calls, and dimensions of a value: exporters stay below a tenth of both."""
 
+MOST_VERSION = (1 << 31) - 1
+"""What ONNX counts versions of operators with."""
 MOST_NAME = 1 << 16
 """Characters of a name. They go into new names, messages and reports."""
 
@@ -47,8 +49,9 @@ def check_structure(model: onnx.ModelProto) -> bool:
     Shadowing the name of an outer value is allowed, as runtimes allow it; the order of nodes is not required to be
     topological, since it can be restored.
     """
-    for opset in model.opset_import:
-        if opset.version < 1:
+    imported = [opset for function in model.functions for opset in function.opset_import]
+    for opset in (*model.opset_import, *(opset for opset in imported if opset.version > MOST_VERSION)):
+        if not 1 <= opset.version <= MOST_VERSION:
             raise ReadError(f"there is no version {opset.version} of the operators of '{opset.domain or 'ai.onnx'}'")
     unsorted = [_check_graph(model.graph, frozenset(), "")[1]]
     names = [f"{f.domain}.{f.name}:{getattr(f, 'overload', '')}".rstrip(":") for f in model.functions]
