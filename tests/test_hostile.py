@@ -63,6 +63,14 @@ def divide(proto: onnx.ModelProto) -> None:
     proto.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, (None,) * 4))
 
 
+def strange_function(proto: onnx.ModelProto) -> None:
+    """One whose operators are of a version that ONNX cannot count."""
+    function = proto.functions.add(name="f", domain="mine", output=["b"])
+    function.node.append(helper.make_node("Neg", ["a"], ["b"]))
+    function.input.append("a")
+    function.opset_import.append(onnx.OperatorSetIdProto(version=-(1 << 63)))
+
+
 def contract(proto: onnx.ModelProto) -> None:
     """An equation for which ONNX's shape inference does not end."""
     proto.graph.node[1].CopyFrom(helper.make_node("Einsum", ["a"], ["b"], equation="...a...->a"))
@@ -77,6 +85,7 @@ DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], object], str]] = {
     ),
     "version 0": (lambda m: setattr(m.opset_import[0], "version", 0), "no version 0 of the operators of 'ai.onnx'"),
     "version 2^31": (lambda m: setattr(m.opset_import[0], "version", 1 << 31), "no version 2147483648"),
+    "version -2^63 in a function": (strange_function, "no version -9223372036854775808"),
     "version -3": (lambda m: setattr(m.opset_import[0], "version", -3), "no version -3"),
     "two ellipses": (contract, "'...a...->a' is no equation"),
     "strides of 0": (divide, "not valid ONNX"),

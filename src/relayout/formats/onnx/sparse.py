@@ -68,4 +68,9 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
         raise ReadError(f"an element lies outside of the shape {list(shape)}", where=where)
     dense = np.zeros(extents, given.dtype)
     dense[tuple(places.T)] = given
-    return numpy_helper.from_array(dense.reshape(shape), values.name)
+    found = numpy_helper.from_array(dense.reshape(shape))
+    try:
+        found.name = values.name
+    except UnicodeError:
+        raise ReadError("a name that is not UTF-8", where=where) from None
+    return found

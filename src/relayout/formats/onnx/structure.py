@@ -50,7 +50,7 @@ def check_structure(model: onnx.ModelProto) -> bool:
     topological, since it can be restored.
     """
     imported = [opset for function in model.functions for opset in function.opset_import]
-    for opset in (*model.opset_import, *(opset for opset in imported if opset.version > MOST_VERSION)):
+    for opset in (*model.opset_import, *(opset for opset in imported if abs(opset.version) > MOST_VERSION)):
         if not 1 <= opset.version <= MOST_VERSION:
             raise ReadError(f"there is no version {opset.version} of the operators of '{opset.domain or 'ai.onnx'}'")
     unsorted = [_check_graph(model.graph, frozenset(), "")[1]]
