@@ -71,6 +71,19 @@ def strange_function(proto: onnx.ModelProto) -> None:
     function.opset_import.append(onnx.OperatorSetIdProto(version=-(1 << 63)))
 
 
+def nothing_given(proto: onnx.ModelProto) -> None:
+    """A call of a function without outputs."""
+    function = proto.functions.add(name="f", domain="mine")
+    function.input.append("a")
+    function.node.append(helper.make_node("Neg", ["a"], ["b"]))
+    function.opset_import.extend(proto.opset_import)
+    proto.opset_import.append(helper.make_opsetid("mine", 1))
+    proto.graph.node[1].CopyFrom(
+        helper.make_node("f", list(proto.graph.node[1].input), list(proto.graph.node[1].output))
+    )
+    proto.graph.node[1].domain = "mine"
+
+
 def contract(proto: onnx.ModelProto) -> None:
     """An equation for which ONNX's shape inference does not end."""
     proto.graph.node[1].CopyFrom(helper.make_node("Einsum", ["a"], ["b"], equation="...a...->a"))
@@ -86,6 +99,7 @@ DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], object], str]] = {
     "version 0": (lambda m: setattr(m.opset_import[0], "version", 0), "no version 0 of the operators of 'ai.onnx'"),
     "version 2^31": (lambda m: setattr(m.opset_import[0], "version", 1 << 31), "no version 2147483648"),
     "version -2^63 in a function": (strange_function, "no version -9223372036854775808"),
+    "a function that gives nothing": (nothing_given, "1 outputs are asked of a function that has 0"),
     "version -3": (lambda m: setattr(m.opset_import[0], "version", -3), "no version -3"),
     "two ellipses": (contract, "'...a...->a' is no equation"),
     "strides of 0": (divide, "not valid ONNX"),

@@ -6,11 +6,12 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 
 import onnx
 
 from relayout.errors import ReadError, shortened
-from relayout.formats.onnx.bodies import graphs_in
+from relayout.formats.onnx.bodies import all_nodes, graphs_in
 
 _TYPES = onnx.AttributeProto.AttributeType
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
@@ -64,6 +65,7 @@ def check_structure(model: onnx.ModelProto) -> bool:
         unsorted.append(_check_nodes(scope, function.node, function.output)[1])
     _refuse_recursion(model)
     _refuse_expansion(model)
+    _refuse_more_results(model)
     return any(unsorted)
 
 
@@ -243,6 +245,28 @@ def _refuse_recursion(model: onnx.ModelProto) -> None:
             elif function in calls and function not in finished:
                 path.append(function)
                 stack += [(function, True), *((called, False) for called in calls[function])]
+
+
+def _refuse_more_results(model: onnx.ModelProto) -> None:
+    """Refuse calls that ask for more outputs than the function has."""
+    most: dict[tuple[str, str], int] = {}
+    for function in model.functions:  # overloads have one name
+        key = function.domain, function.name
+        most[key] = max(len(function.output), most.get(key, 0))
+    inside = chain.from_iterable(_with_bodies(function.node) for function in model.functions)
+    for node in chain(all_nodes(model.graph), inside) if most else ():
+        given = most.get((node.domain, node.op_type))
+        if given is not None and len(node.output) > given:
+            what = f"{len(node.output)} outputs are asked of a function that has {given}"
+            raise ReadError(what, where=f"{node.op_type} '{node.name or node.output[0]}'")
+
+
+def _with_bodies(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in graphs_in(attribute):
+                yield from all_nodes(graph)
 
 
 def _refuse_expansion(model: onnx.ModelProto) -> None:
