@@ -51,11 +51,14 @@ class InvalidModelError(WriteError):
 
     Args:
         what: what the checker or shape inference says.
+        source: what it says of the model that this one was made of, if that is not valid, either.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, source: str = "") -> None:
         self.what = what
-        super().__init__(f"the model would not be valid ONNX: {what}")
+        parts = ["" if source == what else f"the model would not be valid ONNX: {what}"]
+        parts.append(f"its source is not valid ONNX: {source}; fix that first" if source else "")
+        super().__init__("; ".join(filter(None, parts)))
 
 
 class UnsupportedError(RelayoutError):

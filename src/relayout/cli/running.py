@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relayout.cli import options
-from relayout.errors import InvalidModelError, ReadError, RelayoutError, WriteError, printable
+from relayout.errors import RelayoutError, WriteError, printable
 from relayout.progress import say
 
 if TYPE_CHECKING:
@@ -158,26 +158,6 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
     Raises:
         RelayoutError: it is refused, cannot be verified, or cannot be written: then nothing was.
     """
-    try:
-        return _made(job)
-    except InvalidModelError as error:
-        raise _blamed(job.source, error) from None
-
-
-def _blamed(source: Path, error: InvalidModelError) -> RelayoutError:
-    """The error of a result that is not valid; of its source, where that is not valid either."""
-    from relayout.formats.onnx import check, read
-    from relayout.formats.recognition import is_tflite
-
-    if not is_tflite(source):
-        try:
-            check(read(source))
-        except InvalidModelError as own:
-            return ReadError(f"not valid ONNX: {own.what}", where=str(source), hint="fix the model first")
-    return error
-
-
-def _made(job: Job) -> tuple[Report, VerifyReport | None]:
     from relayout import pipeline
     from relayout.result import refuse_parts
 

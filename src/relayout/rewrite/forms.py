@@ -108,7 +108,7 @@ class _Choice:
         wants a scalar.
         """
         moved = [self.chosen[port] for port in free if self.chosen[port] != port.view.form and any(self.chosen[port])]
-        ones = max((_ones_behind(form) for form in moved), default=0)
+        ones = max((_ones_in_front(form[::-1]) for form in moved), default=0)  # behind all others
         most = max(len(self.chosen[port]) for port in free)
         for port in free:
             root, form = port.view.root, self.chosen[port]
@@ -165,11 +165,6 @@ class _Stored(NamedTuple):
 def _forms(site: Site, label: Label) -> _Stored:
     found = tuple([placed(site, label, port).form for port in site.ports])
     return _Stored(found, tuple([position for position, form in enumerate(found) if not _is_even(form)]))
-
-
-def _ones_behind(form: Form) -> int:
-    """How many size-1 axes stand behind all others."""
-    return next((place for place, dim in enumerate(reversed(form)) if dim), len(form))
 
 
 def _ones_in_front(form: Form) -> int:

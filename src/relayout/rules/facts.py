@@ -34,9 +34,9 @@ def _called(node: ir.Node) -> tuple[str, str]:
 def draws(node: ir.Node) -> bool:
     """Whether a node draws numbers: of the same operands it gives others each time."""
     rule = registry().get(_called(node))
-    if rule is None or isinstance(rule.draws, bool):
-        return rule is not None and bool(rule.draws)
-    return rule.draws(node)
+    if rule is None:
+        return False
+    return rule.draws if isinstance(rule.draws, bool) else rule.draws(node)
 
 
 def repeats(node: ir.Node) -> bool:

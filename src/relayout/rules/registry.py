@@ -16,8 +16,8 @@ from relayout.rules.signature import Attribute, Fact
 
 KINDS = ("layout-sensitive", "layout-agnostic", "axis attributes", "regrouping", "opaque")
 
-
 Draws = bool | Callable[[ir.Node], bool]
+"""Whether an operator draws numbers, others each time; a function, where that depends on the node."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Rule:
         facts: the facts for a node.
         layouts: input -> the standard names of its first two axes, for an operator on images: `NC` for an image, `OI`
             or `IO` for a kernel. Outputs of rank 3 and more are images, too. Empty: no layout has a name here.
-        draws: whether it draws numbers, others each time; a function, where that depends on the node.
+        draws: whether it draws numbers (`Draws`).
         repeats: whether it belongs to who reads it: each reader may have one of its own, at no cost.
     """
 
@@ -86,7 +86,7 @@ def rule(
         kind: the class of the operators, one of `KINDS`.
         domain: the operators' domain.
         layouts: input -> the standard names of its first two axes (`Rule.layouts`).
-        draws: whether they draw numbers, others each time; a function, where that depends on the node.
+        draws: whether they draw numbers (`Draws`).
         repeats: whether each reader may have one of its own.
     """
 

@@ -211,7 +211,7 @@ class Comparison:
                 errors.append(error)
                 continue
             if careful:
-                self.notes.append("the source runs only with 0 for integers, or with whole numbers for others")
+                self.notes.append("the source runs with no integers but 0, and floats were whole numbers")
             if extents is not sizes[0]:
                 other = "its own" if own else "those that were fed"
                 self.notes.append(f"the source does not run with other sizes of its dynamic dimensions than {other}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 
@@ -12,10 +12,10 @@ def graphs_in(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:
     return (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs
 
 
-def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph and of all bodies in it, outer ones first."""
-    for node in graph.node:
+def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph or function, and of all bodies in it, outer ones first."""
+    for node in nodes:
         yield node
         for attribute in node.attribute:
             for body in graphs_in(attribute):
-                yield from all_nodes(body)
+                yield from all_nodes(body.node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, MutableSequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -26,11 +26,9 @@ from relayout.formats.stored import Window, nbytes, open_stored, stored_tensor
 
 LIFTED = 1 << 12
 """Raw data of so many bytes stays in the file (or in the caller's proto) instead of being parsed."""
-
-
 ALIAS = "ai.onnx"
 """Another name of the standard's domain, which is empty; of nodes onnx-ir knows that."""
-LISTED = 4
+DEFAULTS = 4
 """Version of the IR from which on an input may have a default; before, each initializer is an input, too, and runtimes
 take it for the constant that it is."""
 EXTERNAL_DATA = "relayout.external_data"
@@ -55,19 +53,18 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
     if isinstance(held := getattr(source, "model", None), ir.Model):
         source = held
     model = _read(source)
+    for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
+        if ALIAS in imports:
+            imports.setdefault("", imports.pop(ALIAS))
+    if (model.ir_version or DEFAULTS) < DEFAULTS:
+        model.graph.inputs[:] = [value for value in model.graph.inputs if not value.is_initializer()]
     model.meta[ORIGIN] = source
     return model
 
 
 def _read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
     if isinstance(source, ir.Model):
-        model = source.clone()
-        for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
-            if ALIAS in imports:
-                imports.setdefault("", imports.pop(ALIAS))
-        if (model.ir_version or LISTED) < LISTED:
-            model.graph.inputs[:] = [value for value in model.graph.inputs if not value.is_initializer()]
-        return model
+        return source.clone()
     if isinstance(source, onnx.ModelProto):
         return _Reading("the given ModelProto").from_proto(source)
     if not isinstance(source, str | os.PathLike):
@@ -121,11 +118,7 @@ class _Reading:
         with in_file(self.origin):
             if not proto.HasField("graph") or proto.ir_version <= 0:
                 raise ReadError("not an ONNX model: it holds no graph")
-            for imports in (proto.opset_import, *(function.opset_import for function in proto.functions)):
-                _rename_alias(imports)
             make_dense(proto)
-            if proto.ir_version < LISTED:
-                _take_constants_out(proto.graph)
             for where, tensor in tensors_in(proto):
                 if tensor.name not in self.lifted or not where.startswith("initializer"):
                     check_data(tensor, where)
@@ -144,24 +137,6 @@ class _Reading:
             for graph in (model.graph, *(function.graph for function in model.functions.values())):
                 graph.sort()
         return model
-
-
-def _rename_alias(imports: MutableSequence[onnx.OperatorSetIdProto]) -> None:
-    """Give the standard's domain one name, in place."""
-    named = any(not each.domain for each in imports)
-    for index in reversed(range(len(imports))):
-        if imports[index].domain == ALIAS and named:
-            del imports[index]
-        elif imports[index].domain == ALIAS:
-            imports[index].domain, named = "", True
-
-
-def _take_constants_out(graph: onnx.GraphProto) -> None:
-    """Leave out the inputs that are initializers, in place."""
-    constants = {tensor.name for tensor in graph.initializer}
-    given = [value for value in graph.input if value.name not in constants]
-    del graph.input[:]
-    graph.input.extend(given)
 
 
 def _lazy(tensor: onnx.TensorProto) -> ir.LazyTensor:

@@ -247,28 +247,6 @@ def _refuse_recursion(model: onnx.ModelProto) -> None:
                 stack += [(function, True), *((called, False) for called in calls[function])]
 
 
-def _refuse_more_results(model: onnx.ModelProto) -> None:
-    """Refuse calls that ask for more outputs than the function has."""
-    most: dict[tuple[str, str], int] = {}
-    for function in model.functions:  # overloads have one name
-        key = function.domain, function.name
-        most[key] = max(len(function.output), most.get(key, 0))
-    inside = chain.from_iterable(_with_bodies(function.node) for function in model.functions)
-    for node in chain(all_nodes(model.graph), inside) if most else ():
-        given = most.get((node.domain, node.op_type))
-        if given is not None and len(node.output) > given:
-            what = f"{len(node.output)} outputs are asked of a function that has {given}"
-            raise ReadError(what, where=f"{node.op_type} '{node.name or node.output[0]}'")
-
-
-def _with_bodies(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for graph in graphs_in(attribute):
-                yield from all_nodes(graph)
-
-
 def _refuse_expansion(model: onnx.ModelProto) -> None:
     """Shape inference and runtimes spell calls out: a function that calls another twice, which calls a third twice, and
     so on, makes a short file of any size.
@@ -290,12 +268,21 @@ def _refuse_expansion(model: onnx.ModelProto) -> None:
         raise ReadError(f"the calls of functions spelled out are {size} nodes; more than {MOST_NODES} are not read")
 
 
+def _refuse_more_results(model: onnx.ModelProto) -> None:
+    """Refuse calls that ask for more outputs than the function has."""
+    most: dict[tuple[str, str], int] = {}
+    for function in model.functions:  # overloads have one name
+        key = function.domain, function.name
+        most[key] = max(len(function.output), most.get(key, 0))
+    for node in chain.from_iterable(all_nodes(f.node) for f in (model.graph, *model.functions)) if most else ():
+        given = most.get((node.domain, node.op_type))
+        if given is not None and len(node.output) > given:
+            what = f"{len(node.output)} outputs are asked of a function that has {given}"
+            raise ReadError(what, where=f"{node.op_type} '{node.name or node.output[0]}'")
+
+
 def _operators(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:
-    for node in nodes:
-        yield node.domain, node.op_type
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                yield from _operators(graph.node)
+    return ((node.domain, node.op_type) for node in all_nodes(nodes))
 
 
 def _at(scope: _Scope, node: onnx.NodeProto) -> str:

@@ -72,8 +72,7 @@ def write(
         try:
             check_parts(proto, weights)
         except InvalidModelError as error:
-            if not _is_of_source(model, error):
-                raise
+            _excuse(model, error.what)
     plan = _Plan.of(proto, weights)
     if external_data or (external_data is None and plan.length > LIMIT):
         _refuse_unspelt(target, data.name)
@@ -103,22 +102,25 @@ def write(
         raise WriteError(f"cannot write '{target}': {one_line(error)}") from error
 
 
-def _is_of_source(model: ir.Model, found: InvalidModelError) -> bool:
-    """Whether the checker says of a model's source what it says of the model: then the source is no more valid.
+def _excuse(model: ir.Model, fault: str) -> None:
+    """Let a fault pass that the model's source has, too: then the source is no more valid.
 
     Runtimes load much that the standard does not allow: plugins in its domain, operators that are newer than the
     version which a file imports, inputs without a shape. Shapes that contradict each other are a fault in any case.
+
+    Raises:
+        InvalidModelError: it is another one, or the source has none.
     """
-    source = model.meta.get(ORIGIN)
-    if source is None or CONTRADICTION in found.what:
-        return False
+    own = ""
     try:
-        check(read(source))
+        if ORIGIN in model.meta:
+            check(read(model.meta[ORIGIN]))
     except InvalidModelError as error:
-        return PLACES.sub("", error.what) == PLACES.sub("", found.what)
+        own = error.what
     except RelayoutError:
-        return False  # it has gone, or is another file now
-    return False
+        pass  # the source has gone, or is another file now
+    if CONTRADICTION in fault or PLACES.sub("", own) != PLACES.sub("", fault):
+        raise InvalidModelError(fault, own)
 
 
 def _refuse_unspelt(target: Path, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import ml_dtypes
@@ -122,6 +123,15 @@ def dequantized(elements: npt.NDArray[Any], quantization: Quantization) -> npt.N
         shape[quantization.axis] = -1
     centred = elements.astype(np.int64) - quantization.zero_point.reshape(shape)
     return (centred.astype(np.float32) * quantization.scale.reshape(shape)).astype(np.float32)
+
+
+def fixed_point(factor: float) -> tuple[int, int]:
+    """A factor as the kernels of integers have it: `factor ≈ multiplier · 2**(exponent - 31)`, 31 bits and an exponent.
+
+    Source: `QuantizeMultiplier` of TensorFlow Lite.
+    """
+    mantissa, exponent = math.frexp(factor)
+    return math.floor(mantissa * (1 << 31) + 0.5), exponent
 
 
 class Tensors:

@@ -20,6 +20,8 @@ MOST_SAMPLES, MOST_BANDS = 1 << 16, 1 << 12
 """Of a window; of a bank of filters, and of its cosines."""
 FLOOR = 1e-12
 """What a band has at least."""
+MELS, CORNER = 1127, 700
+"""Of the mel scale, `MELS · ln(1 + hertz / CORNER)`: how many the ratio's logarithm is, and hertz of its corner."""
 
 
 @operator("CUSTOM AudioSpectrogram")
@@ -79,39 +81,25 @@ def _filters(op: Operation, frequencies: int, bands: int, lower: float, upper: f
 
     In double precision, as the kernel has them: where the first and the last frequency lie is not certain otherwise.
     """
-    low, high = _mel(lower), _mel(upper)
-    spacing = (high - low) / (bands + 1)
-    middles, places = low + spacing * np.arange(1, bands + 1), np.arange(frequencies, dtype=np.float64)[:, None]
-    per_rate = 0.5 / (frequencies - 1)
-    if op.is_constant(1):
-        hertz = per_rate * float(op.integers(1, 1)[0])
-        if hertz <= 0:
-            raise ReadError("a sample rate that is not above 0", where=op.place)
-        heard = (places >= int(1.5 + lower / hertz)) & (places <= int(upper / hertz))
-        mels = 1127 * np.log1p(places * hertz / 700)
-        found: npt.NDArray[np.float64] = np.maximum(1 - np.abs(mels - middles) / spacing, 0) * heard
-        return op.builder.array(op.hint("filters"), found.astype(np.float32))
+    if op.is_constant(1) and op.integers(1, 1)[0] <= 0:
+        raise ReadError("a sample rate that is not above 0", where=op.place)
 
     def constant(name: str, array: npt.ArrayLike) -> ir.Value:
         return op.builder.array(op.hint(name), np.asarray(array, np.float64))
 
+    low, high = (MELS * math.log1p(hertz / CORNER) for hertz in (lower, upper))
+    width = (high - low) / (bands + 1)
+    unit, places = constant("unit", 1), constant("places", np.arange(frequencies)[:, None])
     rate = op.cast(op.reshape(op.stored(1), (1,)), ir.DataType.DOUBLE)
-    hertz_, index = two(op, "Mul", rate, constant("per_rate", per_rate)), constant("places", places)
-    first = one(op, "Floor", two(op, "Add", two(op, "Div", constant("lower", lower), hertz_), constant("more", 1.5)))
-    last = one(op, "Floor", two(op, "Div", constant("upper", upper), hertz_))
-    inside = two(
-        op,
-        "And",
-        two(op, "GreaterOrEqual", index, first, ir.DataType.BOOL),
-        two(op, "LessOrEqual", index, last, ir.DataType.BOOL),
-    )
-    sevenths = two(op, "Mul", two(op, "Mul", index, hertz_), constant("scale", 1 / 700))
-    mels_ = two(op, "Mul", one(op, "Log", two(op, "Add", sevenths, constant("one", 1))), constant("mels", 1127))
-    away = one(op, "Abs", two(op, "Sub", mels_, constant("middles", middles)))
-    triangle = two(op, "Sub", constant("one", 1), two(op, "Div", away, constant("spacing", spacing)))
-    positive = two(op, "Max", triangle, constant("zero", 0))
-    return op.cast(two(op, "Mul", positive, op.cast(inside, ir.DataType.DOUBLE)), ir.DataType.FLOAT)
-
-
-def _mel(hertz: float) -> float:
-    return 1127 * math.log1p(hertz / 700)
+    step = two(op, "Mul", rate, constant("half", 0.5 / (frequencies - 1)))
+    first = one(op, "Floor", two(op, "Add", two(op, "Div", constant("lower", lower), step), constant("next", 1.5)))
+    last = one(op, "Floor", two(op, "Div", constant("upper", upper), step))
+    bounds = ("GreaterOrEqual", first), ("LessOrEqual", last)
+    above, below = (two(op, name, places, bound, ir.DataType.BOOL) for name, bound in bounds)
+    ratio = two(op, "Div", two(op, "Mul", places, step), constant("corner", CORNER))
+    mels = two(op, "Mul", one(op, "Log", two(op, "Add", ratio, unit)), constant("mels", MELS))
+    away = one(op, "Abs", two(op, "Sub", mels, constant("middles", low + width * np.arange(1, bands + 1))))
+    slopes = two(op, "Sub", unit, two(op, "Div", away, constant("width", width)))
+    triangles = two(op, "Max", slopes, constant("zero", 0))
+    inside = op.cast(two(op, "And", above, below), ir.DataType.DOUBLE)
+    return op.cast(two(op, "Mul", triangles, inside), ir.DataType.FLOAT)

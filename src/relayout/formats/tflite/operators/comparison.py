@@ -6,7 +6,6 @@ EQUAL and NOT_EQUAL, and the other comparisons of 16 bits take the integers as t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -19,6 +18,7 @@ from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
 from relayout.formats.tflite.operators.tabulated import looked_up
 from relayout.formats.tflite.registry import Translation, described, operator
+from relayout.formats.tflite.tensors import fixed_point
 
 STEPS = 256
 """Of the kernels' fixed point: so many to 1."""
@@ -68,8 +68,8 @@ def _table(kind: TensorType, quantization: Quantization | None) -> npt.NDArray[n
 
 def in_fixed_point(integers: npt.NDArray[np.int64], factor: float) -> npt.NDArray[np.int64]:
     """Integers times a factor below 1 in 31 bits, rounded twice as the kernels do: halves up, then away from zero."""
-    mantissa, exponent = math.frexp(factor)
-    product = integers * math.floor(mantissa * (1 << 31) + 0.5)
+    multiplier, exponent = fixed_point(factor)
+    product = integers * multiplier
     high, bits = product + (1 << 30) >> 31, min(-exponent, 62)
     found: npt.NDArray[np.int64] = np.sign(high) * (np.abs(high) + (1 << bits >> 1) >> bits)
     return found

@@ -47,8 +47,6 @@ _BINARY = {
 }
 """TFLite operators of two operands that ONNX has too."""
 
-MOST_BITS = 16
-"""To which TensorFlow quantizes in training."""
 _ARITHMETIC = {"ADD": "Add", "DIV": "Div", "MUL": "Mul", "SUB": "Sub"}
 """The same, with an activation fused."""
 
@@ -274,11 +272,9 @@ def fake_quant(op: Operation) -> None:
     low, high = np.float32(options.min), np.float32(options.max)
     if options.narrow_range:
         raise Unsupported("a narrow range")  # the interpreter refuses it too: it is meant for weights
-    if not 2 <= options.num_bits <= MOST_BITS:
-        raise ReadError(f"FAKE_QUANT to {options.num_bits} bits", where=op.place)
-    first, last = np.float32(0), np.float32((1 << options.num_bits) - 1)
     if not low <= 0 <= high or low == high or not 2 <= options.num_bits <= 16:
         raise ReadError(f"{options.num_bits} bits between {low} and {high}", where=op.place)
+    first, last = np.float32(0), np.float32((1 << options.num_bits) - 1)
     scale = (high - low) / (last - first)
     if not 1e-30 < scale < 1e30:
         raise ReadError(f"steps of {scale}", where=op.place)

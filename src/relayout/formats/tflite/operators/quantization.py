@@ -7,11 +7,13 @@ import math
 import numpy as np
 import onnx_ir as ir
 
+from relayout.errors import ReadError
 from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.model import Quantization, Tensor
 from relayout.formats.tflite.operation import Operation
 from relayout.formats.tflite.operators.elementwise import one, two
 from relayout.formats.tflite.registry import Unsupported, operator
+from relayout.formats.tflite.tensors import fixed_point
 
 
 @operator("QUANTIZE")
@@ -47,11 +49,12 @@ def _one_scale(tensor: Tensor) -> Quantization:
 def _lengthened(op: Operation, target: Tensor) -> ir.Value:
     """The operand's integers in steps of the result, times the kernel's multiplier of 31 bits."""
     given, made = _one_scale(op.input(0)), _one_scale(target)
-    mantissa, exponent = math.frexp(float(given.scale[0]) / float(made.scale[0]))
-    multiplier = math.ldexp(math.floor(mantissa * (1 << 31) + 0.5), exponent - 31)
+    if not made.scale[0]:
+        raise ReadError("a result whose steps are 0", where=op.place)
+    multiplier, exponent = fixed_point(float(given.scale[0]) / float(made.scale[0]))
     x = op.cast(op.whole(0), ir.DataType.DOUBLE)
     centred = two(op, "Sub", x, op.number(float(given.zero_point[0]), x, "zero_point"))
-    return one(op, "Round", two(op, "Mul", centred, op.number(multiplier, x, "scale")))
+    return one(op, "Round", two(op, "Mul", centred, op.number(math.ldexp(multiplier, exponent - 31), x, "scale")))
 
 
 def _scaled(op: Operation, x: ir.Value, i: int) -> ir.Value:
