@@ -19,6 +19,16 @@ def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
                     yield from all_nodes(body)
 
 
+def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
+    """A graph, and the graphs in its nodes, at any depth, each before those inside."""
+    yield graph
+    for node in graph:
+        for attribute in node.attributes.data.values():
+            if attribute.type is GRAPH or attribute.type is GRAPHS:
+                for body in _held(attribute):
+                    yield from all_graphs(body)
+
+
 def bodies(node: ir.Node) -> list[ir.Graph]:
     """The graphs in a node's attributes, in order."""
     held = [each for each in node.attributes.data.values() if each.type is GRAPH or each.type is GRAPHS]

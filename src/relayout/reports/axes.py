@@ -136,12 +136,9 @@ class Axes:
         """What a signature calls the same axis has one name on all operands."""
         base = [self._base[port.view.root] for port in site.ports]
         for first, a, other, b in site.pattern.of(_same, None, site):
-            self._join(base[first] + a, base[other] + b)
-
-    def _join(self, a: int, b: int) -> None:
-        a, b = self._find(a), self._find(b)
-        if a != b:
-            self._class[max(a, b)] = min(a, b)
+            one, two = self._find(base[first] + a), self._find(base[other] + b)
+            if one != two:
+                self._class[max(one, two)] = min(one, two)
 
     def _find(self, item: int) -> int:
         while self._class[item] != item:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from relayout.captures import all_nodes, bodies
+from relayout.captures import all_graphs
 from relayout.infer import Form, Plan, Relaxed, Root, is_scattered, placed
 from relayout.known import known_as
 from relayout.layout.perm import between, is_identity
@@ -257,8 +257,7 @@ def operators(model: ir.Model) -> dict[str, int]:
 
 def constants(model: ir.Model) -> int:
     """The bytes of all initializers."""
-    graphs = dict.fromkeys([model.graph, *(graph for node in all_nodes(model.graph) for graph in bodies(node))])
-    tensors = (value.const_value for graph in graphs for value in graph.initializers.values())
+    tensors = (value.const_value for graph in all_graphs(model.graph) for value in graph.initializers.values())
     return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 

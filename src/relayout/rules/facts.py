@@ -104,18 +104,18 @@ class Facts:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], Fact] = {}
+        self._known: dict[tuple[object, ...], tuple[Fact]] = {}
 
     def of(self, operator: Operator) -> Fact:
         """What is known of a node; see `facts`."""
         key = _described(operator)
         if key is None:
             return facts(operator)
-        if key in self._known:
-            return self._known[key]
+        if (known := self._known.get(key)) is not None:
+            return known[0]
         fact = facts(operator)
         if not operator.looked and (not isinstance(fact, Signature) or _stands_alone(fact)):
-            self._known[key] = fact
+            self._known[key] = (fact,)
         return fact
 
 

@@ -449,7 +449,7 @@ class _Names:
                 for value, (_, shape) in zip(node.outputs, outputs_of(node, model.opset_imports), strict=False):
                     self.learn(value.shape, shape)
                     self._rename(value)
-        for value in (value for node in all_nodes(model.graph) for value in node.outputs if self._same):
+        for value in (value for node in all_nodes(model.graph) for value in node.outputs) if self._same else ():
             self._rename(value)
 
     def _of(self, extent: Extent) -> Extent:
@@ -515,7 +515,7 @@ class _Types:
             value.type = ir.TensorType(made.dtype, denotation=made.denotation) if plain and made else deepcopy(made)
         before = value.shape
         value.shape = _better(before, None if shape is None else shape.copy(), kept=value.is_graph_output())
-        if value.shape is not None:
+        if before is not None and value.shape is not None:
             self._names.learn(before, tuple(value.shape))
 
 

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
-from relayout.captures import all_nodes
+from relayout.captures import all_graphs, all_nodes
 from relayout.errors import ReadError, in_file
 from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import SOURCES, identity
@@ -257,12 +257,12 @@ def _resolve_external(model: ir.Model, files: DataFiles | None) -> None:
         model.meta[EXTERNAL_DATA] = True
         return files.tensor(tensor)
 
-    for graph in (*model.graphs(), *(graph for f in model.functions.values() for graph in f.subgraphs())):
+    for graph in (*all_graphs(model.graph), *(graph for f in model.functions.values() for graph in f.subgraphs())):
         for value in graph.initializers.values():
             if value.const_value is not None:
                 value.const_value = checked(value.const_value)
     for node in _nodes(model):
-        for name, attribute in list(node.attributes.items()):
+        for name, attribute in list(node.attributes.data.items()) if node.attributes.data else ():
             if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
                 node.attributes[name] = ir.AttrTensor(name, checked(attribute.value))
             elif attribute.type == ir.AttributeType.TENSORS and attribute.value:
