@@ -318,9 +318,9 @@ def no_worse(found: Report, decided: Plan, fewest: Plan) -> Report:
 
 
 def unstated(names: Sequence[str]) -> str:
-    """What to say of interior values of which the source states what their operators do not give."""
+    """What to say of values of which the source states what their operators do not give."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"left out: the type and shape that the source states of {names[0]}{more}: the operators give others"
+    return f"not of the type and shape that the source states, but of what its operator gives: {names[0]}{more}"
 
 
 def _dims(root: Root) -> Iterator[int | str]:

@@ -12,8 +12,8 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from relayout.errors import ReadError
-from relayout.formats.onnx import CONTRADICTED, read, to_proto
+from relayout.errors import InvalidModelError, ReadError
+from relayout.formats.onnx import CONTRADICTED, check, read, to_proto
 from relayout.formats.onnx.wire import fields, varint
 from relayout.formats.stored import StoredArray
 
@@ -633,5 +633,22 @@ def test_what_no_inference_contradicts_is_read_as_it_is() -> None:
     # Where the operators contradict each other, nobody knows who is right.
     wrong = stating("{ a = Add(x, z)  y = Neg(a) }", "(float[2,3] x, float[2,5] z) => (float[2,3] y)", a=[9, 9])
     assert stated(wrong) == {"a": [9, 9]}
-    output = stating("{ a = Relu(x)  y = Neg(a) }", "(float[2,3] x) => (float[3,2] y)", a=[3, 2])
-    assert stated(output) == {"a": [3, 2]}
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_an_output_is_of_the_shape_that_its_operator_gives(rank: int) -> None:
+    """Runtimes load such models, and go by the operators."""
+    types = f"(float[2,3] x) => (float[{'3,2' if rank == 2 else '6'}] y, float[2,3] z)"
+    told = stating("{ a = Relu(x)  y = Neg(a)  z = Abs(a) }", types, a=[3, 2])
+    assert stated(told) == {}
+    assert [list(value.shape or ()) for value in told.graph.outputs] == [[2, 3], [2, 3]]
+    assert told.meta[CONTRADICTED] == ["a", "y"]
+
+
+def test_an_output_of_another_element_type_stays_an_error() -> None:
+    """No runtime loads that."""
+    wrong = stating("{ a = Relu(x)  y = Neg(a) }", "(float[2,3] x) => (int64[3,2] y)", a=[3, 2])
+    assert stated(wrong) == {"a": [3, 2]}
+    assert not wrong.meta[CONTRADICTED]
+    with pytest.raises(InvalidModelError, match="elem type differs"):
+        check(wrong)

@@ -52,31 +52,35 @@ def without_weights(model: ir.Model) -> onnx.ModelProto:
     return _light(*split(model, inferred=True))
 
 
-def drop_contradicted(proto: onnx.ModelProto) -> list[str]:
-    """Leave out what a model states of interior values of its main graph, and their operators do not give, in place.
+def drop_contradicted(proto: onnx.ModelProto) -> tuple[list[str], onnx.ModelProto | None]:
+    """Leave out what a model states of values of its main graph, and their operators do not give, in place.
 
-    What a value is follows from the operators; some exporters move Transposes and leave the shapes behind. What an
-    operator gives that ONNX does not know stays stated, and so does everything where the rest is not valid, either.
+    What a value is follows from the operators; some exporters move Transposes and leave the shapes behind, and runtimes
+    go by what the operators give. An output, which must state a shape, states that one. What an operator gives that
+    ONNX does not know stays stated, and so does everything where the rest is not valid, either.
 
     Returns:
-        The values whose types or shapes are no longer stated.
+        The values of which the model states another type or shape, and the model with what is inferred where there are
+        none.
     """
     # ONNX raises nothing where any operator is unknown to it.
-    if not proto.graph.value_info or (all(_is_known(proto, node) for node in _kinds(proto)) and _consistent(proto)):
-        return []
+    if all(_is_known(proto, node) for node in _kinds(proto)) and (inferred := _consistent(proto)):
+        return [], inferred
     bare, claims = _without_claims(proto)
-    for value, stated in zip(bare.graph.output, proto.graph.output, strict=True):
-        value.CopyFrom(stated)
     inferred = _consistent(bare)
     if inferred is None:
-        return []
-    found = {value.name: value.type.tensor_type for value in inferred.graph.value_info}
-    stated = [value.name for value in proto.graph.value_info]
-    wrong = [name for name in stated if name in claims and name in found and not _agree(claims[name], found[name])]
-    kept = [value for value in proto.graph.value_info if value.name not in set(wrong)]
+        return [], None
+    found = {value.name: value.type.tensor_type for value in (*inferred.graph.value_info, *inferred.graph.output)}
+    wrong = {name: None for name, claim in claims.items() if name in found and not _agree(claim, found[name])}
+    ends = {value.name: value.type.tensor_type for value in proto.graph.output if value.name in wrong}
+    if any(found[name].elem_type != tensor.elem_type for name, tensor in ends.items()):
+        return [], None  # no runtime loads that
+    for name, tensor in ends.items():
+        tensor.shape.CopyFrom(found[name].shape)
+    kept = [value for value in proto.graph.value_info if value.name not in wrong]
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(kept)
-    return wrong
+    return list(wrong), None
 
 
 def _kinds(proto: onnx.ModelProto) -> Iterable[onnx.NodeProto]:

@@ -38,16 +38,16 @@ def infer_shapes(model: onnx.ModelProto, stated: onnx.GraphProto | None = None) 
 
 
 def infer_and_judge(model: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
-    """The model with inferred types and shapes, and whether nothing is left to find: see `_is_settled`."""
+    """The model with inferred types and shapes, and whether nothing is left to find: see `is_settled`."""
     plain = onnx.shape_inference.infer_shapes(model)
-    if _is_settled(plain.graph):
+    if is_settled(plain.graph):
         return plain, True
     if sum(_lengths(plain.graph)) > MOST_PROPAGATED:
         return plain, False
     return onnx.shape_inference.infer_shapes(model, data_prop=True), False
 
 
-def _is_settled(graph: onnx.GraphProto) -> bool:
+def is_settled(graph: onnx.GraphProto) -> bool:
     """Whether nothing is left to find: every shape is known, and no operator gives constants, or what could be a shape.
 
     A graph with bodies is never said to be.

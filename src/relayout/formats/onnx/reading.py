@@ -16,7 +16,8 @@ from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import SOURCES, identity
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
-from relayout.formats.onnx.parts import CONTRADICTED, MAP, ORIGIN, UNANNOTATED, holds_map
+from relayout.formats.onnx.inferring import is_settled
+from relayout.formats.onnx.parts import CONTRADICTED, MAP, ORIGIN, SILENT, UNANNOTATED, holds_map
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
 from relayout.formats.onnx.sparse import make_dense
 from relayout.formats.onnx.structure import check_structure
@@ -41,7 +42,7 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
     1. From a path, weights (in the file or external) stay on disk until they are used.
     2. External data is read only from regular files inside the model's directory.
     3. From a proto, large weights are read from that proto when they are used; it is not changed.
-    4. Types and shapes of interior values that their operators contradict are left out (`drop_contradicted`).
+    4. Types and shapes that their operators contradict are not what values state (`drop_contradicted`).
     5. An `ir.Model` is cloned; its tensors are shared, its graph is not. What has one as its `model` stands for it: a
        result, or what `torch.onnx.export(…, dynamo=True)` returns.
     6. The standard's domain has one name, sparse constants are dense, and before version 4 of the IR, in which each
@@ -126,8 +127,12 @@ class _Reading:
                         if tensor.external_data[index].key not in EXTERNAL_KEYS:
                             del tensor.external_data[index]
             unsorted = check_structure(proto)
-            contradicted = drop_contradicted(proto)
-            model = _deserialized(proto)
+            contradicted, inferred = drop_contradicted(proto)
+            # Where nothing is stated, and all can be inferred at once, nothing is left to `complete`.
+            silent = inferred is not None and not proto.graph.value_info and is_settled(inferred.graph)
+            model = _deserialized(inferred if inferred is not None and silent else proto)
+            if silent:
+                model.meta[SILENT] = True
             model.meta[UNANNOTATED] = not proto.graph.quantization_annotation
             model.meta[CONTRADICTED] = contradicted
             for name, lifted in self.lifted.items():

@@ -106,7 +106,7 @@ def _excuse(model: ir.Model, fault: str) -> None:
     """Let a fault pass that the model's source has, too: then the source is no more valid.
 
     Runtimes load much that the standard does not allow: plugins in its domain, operators that are newer than the
-    version which a file imports, inputs without a shape. Shapes that contradict each other are a fault in any case.
+    version which a file imports, inputs without a shape. Operands that contradict each other are a fault in any case.
 
     Raises:
         InvalidModelError: it is another one, or the source has none.
