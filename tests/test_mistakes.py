@@ -45,7 +45,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(MODELS / "tinynet_float.tflite", tmp_path / "m.tflite")
     shutil.copy(MODELS / "tinynet_int8.tflite", tmp_path / "int8.tflite")
     onnx.save(onnx.parser.parse_model(NETWORK), tmp_path / "m.onnx")
-    onnx.save(onnx.parser.parse_model(NETWORK.replace("6, 3] y", "6, 4] y")), tmp_path / "shapes.onnx")
+    onnx.save(onnx.parser.parse_model(NETWORK.replace("float[N, 8", "int64[N, 8")), tmp_path / "types.onnx")
     shutil.copy(tmp_path / "m.onnx", tmp_path / "onnx.tflite")
     (tmp_path / "custom.tflite").write_bytes(custom())
     (tmp_path / "empty.tflite").touch()
@@ -118,7 +118,7 @@ COMMANDS = [
     ("convert m.tflite o.onnx --html o.onnx", "the model and --html cannot both go into o.onnx"),
     ("convert m.tflite o.onnx --plan p --html ./p", "--plan and --html cannot both go into p"),
     ("explain m.tflite --html - --model-explorer -", "--html and --model-explorer cannot both go to standard output"),
-    ("convert shapes.onnx o.onnx --rename x=z", "not valid ONNX: [ShapeInferenceError]"),
+    ("convert types.onnx o.onnx --rename x=z", "not valid ONNX: [ShapeInferenceError]"),
     ("reduce m.onnx", "give SOURCE and one TARGET"),
     ("reduce m.onnx s.onnx -o t.onnx", "give SOURCE and one TARGET"),
     ("reduce m.onnx - --external-data", "a model on standard output has no file to verify or to keep weights beside"),
