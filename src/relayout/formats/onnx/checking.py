@@ -60,8 +60,8 @@ def drop_contradicted(proto: onnx.ModelProto) -> tuple[list[str], onnx.ModelProt
     ONNX does not know stays stated, and so does everything where the rest is not valid, either.
 
     Returns:
-        The values of which the model states another type or shape, and the model with what is inferred where there are
-        none.
+        The values of which the model states another type or shape, and, where nothing is contradicted, the model with
+        all that is inferred.
     """
     # ONNX raises nothing where any operator is unknown to it.
     if all(_is_known(proto, node) for node in _kinds(proto)) and (inferred := _consistent(proto)):

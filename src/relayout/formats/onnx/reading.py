@@ -128,11 +128,11 @@ class _Reading:
                             del tensor.external_data[index]
             unsorted = check_structure(proto)
             contradicted, inferred = drop_contradicted(proto)
-            # Where nothing is stated, and all can be inferred at once, nothing is left to `complete`.
-            silent = inferred is not None and not proto.graph.value_info and is_settled(inferred.graph)
-            model = _deserialized(inferred if inferred is not None and silent else proto)
-            if silent:
-                model.meta[SILENT] = True
+            silent = not proto.graph.value_info
+            if silent and inferred is not None and is_settled(inferred.graph):
+                proto = inferred  # nothing is left to `complete`
+            model = _deserialized(proto)
+            model.meta[SILENT] = silent
             model.meta[UNANNOTATED] = not proto.graph.quantization_annotation
             model.meta[CONTRADICTED] = contradicted
             for name, lifted in self.lifted.items():
