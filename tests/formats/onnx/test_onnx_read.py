@@ -645,6 +645,13 @@ def test_an_output_is_of_the_shape_that_its_operator_gives(rank: int) -> None:
     assert told.meta[CONTRADICTED] == ["a", "y"]
 
 
+def test_what_is_inferred_at_once_is_read_and_outputs_stay_as_they_are_stated() -> None:
+    told = stating("{ a = Relu(x)  y = Neg(a) }", "(float[2,3] x) => (float[m,3] y)")
+    assert stated(told) == {"a": [2, 3]}
+    assert told.graph.outputs[0].shape == ["m", 3]
+    assert not to_proto(told).graph.value_info  # as in the source
+
+
 def test_an_output_of_another_element_type_stays_an_error() -> None:
     """No runtime loads that."""
     wrong = stating("{ a = Relu(x)  y = Neg(a) }", "(float[2,3] x) => (int64[3,2] y)", a=[3, 2])

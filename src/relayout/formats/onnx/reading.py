@@ -130,7 +130,9 @@ class _Reading:
             contradicted, inferred = drop_contradicted(proto)
             silent = not proto.graph.value_info
             if silent and inferred is not None and is_settled(inferred.graph):
-                proto = inferred  # nothing is left to `complete`
+                for value, stated in zip(inferred.graph.output, proto.graph.output, strict=True):
+                    value.CopyFrom(stated)
+                proto = inferred  # nothing is left to `complete` but outputs that leave extents open
             model = _deserialized(proto)
             model.meta[SILENT] = silent
             model.meta[UNANNOTATED] = not proto.graph.quantization_annotation
