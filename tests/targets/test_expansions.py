@@ -100,7 +100,9 @@ def test_infinities_stay() -> None:
     array = floats(*shape)
     array[0, :, 0, 0], array[0, :, 0, 1], array[0, :2, 0, 1] = np.inf, np.inf, -np.inf
     source, feed = prelu(shape, slope), {"x": array}
-    (expected,), (got,) = run(source, feed), run(relayout.optimize(source, target="onnxruntime-cpu").proto, feed)
+    with np.errstate(invalid="ignore"):
+        expected = np.where(array < 0, slope * array, array)  # the PRelu of ONNX Runtime 1.23 loses infinities
+    (got,) = run(relayout.optimize(source, target="onnxruntime-cpu").proto, feed)
     assert np.isinf(expected).sum() == 32
     np.testing.assert_array_equal(got, expected)
 
