@@ -64,7 +64,7 @@ def drop_contradicted(proto: onnx.ModelProto) -> tuple[list[str], onnx.ModelProt
         all that is inferred.
     """
     # ONNX raises nothing where any operator is unknown to it.
-    if all(_is_known(proto, node) for node in _kinds(proto)) and (inferred := _consistent(proto)):
+    if not _unknown(proto) and (inferred := _consistent(proto)):
         return [], inferred
     bare, claims = _without_claims(proto)
     inferred = _consistent(bare)
@@ -72,20 +72,19 @@ def drop_contradicted(proto: onnx.ModelProto) -> tuple[list[str], onnx.ModelProt
         return [], None
     found = {value.name: value.type.tensor_type for value in (*inferred.graph.value_info, *inferred.graph.output)}
     wrong = {name: None for name, claim in claims.items() if name in found and not _agree(claim, found[name])}
-    ends = {value.name: value.type.tensor_type for value in proto.graph.output if value.name in wrong}
-    if any(found[name].elem_type != tensor.elem_type for name, tensor in ends.items()):
-        return [], None  # no runtime loads that
-    for name, tensor in ends.items():
-        tensor.shape.CopyFrom(found[name].shape)
+    for value in (value for value in proto.graph.output if value.name in wrong):
+        value.type.tensor_type.CopyFrom(found[value.name])
     kept = [value for value in proto.graph.value_info if value.name not in wrong]
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(kept)
     return list(wrong), None
 
 
-def _kinds(proto: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
-    """A node of every operator."""
-    return {(node.domain, node.op_type): node for node in proto.graph.node}.values()
+def _unknown(model: onnx.ModelProto) -> set[tuple[str, str]]:
+    """The operators of the main graph that ONNX does not know: domain and type."""
+    called = {(node.domain, node.op_type) for node in model.graph.node}
+    called -= {(function.domain, function.name) for function in model.functions}
+    return {(domain, name) for domain, name in called if not onnx.defs.has(name, domain)}
 
 
 def _consistent(proto: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -119,7 +118,8 @@ def _without_claims(light: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, 
     bare = onnx.ModelProto()
     bare.CopyFrom(light)
     del bare.graph.value_info[:]
-    unknown = {name for node in light.graph.node if not _is_known(light, node) for name in node.output}
+    strange = _unknown(light)
+    unknown = {name for node in light.graph.node if (node.domain, node.op_type) in strange for name in node.output}
     for value in light.graph.value_info:
         if value.name in unknown or not value.type.HasField("tensor_type"):
             bare.graph.value_info.append(value)
@@ -132,12 +132,6 @@ def _without_claims(light: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
     return (value for value in (*graph.value_info, *graph.output) if value.type.HasField("tensor_type"))
-
-
-def _is_known(model: onnx.ModelProto, node: onnx.NodeProto) -> bool:
-    if any((f.domain, f.name) == (node.domain, node.op_type) for f in model.functions):
-        return True
-    return bool(onnx.defs.has(node.op_type, node.domain))
 
 
 def _agree(claim: onnx.TypeProto.Tensor, inference: onnx.TypeProto.Tensor) -> bool:
