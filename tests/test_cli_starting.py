@@ -51,6 +51,14 @@ def test_what_only_some_look_at_is_loaded_where_they_do(tmp_path: Path) -> None:
     assert said(RUN + LATER, "optimize", "--quiet", target, tmp_path / "again.onnx").split("\n")[:2] == ["[]", "False"]
 
 
+def test_operators_of_other_families_are_not_loaded(tmp_path: Path) -> None:
+    """Of the importer's modules those that a model's operators are in, and no others that these do not need."""
+    families = "print([name.rpartition('.')[2] for name in sys.modules if '.tflite.operators.' in name])"
+    loaded = said(RUN + families, "convert", "--quiet", MODEL, tmp_path / "out.onnx")
+    assert "'convolution'" in loaded
+    assert not any(f"'{name}'" in loaded for name in ("audio", "lstm", "mediapipe", "stablehlo", "tensorflow"))
+
+
 def test_symbolic_extents_can_still_be_reckoned_with(tmp_path: Path) -> None:
     reckoned = "import onnx_ir\nprint(onnx_ir.SymbolicDim('batch') * 2, 'sympy.core' in sys.modules)"
     assert said(RUN + reckoned, "convert", "--json", MODEL, tmp_path / "out.onnx").splitlines()[-1] == "2*batch True"
@@ -69,8 +77,11 @@ def test_every_deferred_module_is_one_that_is_imported() -> None:
 def test_a_call_of_main_leaves_the_interpreter_as_it_was(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = list(sys.meta_path), gc.get_threshold()
+    def state() -> tuple[object, ...]:
+        return list(sys.meta_path), gc.get_threshold(), gc.isenabled(), gc.get_freeze_count()
+
+    before = state()
     monkeypatch.setattr(sys, "argv", ["relayout", "--version"])
     main()
-    assert (list(sys.meta_path), gc.get_threshold()) == before
+    assert state() == before
     assert "relayout" in capsys.readouterr().out

@@ -64,6 +64,10 @@ def short_process() -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(_Deferred)
+        if not gc.get_freeze_count():
+            # All that is alive is old at once. Else it would be looked through here, as far more than usual is young.
+            gc.freeze()
+            gc.unfreeze()
         gc.set_threshold(*before)
         logger.setLevel(level)
         if enabled:

@@ -21,11 +21,6 @@ from typing import Any
 from relayout.errors import ReadError
 from relayout.targets.wishes import layouts_of
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 KEYS = {"to": "to", "target": "target", "operators": "desired_layouts", "nodes": "node_layouts"}
 """Key of the file -> option of `relayout.convert`."""
 
@@ -37,6 +32,11 @@ def read_wishes(path: Path) -> dict[str, Any]:
         ReadError: it is neither TOML nor JSON, or holds other keys.
         LayoutError: a layout in it is none.
     """
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
     try:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)

@@ -207,6 +207,37 @@ def test_a_failing_rename_takes_the_data_file_back(tmp_path: Path, monkeypatch: 
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="which file a descriptor is of is asked of Linux")
+@pytest.mark.parametrize("there", [(), ("m.onnx",), ("m.onnx.data",)])
+def test_what_is_replaced_is_durable_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[str, ...]
+) -> None:
+    """Where a file is lost by it, all that is written is on the disk before the first rename; else nothing waits."""
+    for name in there:
+        (tmp_path / name).write_bytes(b"old")
+    done: list[str] = []
+    synced, renamed = os.fsync, os.replace
+
+    def fsync(descriptor: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        synced(descriptor)
+
+    def replace(source: Path, target: Path) -> None:
+        done.append("renamed")
+        renamed(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    with atomic.Replacement() as files:
+        files.write(tmp_path / "m.onnx.data", [b"data"])
+        files.write(tmp_path / "m.onnx", [b"model"])
+    if not there:
+        assert done == ["renamed", "renamed"]
+        return
+    assert [name.rpartition(".")[0].rpartition(".")[0] for name in done[:2]] == [".m.onnx.data", ".m.onnx"]
+    assert done[2:] == ["renamed", "renamed", tmp_path.name]
+
+
 def test_permissions_follow_the_umask(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:

@@ -55,6 +55,7 @@ def test_the_table_claims_what_the_cases_show_and_no_more() -> None:
     assert tflite_table.EXERCISED.read_text(encoding="utf-8") == tflite_table.text(), hint
     for part, path in tflite_table.DOCUMENTS.items():
         assert path.read_text(encoding="utf-8") == coverage.markdown(part), hint
+    assert tflite_table.MODULES.read_text(encoding="utf-8") == tflite_table.modules(), hint
 
 
 def test_every_row_was_exercised() -> None:

@@ -2,7 +2,8 @@
 
     python tests/formats/tflite/tflite_table.py
 
-writes `src/relayout/formats/tflite/exercised.json` and the two tables in `docs/`. A test holds all three to the cases.
+writes `src/relayout/formats/tflite/exercised.json` and the two tables in `docs/`, and which module registers what to
+`src/relayout/formats/tflite/operators/modules.json`. Tests hold all four to the cases and the registry.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import subprocess
 import sys
 import textwrap
 from collections import Counter
@@ -29,6 +31,7 @@ from relayout.formats.tflite import read  # noqa: E402
 from relayout.formats.tflite.registry import Unsupported, entries  # noqa: E402
 
 EXERCISED = ROOT / "src" / "relayout" / "formats" / "tflite" / "exercised.json"
+MODULES = EXERCISED.parent / "operators" / "modules.json"
 DOCUMENTS = {"onnx": ROOT / "docs" / "operators-onnx.md", "tflite": ROOT / "docs" / "operators-tflite.md"}
 
 NAMES = {v: k for k, v in vars(schema.BuiltinOperator).items() if isinstance(v, int)}
@@ -125,7 +128,33 @@ def text() -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+REGISTERED = """
+import json, sys
+from relayout.formats.tflite import registry
+
+class Watched(dict):
+    def __setitem__(self, name, entry):
+        super().__setitem__(name, entry)
+        frame = sys._getframe()
+        while not (frame.f_code.co_name == "<module>" and frame.f_globals["__name__"].startswith(registry.FAMILIES)):
+            frame = frame.f_back
+        modules[name] = frame.f_globals["__name__"].rpartition(".")[2]
+
+modules = {}
+registry._ENTRIES = Watched()
+registry.entries()
+print(json.dumps(dict(sorted(modules.items())), indent=0))
+"""
+
+
+def modules() -> str:
+    """The content of `modules.json`: a line for each operator. Modules register once, so another process is asked."""
+    found = subprocess.run([sys.executable, "-c", REGISTERED], capture_output=True, check=True, text=True)
+    return found.stdout
+
+
 if __name__ == "__main__":
+    MODULES.write_text(modules(), encoding="utf-8")
     EXERCISED.write_text(text(), encoding="utf-8")
     from relayout.reports import coverage
 

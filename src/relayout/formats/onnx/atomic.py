@@ -1,6 +1,7 @@
 """Files that appear whole, all of them, or not at all.
 
-1. A file is written beside its place under a name of our own, made durable, and renamed. Nobody sees half of it.
+1. A file is written beside its place under a name of our own, and renamed. Nobody sees half of it. Where a file is
+   replaced, all that is written is made durable first: if the machine stops, the old one is there or the new one.
 2. A link is never followed: at the place of a symbolic link, the link is replaced, and what it points at stays. Links
    among the devices (`/dev/stdout`) are the system's: they are refused.
 3. A file that is replaced gives its permissions to the new one; a write-protected one is not replaced.
@@ -104,8 +105,6 @@ class Replacement:
                 os.fchmod(file.fileno(), mode)
             for chunk in chunks:
                 file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -113,12 +112,17 @@ class Replacement:
         fresh: list[Path] = []
         try:
             if kind is None:
+                lost = any(os.path.lexists(place) for _, place in self._staged)
+                for staged, _ in self._staged if lost else ():
+                    _sync(staged, os.O_RDWR)
                 for staged, place in self._staged:
                     self._mode(place)
                     if not os.path.lexists(place):
                         fresh.append(place)
                     os.replace(staged, place)
-                _sync_directory(self._staged[-1][1].parent)
+                if lost:
+                    with contextlib.suppress(OSError):  # not every system can
+                        _sync(self._staged[-1][1].parent, os.O_RDONLY)
                 return
         except BaseException:
             for place in fresh:
@@ -154,11 +158,10 @@ class Replacement:
         return stat.S_IMODE(status.st_mode) & 0o777
 
 
-def _sync_directory(directory: Path) -> None:
-    """Make the renames durable, where the system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _sync(path: Path, mode: int) -> None:
+    """Make what was written there durable: a file's contents, or the renames in a directory."""
+    descriptor = os.open(path, mode)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -13,7 +13,7 @@ from relayout.formats.flatbuffer import Table, empty_table
 from relayout.formats.tflite.builder import Builder, Dim, Dims, dims
 from relayout.formats.tflite.kernels import IN_PLACE_OF
 from relayout.formats.tflite.model import MAX_NAME, Operator, Tensor
-from relayout.formats.tflite.registry import Entry, Unsupported, entries
+from relayout.formats.tflite.registry import Entry, Unsupported, entry_of
 from relayout.formats.tflite.schema import SCHEMA
 from relayout.formats.tflite.tensors import Tensors
 from relayout.layout import perm as perms
@@ -32,7 +32,8 @@ def options_of(operator: Operator, entry: Entry | None = None) -> Table:
     Raises:
         ReadError: they are those of another operator.
     """
-    found, kind = operator.options, (entry or entries()[operator.name]).options
+    entry = entry or entry_of(operator.name)
+    found, kind = operator.options, entry.options if entry else ""
     if found is None:
         return empty_table(SCHEMA, kind) if kind else Table("", 0, {})
     if kind and found.kind != kind:

@@ -23,7 +23,7 @@ from relayout.formats.tflite.metadata import Metadata, metadata
 from relayout.formats.tflite.model import Model, Signature, Subgraph
 from relayout.formats.tflite.operators.custom import CARRIED
 from relayout.formats.tflite.program import Choices, Program, State
-from relayout.formats.tflite.registry import Entry, Unsupported, entries
+from relayout.formats.tflite.registry import Entry, Unsupported, entry_of
 from relayout.formats.tflite.tensors import Quant, sufficient_opset
 from relayout.formats.tflite.unsigned import unsigned
 from relayout.layout.holds import FIXED, SIGNATURE, TENSOR
@@ -146,7 +146,7 @@ def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
 
 
 def _entry(name: str) -> Entry | None:
-    return entries().get(name) or (CARRIED if name.startswith("CUSTOM ") else None)
+    return entry_of(name) or (CARRIED if name.startswith("CUSTOM ") else None)
 
 
 class _Import:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pkgutil
 from collections.abc import Callable
 from functools import cache
@@ -23,6 +24,10 @@ class Unsupported(Exception):  # noqa: N818 - a verdict on one operator, collect
         self.reason = reason
         super().__init__(reason)
 
+
+FAMILIES = "relayout.formats.tflite.operators"
+"""The package whose modules register the operators. Its `modules.json`, written by the program that writes the tables
+of the documents, says which of them does; what it does not know is looked for in all."""
 
 Translation = Callable[["Operation"], None]
 
@@ -47,6 +52,7 @@ class Entry(NamedTuple):
     @property
     def of_complex(self) -> Translation:
         """The function that translates it where an operand is of complex numbers."""
+        entries()
         return _OF_COMPLEX.get(self.name, self.translate)
 
     @property
@@ -105,10 +111,25 @@ def described(function: Translation, name: str, summary: str) -> Translation:
 @cache
 def entries() -> dict[str, Entry]:
     """Every registered operator, by name in alphabetical order."""
-    package = import_module("relayout.formats.tflite.operators")
+    package = import_module(FAMILIES)
     for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
-        import_module(f"{package.__name__}.{module}")
+        import_module(f"{FAMILIES}.{module}")
     return dict(sorted(_ENTRIES.items()))
+
+
+def entry_of(name: str) -> Entry | None:
+    """One registered operator; None if there is none. Of the others no more is loaded than it needs."""
+    module = None if name in _ENTRIES else _modules().get(name)
+    if module is not None:
+        import_module(f"{FAMILIES}.{module}")
+    return _ENTRIES.get(name) or entries().get(name)
+
+
+@cache
+def _modules() -> dict[str, str]:
+    """Operator -> the module that registers it."""
+    modules: dict[str, str] = json.loads(pkgutil.get_data(FAMILIES, "modules.json") or b"{}")
+    return modules
 
 
 def coverage() -> str:

@@ -18,7 +18,7 @@ from relayout.formats.tflite.enums import TensorType
 from relayout.formats.tflite.flow import Flow
 from relayout.formats.tflite.model import MAX_NAME, Model, Quantization, Subgraph, Tensor
 from relayout.formats.tflite.placeholders import Placeholders
-from relayout.formats.tflite.registry import Unsupported, entries
+from relayout.formats.tflite.registry import Unsupported, entry_of
 from relayout.formats.tflite.sparse import dense
 from relayout.formats.tflite.texts import texts
 from relayout.formats.tflite.unsigned import SHIFT
@@ -71,12 +71,11 @@ and it reads no quantized Reshape of some models from 21 on.
 
 def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
     """The lowest opset, from 18 on, that can hold a model's tensors and has its operators."""
-    known = entries()
-    operators = {operator.name for subgraph in model.subgraphs for operator in subgraph.operators}
+    names = {operator.name for subgraph in model.subgraphs for operator in subgraph.operators}
     tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
     return max(
         DEFAULT_OPSET,
-        *(known[name].opset for name in operators if name in known),
+        *(known.opset for known in map(entry_of, names) if known),
         *(
             _FIRST_OPSET.get(tensor.type, 0)
             for tensor in tensors
