@@ -20,7 +20,7 @@ sys.argv = ["relayout", *sys.argv[1:]]
 main()
 """
 HEAVY = """
-heavy = 'sympy.core', 'onnxruntime', 'scipy', 'ai_edge_litert', 'multiprocessing', '_hashlib', 'rich'
+heavy = 'sympy.core', 'onnxruntime', 'scipy', 'ai_edge_litert', 'multiprocessing', '_hashlib', 'rich', 'highspy'
 print([name for name in heavy if name in sys.modules])
 """
 

@@ -36,6 +36,30 @@ def random_problem(seed: int, labels: int, *, pinned: float = 0.4, aligned: bool
     return Problem(costs, tuple(values))
 
 
+def tree_problem(seed: int) -> Problem:
+    """A tree of few nodes, each with up to three values to the next: most tell apart less and less, some anything."""
+    rng = random.Random(seed)
+    sizes = [rng.randint(1, 4) for _ in range(rng.randint(2, 6))]
+    costs = tuple(tuple(rng.choice([0, 0, 1, 2, 3, 5]) for _ in range(size)) for size in sizes)
+    values = []
+    for node in range(1, len(sizes)):
+        ends, orders = [rng.randrange(node), node], rng.randint(2, 4)
+        rng.shuffle(ends)
+        held = [[rng.randrange(orders) for _ in range(sizes[end])] for end in ends]
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            first, second = (Port(end, tuple(each)) for end, each in zip(ends, held, strict=True))
+            values.append(Value(rng.choice([0, 1, 2, 3, 4]), first, (second,)))
+            coarser = [rng.randrange(max(1, orders - 1)) for _ in range(orders)]
+            held = [[coarser[order] for order in each] for each in held]
+            if rng.random() < 0.15:
+                held[1] = [rng.randrange(orders) for _ in held[1]]
+            if rng.random() < 0.5:
+                ends.reverse()
+                held.reverse()
+    rng.shuffle(values)
+    return Problem(costs, tuple(values))
+
+
 def dense_problem(nodes: int, labels: int, seed: int = 0) -> Problem:
     """Free nodes without any order among them: for a thousand of them, minutes of linear programming."""
     rng = random.Random(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +13,7 @@ from relayout.solve import Port, Problem, Solution, Value, bound, components, so
 from relayout.solve.certificate import Leaf
 from relayout.solve.contraction import Contraction
 from relayout.solve.problem import moved
-from solve.problems import random_problem
+from solve.problems import random_problem, tree_problem
 
 UNIT = 1024
 
@@ -55,8 +56,12 @@ def network(seed: int, count: int, *, hard: bool = False) -> Problem:
 
 
 def solved(problem: Problem, monkeypatch: pytest.MonkeyPatch, large: float) -> Solution:
-    monkeypatch.setattr(solver, "LARGE", large)
-    return solve(problem)
+    """As a large one is, or, where nothing is large, as it is: not contracted at all."""
+    with monkeypatch.context() as patched:
+        patched.setattr(solver, "LARGE", large)
+        if large == math.inf:
+            patched.setattr(solver, "_contracted", lambda *_: None)
+        return solve(problem)
 
 
 def assert_same_units(problem: Problem, made: Solution, cost: int) -> None:
@@ -76,6 +81,26 @@ def test_small_problems_cost_no_unit_more_than_brute_force(
         problem = in_units(drawn, seed)
         every = itertools.product(*(range(len(costs)) for costs in problem.costs))
         assert_same_units(problem, solved(problem, monkeypatch, -1), min(map(problem.evaluate, every)))
+
+
+@pytest.mark.parametrize(
+    ("make", "most"),
+    [(tree_problem, 0.8), (lambda seed: random_problem(seed, 2 + seed % 3, aligned=seed % 2 > 0), 0.6)],
+)
+def test_what_is_contracted_exactly_is_proved_and_costs_what_brute_force_finds(
+    make: Callable[[int], Problem], most: float
+) -> None:
+    found = whole = 0
+    for seed in range(600):
+        problem = make(seed)
+        every = itertools.product(*(range(len(costs)) for costs in problem.costs))
+        assert solve(problem).cost == solve(problem).bound == min(map(problem.evaluate, every))
+        for nodes, values in components(problem):
+            whole += 1
+            if part := solver._contracted(problem, nodes, values, 1, None):
+                found += 1
+                assert solver._is_proved(problem, nodes, values, part)
+    assert found > most * whole > 300
 
 
 @pytest.mark.parametrize(("hard", "again", "most"), [(False, 0.01, 0.7), (True, 0.01, 0.85)])

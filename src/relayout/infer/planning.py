@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, repeat
+from operator import ne
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -234,8 +235,8 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         if producer is None or not readers or root.constant:
             continue
         dense: dict[int, int] = {}
-        ports = [_dense(index, port, stored[index], dense) for index, port in (producer, *readers)]
-        if len(dense) > 1:
+        ports = _unlike(_dense(index, port, stored[index], dense) for index, port in (producer, *readers))
+        if len(ports) > 1 and len(dense) > 1:
             parts.append((root, ports, [root.space.orders[number] for number in dense]))
     apart = [_all_part_runs(root, orders) for root, _, orders in parts]
     parting = 0 if all(apart) else INNERMOST
@@ -264,10 +265,16 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
             parts, sizes, apart, still, hard or [frozenset()] * len(parts), strict=True
         )
     ]
-    values += [_innermost(*part) for part, all_part in zip(parts, apart, strict=True) if not all_part]
+    again = [_innermost(*part) for part, all_part in zip(parts, apart, strict=True) if not all_part]
+    values += [value for value in again if value.readers]
     numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
     problem = Problem(costs, tuple(values), weights.per_transpose)
     return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow)
+
+
+def _unlike(ports: Iterable[NumberPort]) -> list[NumberPort]:
+    """The ends of a value, each once: what has the same order as another end under every label costs nothing more."""
+    return list(dict.fromkeys(ports))
 
 
 def hard_pairs(parts: Iterable[Part]) -> list[frozenset[tuple[int, int]]] | None:
@@ -311,8 +318,8 @@ def _innermost(root: Root, ports: Sequence[NumberPort], orders: Sequence[Order])
     """A value again, in orders that differ only in the runs that lie together: what it costs to part these."""
     number: dict[Order, int] = {}
     runs = [number.setdefault(_run(root, order), len(number)) for order in orders]
-    producer, *readers = (NumberPort(port.node, tuple([runs[order] for order in port.orders])) for port in ports)
-    return Value(INNERMOST, producer, tuple(readers))
+    producer, *readers = _unlike(NumberPort(port.node, tuple([runs[order] for order in port.orders])) for port in ports)
+    return Value(INNERMOST, producer, tuple(readers) if len(number) > 1 else ())
 
 
 def _run(root: Root, order: Order) -> Order:
@@ -529,10 +536,15 @@ def _aside(site: Site, choice: Sequence[Label], stored: Stored) -> tuple[int, ..
     variants = site.signature.variants
     return tuple(
         [
-            (found != source) + (label.variant > 0) + SEVERAL * (variants[label.variant].steps is not None)
+            _unlike_in(found, source) + (label.variant > 0) + SEVERAL * (variants[label.variant].steps is not None)
             for found, label in zip(stored, choice, strict=True)
         ]
     )
+
+
+def _unlike_in(found: Sequence[int], source: Sequence[int]) -> int:
+    """In how many operands another order is stored."""
+    return sum(map(ne, found, source))
 
 
 def _with_scattered(

@@ -1,20 +1,26 @@
-"""A large component made smaller before it is solved: a node that one value holds more than all others follows it.
+"""A component made smaller before it is solved, by two laws of values that have one reader.
 
-Let a value have one reader, and a weight of at least what all other values at one of its two ends weigh together, with
-the most that this end's labels differ in price. Whatever the other end gives or wants, nothing is lost if this end does
-the same: the value is not moved, and what is moved instead weighs no more. The two become one node with the labels of
-the other. In networks most operators have one reader and results as large as their operands; what is left are the
-places where values branch and join.
+1. A node that such values connect with one other only hangs on it: what the node and the values cost at best is a price
+   of the other's labels. So trees are taken down leaf by leaf, as in dynamic programming, and nothing is lost. Where
+   there are several, each must tell apart what the next does, and more: then prices that each finds for itself, the
+   one that tells least apart first, add up to what they cost together.
+2. A node follows such a value that weighs at least what all others at the node do together, with the most that the
+   node's labels differ in price. Whatever the other end gives or wants, nothing is lost if this end does the same: the
+   value is not moved, and what is moved instead weighs no more. The two become one node with the labels of the other.
 
-Weights count in whole `Problem.unit`s here, below which ties are broken: of choices that cost the same in units, one
-that breaks ties best may be lost. Where a value is moved, ties are broken again afterwards, node by node (`settle`).
+In networks most operators have one reader and results as large as their operands; what is left are the places where
+values branch and join, and of a small component often nothing.
+
+Weights may count in whole `Problem.unit`s, below which ties are broken: then more follows, and of choices that cost the
+same in units one that breaks ties best may be lost. Where a value is moved, ties are broken again afterwards, node by
+node (`settle`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import repeat
+from itertools import pairwise, repeat
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +32,9 @@ if TYPE_CHECKING:
 
 SWEEPS = 4
 """How often all values are looked at: what follows makes the others lighter, but soon for a few only."""
+
+MOST_LINKS = 8
+"""How many values may connect a node with what it hangs on."""
 
 Place = tuple[int, int]
 """A value, and one of its ends: 0 the producer, 1 on the readers."""
@@ -55,65 +64,155 @@ class _Followed(NamedTuple):
     places: tuple[tuple[Place, tuple[int, ...]], ...]
 
 
+class _Link(NamedTuple):
+    """A value between two nodes: its weight, and label -> order at the one that hangs, and at the other."""
+
+    weight: int
+    own: tuple[int, ...]
+    held: tuple[int, ...]
+
+
+class _Hung(NamedTuple):
+    """A node that values connect with one other only.
+
+    Args:
+        node: the node.
+        other: what it hangs on.
+        links: the values.
+        costs: label of `node` -> price, with all that hangs on it or followed it.
+    """
+
+    node: int
+    other: int
+    links: tuple[_Link, ...]
+    costs: tuple[int, ...]
+
+    def label(self, held: int) -> int:
+        """The best label, the first of several, for one of the other node."""
+        paid = list(self.costs)
+        for weight, own, other in self.links:
+            paid = [cost + weight * (order != other[held]) for cost, order in zip(paid, own, strict=True)]
+        return paid.index(min(paid))
+
+
 class Contraction:
-    """A component in which nodes follow others, and the way back from there.
+    """A component in which nodes follow others or hang on them, and the way back from there.
 
     Args:
         problem: the whole problem.
         nodes: the nodes of the component.
         values: the values that touch them.
+        unit: what weights are counted in.
     """
 
-    def __init__(self, problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> None:
-        self.whole = problem
+    def __init__(self, problem: Problem, nodes: Sequence[int], values: Sequence[int], unit: int = 1) -> None:
+        self.whole, self.unit = problem, unit
         self.costs = {node: problem.costs[node] for node in nodes}
         self.ends = {
             index: [problem.values[index].producer, *problem.values[index].readers]
             for index in values
             if problem.values[index].weight or problem.values[index].hard
         }
-        self.weights = {index: problem.values[index].weight // problem.unit for index in self.ends}
+        self.weights = {index: problem.values[index].weight // unit for index in self.ends}
         self.places: dict[int, list[Place]] = {node: [] for node in nodes}
-        self.heavy = dict.fromkeys(nodes, 0)
+        self.heavy, self.degree = dict.fromkeys(nodes, 0), dict.fromkeys(nodes, 0)
         for index, ports in self.ends.items():
             for position, port in enumerate(ports):
                 if port.node in self.places:
                     self.places[port.node].append((index, position))
                     self.heavy[port.node] += self.weights[index]
+                    self.degree[port.node] += 1
         hard = [index for index in self.ends if problem.values[index].hard]
         self.kept = {port.node for index in hard for port in self.ends[index]}
         """Nodes that follow no other: what is beside them is not one price alone."""
-        self.followed: list[_Followed] = []
+        self.gone: list[_Followed | _Hung] = []
         self.paid: Prices = {}
         self._pay()
         self._contract()
 
     def _pay(self) -> None:
-        """Where one end of a value is known and the other has a choice, the value is a price of its labels."""
+        """Where one end of a value has one order, the value is a price of the other end's labels."""
         alone = [index for index, ports in self.ends.items() if len(ports) == 2 and not self.whole.values[index].hard]
         for index in alone:
             weight, (producer, reader) = self.whole.values[index].weight, self.ends[index]
-            known, port = (producer, reader) if reader.node in self.costs else (reader, producer)
-            if known.node in self.costs:
+            known, port = (producer, reader) if len(set(producer.orders)) == 1 else (reader, producer)
+            if len(set(known.orders)) > 1:
                 continue
             order = known.orders[0]
             wanted = set(port.orders) - {order} if port is reader else {order}
             self.paid.update(dict.fromkeys([(index, each, 0) for each in wanted], weight))
-            pays = [
-                cost + weight * (each != order) for cost, each in zip(self.costs[port.node], port.orders, strict=True)
-            ]
-            self.costs[port.node] = tuple(pays)
-            self.heavy[port.node] -= self.weights[index]
-            del self.ends[index]
+            if port.node in self.costs:
+                pays = [weight * (each != order) for each in port.orders]
+                self.costs[port.node] = tuple(map(add, self.costs[port.node], pays))
+            self._release(index)
+
+    def _release(self, index: int) -> None:
+        """Take a value away: its ends have one less."""
+        for port in self.ends.pop(index):
+            if port.node in self.costs:
+                self.heavy[port.node] -= self.weights[index]
+                self.degree[port.node] -= 1
 
     def _contract(self) -> None:
+        self._hang(list(self.costs))
         alone = [index for index, ports in self.ends.items() if len(ports) == 2 and self.weights[index]]
         alone.sort(key=lambda index: -self.whole.values[index].weight)
         for _ in range(SWEEPS):
-            left = [index for index in alone if not self._follow(index)]
+            left = [index for index in alone if index in self.ends and not self._follow(index)]
             if len(left) == len(alone):
                 return
             alone = left
+
+    def _hang(self, nodes: list[int]) -> None:
+        """Take away those of the nodes that hang on another, and what hangs then.
+
+        Args:
+            nodes: where to look; empty afterwards.
+        """
+        while nodes:
+            node = nodes.pop()
+            if not 0 < self.degree.get(node, 0) <= MOST_LINKS:
+                continue
+            self.places[node] = places = [place for place in self.places[node] if place[0] in self.ends]
+            others = {port.node for index, _ in places for port in self.ends[index]} - {node}
+            if len(others) != 1 or any(
+                len(self.ends[index]) != 2 or self.whole.values[index].hard for index, _ in places
+            ):
+                continue
+            (other,) = others
+            links = {index: self._link(index, position) for index, position in places}
+            if len(links) == len(places) and other in self.costs and (ordered := _nested(links)):
+                self._hang_on(node, other, ordered, dict(places))
+                nodes.append(other)
+
+    def _link(self, index: int, position: int) -> _Link:
+        ports = self.ends[index]
+        return _Link(self.whole.values[index].weight, ports[position].orders, ports[1 - position].orders)
+
+    def _hang_on(self, node: int, other: int, links: dict[int, _Link], positions: Mapping[int, int]) -> None:
+        """Price the values so that the node pays alike for all that the other may ask, and the other what that costs.
+
+        Args:
+            node: what hangs.
+            other: what it hangs on.
+            links: value -> link, the one that tells least apart first.
+            positions: value -> the position of the node's end.
+        """
+        own, pays = self.costs[node], self.costs[other]
+        self.gone.append(_Hung(node, other, tuple(links.values()), own))
+        least = min(own)
+        for index, (weight, orders, held) in links.items():
+            beyond = dict(sorted(zip(orders, [min(weight, cost - least) for cost in own], strict=True), reverse=True))
+            pays = tuple([cost + beyond.get(order, weight) for cost, order in zip(pays, held, strict=True)])
+            own = tuple([cost - beyond[order] for cost, order in zip(own, orders, strict=True)])
+            # A producer gets what is beyond the least of its labels, a reader pays what lacks to the value's weight.
+            for order in set(self.whole.values[index].readers[0].orders):
+                price = weight - beyond.get(order, weight) if positions[index] else beyond.get(order, weight)
+                if price:
+                    self.paid[index, order, 0] = price
+            self._release(index)
+        self.costs[other] = tuple([cost + least for cost in pays])
+        del self.costs[node], self.places[node], self.heavy[node], self.degree[node]
 
     def _follow(self, index: int) -> bool:
         """Let one end of a value follow the other, if it may; whether it does."""
@@ -126,7 +225,7 @@ class Contraction:
             lighter = 2 * self.weights[index] - self.heavy[own.node]
             if lighter < 0:
                 continue
-            costs, unit = self.costs[own.node], self.whole.unit
+            costs, unit = self.costs[own.node], self.unit
             if max(costs) // unit - min(costs) // unit > lighter:
                 continue
             label_of = {order: label for label, order in enumerate(own.orders)}
@@ -135,6 +234,7 @@ class Contraction:
                 held = self._held(own.node, index)
                 step = _Followed(own.node, other.node, index, own is producer, own.orders, follows, costs, held)
                 self._join(step)
+                self._hang([other.node])
                 return True
         return False
 
@@ -144,17 +244,43 @@ class Contraction:
         return tuple([((value, position), self.ends[value][position].orders) for value, position in places])
 
     def _join(self, step: _Followed) -> None:
-        self.followed.append(step)
+        self.gone.append(step)
         del self.ends[step.value], self.costs[step.node], self.places[step.node]
+        joined = list[int]()
         for (value, position), orders in step.places:
             moved = tuple([orders[label] for label in step.follows])
             self.ends[value][position] = Port(step.leader, moved)
+            joined.append(value)
         self.places[step.leader] += [place for place, _ in step.places]
         own = self.costs[step.leader]
         self.costs[step.leader] = tuple(
             [cost + step.costs[label] for cost, label in zip(own, step.follows, strict=True)]
         )
         self.heavy[step.leader] += self.heavy.pop(step.node) - 2 * self.weights[step.value]
+        self.degree[step.leader] += self.degree.pop(step.node) - 2
+        for value in joined:
+            if value in self.ends and len(ends := self.ends[value]) == 2 and ends[0] == ends[1]:
+                self._release(value)
+
+    def parts(self) -> list[tuple[list[int], list[int]]]:
+        """What is left of the component, apart: the nodes that values still connect, and the values."""
+        found: list[tuple[list[int], list[int]]] = []
+        seen: set[int] = set()
+        for start in self.costs:
+            if start in seen:
+                continue
+            seen.add(start)
+            nodes, values = [start], dict[int, None]()
+            for node in nodes:
+                for index, _ in self.places[node]:
+                    if index in values or index not in self.ends:
+                        continue
+                    values[index] = None
+                    beside = dict.fromkeys(port.node for port in self.ends[index])
+                    nodes += [each for each in beside if each in self.costs and each not in seen]
+                    seen.update(beside)
+            found.append((nodes, list(values)))
+        return found
 
     def problem(self) -> Problem:
         """The whole problem with what is left of the component; nodes and values keep their numbers."""
@@ -166,13 +292,16 @@ class Contraction:
         return Problem(tuple(costs), tuple(values), self.whole.unit)
 
     def expand(self, labels: dict[int, int]) -> None:
-        """Give all that follows a label, too, in place.
+        """Give all that is gone a label, too, in place.
 
         Args:
             labels: node -> label of all that is left.
         """
-        for step in reversed(self.followed):
-            labels[step.node] = step.follows[labels[step.leader]]
+        for step in reversed(self.gone):
+            if isinstance(step, _Hung):
+                labels[step.node] = step.label(labels[step.other])
+            else:
+                labels[step.node] = step.follows[labels[step.leader]]
 
     def lift(self, prices: Prices) -> None:
         """Add the prices of all other values, in place.
@@ -183,7 +312,9 @@ class Contraction:
             prices: those that prove a bound for what is left.
         """
         prices.update(self.paid)
-        for step in reversed(self.followed):
+        for step in reversed(self.gone):
+            if isinstance(step, _Hung):
+                continue
             pays: list[int | Fraction] = list(step.costs)
             for (value, position), orders in step.places:
                 readers = range(len(self.whole.values[value].readers)) if position == 0 else (position - 1,)
@@ -203,6 +334,17 @@ class Contraction:
             price = min(pays[label] - least if step.produces else most - pays[label], weight)
             if price > 0:
                 prices[step.value, order, 0] = price
+
+
+def _nested(links: Mapping[int, _Link]) -> dict[int, _Link] | None:
+    """Values between the same two nodes, each of which tells apart what those before it do; None where one does not."""
+    ordered = dict(sorted(links.items(), key=lambda item: len({*item[1].own, *item[1].held})))
+    for coarse, fine in pairwise(ordered.values()):
+        told: dict[int, int] = {}
+        pairs = zip((*fine.own, *fine.held), (*coarse.own, *coarse.held), strict=True)
+        if any(told.setdefault(order, held) != held for order, held in pairs):
+            return None
+    return ordered
 
 
 def settle(problem: Problem, values: Sequence[int], labels: dict[int, int]) -> None:

@@ -1,7 +1,7 @@
 """Solve a problem component by component, and prove the result.
 
 Nodes with one label are pins: they cut the problem into components that are solved alone. A component of two labels
-is a minimum cut, any other a linear or integer program; a large one is contracted first.
+is a minimum cut. Any other is contracted: what is left is nothing, a minimum cut, or a linear or integer program.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from relayout.solve.certificate import Branch, Certificate, CertificateError, Le
 from relayout.solve.contraction import Contraction, settle
 from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
-from relayout.solve.problem import Port, Problem
+from relayout.solve.problem import Port, Problem, moved
 
 LARGE = 400
-"""A component of more labels is made smaller before it is solved, where that loses nothing but ties."""
+"""A component of more labels is contracted first of all, also where that loses ties."""
 
 
 class Solution(NamedTuple):
@@ -59,11 +59,13 @@ def solve(problem: Problem, *, start: Sequence[int] | None = None, time_limit: f
     contracted: list[int] = []
     for number, (nodes, values) in enumerate(apart):
         large = sum(len(problem.costs[node]) for node in nodes) > LARGE
-        if large and (found := _contracted(problem, nodes, values, limits)):
+        if not large and (cut := _cut(problem, nodes, values)):
+            parts.append(Solved(cut[0], Leaf(cut[1])))
+        elif found := _contracted(problem, nodes, values, problem.unit if large else 1, limits if large else None):
             contracted.append(number)
+            parts.append(found)
         else:
-            found = _solved(problem, nodes, values, choice, limits)
-        parts.append(found)
+            parts.append(_solved(problem, nodes, values, choice, limits))
     solution = _together(problem, choice, parts)
     if contracted and not _reaches(solution.bound, solution.cost, problem.unit):
         for number in contracted:
@@ -109,7 +111,7 @@ def _together(problem: Problem, choice: Sequence[int], parts: Sequence[Solved]) 
 def _solved(
     problem: Problem, nodes: Sequence[int], values: Sequence[int], choice: Sequence[int], limits: Limits
 ) -> Solved:
-    """The best labels of a component: by a minimum cut, or a linear program and branches."""
+    """The best labels of a component as it is: by a minimum cut, or a linear program and branches."""
     if cut := _cut(problem, nodes, values):
         return Solved(cut[0], Leaf(cut[1]))
     from relayout.solve.program import solve_many
@@ -118,28 +120,59 @@ def _solved(
 
 
 def _cut(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> tuple[dict[int, int], Prices] | None:
-    """The best labels of a component by a minimum cut, and its prices; None where it is none."""
+    """The best labels of a component, and its prices: each node's cheapest where that moves nothing, or those of a
+    minimum cut; None where it is neither.
+    """
+    cheapest = {node: costs.index(min(costs)) for node in nodes for costs in (problem.costs[node],)}
+    if not any(moved(problem.values[index], defaultdict(int, cheapest)) for index in values):
+        return cheapest, {}
     if any(problem.values[index].hard for index in values):
         return None
     return solve_two(problem, nodes, values) if all(len(problem.costs[node]) == 2 for node in nodes) else None
 
 
-def _contracted(problem: Problem, nodes: Sequence[int], values: Sequence[int], limits: Limits) -> Solved | None:
-    """The best labels of a component, to the problem's unit: those of what is left when nodes follow others.
+def _contracted(
+    problem: Problem, nodes: Sequence[int], values: Sequence[int], unit: int, limits: Limits | None
+) -> Solved | None:
+    """The best labels of a component, to a unit: those of what is left when nodes hang on others and follow others.
 
-    None where a relaxation is not tight, or there is no time. Whether the labels are the best the checker says.
+    Whether the labels are the best the checker says.
+
+    Args:
+        problem: the whole problem.
+        nodes: the nodes of the component.
+        values: the values that touch them.
+        unit: below which ties may be lost.
+        limits: those of a linear program for what is left; None if that is not to be tried.
+
+    Returns:
+        None where a cut is not enough, a relaxation is not tight, or there is no time.
     """
-    from relayout.solve.program import relaxed
+    contraction = Contraction(problem, nodes, values, unit)
+    small = contraction.problem()
+    labels: dict[int, int] = {}
+    prices: Prices = {}
+    rest: tuple[list[int], list[int]] = [], []
+    for left, held in contraction.parts():
+        if found := _cut(small, left, held):
+            labels.update(found[0])
+            prices.update(found[1])
+        elif limits is None:
+            return None
+        else:
+            rest[0].extend(left)
+            rest[1].extend(held)
+    if limits is not None and rest[0]:
+        from relayout.solve.program import relaxed
 
-    contraction = Contraction(problem, nodes, values)
-    left, held, small = list(contraction.costs), list(contraction.ends), contraction.problem()
-    found = _cut(small, left, held) or relaxed(small, left, held, limits)
-    if found is None:
-        return None
-    labels, prices = found
+        if (found := relaxed(small, *rest, limits)) is None:
+            return None
+        labels.update(found[0])
+        prices.update(found[1])
     contraction.expand(labels)
     contraction.lift(prices)
-    settle(problem, values, labels)
+    if unit > 1:
+        settle(problem, values, labels)
     return Solved(labels, Leaf(prices))
 
 
