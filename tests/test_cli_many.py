@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -186,7 +186,7 @@ class Deadly:
 def test_a_process_that_dies_is_one_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = [running.Job("convert", FLOAT, tmp_path / "a.onnx", {"io": Deadly()})]
     jobs += [running.Job("convert", INT8, tmp_path / f"{k}.onnx") for k in "bc"]
-    jobs = [replace(job, source=shutil.copy(job.source, tmp_path / f"{k}.tflite")) for k, job in enumerate(jobs)]
+    jobs = [job._replace(source=shutil.copy(job.source, tmp_path / f"{k}.tflite")) for k, job in enumerate(jobs)]
     with pytest.raises(SystemExit) as stopped:
         many.run_all(jobs, 2, True, False)
     rows = json.loads(capsys.readouterr().out)

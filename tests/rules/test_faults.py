@@ -83,7 +83,7 @@ def test_planted_fault_breaks_the_law(key: tuple[str, str], fault: Fault, monkey
             return fault(fact)
         return fact
 
-    monkeypatch.setitem(registry(), key, replace(rule, facts=faulty))
+    monkeypatch.setitem(registry(), key, rule._replace(facts=faulty))
     found = any(breaks(case) for case in cases() if (case.domain, case.op_type) == key)
     if not planted:
         pytest.skip("the rule has no such part")

@@ -56,7 +56,7 @@ def wrong_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
         fact = right.facts(operator)
         return replace(fact, changes=unchanged) if isinstance(fact, Signature) else fact
 
-    monkeypatch.setitem(registry(), ("", "Softmax"), replace(right, facts=wrong))
+    monkeypatch.setitem(registry(), ("", "Softmax"), right._replace(facts=wrong))
 
 
 def fails(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -7,9 +7,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -31,8 +31,7 @@ STDOUT = Path("-")
 """What stands for standard output where a file could be named."""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One model to write.
 
     Args:
@@ -55,9 +54,9 @@ class Job:
     verb: str
     source: Path
     target: Path
-    given: dict[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = {}
     verify: bool = False
-    feeds: dict[str, str] = field(default_factory=dict)
+    feeds: Mapping[str, str] = {}
     seed: int = 0
     external_data: bool | None = None
     plan_file: Path | None = None
@@ -237,7 +236,7 @@ def put_text(place: Path, text: str) -> None:
         write_text(place, text)
 
 
-def verified(first: Path, second: Path, feeds: dict[str, str], seed: int, **options: Any) -> VerifyReport:
+def verified(first: Path, second: Path, feeds: Mapping[str, str], seed: int, **options: Any) -> VerifyReport:
     """Both models run on the same inputs and compared; `options` are those of `verify`."""
     from relayout.verification import verify
 

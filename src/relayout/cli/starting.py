@@ -20,6 +20,7 @@ DEFERRED = (
     "onnx_ir._symbolic_shapes",
     "google.protobuf.json_format",
     "google.protobuf.text_format",
+    "onnx.compose",
     "onnx.gen_proto",
     "tarfile",
 )

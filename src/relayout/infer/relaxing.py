@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from relayout.infer.planning import Formulation, Plan
 from relayout.solve import Port, Problem, Value, solve
 
 
-@dataclass(frozen=True)
-class Relaxed:
+class Relaxed(NamedTuple):
     """A constraint and what the graph would save without it.
 
     Args:

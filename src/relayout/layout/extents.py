@@ -10,8 +10,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 Dim = int | str
 
@@ -208,8 +209,7 @@ def product(extents: Iterable[Extent]) -> Extent:
     return result
 
 
-@dataclass(frozen=True)
-class Learned:
+class Learned(NamedTuple):
     """What Reshapes that are run every time tell of dynamic extents.
 
     Args:
@@ -217,8 +217,8 @@ class Learned:
         same: symbol -> another that is equal, or, of one that shape inference made up, a number.
     """
 
-    divisors: Mapping[str, int] = field(default_factory=dict)
-    same: Mapping[str, Dim] = field(default_factory=dict)
+    divisors: Mapping[str, int] = {}
+    same: Mapping[str, Dim] = {}
 
     def of(self, source: Iterable[Extent], target: Iterable[Extent]) -> Learned:
         """The same with what a Reshape from `source` to `target` adds: both have as many elements.
@@ -233,12 +233,12 @@ class Learned:
         whole, floored = sorted(sides, key=lambda side: any(map(quotient, side.symbols)))
         if len(whole.symbols) == 1 and len(floored.symbols) == 1 and not any(map(quotient, floored.symbols)):
             kept, other = sorted((*whole.symbols, *floored.symbols), key=lambda name: (name.startswith("unk__"), name))
-            return replace(self, same={**self.same, other: kept}) if whole.number == floored.number else self
+            return self._replace(same={**self.same, other: kept}) if whole.number == floored.number else self
         number, named = sorted(sides, key=lambda side: len(side.symbols))
         if number.is_static and len(named.symbols) == 1 and named.number and number.number % named.number == 0:
             (name,) = named.symbols
             found = number.number // named.number
-            return replace(self, same={**self.same, name: found}) if name.startswith("unk__") else self
+            return self._replace(same={**self.same, name: found}) if name.startswith("unk__") else self
         parts = [quotient(symbol) or (Extent(1, (symbol,)), 1) for symbol in floored.symbols]
         by = math.prod(divisor for _, divisor in parts)
         if Extent(floored.number) * product(part for part, _ in parts) != whole * Extent(by):
@@ -248,4 +248,4 @@ class Learned:
             if len(part.symbols) == 1 and divisor > 1:
                 (name,) = part.symbols
                 divisors[name] = math.lcm(divisors.get(name, 1), divisor // math.gcd(part.number, divisor))
-        return replace(self, divisors=divisors)
+        return self._replace(divisors=divisors)

@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
@@ -36,8 +35,7 @@ STATING = 10
 """The first IR version whose functions state types and shapes of their values, and what these hold."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Nodes that run in one go.
 
     Args:

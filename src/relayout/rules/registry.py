@@ -6,8 +6,8 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -20,8 +20,7 @@ Draws = bool | Callable[[ir.Node], bool]
 """Whether an operator draws numbers, others each time; a function, where that depends on the node."""
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """The rule of one operator.
 
     Args:
@@ -41,13 +40,12 @@ class Rule:
     kind: str
     line: str
     facts: Callable[[Operator], Fact]
-    layouts: Mapping[int, str] = field(default_factory=dict)
+    layouts: Mapping[int, str] = {}
     draws: Draws = False
     repeats: bool = False
 
 
-@dataclass(frozen=True)
-class LayoutVariant:
+class LayoutVariant(NamedTuple):
     """An operator of its own, or an attribute, that runs an operator on images in other layouts.
 
     Args:
@@ -60,7 +58,7 @@ class LayoutVariant:
     layouts: str
     domain: str
     op_type: str
-    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    attributes: Mapping[str, Attribute] = {}
 
 
 Key = tuple[str, str]

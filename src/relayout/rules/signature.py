@@ -26,8 +26,7 @@ Letters = tuple[str, ...]
 Attribute = int | float | str | tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Changes:
+class Changes(NamedTuple):
     """How a node differs once its operands are stored in another order.
 
     Args:
@@ -41,16 +40,15 @@ class Changes:
         exchanged: the first two inputs change places.
     """
 
-    attributes: Mapping[str, Attribute | None] = field(default_factory=dict)
-    inputs: Mapping[int, NDArray[np.generic] | None] = field(default_factory=dict)
-    gathered: Mapping[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-    extents: Mapping[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    attributes: Mapping[str, Attribute | None] = {}
+    inputs: Mapping[int, NDArray[np.generic] | None] = {}
+    gathered: Mapping[int, tuple[int, tuple[int, ...]]] = {}
+    extents: Mapping[int, tuple[tuple[int, ...], ...]] = {}
     op_type: str | None = None
     exchanged: bool = False
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Where the axes of a node's operands lie in the order that was chosen.
 
     A dimension that holds only what a grain of an axis `c` leaves free is named `c%`: the axis itself lies in the one
@@ -94,8 +92,7 @@ def unchanged(_: Placement) -> Changes:
     return Changes()
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """How a variant is written as a node.
 
     Args:
@@ -110,7 +107,7 @@ class Written:
 
     domain: str
     op_type: str
-    attributes: Mapping[str, Attribute | None] = field(default_factory=dict)
+    attributes: Mapping[str, Attribute | None] = {}
     body: Variant | None = None
     joined: bool = False
 
@@ -326,8 +323,7 @@ class Regrouped:
     shape: tuple[Dim, ...]
 
 
-@dataclass(frozen=True)
-class Body:
+class Body(NamedTuple):
     """A subgraph of a node, with the letters of its own inputs and outputs.
 
     Args:
@@ -341,8 +337,7 @@ class Body:
     outputs: tuple[Letters | None, ...]
 
 
-@dataclass(frozen=True)
-class Nested:
+class Nested(NamedTuple):
     """A node that runs subgraphs: letters are shared across the border, so that orders are chosen jointly.
 
     Operands of the node and of its bodies that share a letter are one value; its other axes are the node's own.

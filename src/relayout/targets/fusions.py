@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from relayout.rules import Operator
 from relayout.targets.conditions import Condition, is_about
@@ -12,8 +12,7 @@ Parameters = Callable[[Operator], tuple[float, ...] | None]
 """The parameters of an activation, as the kernel wants them; None where it cannot run it."""
 
 
-@dataclass(frozen=True)
-class Fusion:
+class Fusion(NamedTuple):
     """An operator that takes in what alone reads it: a sum with another operand, then an activation.
 
     Args:

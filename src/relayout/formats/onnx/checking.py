@@ -12,7 +12,11 @@ from relayout.formats.onnx.inferring import infer_shapes
 from relayout.formats.onnx.parts import Weight, one_line, split
 
 SMALL = 1 << 14
-"""Initializers up to so many bytes stay, since shapes may depend on them; no shape depends on a larger one."""
+"""Integers of 32 and 64 bits stay up to so many bytes, since shapes may depend on them; no shape depends on more."""
+INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+
+FEW = 1 << 8
+"""Anything else stays up to so many: the scales of a Resize, the ends of a Range."""
 
 
 def check(model: ir.Model) -> None:
@@ -101,7 +105,7 @@ def _light(given: onnx.ModelProto, weights: Iterable[Weight]) -> onnx.ModelProto
     inputs = {value.name for value in proto.graph.input}
     for weight in weights:
         header = weight.header()
-        if weight.is_string or weight.size <= SMALL:
+        if weight.is_string or weight.size <= (SMALL if weight.tensor.dtype in INTEGERS else FEW):
             if not weight.is_string:
                 header.raw_data = b"".join(weight.chunks())
             proto.graph.initializer.append(header)

@@ -7,8 +7,7 @@ If or a Loop is a subgraph written once more, reading what it needs from outside
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import onnx_ir as ir
 
@@ -27,13 +26,12 @@ Given = ir.Value | Handle
 """What stands behind a tensor: a value, or what a resource tensor refers to."""
 
 
-@dataclass(frozen=True)
-class Choices:
+class Choices(NamedTuple):
     """How a user wants a model to be read; `importer.read` says what each means."""
 
     quant: Quant = "qdq"
     state: State = "zero"
-    custom_ops: Mapping[str, str] = field(default_factory=dict)
+    custom_ops: Mapping[str, str] = {}
     fast: bool = False
     widen: bool = True
     saturates: bool = False
