@@ -45,7 +45,7 @@ _SCALARS = {
     "uint64": struct.Struct("<Q"),
     "float32": struct.Struct("<f"),
 }
-_U16, _I32, _U32 = _SCALARS["uint16"], _SCALARS["int32"], _SCALARS["uint32"]
+_I32, _U32, _TWO_U16 = _SCALARS["int32"], _SCALARS["uint32"], struct.Struct("<HH")
 
 
 Source = memoryview | Window
@@ -84,6 +84,9 @@ def rows(text: str) -> tuple[Row, ...]:
     return tuple(found)
 
 
+_Place = tuple[Row, "struct.Struct | None"]
+
+
 @dataclass(frozen=True)
 class Schema:
     """The facts a reader needs: the rows of each table, the members of each union, the integer under each enum."""
@@ -92,6 +95,14 @@ class Schema:
     unions: Mapping[str, tuple[str, ...]]
     enums: Mapping[str, str]
     _absent: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _places: dict[str, tuple[_Place, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def places(self, kind: str) -> tuple[_Place, ...]:
+        """The fields of a table by slot, each with how its number is written, if it is one."""
+        if kind not in self._places:
+            scalars = (_SCALARS.get(self.enums.get(row.type, row.type)) for row in self.tables[kind])
+            self._places[kind] = tuple(zip(self.tables[kind], scalars, strict=True))
+        return self._places[kind]
 
     def absent(self, kind: str) -> dict[str, Any]:
         """The fields of a table in which every one is absent: a new dictionary of the same few values."""
@@ -213,35 +224,37 @@ class _Reader:
         self.check(position, 4, path)
         vtable: int = position - self.number(_I32, position)
         self.check(vtable, 4, path)
-        vtable_size, table_size = self.number(_U16, vtable), self.number(_U16, vtable + 2)
+        vtable_size, table_size = _TWO_U16.unpack(self.data[vtable : vtable + 4])
         if vtable_size < 4 or vtable_size % 2 or table_size < 4:
             raise self.error(f"has an impossible vtable ({vtable_size} and {table_size} bytes)", path, vtable)
         self.check(vtable, vtable_size, path)
         self.check(position, table_size, path)
         self.spend(4, path, position)
-        fields = self.schema.absent(kind)
-        for row in self.schema.tables[kind]:
-            entry = 4 + 2 * row.slot
-            offset = self.number(_U16, vtable + entry) if entry + 2 <= vtable_size else 0
-            if offset:
-                here = f"{path}.{row.name}" if path else row.name
-                self.spend(1, here, position)
-                fields[row.name] = self.value(row, position, offset, table_size, fields, here, depth)
+        fields, places = self.schema.absent(kind), self.schema.places(kind)
+        slots = min(vtable_size // 2 - 2, places[-1][0].slot + 1 if places else 0)
+        offsets = struct.unpack(f"<{slots}H", self.data[vtable + 4 : vtable + 4 + 2 * slots])
+        own = self.data[position : position + table_size]
+        for row, scalar in places:
+            offset = offsets[row.slot] if row.slot < slots else 0
+            if not offset:
+                continue
+            here = f"{path}.{row.name}" if path else row.name
+            self.spend(1, here, position)
+            if offset < 4 or offset + (scalar or _U32).size > table_size:
+                what = f"lies outside its table ({offset} of {table_size} bytes)"
+                raise self.error(what, here, position + offset)
+            (number,) = (scalar or _U32).unpack_from(own, offset)
+            if scalar:
+                fields[row.name] = number
+            else:
+                target = position + offset + number
+                self.check(target, 4, here)
+                fields[row.name] = self.value(row, target, fields, here, depth)
         decoded = Table(kind, position, fields)
         self.keep(kind, position, decoded, before)
         return decoded
 
-    def value(
-        self, row: Row, table: int, offset: int, table_size: int, fields: dict[str, Any], path: str, depth: int
-    ) -> Any:
-        scalar = _SCALARS.get(self.schema.enums.get(row.type, row.type))
-        width = scalar.size if scalar else 4
-        place = table + offset
-        if offset < 4 or offset + width > table_size:
-            raise self.error(f"lies outside its table ({offset} of {table_size} bytes)", path, place)
-        if scalar:
-            return self.number(scalar, place)
-        target = self.indirect(place, path)
+    def value(self, row: Row, target: int, fields: dict[str, Any], path: str, depth: int) -> Any:
         if row.type == "string":
             return self.string(target, path)
         if row.type.startswith("["):
@@ -290,14 +303,12 @@ class _Reader:
             return seen
         before = self.budget
         self.spend(4 + 4 * length, path, position)
-        items = tuple(
-            self.element(element, self.indirect(start + 4 * i, f"{path}[{i}]"), f"{path}[{i}]", depth)
-            for i in range(length)
-        )
+        items = tuple([self.element(element, start + 4 * i, f"{path}[{i}]", depth) for i in range(length)])
         self.keep(f"[{element}]", position, items, before)
         return items
 
-    def element(self, kind: str, position: int, path: str, depth: int) -> Any:
+    def element(self, kind: str, place: int, path: str, depth: int) -> Any:
+        position = self.indirect(place, path)
         if kind == "string":
             return self.string(position, path)
         return self.table(kind, position, path, depth + 1)

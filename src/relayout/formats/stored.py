@@ -125,7 +125,7 @@ class Window:
     def __init__(self, file: StoredFile) -> None:
         self.file = file
         self._held: dict[int, bytes] = {}
-        self._last, self._piece = -1, b""
+        self._last, self._end, self._piece = 0, 0, b""
 
     def __len__(self) -> int:
         return self.file.size
@@ -137,6 +137,9 @@ class Window:
     def __getitem__(self, place: int | slice) -> int | bytes:
         if isinstance(place, int):
             return self._at(place // PIECE)[place % PIECE]
+        begin = self._last * PIECE
+        if place.start is not None and place.stop is not None and begin <= place.start <= place.stop <= self._end:
+            return self._piece[place.start - begin : place.stop - begin]
         start, stop, _ = place.indices(self.file.size)
         if stop - start > PIECE:
             return self.file.read(start, stop - start)
@@ -146,7 +149,7 @@ class Window:
         return self._at(first)[start % PIECE :] + self._at(last)[: stop - last * PIECE]
 
     def _at(self, number: int) -> bytes:
-        if number != self._last:
+        if number != self._last or not self._piece:
             piece = self._held.pop(number, None)
             if piece is None:
                 if len(self._held) == PIECES:
@@ -154,7 +157,7 @@ class Window:
                 start = number * PIECE
                 piece = self.file.read(start, min(PIECE, self.file.size - start))
             self._held[number] = self._piece = piece
-            self._last = number
+            self._last, self._end = number, number * PIECE + len(piece)
         return self._piece
 
 

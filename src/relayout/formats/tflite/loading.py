@@ -211,21 +211,20 @@ def _enum(kind: type[TensorType], number: int, place: str) -> TensorType:
 
 
 def _indices(vector: npt.NDArray[Any], count: int, place: str, *, absent: bool = False) -> tuple[int, ...]:
-    low = -1 if absent else 0
-    wrong = np.flatnonzero((vector < low) | (vector >= count))
-    if wrong.size:
-        raise ReadError(
-            f"there is no tensor {vector[wrong[0]]} (the subgraph has {count})", where=f"{place}[{wrong[0]}]"
-        )
-    return tuple(vector.tolist())
+    low, indices = -1 if absent else 0, tuple(vector.tolist())
+    if indices and not low <= min(indices) <= max(indices) < count:
+        i, wrong = next((i, index) for i, index in enumerate(indices) if not low <= index < count)
+        raise ReadError(f"there is no tensor {wrong} (the subgraph has {count})", where=f"{place}[{i}]")
+    return indices
 
 
 def _shape(vector: npt.NDArray[Any], low: int, place: str) -> tuple[int, ...]:
     if vector.size > MAX_RANK:
         raise ReadError(f"rank {vector.size} is above {MAX_RANK}", where=place)
-    if vector.size and int(vector.min()) < low:
-        raise ReadError(f"a dimension is {vector.min()}", where=place)
-    return tuple(vector.tolist())
+    shape = tuple(vector.tolist())
+    if shape and min(shape) < low:
+        raise ReadError(f"a dimension is {min(shape)}", where=place)
+    return shape
 
 
 def _quantization(table: Table | None, kind: TensorType, shape: tuple[int, ...], place: str) -> Quantization | None:
