@@ -563,7 +563,7 @@ def _relayout(
     original: Any = None,
     annotate: bool = False,
 ) -> Result:
-    from relayout.formats.onnx import SILENT, restore_calls
+    from relayout.formats.onnx import SILENT
 
     say("planning")
     began = perf_counter()
@@ -587,7 +587,7 @@ def _relayout(
         decided.source_count,
     ):
         together(shared)
-        restore_calls(model)
+        _restore_calls(model)
         found = replace(found, operators=operators(model), seconds=seconds)
         return Result(model, found, written, original, naming)
     say("rewriting")
@@ -596,7 +596,7 @@ def _relayout(
     result = apply(model, decided, None if wishes.target is None else wishes.target.blocks)
     together(shared)
     if wishes.target is None:  # a target claims operators, not calls
-        restore_calls(result)
+        _restore_calls(result)
     more = (*as_transposes(result, wishes.target), *grown(held, constants(result)), *unsaid(result.meta[UNSAID]))
     if wishes.target is None:
         more += scattered(decided)
@@ -608,6 +608,16 @@ def _relayout(
         result.meta[SILENT] = False  # whoever looks at layouts looks at shapes
         naming.annotate(result)
     return Result(result, replace(found, operators=operators(result), seconds=seconds), written, naming=naming)
+
+
+def _restore_calls(model: ir.Model) -> None:
+    """Put back the calls that were spelled out, if any were."""
+    from relayout.formats.onnx import CALLS
+
+    if CALLS in model.meta:
+        from relayout.formats.onnx import restore_calls
+
+        restore_calls(model)
 
 
 def _say_interface(model: ir.Model, found: Report) -> None:

@@ -14,9 +14,6 @@ import onnx_ir as ir
 
 from relayout.captures import bodies
 
-CALLS = "relayout.calls"
-"""Where a model with calls spelled out keeps them: its `meta`."""
-
 Key = tuple[str, str, str]
 Read = int | ir.Value | None
 """What a node of a body reads: an input of the function by number, a value of the body, or nothing."""

@@ -24,6 +24,12 @@ SILENT = "relayout.silent"
 CONTRADICTED = "relayout.contradicted"
 """In the `meta` of a model: the values of which its file states types or shapes that their operators do not give."""
 
+EXTERNAL_DATA = "relayout.external_data"
+"""Set in `ir.Model.meta` of a model that keeps weights in other files: a copy of its own file would not be whole."""
+
+CALLS = "relayout.calls"
+"""In the `meta` of a model with calls spelled out: the calls."""
+
 ORIGIN = "relayout.origin"
 """In the `meta` of a model: what it was read from, a path or a model in memory."""
 

@@ -17,7 +17,7 @@ from relayout.formats.onnx.atomic import SOURCES, identity
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.inferring import is_settled
-from relayout.formats.onnx.parts import CONTRADICTED, MAP, ORIGIN, SILENT, UNANNOTATED, holds_map
+from relayout.formats.onnx.parts import CONTRADICTED, EXTERNAL_DATA, MAP, ORIGIN, SILENT, UNANNOTATED, holds_map
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
 from relayout.formats.onnx.sparse import make_dense
 from relayout.formats.onnx.structure import check_structure
@@ -32,8 +32,6 @@ ALIAS = "ai.onnx"
 DEFAULTS = 4
 """Version of the IR from which on an input may have a default; before, each initializer is an input, too, and runtimes
 take it for the constant that it is."""
-EXTERNAL_DATA = "relayout.external_data"
-"""Set in `ir.Model.meta` of a model that keeps weights in other files: a copy of its own file would not be whole."""
 
 
 def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:

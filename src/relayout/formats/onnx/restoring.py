@@ -8,7 +8,6 @@ import onnx_ir as ir
 
 from relayout.captures import all_nodes, bodies
 from relayout.formats.onnx.calls import (
-    CALLS,
     Call,
     Calls,
     Key,
@@ -19,6 +18,7 @@ from relayout.formats.onnx.calls import (
     take_over,
     unique,
 )
+from relayout.formats.onnx.parts import CALLS
 
 
 def restore_calls(model: ir.Model) -> None:

@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from relayout.captures import all_nodes, bodies
 from relayout.formats.onnx.calls import (
-    CALLS,
     Call,
     Calls,
     Key,
@@ -21,6 +20,7 @@ from relayout.formats.onnx.calls import (
     take_over,
     unique,
 )
+from relayout.formats.onnx.parts import CALLS
 
 MOST_NODES, GROWTH = 20_000, 10
 """Nodes that all bodies together may add, or so many times the nodes of the file, functions included: a function that

@@ -21,7 +21,6 @@ from relayout.errors import InvalidModelError, RelayoutError, WriteError
 from relayout.formats.onnx.atomic import SOURCES, Identity, Replacement, identity
 from relayout.formats.onnx.checking import check, check_parts
 from relayout.formats.onnx.parts import ORIGIN, Weight, one_line, split, wrong_length
-from relayout.formats.onnx.reading import read
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TENSOR_RAW_DATA, opening
 
 EXTERNAL = 1 << 10
@@ -111,6 +110,8 @@ def _excuse(model: ir.Model, fault: str) -> None:
     Raises:
         InvalidModelError: it is another one, or the source has none.
     """
+    from relayout.formats.onnx.reading import read
+
     own = ""
     try:
         if ORIGIN in model.meta:
