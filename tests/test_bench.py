@@ -223,3 +223,30 @@ def test_an_environment_nobody_knows_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "no environment 'tensorfow'; there are relayout, tensorflow" in done.stderr
     assert not any(tmp_path.iterdir())
+
+
+def test_the_page_of_claims_tells_losses_and_what_was_not_taken(tmp_path: Path) -> None:
+    def told(count: int, size: int, **more: object) -> dict[str, object]:
+        return {"transposes": count, "bytes": size, "proved": True, "difference": 0.0, **more}
+
+    def claimed(model: str, ours: int, theirs: int, **more: object) -> dict[str, object]:
+        row = {"model": model, "claim": "all layout-sensitive", "claimed": 2}
+        return row | {"relayout": told(1, ours), "onnxruntime": told(2, theirs)} | more
+
+    rows = [
+        claimed("a.script", 1_000_000, 3_000_000),
+        claimed("a.dynamo", 1_000_000, 5_000_000),
+        claimed("b", 2_000_000, 1_000_000, following=told(1, 1), tvm={"refused": "no"}),
+    ]
+    found, page = tmp_path / "claiming.json", tmp_path / "claims.md"
+    found.write_text(json.dumps(rows), encoding="utf-8")
+    command = [sys.executable, "claiming_page.py", str(found), "--extended", str(found), "--page", str(page)]
+    done = subprocess.run(command, cwd=ROOT / "bench", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    text = page.read_text(encoding="utf-8")
+    assert text.count("| all layout-sensitive | ONNX Runtime | 3 | 3 / 4.00 | 6 / 9.00 | 2 | 1 |") == 2
+    assert text.count("* `b`, all layout-sensitive: 1 / 2.000, ONNX Runtime 2 / 1.000") == 2
+    assert "| `a.dynamo` | 1.00 | 5.00 |" in text
+    assert "| `a.script` |" not in text
+    assert "relayout 0, ONNX Runtime 0, TVM 1" in text
+    assert "| b |  |  | 1 / 2.000 | 2 / 1.000 |  |  |" in text
