@@ -124,9 +124,11 @@ def _cut(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> tuple
     minimum cut; None where it is neither.
     """
     cheapest = {node: costs.index(min(costs)) for node in nodes for costs in (problem.costs[node],)}
-    if not any(moved(problem.values[index], defaultdict(int, cheapest)) for index in values):
+    choice = defaultdict(int, cheapest)
+    between = [value for value in map(problem.values.__getitem__, values) if value.weight or value.hard]
+    if not any(moved(value, choice) for value in between):
         return cheapest, {}
-    if any(problem.values[index].hard for index in values):
+    if any(value.hard for value in between):
         return None
     return solve_two(problem, nodes, values) if all(len(problem.costs[node]) == 2 for node in nodes) else None
 
