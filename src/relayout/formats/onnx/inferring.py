@@ -47,17 +47,21 @@ def infer_and_judge(model: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
     return onnx.shape_inference.infer_shapes(model, data_prop=True), False
 
 
-def is_settled(graph: onnx.GraphProto) -> bool:
+def is_settled(graph: onnx.GraphProto, *, may_be_open: bool = False) -> bool:
     """Whether nothing is left to find: every shape is known, and no operator gives constants, or what could be a shape.
 
     A graph with bodies is never said to be.
+
+    Args:
+        graph: the graph.
+        may_be_open: whether extents may be names, where only what data propagation finds is asked for.
     """
     settled: dict[bytes, bool] = {}
     known = set()
     for value in (*graph.value_info, *graph.output):
         key = value.type.SerializeToString()
         if key not in settled:
-            settled[key] = _is_static(value.type.tensor_type)
+            settled[key] = _is_plain(value.type.tensor_type, may_be_open)
         if not settled[key]:
             return False
         known.add(value.name)
@@ -70,10 +74,9 @@ def is_settled(graph: onnx.GraphProto) -> bool:
     )
 
 
-def _is_static(tensor: onnx.TypeProto.Tensor) -> bool:
+def _is_plain(tensor: onnx.TypeProto.Tensor, may_be_open: bool) -> bool:
     """Whether it is a tensor of known extents, and not of the numbers that shapes are made of."""
-    dims = tensor.shape.dim
-    known = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
+    known = tensor.HasField("shape") and (may_be_open or all(dim.HasField("dim_value") for dim in tensor.shape.dim))
     return known and tensor.elem_type not in (
         onnx.TensorProto.UNDEFINED,
         onnx.TensorProto.INT32,

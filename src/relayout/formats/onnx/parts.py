@@ -43,25 +43,36 @@ UNANNOTATED = "relayout.unannotated"
 
 
 class Weight(NamedTuple):
-    """An initializer: what its TensorProto says, and its data on demand."""
+    """An initializer: what its TensorProto says, and its data on demand.
+
+    Args:
+        value: the initializer.
+        tensor: its elements.
+        dtype: their type. Strings have no raw data: they are serialized as a whole.
+        dims: its shape.
+        size: bytes of the raw data.
+    """
 
     value: ir.Value
     tensor: ir.TensorProtocol
+    dtype: ir.DataType
+    dims: tuple[int, ...]
+    size: int
+
+    @classmethod
+    def of(cls, value: ir.Value, tensor: ir.TensorProtocol) -> Weight:
+        """An initializer with a tensor."""
+        dtype, dims = tensor.dtype, tuple(tensor.shape.numpy())
+        return cls(value, tensor, dtype, dims, 0 if dtype == ir.DataType.STRING else nbytes(dtype, dims))
 
     @property
     def is_string(self) -> bool:
-        """Strings have no raw data: they are serialized as a whole."""
-        return self.tensor.dtype == ir.DataType.STRING
-
-    @property
-    def size(self) -> int:
-        """Bytes of the raw data."""
-        return 0 if self.is_string else nbytes(self.tensor.dtype, self.tensor.shape.numpy())
+        """Whether it has no raw data."""
+        return self.dtype == ir.DataType.STRING
 
     def header(self) -> onnx.TensorProto:
         """The TensorProto without its data; strings with theirs."""
-        proto = onnx.TensorProto(name=self.value.name or "", data_type=self.tensor.dtype.value)
-        proto.dims.extend(self.tensor.shape.numpy())
+        proto = onnx.TensorProto(name=self.value.name or "", data_type=self.dtype.value, dims=self.dims)
         if self.is_string:
             proto.string_data.extend(self.tensor.numpy().reshape(-1))
         if self.tensor.doc_string:
@@ -75,7 +86,7 @@ class Weight(NamedTuple):
         raw = getattr(self.tensor, "raw", None)
         if isinstance(raw, StoredArray):
             yield from raw.chunks()
-        elif self.tensor.dtype.bitwidth < 8 or self.tensor.size * self.tensor.dtype.itemsize <= CHUNK:
+        elif self.dtype.bitwidth < 8 or self.size <= CHUNK:
             yield self.tensor.tobytes()
         else:
             yield from _array_chunks(self.tensor.numpy())
@@ -130,7 +141,7 @@ def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, 
     for name, value in graph.initializers.items():
         if value.const_value is None:
             raise WriteError(f"initializer '{name}' has no data")
-        weights.append(Weight(value, value.const_value))
+        weights.append(Weight.of(value, value.const_value))
         if id(value) not in inputs:
             _keep_notes(proto.graph, value)
     _drop_annotations(proto.graph, {weight.value.name for weight in weights})
@@ -235,9 +246,8 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
 
 def wrong_length(weight: Weight, length: int) -> str:
     """What to say when a tensor's data is not what its type and shape promise."""
-    tensor = weight.tensor
-    shape = list(tensor.shape.numpy())
-    return f"initializer '{weight.value.name}' is {tensor.dtype.name}{shape}, {weight.size} bytes, and gave {length}"
+    stated = f"{weight.dtype.name}{list(weight.dims)}"
+    return f"initializer '{weight.value.name}' is {stated}, {weight.size} bytes, and gave {length}"
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
@@ -250,7 +260,7 @@ def one_line(error: BaseException, most: int = 300) -> str:
 
 def _keep_notes(graph: onnx.GraphProto, value: ir.Value) -> None:
     if value.metadata_props or value.doc_string:
-        graph.value_info.append(ir.to_proto(value))
+        graph.value_info.append(ir.serde.serialize_value(value))
     if annotation := value.meta.get(ANNOTATION):
         entry = graph.quantization_annotation.add(tensor_name=value.name)
         for key in sorted(annotation):

@@ -169,16 +169,25 @@ def copy(source: Path, path: str | Path, *, overwrite: bool = False) -> None:
 
 
 class _Entry(NamedTuple):
-    """An initializer with its header ready; its data follows the header, or lies at `offset` of the data file."""
+    """An initializer with all ready that stands before its data, which follows, or lies at `offset` of the data file.
+
+    Args:
+        weight: the initializer.
+        lead: what stands before the data, tag and length of the whole included.
+        length: of all that is in the model's file, the data included where it follows.
+        offset: where the data is in the data file; negative where it follows.
+    """
 
     weight: Weight
-    header: bytes
-    inline: int
+    lead: bytes
+    length: int
     offset: int = -1
 
-    @property
-    def length(self) -> int:
-        return len(self.header) + self.inline
+    @classmethod
+    def of(cls, weight: Weight, header: bytes, inline: int, offset: int = -1) -> _Entry:
+        """An initializer whose header is followed by so many bytes."""
+        lead = opening(GRAPH_INITIALIZER, len(header) + inline) + header
+        return cls(weight, lead, len(lead) + inline, offset)
 
 
 class _Plan(NamedTuple):
@@ -187,6 +196,7 @@ class _Plan(NamedTuple):
     head: bytes
     graph: bytes
     entries: list[_Entry]
+    graph_length: int
     external: bool
 
     @classmethod
@@ -209,11 +219,7 @@ class _Plan(NamedTuple):
         shell.CopyFrom(proto)
         shell.ClearField("graph")
         head, graph = (message.SerializeToString(deterministic=True) for message in (shell, proto.graph))
-        return cls(head, graph, entries, end > 0)
-
-    @property
-    def graph_length(self) -> int:
-        return len(self.graph) + sum(len(opening(GRAPH_INITIALIZER, e.length)) + e.length for e in self.entries)
+        return cls(head, graph, entries, len(graph) + sum([entry.length for entry in entries]), end > 0)
 
     @property
     def length(self) -> int:
@@ -224,8 +230,7 @@ class _Plan(NamedTuple):
         yield opening(MODEL_GRAPH, self.graph_length)
         yield self.graph
         for entry in self.entries:
-            yield opening(GRAPH_INITIALIZER, entry.length)
-            yield entry.header
+            yield entry.lead
             if entry.offset < 0:
                 yield from _measured(entry.weight)
 
@@ -241,8 +246,8 @@ class _Plan(NamedTuple):
 def _inline_entry(weight: Weight) -> _Entry:
     header = weight.header().SerializeToString(deterministic=True)
     if weight.is_string:
-        return _Entry(weight, header, 0)
-    return _Entry(weight, header + opening(TENSOR_RAW_DATA, weight.size), weight.size)
+        return _Entry.of(weight, header, 0)
+    return _Entry.of(weight, header + opening(TENSOR_RAW_DATA, weight.size), weight.size)
 
 
 def _external_entry(weight: Weight, location: str, offset: int) -> _Entry:
@@ -250,7 +255,7 @@ def _external_entry(weight: Weight, location: str, offset: int) -> _Entry:
     header.data_location = onnx.TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", offset), ("length", weight.size)):
         header.external_data.add(key=key, value=str(value))
-    return _Entry(weight, header.SerializeToString(deterministic=True), 0, offset)
+    return _Entry.of(weight, header.SerializeToString(deterministic=True), 0, offset)
 
 
 def _measured(weight: Weight) -> Iterator[bytes | memoryview]:
