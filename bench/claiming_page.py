@@ -98,8 +98,8 @@ is no C compiler: a Transpose before and after every claimed node, then the opti
 transformer's own cost function.""",
         sums(rows),
         f"""Of {len(taken(rows, "relayout"))} results of relayout {proved} are proved minimal. Graphs and claims that a
-side did not take: {refused(rows)}. Open extents count as 1 here, while relayout weighs them as is likely (an image is no
-single pixel), so that it may leave more of what is counted so. More bytes than a peer's are transposed in:""",
+side did not take: {refused(rows)}. Open extents count as 1 here, while relayout weighs them as is likely (an image is
+no single pixel), so that it may leave more of what is counted so. More bytes than a peer's are transposed in:""",
         losses(rows),
         """TVM's bytes are those of its types. Where neither is less, both leave the same: plain CNNs, fully claimed,
 leave nothing to be beaten in. The difference is made where values are reshaped. Fully claimed, in MB an inference, the
