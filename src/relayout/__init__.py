@@ -11,7 +11,7 @@ result.save("model.onnx")
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from relayout.errors import (
     LayoutError,
@@ -22,6 +22,7 @@ from relayout.errors import (
     UnsupportedError,
     WriteError,
 )
+from relayout.later import loaded_later
 
 if TYPE_CHECKING:
     from relayout.pipeline import convert, explain, optimize
@@ -48,21 +49,15 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {
-    "Report": "relayout.reports",
-    "Result": "relayout.result",
-    "VerifyReport": "relayout.verification",
-    "convert": "relayout.pipeline",
-    "explain": "relayout.pipeline",
-    "optimize": "relayout.pipeline",
-    "verify": "relayout.verification",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used: `relayout --help` needs none of them."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'relayout' has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = loaded_later(  # `relayout --help` needs none of them
+    __name__,
+    {
+        "Report": "relayout.reports",
+        "Result": "relayout.result",
+        "VerifyReport": "relayout.verification",
+        "convert": "relayout.pipeline",
+        "explain": "relayout.pipeline",
+        "optimize": "relayout.pipeline",
+        "verify": "relayout.verification",
+    },
+)

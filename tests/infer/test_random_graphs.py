@@ -140,3 +140,16 @@ def test_candidate_orders_lose_nothing(keep: bool, per_transpose: int, exchange:
         assert not per_transpose or len(chosen.crossings) == len(best.crossings), seed
         compared += 1
     assert compared > 30
+
+
+def test_a_value_of_the_problem_has_ends_that_may_differ_and_each_once() -> None:
+    """What could cost nothing is no value, and what costs nothing more is no end."""
+    values = 0
+    for seed in range(60):
+        graph, _ = random_model(seed, steps=6 + seed % 18)
+        for value in formulate(build(ir.from_proto(graph))).problem.values:
+            ends = (value.producer, *value.readers)
+            assert len(set(ends)) == len(ends) > 1
+            assert len({order for port in ends for order in port.orders}) > 1
+            values += 1
+    assert values > 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -101,6 +101,30 @@ def test_what_is_contracted_exactly_is_proved_and_costs_what_brute_force_finds(
                 found += 1
                 assert solver._is_proved(problem, nodes, values, part)
     assert found > most * whole > 300
+
+
+def test_what_is_left_of_a_component_is_as_large_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else many small components would take the square of their number."""
+    pair = (Value(3, Port(0, (0, 1, 2)), (Port(1, (1, 2, 0)),)), Value(2, Port(1, (0, 1, 1)), (Port(0, (1, 0, 2)),)))
+    values = tuple(
+        value._replace(
+            producer=value.producer._replace(node=value.producer.node + 2 * place),
+            readers=tuple(port._replace(node=port.node + 2 * place) for port in value.readers),
+        )
+        for place in range(40)
+        for value in pair
+    )
+    problem = Problem(((0, 1, 2), (2, 0, 1)) * 40, values)
+    sizes, make = [], Contraction.problem
+
+    def measured(self: Contraction, nodes: Sequence[int], held: Sequence[int]) -> Problem:
+        sizes.append(len((found := make(self, nodes, held)).costs) + len(found.values))
+        return found
+
+    monkeypatch.setattr(Contraction, "problem", measured)
+    assert solve(problem).proved
+    assert len(sizes) == 40
+    assert max(sizes) == 4
 
 
 @pytest.mark.parametrize(("hard", "again", "most"), [(False, 0.01, 0.7), (True, 0.01, 0.85)])

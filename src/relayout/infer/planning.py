@@ -235,7 +235,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         if producer is None or not readers or root.constant:
             continue
         dense: dict[int, int] = {}
-        ports = _unlike(_dense(index, port, stored[index], dense) for index, port in (producer, *readers))
+        ports = _each_once(_dense(index, port, stored[index], dense) for index, port in (producer, *readers))
         if len(ports) > 1 and len(dense) > 1:
             parts.append((root, ports, [root.space.orders[number] for number in dense]))
     apart = [_all_part_runs(root, orders) for root, _, orders in parts]
@@ -272,7 +272,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow)
 
 
-def _unlike(ports: Iterable[NumberPort]) -> list[NumberPort]:
+def _each_once(ports: Iterable[NumberPort]) -> list[NumberPort]:
     """The ends of a value, each once: what has the same order as another end under every label costs nothing more."""
     return list(dict.fromkeys(ports))
 
@@ -318,7 +318,8 @@ def _innermost(root: Root, ports: Sequence[NumberPort], orders: Sequence[Order])
     """A value again, in orders that differ only in the runs that lie together: what it costs to part these."""
     number: dict[Order, int] = {}
     runs = [number.setdefault(_run(root, order), len(number)) for order in orders]
-    producer, *readers = _unlike(NumberPort(port.node, tuple([runs[order] for order in port.orders])) for port in ports)
+    ends = [NumberPort(port.node, tuple([runs[order] for order in port.orders])) for port in ports]
+    producer, *readers = _each_once(ends)
     return Value(INNERMOST, producer, tuple(readers) if len(number) > 1 else ())
 
 
@@ -536,13 +537,13 @@ def _aside(site: Site, choice: Sequence[Label], stored: Stored) -> tuple[int, ..
     variants = site.signature.variants
     return tuple(
         [
-            _unlike_in(found, source) + (label.variant > 0) + SEVERAL * (variants[label.variant].steps is not None)
+            _otherwise(found, source) + (label.variant > 0) + SEVERAL * (variants[label.variant].steps is not None)
             for found, label in zip(stored, choice, strict=True)
         ]
     )
 
 
-def _unlike_in(found: Sequence[int], source: Sequence[int]) -> int:
+def _otherwise(found: Sequence[int], source: Sequence[int]) -> int:
     """In how many operands another order is stored."""
     return sum(map(ne, found, source))
 

@@ -282,14 +282,25 @@ class Contraction:
             found.append((nodes, list(values)))
         return found
 
-    def problem(self) -> Problem:
-        """The whole problem with what is left of the component; nodes and values keep their numbers."""
-        costs, values = list(self.whole.costs), list(self.whole.values)
-        for node, labels in self.costs.items():
-            costs[node] = labels
-        for index, (producer, *readers) in self.ends.items():
-            values[index] = values[index]._replace(producer=producer, readers=tuple(readers))
-        return Problem(tuple(costs), tuple(values), self.whole.unit)
+    def problem(self, nodes: Sequence[int], values: Sequence[int]) -> Problem:
+        """Some of what is left as a problem of its own: these nodes, those beside them without a choice, these values.
+
+        Nodes and values are numbered as they are given.
+        """
+        number = {node: place for place, node in enumerate(nodes)}
+        costs = [self.costs[node] for node in nodes]
+
+        def numbered(port: Port) -> Port:
+            if port.node not in number:
+                number[port.node] = len(costs)
+                costs.append(self.whole.costs[port.node])
+            return Port(number[port.node], port.orders)
+
+        left = []
+        for index in values:
+            producer, *readers = map(numbered, self.ends[index])
+            left.append(self.whole.values[index]._replace(producer=producer, readers=tuple(readers)))
+        return Problem(tuple(costs), tuple(left), self.whole.unit)
 
     def expand(self, labels: dict[int, int]) -> None:
         """Give all that is gone a label, too, in place.

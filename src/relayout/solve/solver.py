@@ -7,9 +7,10 @@ is a minimum cut. Any other is contracted: what is left is nothing, a minimum cu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Prices, Together, bound, gain
 from relayout.solve.contraction import Contraction, settle
@@ -119,7 +120,11 @@ def _solved(
     return Solved(*solve_many(problem, nodes, values, choice, limits))
 
 
-def _cut(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> tuple[dict[int, int], Prices] | None:
+Found: TypeAlias = "tuple[dict[int, int], Prices] | None"
+"""Node -> its best label, and the prices that prove them; None where they are not found so."""
+
+
+def _cut(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> Found:
     """The best labels of a component, and its prices: each node's cheapest where that moves nothing, or those of a
     minimum cut; None where it is neither.
     """
@@ -151,26 +156,29 @@ def _contracted(
         None where a cut is not enough, a relaxation is not tight, or there is no time.
     """
     contraction = Contraction(problem, nodes, values, unit)
-    small = contraction.problem()
     labels: dict[int, int] = {}
     prices: Prices = {}
+
+    def solved(left: Sequence[int], held: Sequence[int], by: Callable[..., Found]) -> bool:
+        """Whether some of what is left has labels and prices now."""
+        found = by(contraction.problem(left, held), range(len(left)), range(len(held)))
+        if found is not None:
+            labels.update({left[place]: label for place, label in found[0].items()})
+            prices.update({(held[place], order, reader): each for (place, order, reader), each in found[1].items()})
+        return found is not None
+
     rest: tuple[list[int], list[int]] = [], []
     for left, held in contraction.parts():
-        if found := _cut(small, left, held):
-            labels.update(found[0])
-            prices.update(found[1])
-        elif limits is None:
-            return None
-        else:
+        if not solved(left, held, _cut):
+            if limits is None:
+                return None
             rest[0].extend(left)
             rest[1].extend(held)
     if limits is not None and rest[0]:
         from relayout.solve.program import relaxed
 
-        if (found := relaxed(small, *rest, limits)) is None:
+        if not solved(*rest, partial(relaxed, limits=limits)):
             return None
-        labels.update(found[0])
-        prices.update(found[1])
     contraction.expand(labels)
     contraction.lift(prices)
     if unit > 1:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import tflite_table
 from tflite_cases import WITHOUT_KERNEL
@@ -56,6 +59,23 @@ def test_the_table_claims_what_the_cases_show_and_no_more() -> None:
     for part, path in tflite_table.DOCUMENTS.items():
         assert path.read_text(encoding="utf-8") == coverage.markdown(part), hint
     assert tflite_table.MODULES.read_text(encoding="utf-8") == tflite_table.modules(), hint
+
+
+def test_an_operator_that_the_list_of_modules_lacks_is_found_in_all_of_them() -> None:
+    """In a process of its own: here all of them are loaded."""
+    assert alone("r._modules = dict; print(r.entry_of('ABS').name)") == "ABS"
+
+
+def test_a_translation_for_complex_numbers_is_found_though_its_module_is_another() -> None:
+    assert alone("e = r.entry_of('TRANSPOSE'); print(e.of_complex is e.translate)") == "False"
+
+
+def alone(code: str) -> str:
+    """What a process of its own prints, in which no operator is loaded."""
+    command = [sys.executable, "-c", f"from relayout.formats.tflite import registry as r; {code}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def test_every_row_was_exercised() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from relayout.formats.onnx.atomic import SOURCES, identity, refuse_sources, write_text
 from relayout.formats.onnx.checking import check
 from relayout.formats.onnx.parts import CALLS, CONTRADICTED, EXTERNAL_DATA, SILENT, to_proto
 from relayout.formats.onnx.writing import copy, write
+from relayout.later import loaded_later
 
 if TYPE_CHECKING:
     from relayout.formats.onnx.completing import complete, lift_constants
@@ -38,18 +38,14 @@ __all__ = [
     "write_text",
 ]
 
-_HOMES = {
-    "complete": "completing",
-    "cut": "cutting",
-    "lift_constants": "completing",
-    "read": "reading",
-    "restore_calls": "restoring",
-    "spell_out": "spelling",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load what only a source in ONNX needs when it is first used."""
-    if name not in _HOMES:
-        raise AttributeError(f"module '{__name__}' has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = loaded_later(  # what only a source in ONNX needs
+    __name__,
+    {
+        "complete": f"{__name__}.completing",
+        "cut": f"{__name__}.cutting",
+        "lift_constants": f"{__name__}.completing",
+        "read": f"{__name__}.reading",
+        "restore_calls": f"{__name__}.restoring",
+        "spell_out": f"{__name__}.spelling",
+    },
+)
