@@ -44,9 +44,9 @@ from processes import models, record
 from tables import table
 
 import relayout
+from relayout.lowering.conditions import RESIZE_PLAIN, SPATIAL_ONLY, attribute
 from relayout.rules import Written
 from relayout.targets import Condition, Kernel, Target
-from relayout.targets.conditions import RESIZE_PLAIN, SPATIAL_ONLY, attribute
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 _NAMES = """

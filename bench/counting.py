@@ -92,7 +92,7 @@ def in_full(model: onnx.ModelProto | str) -> str | bytes:
     try:
         import onnx_ir
 
-        from relayout.rewrite.unsigned import unsigned_kernels
+        from relayout.lowering.int8_weights_to_uint8 import unsigned_kernels
         from relayout.verification.saturation import has_products, saturates
     except ImportError:
         return given

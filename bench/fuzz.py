@@ -381,7 +381,7 @@ def guided(runs: int, seed: int, out: Path) -> None:
     with atheris.instrument_imports(include=["relayout"]):
         import relayout.formats.onnx
         import relayout.formats.tflite
-        import relayout.formats.tflite.loading  # noqa: F401
+        import relayout.formats.tflite.container.loading  # noqa: F401
     import attempting
     import mutating
 

@@ -1,6 +1,6 @@
 """Measure what ONNX Runtime's plain kernels of floats cost beside those for blocks of channels.
 
-    python bench/measure_blocked_prices.py [--rounds 15] [--table src/relayout/targets/onnxruntime_blocked_prices.py]
+    python bench/measure_blocked_prices.py [--rounds 15] [--table src/relayout/targets/onnxruntime/blocked_prices.py]
 
 The table of `--target onnxruntime-cpu-nchwc`: as `bench/measure_prices.py` does it, each kernel runs as a model of one
 node on one thread, plain and in this CPU's blocks, and so do ReorderInput and ReorderOutput. A price is the median over

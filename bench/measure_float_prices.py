@@ -1,6 +1,6 @@
 """Measure what ONNX Runtime's kernels of floats cost where what they work on together lies apart.
 
-    python bench/measure_float_prices.py [--rounds 15] [--table src/relayout/targets/onnxruntime_float_prices.py]
+    python bench/measure_float_prices.py [--rounds 15] [--table src/relayout/targets/onnxruntime/float_prices.py]
 
 The second table of `--target onnxruntime-cpu`: as `bench/measure_prices.py` does it, each kernel runs as a model of one
 node on one thread, and so does the Transpose of floats between the two orders. A price is a median over images, in

@@ -1,6 +1,6 @@
 """Measure what ONNX Runtime's CPU kernels cost in either order of axes: the table of `--target onnxruntime-cpu`.
 
-    python bench/measure_prices.py [--rounds 15] [--json FILE] [--table src/relayout/targets/onnxruntime_prices.py]
+    python bench/measure_prices.py [--rounds 15] [--json FILE] [--table src/relayout/targets/onnxruntime/prices.py]
 
 Each operator runs as a model of one node without optimizations, on one thread, on images of several extents, channels
 first and last, and so does the Transpose between the two: they take turns, and count the processor's time. A price is

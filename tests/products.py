@@ -7,7 +7,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from relayout.rewrite.unsigned import KERNELS, unsigned_kernels
+from relayout.lowering.int8_weights_to_uint8 import KERNELS, unsigned_kernels
 from relayout.verification.saturation import saturates
 
 

@@ -26,9 +26,10 @@ print([name for name in heavy if name in sys.modules])
 
 
 LATER = """
-later = 'reports.chart', 'reports.reasons', 'reports.inspection', 'solve.decomposition', 'formats.tflite.recurrences'
+later = 'reports.chart', 'reports.reasons', 'reports.inspection', 'solve.decomposition'
+later += 'formats.tflite.importing.recurrences',
 print([name for name in later if f'relayout.{name}' in sys.modules])
-formats = 'tflite.importer', 'onnx.reading', 'onnx.completing'
+formats = 'tflite.importing.importer', 'onnx.reading', 'onnx.completing'
 print([name for name in formats if f'relayout.formats.{name}' in sys.modules])
 """
 
@@ -48,14 +49,14 @@ def test_a_conversion_loads_nothing_that_it_does_not_need(tmp_path: Path) -> Non
 def test_what_only_some_look_at_is_loaded_where_they_do(tmp_path: Path) -> None:
     """Charts and reasons, what a loop's rounds compute, and of the two formats what reads the other."""
     target = tmp_path / "out.onnx"
-    tflite, onnx = "['tflite.importer']", "['onnx.reading', 'onnx.completing']"
+    tflite, onnx = "['tflite.importing.importer']", "['onnx.reading', 'onnx.completing']"
     assert said(RUN + LATER, "convert", "--quiet", MODEL, target).split("\n")[:2] == ["[]", tflite]
     assert said(RUN + LATER, "optimize", "--quiet", target, tmp_path / "again.onnx").split("\n")[:2] == ["[]", onnx]
 
 
 def test_operators_of_other_families_are_not_loaded(tmp_path: Path) -> None:
     """Of the importer's modules those that a model's operators are in, and no others that these do not need."""
-    families = "print([name.rpartition('.')[2] for name in sys.modules if '.tflite.operators.' in name])"
+    families = "print([name.rpartition('.')[2] for name in sys.modules if '.importing.operators.' in name])"
     loaded = said(RUN + families, "convert", "--quiet", MODEL, tmp_path / "out.onnx")
     assert "'convolution'" in loaded
     assert not any(f"'{name}'" in loaded for name in ("audio", "lstm", "mediapipe", "stablehlo", "tensorflow"))

@@ -86,7 +86,7 @@ def calls(model: onnx.ModelProto) -> dict[str, int]:
 
 @pytest.mark.parametrize("network", [residual, dequantized, gathered])
 def test_calls_grow_with_nodes(network: Callable[[int], onnx.ModelProto], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relayout.infer.following.LARGE", 0)  # both are large
+    monkeypatch.setattr("relayout.infer.presolve.LARGE", 0)  # both are large
     monkeypatch.setattr("relayout.solve.solver.LARGE", 0)
     calls(network(60))  # what is found once: rules, schemas
     small, large = calls(network(SMALL)), calls(network(TIMES * SMALL))

@@ -23,7 +23,7 @@ from onnx import numpy_helper, parser
 
 import relayout as package
 from relayout.formats.onnx import read
-from relayout.formats.tflite.loading import MOST_READ
+from relayout.formats.tflite.container.loading import MOST_READ
 
 SOURCE = Path(package.__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
@@ -438,7 +438,7 @@ READING = """
 import sys
 from pathlib import Path
 import relayout
-from relayout.formats.tflite import loading
+from relayout.formats.tflite.container import loading
 source, target, rounds, loading.MOST_READ = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 answers = {"written": 0, "refused": 0}
 for number in range(100 * rounds):

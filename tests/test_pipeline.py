@@ -16,8 +16,8 @@ from onnx import numpy_helper, parser, shape_inference
 
 import relayout
 from relayout.errors import InvalidModelError
-from relayout.passes import OptimizeLayouts
 from relayout.pipeline import diff
+from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
 from running import run
 
 TEXT = """<ir_version: 10, opset_import: ["": 21]>

@@ -15,7 +15,7 @@ from properties import PropertyError, apart, certified, hold
 from relayout.formats.onnx import complete
 from relayout.infer import build
 from relayout.infer.candidates import candidates
-from relayout.result import Result
+from relayout.pipeline.result import Result
 from running import run
 
 

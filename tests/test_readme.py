@@ -12,8 +12,8 @@ import pytest
 
 import documents
 import relayout
-from relayout.formats.tflite.enums import BUILTIN_OPERATORS
-from relayout.formats.tflite.registry import entries
+from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS
+from relayout.formats.tflite.importing.registry import entries
 
 ROOT = Path(__file__).parents[1]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -22,12 +22,13 @@ from relayout.errors import (
     UnsupportedError,
     WriteError,
 )
-from relayout.later import loaded_later
+from relayout.lazy_exports import loaded_later
 
 if TYPE_CHECKING:
     from relayout.pipeline import convert, explain, optimize
+    from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
+    from relayout.pipeline.result import Result
     from relayout.reports import Report
-    from relayout.result import Result
     from relayout.verification import VerifyReport, verify
 
 __version__ = "0.1.0"
@@ -36,6 +37,7 @@ __all__ = [
     "LayoutError",
     "MissingRuntimeError",
     "NamesError",
+    "OptimizeLayouts",
     "ReadError",
     "RelayoutError",
     "Report",
@@ -52,8 +54,9 @@ __all__ = [
 __getattr__ = loaded_later(  # `relayout --help` needs none of them
     __name__,
     {
+        "OptimizeLayouts": "relayout.pipeline.onnx_ir_pass",
         "Report": "relayout.reports",
-        "Result": "relayout.result",
+        "Result": "relayout.pipeline.result",
         "VerifyReport": "relayout.verification",
         "convert": "relayout.pipeline",
         "explain": "relayout.pipeline",

@@ -17,7 +17,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from relayout.formats.flatbuffer import _SCALARS
-from relayout.formats.tflite.schema import SCHEMA
+from relayout.formats.tflite.container.schema import SCHEMA
 
 Damage = Callable[[random.Random], bytes]
 

@@ -16,13 +16,13 @@ from infer.graphs import random_model
 from infer.test_random_graphs import transposed_bytes
 from relayout.infer import Plan, build, plan
 from relayout.infer.candidates import numbers
-from relayout.infer.planfile import check, to_json
-from relayout.result import Result
+from relayout.infer.plan_file import check, to_json
+from relayout.pipeline.result import Result
 from rewrite.test_standard_wrapped import standard, wrapped
 from running import run
 from text_form import model
 
-LARGE = "relayout.infer.following.LARGE"
+LARGE = "relayout.infer.presolve.LARGE"
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 
 import relayout
 from relayout import RelayoutError
-from relayout.passes import OptimizeLayouts
 from relayout.pipeline import check_plan
+from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
 from relayout.targets.testing import claiming
 from text_form import model
 

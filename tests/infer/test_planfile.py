@@ -11,7 +11,7 @@ import pytest
 
 import relayout
 from infer.graphs import random_model
-from relayout.infer import planfile
+from relayout.infer import plan_file
 from relayout.pipeline import check_plan
 from relayout.solve import MOST_DEPTH, Together, solve
 from solve.problems import dense_problem
@@ -29,7 +29,7 @@ def test_a_plan_is_checked_without_the_solver(tmp_path: Path, monkeypatch: pytes
         model, _ = random_model(seed, steps=10)
         result = relayout.optimize(model)
         with monkeypatch.context() as patch:
-            patch.setattr("relayout.infer.planning.solve", None)
+            patch.setattr("relayout.infer.formulation.solve", None)
             found = check_plan(written(tmp_path, result.plan), model)
         assert (found.bytes, found.transposes) == (result.report.bytes, result.report.transposes)
         assert (found.bound, found.proved) == (result.report.lower_bound, True)
@@ -103,7 +103,7 @@ def test_a_hostile_certificate_is_refused(tmp_path: Path, certificate: object) -
 def test_a_proof_with_branches_is_written_and_read() -> None:
     certificate = solve(dense_problem(20, 4)).certificate
     assert isinstance(certificate, Together)
-    assert planfile._read(json.loads(json.dumps(planfile._write(certificate)))) == certificate
+    assert plan_file._read(json.loads(json.dumps(plan_file._write(certificate)))) == certificate
 
 
 @pytest.mark.parametrize(

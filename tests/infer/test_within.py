@@ -17,12 +17,12 @@ import relayout
 from infer.graphs import random_model
 from relayout.errors import RelayoutError
 from relayout.infer import build, plan, within_source
-from relayout.infer.planning import planned
-from relayout.infer.scattering import stretches_elements
+from relayout.infer.formulation import planned
+from relayout.infer.no_regression import _own, _source
 from relayout.infer.sites import Label
-from relayout.infer.within import _own, _source
-from relayout.passes import OptimizeLayouts
+from relayout.infer.strided_copies import stretches_elements
 from relayout.pipeline import check_plan, inspect
+from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
 from relayout.solve import Leaf, Solution, moved
 from relayout.targets import target as target_named
 from running import run
@@ -228,12 +228,12 @@ def test_a_target_says_what_single_elements_cost(price: int, count: int, in_two_
 
 
 def test_a_few_single_elements_are_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relayout.infer.within.ALLOWED", 4 * 2 * 16 * 16 * 64)
+    monkeypatch.setattr("relayout.infer.no_regression.ALLOWED", 4 * 2 * 16 * 16 * 64)
     assert relayout.optimize(windows()).report.transposes == 2
 
 
 def test_where_pairs_of_orders_are_many_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relayout.infer.within.hard_pairs", lambda parts: None)
+    monkeypatch.setattr("relayout.infer.no_regression.hard_pairs", lambda parts: None)
     report = relayout.optimize(windows()).report
     assert (report.transposes, report.proved) == (3, False)
     assert any("were dropped" in note for note in report.notes)
@@ -314,7 +314,7 @@ SCATTERED = (78, 83, 402, 541, 887, 931, 1244, 1317, 1415, 1677)
 
 @pytest.mark.parametrize("seed", SCATTERED)
 def test_no_choice_with_as_few_single_elements_moves_fewer_bytes(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr("relayout.infer.within.ALLOWED", 0)
+    monkeypatch.setattr("relayout.infer.no_regression.ALLOWED", 0)
     graph, feed = random_model(seed, steps=6 + seed % 18)
     sites = build(ir.from_proto(graph))
     fewest = plan(sites)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from relayout.errors import LayoutError
 from relayout.layout import Dim, Extent, Layout, Learned, describe, perm_of, product, quotient, segments
 from relayout.layout import perm as perms
-from relayout.layout.holds import Holds, relay, restore
+from relayout.layout.stored_as import Holds, relay, restore
 
 PERMS = st.integers(0, 6).flatmap(lambda rank: st.permutations(range(rank)))
 PLAIN = st.permutations("NCHW").map("".join)

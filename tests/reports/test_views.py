@@ -12,8 +12,8 @@ import pytest
 
 import relayout
 from relayout import cli
-from relayout.formats.tflite.loading import load
-from relayout.layout.holds import Holds
+from relayout.formats.tflite.container.loading import load
+from relayout.layout.stored_as import Holds
 
 MODELS = Path(__file__).parents[2] / "models"
 TINYNET = MODELS / "tinynet_float.tflite"

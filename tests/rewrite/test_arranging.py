@@ -7,7 +7,7 @@ import random
 import onnx_ir as ir
 import pytest
 
-from relayout.rewrite.apply import arrange
+from relayout.apply.apply import arrange
 
 
 def node(name: str) -> ir.Node:

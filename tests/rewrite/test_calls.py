@@ -16,8 +16,8 @@ from onnx import inliner, parser, shape_inference
 
 import relayout
 from relayout.formats.onnx import restore_calls, spelling
-from relayout.passes import OptimizeLayouts
 from relayout.pipeline import check_plan
+from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
 from relayout.rules import aligned, register, scope
 from rewrite.nested import operators
 from running import run

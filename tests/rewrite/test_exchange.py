@@ -11,8 +11,8 @@ import onnx_ir as ir
 import pytest
 
 import relayout
-from relayout.passes import OptimizeLayouts
 from relayout.pipeline import check_plan
+from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
 from running import run, same_values
 from text_form import floats, model
 

@@ -12,7 +12,7 @@ from onnx import helper
 import relayout
 from relayout.formats.onnx import read, to_proto
 from relayout.layout.perm import innermost
-from relayout.rewrite.moves import in_two_steps
+from relayout.lowering.split_transposes import in_two_steps
 from running import run
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 import relayout
-from relayout.layout.holds import Holds
+from relayout.layout.stored_as import Holds
 from relayout.pipeline import check_plan
 from relayout.rules.normalization import LEAST_CHANNELS
 from running import converted, operators

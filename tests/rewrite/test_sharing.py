@@ -12,9 +12,9 @@ import onnx_ir as ir
 import pytest
 
 import relayout
-from relayout.layout.holds import Holds
-from relayout.passes import OptimizeLayouts
+from relayout.layout.stored_as import Holds
 from relayout.pipeline import check_plan
+from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
 from running import converted, operators, units
 from text_form import floats, model
 

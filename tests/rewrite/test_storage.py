@@ -11,9 +11,9 @@ import onnx
 import pytest
 
 import relayout
+from relayout.apply.value_store import transposed
 from relayout.infer import order_of
 from relayout.infer.sites import Form
-from relayout.rewrite.storage import transposed
 from running import run
 from text_form import floats, model
 

@@ -17,10 +17,10 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from products import in_full
+from relayout.apply.apply import apply
 from relayout.infer import Form, Label, Site, build, placed
 from relayout.infer.build import Sites
 from relayout.infer.candidates import identity, repaired
-from relayout.rewrite import apply
 from relayout.rules import Operator, Signature
 
 Array = NDArray[np.generic]

@@ -17,10 +17,10 @@ import pytest
 from numpy.typing import NDArray
 from onnx import parser, shape_inference
 
+from relayout.apply.apply import apply
 from relayout.infer import build
 from relayout.infer.build import Sites
 from relayout.infer.candidates import identity
-from relayout.rewrite import apply
 from relayout.rules import Fact, Nested, Operator, registry
 from relayout.rules.signature import unchanged
 from rules.law import Chosen, labels

@@ -11,7 +11,7 @@ import pytest
 
 import relayout
 from relayout.rules import outputs_of, registry
-from relayout.rules.shapes import CONTRIBUTED, UNINFERRED
+from relayout.rules.shape_functions import CONTRIBUTED, UNINFERRED
 from rules.cases import cases
 from rules.law import Case, with_runtime
 from text_form import model

@@ -11,7 +11,7 @@ import pytest
 
 from relayout.solve import Port, Problem, Solution, Value, bound, components, solve, solver
 from relayout.solve.certificate import Leaf
-from relayout.solve.contraction import Contraction
+from relayout.solve.presolve import Contraction
 from relayout.solve.problem import moved
 from solve.problems import random_problem, tree_problem
 

@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, helper, numpy_helper
 
-from relayout.targets.stamps import BLOCK, block_here
+from relayout.targets.onnxruntime.cpu_guard import BLOCK, block_here
 from running import run
 
 Array = NDArray[np.generic]

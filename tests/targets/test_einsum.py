@@ -55,7 +55,7 @@ def operators(proto: onnx.ModelProto, equation: str) -> Counter[str]:
 
 @pytest.fixture(autouse=True)
 def _all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relayout.targets.onnxruntime_expansions.LEAST_ELEMENTS", 1)
+    monkeypatch.setattr("relayout.targets.onnxruntime.decompositions.LEAST_ELEMENTS", 1)
 
 
 @pytest.mark.parametrize("equation", PRODUCTS)

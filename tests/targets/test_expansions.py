@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 import relayout
 from relayout.errors import LayoutError
-from relayout.known import known_as, label
-from relayout.rewrite.expanding import expand
+from relayout.graph.source_names import known_as, label
+from relayout.lowering.decompose import expand
 from relayout.rules import Step
 from relayout.targets import Expansion, Target, targets
-from relayout.targets.onnxruntime_expansions import LEAST_ELEMENTS
+from relayout.targets.onnxruntime.decompositions import LEAST_ELEMENTS
 from running import run
 from targets.blocked import run_anywhere
 from text_form import floats, model
@@ -158,7 +158,7 @@ def test_what_is_made_is_known_as_the_source_has_it() -> None:
     (node,) = (node for node in source.graph if node.op_type == "PRelu")
     node.name, before = "turned", set(source.graph)
     node.metadata_props["file"] = "operator 3"
-    assert expand(source, targets()["onnxruntime-cpu"]) == {"PRelu": 1}
+    assert expand(source, targets()["onnxruntime-cpu"].expansions) == {"PRelu": 1}
     made = [other for other in source.graph if other not in before or other is node]
     assert len(made) == 8
     assert {label(other) for other in made} == {"turned"}
@@ -291,7 +291,7 @@ def test_what_is_not_as_it_is_defined_stays(call: str) -> None:
     kept = {name: array for name, array in OPERANDS.items() if f" {name}" in call}
     source.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in kept.items())
     graph = ir.from_proto(source)
-    assert expand(graph, targets()["onnxruntime-cpu"]) == {}
+    assert expand(graph, targets()["onnxruntime-cpu"].expansions) == {}
     assert [node.op_type for node in graph.graph] == [source.graph.node[0].op_type]
 
 

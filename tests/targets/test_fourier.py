@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import relayout
-from relayout.targets.onnxruntime_fourier import LEAST_ELEMENTS, MOST_WINDOWED, Transform
+from relayout.targets.onnxruntime.fourier import LEAST_ELEMENTS, MOST_WINDOWED, Transform
 from running import run
 from text_form import floats, model
 

@@ -14,17 +14,18 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import relayout
-from relayout import pipeline
 from relayout.errors import LayoutError
-from relayout.rewrite.joining import join_tiles
-from relayout.targets import Blocks, stamps, targets
-from relayout.targets.onnxruntime_blocked_prices import KERNELS
+from relayout.lowering.merge_block_dims import join_tiles
+from relayout.pipeline import verbs
+from relayout.targets import Blocks, targets
+from relayout.targets.onnxruntime import cpu_guard
+from relayout.targets.onnxruntime.blocked_prices import KERNELS
 from running import run
 from targets.blocked import DOMAIN, run_anywhere, spelled_out, tile_of
 from targets.nets import Array, blocked, feed, floats
 from text_form import model
 
-HERE = stamps.block_here()
+HERE = cpu_guard.block_here()
 TILES = (8, 16)
 RESIDUAL = """
 residual (float[2,3,13,11] x) => (float[2,32,1,1] y, float[2,32,4,3] z) {
@@ -500,8 +501,8 @@ def stored(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_result_says_where_it_is_right(stored: tuple[Path, Path]) -> None:
     said = {item.key: item.value for item in onnx.load(stored[1]).metadata_props}
-    assert said[stamps.BLOCK] == str(HERE)
-    assert "x64" in said[stamps.FEATURES]
+    assert said[cpu_guard.BLOCK] == str(HERE)
+    assert "x64" in said[cpu_guard.FEATURES]
     assert any(f"blocks of {HERE} channels" in line for line in relayout.explain(stored[1]).notes)
 
 
@@ -510,14 +511,14 @@ def test_a_result_is_verified_here_and_optimized_again(stored: tuple[Path, Path]
     assert relayout.verify(source, result).ok
     again = relayout.optimize(result)
     again.save(tmp_path / "again.onnx")
-    assert stamps.stamped(pipeline.read(tmp_path / "again.onnx")) == HERE
+    assert cpu_guard.stamped(verbs.read(tmp_path / "again.onnx")) == HERE
     assert relayout.verify(source, tmp_path / "again.onnx").ok
 
 
 def test_a_result_is_not_run_where_blocks_are_others(
     stored: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stamps, "block_here", lambda: 24 - HERE)
+    monkeypatch.setattr(cpu_guard, "block_here", lambda: 24 - HERE)
     with pytest.raises(LayoutError, match=f"computes in blocks of {HERE} channels .* has blocks of {24 - HERE} on"):
         relayout.verify(*stored)
     assert relayout.optimize(stored[1]).report.notes  # it may be rewritten anywhere
@@ -525,11 +526,11 @@ def test_a_result_is_not_run_where_blocks_are_others(
 
 def _stamped(path: Path, value: str | None) -> Path:
     proto = onnx.load(path)
-    kept = [item for item in proto.metadata_props if item.key != stamps.BLOCK]
+    kept = [item for item in proto.metadata_props if item.key != cpu_guard.BLOCK]
     del proto.metadata_props[:]
     proto.metadata_props.extend(kept)
     if value is not None:
-        proto.metadata_props.add(key=stamps.BLOCK, value=value)
+        proto.metadata_props.add(key=cpu_guard.BLOCK, value=value)
     other = path.with_name("other.onnx")
     onnx.save(proto, other)
     return other
@@ -541,7 +542,7 @@ def test_what_does_not_say_its_blocks_is_not_read(stored: tuple[Path, Path], val
     for act in (relayout.optimize, relayout.explain, lambda path: relayout.verify(stored[0], path)):
         with pytest.raises(LayoutError, match=r"nchwc_block.*convert its source"):
             act(other)
-    assert "nchwc_block" in (pipeline.inspect(other).problem or "")
+    assert "nchwc_block" in (verbs.inspect(other).problem or "")
 
 
 def test_a_function_with_such_kernels_is_seen() -> None:
@@ -567,7 +568,7 @@ def test_parts_are_stamped_too(stored: tuple[Path, Path], tmp_path: Path) -> Non
     result = relayout.convert(stored[0], target=f"onnxruntime-cpu-nchwc{HERE}")
     result.save_parts(tmp_path / "parts")
     for path in sorted((tmp_path / "parts").glob("*.onnx")):
-        assert stamps.stamped(pipeline.read(path)) == HERE
+        assert cpu_guard.stamped(verbs.read(path)) == HERE
 
 
 @pytest.mark.skipif(HERE not in TILES, reason="ONNX Runtime has no blocks on this CPU")
@@ -575,7 +576,7 @@ def test_the_size_of_blocks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert relayout.convert(residual(), target="onnxruntime-cpu-nchwc").plan["options"]["wishes"]["target"] == (
         f"onnxruntime-cpu-nchwc{HERE}"
     )
-    monkeypatch.setattr("relayout.targets.onnxruntime_cpu_nchwc.block_here", lambda: 1)
+    monkeypatch.setattr("relayout.targets.onnxruntime.cpu_nchwc.block_here", lambda: 1)
     with pytest.raises(LayoutError, match="no kernels for blocks"):
         relayout.convert(residual(), target="onnxruntime-cpu-nchwc")
 
@@ -590,12 +591,12 @@ def test_prices_are_measured_for_every_kernel() -> None:
 
 
 def test_a_model_without_blocks_is_left_alone() -> None:
-    found = pipeline.read(residual())
+    found = verbs.read(residual())
     before = [node.op_type for node in found.graph]
     assert join_tiles(found) == 0
     assert [node.op_type for node in found.graph] == before
-    assert stamps.note(found) == ""
-    stamps.refuse_others(found, Blocks(16, DOMAIN, "ReorderInput", "ReorderOutput", ""))
+    assert cpu_guard.note(found) == ""
+    cpu_guard.refuse_others(found, Blocks(16, DOMAIN, "ReorderInput", "ReorderOutput", ""))
 
 
 def test_the_spelling_of_these_tests_is_right() -> None:

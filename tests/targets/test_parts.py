@@ -19,7 +19,7 @@ from onnx import parser
 import relayout
 from relayout import rules
 from relayout.errors import LayoutError, WriteError
-from relayout.rewrite import parts
+from relayout.partition.regions import parts
 from relayout.rules import Operator
 from relayout.targets.testing import claiming
 from running import run

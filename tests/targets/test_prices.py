@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper, parser, shape_inference
 
 import relayout
-from relayout.infer import build, planfile
+from relayout.infer import build, plan_file
 from relayout.pipeline import read
 from relayout.rules import Operator, Placement, Signature
 from relayout.targets import Target, Wishes
@@ -67,7 +67,7 @@ def test_a_bound_counts_prices_that_cannot_be_avoided() -> None:
 def test_a_plan_with_prices_is_checked_with_its_target(times: float) -> None:
     result = relayout.convert(source(), target=costly(times))
     sites = build(read(source()), choose=Wishes.of(target=costly(times)))
-    checked = planfile.check(json.loads(json.dumps(result.plan)), sites)
+    checked = plan_file.check(json.loads(json.dumps(result.plan)), sites)
     assert (checked.bytes, checked.bound, checked.proved) == (result.report.bytes, result.report.lower_bound, True)
-    other = planfile.check(result.plan, build(read(source()), choose=Wishes.of(target=costly(4.0 - times))))
+    other = plan_file.check(result.plan, build(read(source()), choose=Wishes.of(target=costly(4.0 - times))))
     assert not other.proved, "under other prices the choice is not the least"

@@ -12,7 +12,7 @@ import pytest
 import relayout
 from relayout.errors import LayoutError
 from relayout.targets import Target, Unit, targets
-from relayout.targets.onnxruntime_float_prices import LEAST_IN_VOLUMES
+from relayout.targets.onnxruntime.float_prices import LEAST_IN_VOLUMES
 from rules.cases.making import f
 from rules.law import Case
 from running import run

@@ -13,9 +13,9 @@ import pytest
 
 import relayout
 from relayout.errors import LayoutError, RelayoutError
+from relayout.lowering.conditions import NO_INDICES
 from relayout.rules import Laid, registry
 from relayout.targets import Condition, Kernel, Target, Unit, targets
-from relayout.targets.conditions import NO_INDICES
 from running import run
 from targets.blocked import run_anywhere
 from targets.row_cases import cases, prepared

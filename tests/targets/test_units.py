@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import relayout
+from relayout.lowering.quantized_units import fuse_units
 from relayout.pipeline import read
-from relayout.rewrite.units import fuse_units
 from relayout.targets import Target, Unit, targets
-from relayout.targets.onnxruntime_prices import LEAST_CHANNELS
+from relayout.targets.onnxruntime.prices import LEAST_CHANNELS
 from rules.cases.making import f
 from rules.law import Array, Case
 from running import run
@@ -63,7 +63,7 @@ def fused(source: onnx.ModelProto, target: Target) -> tuple[onnx.ModelProto, dic
     from relayout.formats.onnx import check, to_proto
 
     made = read(source)
-    counts = fuse_units(made, target)
+    counts = fuse_units(made, target.units, target.unsigned)
     check(made)
     return to_proto(made), counts
 

@@ -14,8 +14,8 @@ from onnx.reference import ReferenceEvaluator
 
 import relayout
 from products import SATURATES, by_default
+from relayout.lowering.int8_weights_to_uint8 import KERNELS, unsigned_kernels
 from relayout.pipeline import read
-from relayout.rewrite.unsigned import KERNELS, unsigned_kernels
 from relayout.verification import saturation, verify
 
 MODELS = Path(__file__).parents[2] / "models"

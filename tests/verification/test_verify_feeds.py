@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from relayout.errors import ReadError, RelayoutError
-from relayout.layout.holds import Holds
+from relayout.layout.stored_as import Holds
 from relayout.verification.feeds import EXTENTS, channel_axis, dynamic_shape, given_feeds, random_feed
 from relayout.verification.side import Value
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 import relayout
-from relayout.layout.holds import Holds
+from relayout.layout.stored_as import Holds
 
 CHWN = {"layouts": {"x": ("NCHW", "CHWN"), "y": ("NCHW", "CHWN")}}
 CHAINS: tuple[tuple[dict[str, Any], ...], ...] = (

@@ -10,7 +10,7 @@ import pytest
 
 import relayout
 from relayout.errors import LayoutError, RelayoutError
-from relayout.layout.holds import Holds, parted, relay
+from relayout.layout.stored_as import Holds, parted, relay
 from relayout.verification.pairs import Pair, match_ends, match_interface, match_interiors
 from relayout.verification.side import Value
 

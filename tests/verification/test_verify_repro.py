@@ -16,7 +16,7 @@ from onnx import numpy_helper, parser, shape_inference
 import relayout
 from relayout import cli
 from relayout.errors import RelayoutError
-from relayout.reduction import minimized, part, reduce
+from relayout.pipeline.reduction import minimized, part, reduce
 from relayout.rules import Fact, Operator, Signature, registry
 from relayout.rules.signature import unchanged
 from relayout.verification import reproduce

@@ -15,7 +15,7 @@ import relayout
 from formats.tflite.tflite_writing import Net, Scale, options
 from relayout.errors import RelayoutError
 from relayout.formats.tflite import read
-from relayout.layout.holds import Holds
+from relayout.layout.stored_as import Holds
 from relayout.verification import Verdict, verify
 from relayout.verification.compare import Tolerance
 from relayout.verification.feeds import random_feed

@@ -33,12 +33,12 @@ def explain(
 
     Nothing is written: this is what `convert` would do with SOURCE, a .tflite or an .onnx file, by the same options.
     """
-    from relayout import pipeline
+    from relayout.pipeline import verbs
 
     refuse_one_place({"--html": html, "--model-explorer": model_explorer})
     refuse_own_source([html, model_explorer], [source], ever=False)
     with bars(MADE, quiet or as_json):
-        result = pipeline.convert(source, **options.converted(given))
+        result = verbs.convert(source, **options.converted(given))
         write_views(result, source.name, html, model_explorer)
     if as_json or not quiet:
         print_report(result.report, as_json, err=STDOUT in (html, model_explorer))

@@ -21,11 +21,11 @@ def info(file: Path, as_json: bool) -> None:
 
     Operators, inputs and outputs, number formats, layouts, Transposes of FILE, a .tflite or an .onnx file.
     """
-    from relayout import pipeline
+    from relayout.pipeline import verbs
     from relayout.reports import inspection
 
     with bars(2 * MADE, as_json):
-        found = pipeline.inspect(file)
+        found = verbs.inspect(file)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:

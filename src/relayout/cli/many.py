@@ -14,7 +14,7 @@ from relayout.cli import options
 from relayout.cli.bars import bar
 from relayout.cli.running import FAILED, REFUSED, Job, console, exceeds, perform, refuse_own_source
 from relayout.errors import RelayoutError
-from relayout.shown import print_rows, shown, tabled
+from relayout.terminal import print_rows, shown, tabled
 
 
 class Row(NamedTuple):

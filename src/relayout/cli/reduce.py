@@ -47,8 +47,8 @@ def reduce(
 
     SOURCE is an .onnx file; TARGET, where the part for a bug report goes, too, or `-` for standard output.
     """
-    from relayout import reduction
     from relayout.formats.onnx import check, write
+    from relayout.pipeline import reduction
 
     place = target or output
     if place is None or (target and output):

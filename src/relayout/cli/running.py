@@ -20,8 +20,8 @@ from relayout.progress import say
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from relayout.pipeline.result import Result
     from relayout.reports import Report
-    from relayout.result import Result
     from relayout.verification import VerifyReport
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
@@ -157,12 +157,12 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
     Raises:
         RelayoutError: it is refused, cannot be verified, or cannot be written: then nothing was.
     """
-    from relayout import pipeline
-    from relayout.result import refuse_parts
+    from relayout.pipeline import verbs
+    from relayout.pipeline.result import refuse_parts
 
     if job.parts is not None:
         refuse_parts(job.parts)
-    result = getattr(pipeline, job.verb)(job.source, **job.given)
+    result = getattr(verbs, job.verb)(job.source, **job.given)
     found = _verified_first(result, job) if job.verify else None
     say("writing")
     # Parts and plan first: where they cannot be written, no model is.
@@ -274,6 +274,6 @@ def print_verification(found: VerifyReport, *, err: bool = False) -> None:
 
 def console(err: bool = False) -> Console:
     """Where tables go."""
-    from relayout.shown import console as made
+    from relayout.terminal import console as made
 
     return made(err)

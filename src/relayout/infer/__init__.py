@@ -2,11 +2,11 @@
 
 from relayout.infer.build import Sites, build
 from relayout.infer.candidates import identity, orders, placed, placement, repaired
-from relayout.infer.planning import Crossing, Formulation, Plan, formulate, plan, size_of
-from relayout.infer.relaxing import Relaxed, what_if
-from relayout.infer.scattering import is_scattered
+from relayout.infer.formulation import Crossing, Formulation, Plan, formulate, plan, size_of
+from relayout.infer.no_regression import within_source
 from relayout.infer.sites import Form, Label, Order, Port, Root, Site, View, order_of
-from relayout.infer.within import within_source
+from relayout.infer.strided_copies import is_scattered
+from relayout.infer.what_if import Relaxed, what_if
 
 __all__ = [
     "Crossing",

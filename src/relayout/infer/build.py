@@ -11,12 +11,12 @@ from typing import TypeGuard
 import numpy as np
 import onnx_ir as ir
 
-from relayout.captures import captured
+from relayout.graph.source_names import is_added, label
+from relayout.graph.subgraphs import captured
 from relayout.infer.pieces import Piece, leaves, regroup
 from relayout.infer.pins import Pins
 from relayout.infer.sites import Numbering, Port, Root, Site, View, order_of
 from relayout.infer.splits import carry, refine, tile
-from relayout.known import is_added, label
 from relayout.layout import ONE, Dim, Extent, Learned, product, quotient, segments
 from relayout.rules import (
     FUNCTIONS,

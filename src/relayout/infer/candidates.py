@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 
 from relayout.infer.build import Sites
-from relayout.infer.following import Following, result
+from relayout.infer.presolve import Following, result
 from relayout.infer.sites import Form, Label, Order, Placed, Port, Site, order_of
 from relayout.layout import Extent, product
 from relayout.rules import Letters, Placement

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest
 from relayout.layout import Layout, perm_of
-from relayout.layout.holds import TENSOR
+from relayout.layout.stored_as import TENSOR
 
 
 class Pins:

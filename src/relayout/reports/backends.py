@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from relayout.shown import console, print_rows, shown, tabled
 from relayout.targets import Target, target, targets
+from relayout.terminal import console, print_rows, shown, tabled
 
 COLUMNS = ("operators", "layouts", "types", "ranks", "limits")
 UNIT_COLUMNS = ("unit of", "runs as", "types", "ranks", "limits")

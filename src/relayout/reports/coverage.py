@@ -6,10 +6,10 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from relayout.formats.tflite.impossible import untranslated
-from relayout.formats.tflite.registry import entries
+from relayout.formats.tflite.importing.impossible import untranslated
+from relayout.formats.tflite.importing.registry import entries
 from relayout.rules import registry
-from relayout.shown import console, print_rows, tabled
+from relayout.terminal import console, print_rows, tabled
 
 Row = dict[str, Any]
 """Column -> a text, or a list of texts or numbers."""

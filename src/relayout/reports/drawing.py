@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from relayout.graph.source_names import known_as
 from relayout.infer import Plan, Sites
-from relayout.known import known_as
 from relayout.reports.axes import Axes
 
 if TYPE_CHECKING:

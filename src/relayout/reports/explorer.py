@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from relayout.captures import all_nodes
+from relayout.graph.subgraphs import all_nodes
 from relayout.reports.report import Report
 
 PALETTE = ("#cfe3ff", "#ffe2bd", "#cdeed3", "#ecd7fb", "#c9eff2", "#fbd5e3", "#eceac0")

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from relayout.captures import all_nodes
 from relayout.formats.bundle import open_model
 from relayout.formats.onnx.transposes import perms
-from relayout.formats.tflite.loading import load, opened
-from relayout.formats.tflite.metadata import metadata
-from relayout.formats.tflite.model import Model, Tensor
+from relayout.formats.tflite.container.loading import load, opened
+from relayout.formats.tflite.container.metadata import metadata
+from relayout.formats.tflite.container.model import Model, Tensor
+from relayout.graph.subgraphs import all_nodes
 from relayout.reports.report import UNKNOWN, Report
-from relayout.shown import shown, tabled
+from relayout.terminal import shown, tabled
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -8,11 +8,11 @@ from itertools import groupby
 
 import onnx_ir as ir
 
-from relayout.captures import all_nodes
+from relayout.graph.source_names import known_as
+from relayout.graph.subgraphs import all_nodes
 from relayout.infer import Form, Order, Sites, order_of
-from relayout.known import known_as
 from relayout.layout import perm
-from relayout.layout.holds import TENSOR, Holds
+from relayout.layout.stored_as import TENSOR, Holds
 from relayout.reports.axes import Axes
 
 KEY = "relayout.layout"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from relayout.captures import all_graphs
+from relayout.graph.source_names import known_as
+from relayout.graph.subgraphs import all_graphs
 from relayout.infer import Form, Plan, Relaxed, Root, is_scattered, placed
-from relayout.known import known_as
 from relayout.layout.perm import between, is_identity
 from relayout.reports.axes import Axes
 from relayout.reports.drawing import Drawing

@@ -7,7 +7,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from relayout.reports.report import Report
-from relayout.shown import shown, tabled
+from relayout.terminal import shown, tabled
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -2,14 +2,14 @@
 
 from relayout.rules.elements import is_reshaped, is_transposed
 from relayout.rules.elementwise import aligned
-from relayout.rules.extending import register, register_variant, scope
 from relayout.rules.facts import Facts, draws, facts, in_standard, is_known, is_laid, repeats, rule_of
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid
 from relayout.rules.operator import WRAPPING, Operator, axis_letters, normalized
 from relayout.rules.quantization import undoes
+from relayout.rules.registration import register, register_variant, scope
 from relayout.rules.registry import KINDS, LayoutVariant, Rule, registry, rule
-from relayout.rules.shapes import outputs_of
+from relayout.rules.shape_functions import outputs_of
 from relayout.rules.signature import (
     Attribute,
     Body,

@@ -9,7 +9,7 @@ from relayout.layout import Extent
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
-from relayout.rules.turning import turning
+from relayout.rules.spatial_permutation import turning
 
 
 def spatial(rank: int, prefix: str) -> Letters:

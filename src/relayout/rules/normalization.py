@@ -16,7 +16,7 @@ from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.reductions import AXES_AS_INPUT
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Constants, Fact, Letters, Placement, Signature, Step, Variant
-from relayout.rules.turning import turning
+from relayout.rules.spatial_permutation import turning
 
 PARAMETERS = 5
 """Operands of a BatchNormalization."""

@@ -11,7 +11,7 @@ from relayout.rules.operator import Operator
 from relayout.rules.reductions import AXES_AS_INPUT
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Placement, Signature
-from relayout.rules.turning import turning
+from relayout.rules.spatial_permutation import turning
 
 
 def pooled(operator: Operator) -> Signature | None:

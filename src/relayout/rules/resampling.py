@@ -8,7 +8,7 @@ from relayout.rules.convolution import spatial
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Placement, Signature
-from relayout.rules.turning import turning
+from relayout.rules.spatial_permutation import turning
 
 ROI_SINCE = 11
 """Opset from which a Resize has a region, and may have sizes."""

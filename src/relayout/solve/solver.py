@@ -13,9 +13,9 @@ from math import ceil
 from typing import NamedTuple, TypeAlias
 
 from relayout.solve.certificate import Branch, Certificate, CertificateError, Leaf, Prices, Together, bound, gain
-from relayout.solve.contraction import Contraction, settle
 from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
+from relayout.solve.presolve import Contraction, settle
 from relayout.solve.problem import Port, Problem, moved
 
 LARGE = 400

@@ -1,15 +1,15 @@
 """What backends have: operators, layouts, element types, limits, prices; and what is asked of a graph for them."""
 
-from relayout.targets.blocks import Blocks
-from relayout.targets.conditions import Condition
-from relayout.targets.expansions import Expansion
-from relayout.targets.fusions import Fusion
+from relayout.apply.blocks import Blocks
+from relayout.lowering.conditions import Condition
+from relayout.lowering.decomposition_rows import Expansion
+from relayout.lowering.fusion_rows import Fusion
+from relayout.lowering.unit_rows import Unit
+from relayout.targets.layout_request_file import read_wishes
+from relayout.targets.layout_requests import LayoutFor, Wishes
+from relayout.targets.onnxruntime.cpu_guard import note, pass_on, refuse_elsewhere, refuse_others, stamp
 from relayout.targets.registry import target, targets
-from relayout.targets.stamps import note, pass_on, refuse_elsewhere, refuse_others, stamp
 from relayout.targets.target import FLOAT, INT8, Kernel, Target
-from relayout.targets.units import Unit
-from relayout.targets.wishes import LayoutFor, Wishes
-from relayout.targets.wishfile import read_wishes
 
 __all__ = [
     "FLOAT",

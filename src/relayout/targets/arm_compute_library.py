@@ -7,7 +7,7 @@ Operators and types: Arm Compute Library, "Supported Operators" (rows of the CPU
 spatial axes and transposed convolutions, whose kernels' layout is not stated alike, and Resize, whose modes are not.
 """
 
-from relayout.targets.conditions import (
+from relayout.lowering.conditions import (
     CONSTANT_KERNEL,
     CONSTANT_MODE,
     DEPTH_FIRST,

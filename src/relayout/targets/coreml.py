@@ -3,13 +3,7 @@
 Operators and limits: ONNX Runtime, "CoreML Execution Provider", section "Supported ops". Layouts are the standard's.
 """
 
-from relayout.targets.conditions import (
-    CONSTANT_KERNEL,
-    CONSTANT_MODE,
-    DEPTH_FIRST,
-    PADS,
-    constant,
-)
+from relayout.lowering.conditions import CONSTANT_KERNEL, CONSTANT_MODE, DEPTH_FIRST, PADS, constant
 from relayout.targets.target import Kernel, Target
 
 TARGET = Target(

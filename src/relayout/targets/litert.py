@@ -5,7 +5,7 @@ and the shapes that this project's own reader holds files to (`relayout/formats/
 pads of a convolution become an operator of their own there, those of a mean cannot.
 """
 
-from relayout.targets.conditions import (
+from relayout.lowering.conditions import (
     CONSTANT_MODE,
     DEPTH_FIRST,
     DEPTHWISE,

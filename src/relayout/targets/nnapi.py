@@ -6,7 +6,7 @@ in the table. Operators and limits: ONNX Runtime, "NNAPI Execution Provider", se
 "Supported ops", with its checks of nodes (`core/providers/nnapi/nnapi_builtin/builders/impl`: Conv, pools, Resize).
 """
 
-from relayout.targets.conditions import (
+from relayout.lowering.conditions import (
     CONSTANT_KERNEL,
     CONSTANT_MODE,
     DEPTH_FIRST,

@@ -8,7 +8,7 @@ BatchNormalization. Element types vary by operator and processor:
 the table says nothing of them.
 """
 
-from relayout.targets.conditions import INFERENCE, NO_INDICES, STATIC
+from relayout.lowering.conditions import INFERENCE, NO_INDICES, STATIC
 from relayout.targets.target import Kernel, Target
 
 IMAGE = (4,)

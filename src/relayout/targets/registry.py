@@ -39,11 +39,10 @@ def targets() -> dict[str, Target]:
 
 
 def _own() -> Iterator[ModuleType]:
-    """The modules of this room."""
+    """Return the modules of this package and of its folders."""
     package = importlib.import_module("relayout.targets")
-    yield from (
-        importlib.import_module(f"relayout.targets.{info.name}") for info in pkgutil.iter_modules(package.__path__)
-    )
+    for info in pkgutil.walk_packages(package.__path__, "relayout.targets."):
+        yield importlib.import_module(info.name)
 
 
 @cache

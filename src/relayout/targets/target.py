@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from relayout import arguments
+from relayout.apply.blocks import Blocks
 from relayout.errors import LayoutError
+from relayout.lowering.conditions import Condition
+from relayout.lowering.decomposition_rows import Expansion
+from relayout.lowering.fusion_rows import Fusion
+from relayout.lowering.table_checks import check_operators, check_types
+from relayout.lowering.unit_rows import BYTES, Unit
 from relayout.rules import Laid, Operator, Placement, Rule, Signature, Written, in_standard, is_laid, laid, rule_of
+from relayout.rules.known_layouts import fits, laid_as
 from relayout.rules.registry import registry
-from relayout.rules.usual import fits, laid_as
-from relayout.targets.blocks import Blocks
-from relayout.targets.columns import check_operators, check_types
-from relayout.targets.conditions import Condition
-from relayout.targets.expansions import Expansion
-from relayout.targets.fusions import Fusion
-from relayout.targets.units import BYTES, Unit
 
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
 INT8 = BYTES

@@ -3,14 +3,7 @@
 Operators, types and limits: onnx-tensorrt, "Supported ONNX Operators" (TensorRT 10.0), table "Operator Support Matrix".
 """
 
-from relayout.targets.conditions import (
-    NO_DILATIONS,
-    NO_INDICES,
-    RESIZE_PLAIN,
-    SYMMETRIC,
-    attribute,
-    constant,
-)
+from relayout.lowering.conditions import NO_DILATIONS, NO_INDICES, RESIZE_PLAIN, SYMMETRIC, attribute, constant
 from relayout.targets.target import Kernel, Target
 
 FLOATS = ("FLOAT", "FLOAT16", "BFLOAT16")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from relayout.lowering.conditions import Condition
 from relayout.rules import Operator
-from relayout.targets.conditions import Condition
 from relayout.targets.target import Kernel, Target
 
 

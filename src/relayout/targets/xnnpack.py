@@ -8,7 +8,7 @@ Runtime, "XNNPACK Execution Provider", section "Supported ops", with its checks 
 "Limitations and supported operators".
 """
 
-from relayout.targets.conditions import (
+from relayout.lowering.conditions import (
     CONSTANT_BOUNDS,
     CONSTANT_KERNEL,
     CONSTANT_MODE,

@@ -20,7 +20,7 @@ import numpy as np
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.stored import open_stored
-from relayout.formats.tflite.loading import load
+from relayout.formats.tflite.container.loading import load
 from relayout.verification.feeds import EXTENTS, of_rank
 from relayout.verification.side import Array, Feeds, RunError, Runner, Source, Value, is_spelt, one_line
 
@@ -178,7 +178,7 @@ class LiteRTSide:
             if feeds is not None:
                 fed.write_bytes(pickle.dumps({self.indices[name]: array for name, array in feeds.items()}))
             start = "import runpy, sys; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
-            script = Path(__file__).with_name("attempt.py")
+            script = Path(__file__).with_name("probe_process.py")
             ended = subprocess.run(
                 [sys.executable, "-c", start, script, model, fed, kernels, "preserve" * preserve, self._package],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

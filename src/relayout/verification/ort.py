@@ -18,14 +18,14 @@ import onnx_ir as ir
 from onnx_ir import convenience
 from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 
-from relayout.captures import reads
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import CONTRADICTED, complete, read, write
-from relayout.layout.holds import INITIAL, SIGNATURE, TENSOR, Holds, relay
-from relayout.rewrite import REGIONS
+from relayout.graph.subgraphs import reads
+from relayout.layout.stored_as import INITIAL, SIGNATURE, TENSOR, Holds, relay
+from relayout.partition.regions import REGIONS
 from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
-from relayout.verification.recalling import recall
+from relayout.verification.recurrent_state import recall
 from relayout.verification.saturation import has_products, in_full, saturates
 from relayout.verification.side import Array, Feeds, Part, RunError, Source, Value, is_spelt, one_line
 

@@ -12,7 +12,7 @@ import numpy as np
 from relayout.errors import LayoutError, RelayoutError
 from relayout.layout import Extent
 from relayout.layout import perm as perms
-from relayout.layout.holds import Holds, parted, relay, resolved, resolved_as_stored, restore
+from relayout.layout.stored_as import Holds, parted, relay, resolved, resolved_as_stored, restore
 from relayout.verification.side import Array, Value
 
 T = TypeVar("T")

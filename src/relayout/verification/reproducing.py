@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from relayout.captures import captured
 from relayout.errors import NamesError, RelayoutError
 from relayout.formats.onnx import complete, cut, write
 from relayout.formats.recognition import is_tflite
+from relayout.graph.subgraphs import captured
 from relayout.verification.compare import Kind, Tolerance, difference, judge, kind_of
 from relayout.verification.feeds import given_feeds
 from relayout.verification.ort import OrtSide

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from relayout.captures import all_nodes
-from relayout.rewrite.unsigned import KERNELS, unsigned_kernels
+from relayout.graph.subgraphs import all_nodes
+from relayout.lowering.int8_weights_to_uint8 import KERNELS, unsigned_kernels
 
 OPTION = "session.x64quantprecision"
 """ONNX Runtime's session option: with "1", kernels of int8 are stored as uint8 where products would saturate."""

@@ -17,7 +17,7 @@ from relayout.errors import RelayoutError
 from relayout.formats.bundle import TFL3
 from relayout.formats.recognition import is_tflite
 from relayout.layout import Extent
-from relayout.layout.holds import Holds
+from relayout.layout.stored_as import Holds
 
 if TYPE_CHECKING:
     import onnx

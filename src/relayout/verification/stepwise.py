@@ -45,11 +45,11 @@ from relayout.verification.compare import (
     relative,
     wider,
 )
-from relayout.verification.holders import Holders, choices
 from relayout.verification.hybrid import readings
 from relayout.verification.pairs import Pair, batches, holding
 from relayout.verification.side import Array, Feeds, Forced, Side
 from relayout.verification.spread import DISTURBANCES, disturbed
+from relayout.verification.value_map import Holders, choices
 
 ENOUGH = 16
 """Elements from which on a direction is told from chance."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from relayout.shown import shown
+from relayout.terminal import shown
 from relayout.verification.compare import Difference, Kind
 from relayout.verification.report import Row, VerifyReport
 

@@ -14,9 +14,9 @@ from tflite_writing import Net, options
 
 from relayout.errors import RelayoutError, UnsupportedError
 from relayout.formats.tflite import read
-from relayout.formats.tflite.enums import BUILTIN_OPERATORS
-from relayout.formats.tflite.impossible import REASONS, untranslated
-from relayout.formats.tflite.registry import entries
+from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS
+from relayout.formats.tflite.importing.impossible import REASONS, untranslated
+from relayout.formats.tflite.importing.registry import entries
 from relayout.reports import coverage
 
 
@@ -72,7 +72,7 @@ def test_a_translation_for_complex_numbers_is_found_though_its_module_is_another
 
 def alone(code: str) -> str:
     """What a process of its own prints, in which no operator is loaded."""
-    command = [sys.executable, "-c", f"from relayout.formats.tflite import registry as r; {code}"]
+    command = [sys.executable, "-c", f"from relayout.formats.tflite.importing import registry as r; {code}"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -28,8 +28,8 @@ from tflite_writing import Net, options
 from conftest import OLDER
 from relayout.errors import ReadError, UnsupportedError
 from relayout.formats.tflite import read
-from relayout.formats.tflite.flexbuffer import parse
-from relayout.formats.tflite.nodedef import NodeDef
+from relayout.formats.tflite.container.flexbuffer import parse
+from relayout.formats.tflite.container.nodedef import NodeDef
 
 SAME, VALID = 1, 2
 

@@ -32,8 +32,8 @@ from tflite_writing import Net, options
 import relayout
 from relayout.errors import UnsupportedError
 from relayout.formats.tflite import read
-from relayout.formats.tflite.extents import divided, product, shifted, shrunk, times, total
-from relayout.layout.holds import FIXED
+from relayout.formats.tflite.importing.extents import divided, product, shifted, shrunk, times, total
+from relayout.layout.stored_as import FIXED
 
 
 def check(results: list[Comparison], quantized: bool) -> None:

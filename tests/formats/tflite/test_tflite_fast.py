@@ -14,12 +14,13 @@ from tflite_running import agree, check_model, compare, feed, interpreter, run_i
 from tflite_writing import Net, Scale, options
 
 import relayout
-from relayout.formats.tflite import importer, read
-from relayout.formats.tflite.aligned import aligned
-from relayout.formats.tflite.loading import load
-from relayout.formats.tflite.model import Model
-from relayout.formats.tflite.operators import elementwise, transposed, unrolled, widened
-from relayout.formats.tflite.window import slid
+from relayout.formats.tflite import read
+from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.container.model import Model
+from relayout.formats.tflite.importing import importer
+from relayout.formats.tflite.importing.aligned import aligned
+from relayout.formats.tflite.importing.operators import elementwise, transposed, unrolled, widened
+from relayout.formats.tflite.importing.window import slid
 from relayout.verification import verify
 
 MODELS = Path(__file__).parents[3] / "models"

@@ -17,8 +17,8 @@ from tflite_running import agree, check_model, compare, session
 from tflite_writing import Net, Scale, options
 
 from relayout.formats.tflite import coverage, read
-from relayout.formats.tflite.operators import border, convolution, resize
-from relayout.formats.tflite.registry import entries, operator
+from relayout.formats.tflite.importing.operators import border, convolution, resize
+from relayout.formats.tflite.importing.registry import entries, operator
 
 SOURCE = Path(__file__).parents[3] / "src"
 

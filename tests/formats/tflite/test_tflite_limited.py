@@ -12,9 +12,9 @@ from tflite_running import agree, check_model, interpreter, run_interpreter, ses
 from tflite_writing import Net, options
 
 from relayout.formats.tflite import read
-from relayout.formats.tflite.loading import load
-from relayout.formats.tflite.operators import limited
-from relayout.formats.tflite.operators.limited import Listed, Pieces, pieces, plan
+from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.importing.operators import limited
+from relayout.formats.tflite.importing.operators.limited import Listed, Pieces, pieces, plan
 from relayout.pipeline import convert
 from relayout.verification import verify
 

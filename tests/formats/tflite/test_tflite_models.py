@@ -17,7 +17,7 @@ from tflite_running import SHARED, check_model, compare, feed, run_interpreter, 
 
 from relayout.errors import ReadError, UnsupportedError
 from relayout.formats.tflite import read
-from relayout.formats.tflite.loading import load
+from relayout.formats.tflite.container.loading import load
 
 FILES = sorted(SHARED.glob("*/*.tflite"))
 

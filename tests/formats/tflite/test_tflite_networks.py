@@ -9,7 +9,7 @@ from tflite_networks import network
 from tflite_running import compare
 
 from relayout.formats.tflite import read
-from relayout.formats.tflite.loading import load
+from relayout.formats.tflite.container.loading import load
 from relayout.verification import verify
 
 FEW, MANY = range(40), range(40, 400)

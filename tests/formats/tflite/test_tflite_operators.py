@@ -12,7 +12,7 @@ from tflite_running import check_model, compare, feed, interpreter, run_interpre
 
 from relayout.errors import UnsupportedError
 from relayout.formats.tflite import read
-from relayout.formats.tflite.registry import entries
+from relayout.formats.tflite.importing.registry import entries
 
 MODELS = every()
 

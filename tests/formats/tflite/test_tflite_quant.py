@@ -17,10 +17,10 @@ from tflite_writing import Net, Scale, options
 import relayout
 from relayout.errors import RelayoutError, UnsupportedError
 from relayout.formats.tflite import read
-from relayout.formats.tflite.enums import ActivationFunctionType, TensorType
-from relayout.formats.tflite.loading import load
-from relayout.formats.tflite.model import Model
-from relayout.formats.tflite.unsigned import unsigned
+from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
+from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.container.model import Model
+from relayout.formats.tflite.importing.unsigned import unsigned
 from relayout.verification import verify
 
 MODELS = Path(__file__).parents[3] / "models"

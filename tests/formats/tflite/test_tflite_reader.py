@@ -20,7 +20,7 @@ from relayout.errors import ReadError, RelayoutError, UnsupportedError
 from relayout.formats.onnx import to_proto
 from relayout.formats.stored import PIECE, StoredArray, Window, open_stored
 from relayout.formats.tflite import read
-from relayout.formats.tflite.loading import load
+from relayout.formats.tflite.container.loading import load
 
 # Damaged files. Whatever the bytes are: a model, or one typed error, and soon.
 
@@ -250,7 +250,7 @@ def test_constants_are_views_into_the_file(tmp_path: Path) -> None:
 def test_a_file_read_in_pieces_is_the_same_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those above `MOST_READ` are: weights stay in the file, and what is short is in memory."""
     whole = to_proto(read(path))
-    monkeypatch.setattr("relayout.formats.tflite.loading.MOST_READ", 0)
+    monkeypatch.setattr("relayout.formats.tflite.container.loading.MOST_READ", 0)
     monkeypatch.setattr("relayout.formats.stored.PIECE", 100)
     pieces = read(path)
     assert to_proto(pieces) == whole

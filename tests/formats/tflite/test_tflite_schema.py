@@ -15,8 +15,14 @@ import pytest
 import tflite
 from ai_edge_litert import schema_py_generated
 
-from relayout.formats.tflite.enums import BUILTIN_OPERATORS, ActivationFunctionType, MirrorPadMode, Padding, TensorType
-from relayout.formats.tflite.schema import SCHEMA
+from relayout.formats.tflite.container.enums import (
+    BUILTIN_OPERATORS,
+    ActivationFunctionType,
+    MirrorPadMode,
+    Padding,
+    TensorType,
+)
+from relayout.formats.tflite.container.schema import SCHEMA
 
 WORDS = {"uint8", "int8", "uint16", "int32", "uint32", "int64", "uint64", "float32", "bool", "string"}
 

@@ -26,7 +26,7 @@ from tflite_writing import Net, Scale, options
 import relayout
 from relayout.errors import ReadError, UnsupportedError
 from relayout.formats.tflite import read
-from relayout.formats.tflite.enums import ActivationFunctionType
+from relayout.formats.tflite.container.enums import ActivationFunctionType
 
 SAME, VALID = 0, 1
 CASES = every()

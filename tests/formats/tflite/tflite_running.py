@@ -16,8 +16,8 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from products import in_full
 from relayout.formats.tflite import read
-from relayout.formats.tflite.loading import load
-from relayout.formats.tflite.tensors import DTYPES
+from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.importing.tensors import DTYPES
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "models" / "tflite"
 

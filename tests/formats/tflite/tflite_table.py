@@ -3,7 +3,7 @@
     python tests/formats/tflite/tflite_table.py
 
 writes `src/relayout/formats/tflite/exercised.json` and the two tables in `docs/`, and which module registers what to
-`src/relayout/formats/tflite/operators/modules.json`. Tests hold all four to the cases and the registry.
+`src/relayout/formats/tflite/importing/operators/modules.json`. Tests hold all four to the cases and the registry.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tflite_cases import WITHOUT_KERNEL, every  # noqa: E402
 from tflite_writing import Net  # noqa: E402
 
 from relayout.formats.tflite import read  # noqa: E402
-from relayout.formats.tflite.registry import Unsupported, entries  # noqa: E402
+from relayout.formats.tflite.importing.registry import Unsupported, entries  # noqa: E402
 
 EXERCISED = ROOT / "src" / "relayout" / "formats" / "tflite" / "exercised.json"
-MODULES = EXERCISED.parent / "operators" / "modules.json"
+MODULES = EXERCISED.parent / "importing" / "operators" / "modules.json"
 DOCUMENTS = {"onnx": ROOT / "docs" / "operators-onnx.md", "tflite": ROOT / "docs" / "operators-tflite.md"}
 
 NAMES = {v: k for k, v in vars(schema.BuiltinOperator).items() if isinstance(v, int)}
@@ -109,7 +109,7 @@ def reasons(function: Callable[..., Any], seen: set[Any]) -> Iterator[str]:
         called = scope.get(node.func.id)
         if called is Unsupported:
             yield words(node.args[0])
-        elif inspect.isfunction(called) and called.__module__.startswith("relayout.formats.tflite.operators"):
+        elif inspect.isfunction(called) and called.__module__.startswith("relayout.formats.tflite.importing.operators"):
             yield from reasons(called, seen)
 
 
@@ -130,7 +130,7 @@ def text() -> str:
 
 REGISTERED = """
 import json, sys
-from relayout.formats.tflite import registry
+from relayout.formats.tflite.importing import registry
 
 class Watched(dict):
     def __setitem__(self, name, entry):

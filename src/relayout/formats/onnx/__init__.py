@@ -8,7 +8,7 @@ from relayout.formats.onnx.atomic import SOURCES, identity, refuse_sources, writ
 from relayout.formats.onnx.checking import check
 from relayout.formats.onnx.parts import CALLS, CONTRADICTED, EXTERNAL_DATA, SILENT, to_proto
 from relayout.formats.onnx.writing import copy, write
-from relayout.later import loaded_later
+from relayout.lazy_exports import loaded_later
 
 if TYPE_CHECKING:
     from relayout.formats.onnx.completing import complete, lift_constants

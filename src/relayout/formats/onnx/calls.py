@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from relayout.captures import bodies
+from relayout.graph.subgraphs import bodies
 
 Key = tuple[str, str, str]
 Read = int | ir.Value | None

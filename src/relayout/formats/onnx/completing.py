@@ -10,15 +10,15 @@ import onnx
 import onnx_ir as ir
 from onnx import numpy_helper
 
-from relayout.captures import all_nodes, bodies
 from relayout.errors import ReadError
 from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.checking import without_weights
 from relayout.formats.onnx.evaluating import BROADCASTING, WINDOWS, Array, Evaluation, Item
 from relayout.formats.onnx.inferring import infer_and_judge
 from relayout.formats.onnx.parts import SILENT, holds_map
+from relayout.graph.subgraphs import all_nodes, bodies
 from relayout.layout import Extent
-from relayout.layout.holds import STATED
+from relayout.layout.stored_as import STATED
 
 ROUNDS = 8
 """Each round knows the shapes that the values of the last one give."""

@@ -7,10 +7,10 @@ from itertools import count
 
 import onnx_ir as ir
 
-from relayout.captures import all_nodes, reads
 from relayout.errors import NamesError, nearest
 from relayout.formats.onnx.parts import ANNOTATION, UNANNOTATED
-from relayout.layout.holds import TENSOR
+from relayout.graph.subgraphs import all_nodes, reads
+from relayout.layout.stored_as import TENSOR
 
 
 def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> ir.Model:

@@ -13,10 +13,10 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.captures import all_nodes
 from relayout.errors import WriteError
 from relayout.formats.onnx.wire import LIMIT
 from relayout.formats.stored import CHUNK, StoredArray, nbytes
+from relayout.graph.subgraphs import all_nodes
 
 SILENT = "relayout.silent"
 """In the `meta` of a model whose source states no types and shapes of interior values: nor does what is written."""

@@ -10,7 +10,6 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
-from relayout.captures import all_graphs, all_nodes
 from relayout.errors import ReadError, in_file
 from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import SOURCES, identity
@@ -24,6 +23,7 @@ from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
 from relayout.formats.recognition import not_a
 from relayout.formats.stored import Window, nbytes, open_stored, stored_tensor
+from relayout.graph.subgraphs import all_graphs, all_nodes
 
 LIFTED = 1 << 12
 """Raw data of so many bytes stays in the file (or in the caller's proto) instead of being parsed."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from relayout.captures import all_nodes, bodies
 from relayout.formats.onnx.calls import (
     Call,
     Calls,
@@ -19,6 +18,7 @@ from relayout.formats.onnx.calls import (
     unique,
 )
 from relayout.formats.onnx.parts import CALLS
+from relayout.graph.subgraphs import all_nodes, bodies
 
 
 def restore_calls(model: ir.Model) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from relayout.captures import all_nodes, bodies
 from relayout.formats.onnx.calls import (
     Call,
     Calls,
@@ -21,6 +20,7 @@ from relayout.formats.onnx.calls import (
     unique,
 )
 from relayout.formats.onnx.parts import CALLS
+from relayout.graph.subgraphs import all_nodes, bodies
 
 MOST_NODES, GROWTH = 20_000, 10
 """Nodes that all bodies together may add, or so many times the nodes of the file, functions included: a function that

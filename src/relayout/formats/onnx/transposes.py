@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from relayout.captures import all_nodes
+from relayout.graph.subgraphs import all_nodes
 
 
 def perms(model: ir.Model) -> Iterator[tuple[int, ...] | None]:

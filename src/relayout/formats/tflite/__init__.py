@@ -6,7 +6,7 @@
 each operator), `importer` (all of it in order).
 """
 
-from relayout.formats.tflite.importer import NOTES, read
-from relayout.formats.tflite.registry import coverage
+from relayout.formats.tflite.importing.importer import NOTES, read
+from relayout.formats.tflite.importing.registry import coverage
 
 __all__ = ["NOTES", "coverage", "read"]

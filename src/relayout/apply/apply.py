@@ -1,0 +1,492 @@
+"""Plan -> graph: attributes and constants in the chosen order, Transposes where the plan says so, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.apply.blocked_operands import state_joined
+from relayout.apply.blocks import Blocks
+from relayout.apply.dim_grouping import forms
+from relayout.apply.layout_functions import add_function, drop_unused_functions
+from relayout.apply.quantization_annotations import Annotations
+from relayout.apply.step_operands import operands
+from relayout.apply.value_store import Storage, relaid
+from relayout.formats.onnx.parts import UNANNOTATED
+from relayout.graph.subgraphs import nested
+from relayout.graph.value_names import Names
+from relayout.infer import Form, Plan, Port, Root, Site, Sites, placed, placement
+from relayout.layout import Extent
+from relayout.layout.stored_as import STATED
+from relayout.rules import Attribute, Changes, Letters, Placement, Variant, Written
+from relayout.rules.signature import Constants, Step, unchanged
+
+Dims = tuple[tuple[str, Extent], ...]
+"""The letter and extent of each dimension of an operand."""
+
+
+SingleConsumers = Callable[[Sites, Mapping[Root, ir.Node], Mapping[Port, Form]], tuple[set[Port], set[Root]]]
+"""Of the source, the integers between quantized units, and where each operand is stored: the operands that get integers
+of their own, and the integers behind which a Reshape stays."""
+
+
+def apply(
+    model: ir.Model, plan: Plan, blocks: Blocks | None = None, single_consumers: SingleConsumers | None = None
+) -> ir.Model:
+    """The model with every value stored as the plan says.
+
+    The model that the plan was made for is rewritten in place and returned: its nodes keep their identity, and a node
+    whose operands all stay as they were is not touched but for the names of its inputs.
+
+    Args:
+        model: the model.
+        plan: what was decided for it.
+        blocks: the operators of a target that bring images into blocks of channels and back, where it has some.
+        single_consumers: which int8 tensors must keep one consumer; None: the target does not mind.
+    """
+    return _Rewrite(model, plan, blocks, single_consumers).run()
+
+
+UNSAID = "relayout.unsaid"
+"""In the `meta` of a model that was rewritten: values whose quantization annotation says nothing of the result."""
+
+
+UNCHANGED = Changes()
+
+
+class Ended(NamedTuple):
+    """An output of a graph, as the source has it."""
+
+    value: ir.Value
+    name: str | None
+    shape: ir.Shape | None
+    doc_string: str | None
+    metadata: dict[str, str]
+
+
+class _Rewrite:
+    def __init__(
+        self, model: ir.Model, plan: Plan, blocks: Blocks | None, single_consumers: SingleConsumers | None
+    ) -> None:
+        self.model, self.plan = model, plan
+        self.graph = model.graph
+        outputs = [value for value in self.graph.outputs if value is not None]
+        interface = {value.name for value in (*self.graph.inputs, *outputs)}
+        kept = {site.node.name for site in plan.sites.sites if site.node is not None}
+        annotations = Annotations({} if model.meta.get(UNANNOTATED) else plan.sites.originals)
+        self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}), annotations, blocks)
+        self.forms, self.labels = forms(plan)
+        self.own: set[Port] = set()
+        self.apart: set[Root] = set()
+        if single_consumers is not None:
+            self.own, self.apart = single_consumers(plan.sites, self.storage.units, self.forms)
+        self.borders: dict[Port, Site] = {}
+        self.results: dict[ir.Graph, list[tuple[int, ir.Value]]] = {}
+        self.given: dict[ir.Value, set[ir.Graph]] = {}
+        self.listed: dict[tuple[ir.Graph, ir.Value, Form], ir.Value] = {}
+        self.entries: dict[ir.Graph, list[Port]] = {}
+        self.let_go: set[ir.Value | None] = set()
+        for site in plan.sites.sites:
+            if site.kind == "output":
+                (end,) = site.ports
+                self.storage.ends[self.graph.outputs[end.slot]] = self.forms[end]
+            elif site.kind == "border":
+                self.borders.update(dict.fromkeys(site.ports, site))
+            for port in site.carried:
+                if port.body >= 0 and port.output:
+                    self.entries.setdefault(site.bodies[port.body], []).append(port)
+
+    def run(self) -> ir.Model:
+        self._claim_names()
+        self._take_apart()
+        for site in self.plan.sites.sites:
+            getattr(self, f"_{site.kind}")(site)
+        self._put_together()
+        drop_unused_functions(self.model)
+        return self.model
+
+    def _claim_names(self) -> None:
+        """Values that stay where they are keep their names before any new value can take them."""
+        names = self.storage.names.taken
+        for site in self.plan.sites.sites:
+            for port in site.ports:
+                value = port.view.root.value
+                if port.output and value.name and self.forms[port] == port.view.root.logical:
+                    names.add(value.name)
+            if site.reason and site.node is not None:
+                names.update(value.name for node in nested(site.node) for value in node.outputs if value.name)
+        names.update(root.value.name for root in self.plan.sites.roots if root.constant and root.value.name)
+
+    def _take_apart(self) -> None:
+        graphs = [self.graph, *(graph for site in self.plan.sites.sites for graph in site.bodies)]
+        self.graphs = list(dict.fromkeys(graphs))
+        self.captures = {site.node: _nested_uses(site.node) for site in self.plan.sites.sites if site.reason}
+        # As they are before the rewrite: a value that ends in another order is renamed.
+        self.outputs = {
+            graph: [
+                Ended(v, v.name, v.meta.get(STATED) or v.shape, v.doc_string, dict(v.metadata_props))
+                for v in graph.outputs
+            ]
+            for graph in self.graphs
+        }
+        for graph in self.graphs:
+            self.storage.nodes[graph] = []
+            self.storage.initializers[graph] = {}
+            self.results[graph] = []
+            graph.outputs.clear()
+
+    def _put_together(self) -> None:
+        results = {value for _, value in self.results[self.graph]}
+        self._let_go()
+        relaid = any(root.constant and root.value.producer() is not None for root, _ in self.storage.stored)
+        self.known = {site.node for site in self.plan.sites.sites if _is_known(site)} if relaid else set()
+        reserved = {value.name for value in results}
+        for graph in self.graphs:
+            nodes = self.storage.nodes[graph]
+            for value in (value for node in nodes for value in node.outputs):
+                if value.name in reserved and value not in results:
+                    value.name = self.storage.names.unique(f"{value.name}__stored")
+            arrange(graph, self._alive(nodes))
+            for _, value in sorted(self.results[graph], key=lambda item: item[0]):
+                graph.outputs.append(value)
+        for graph in self.graphs:
+            self._keep_initializers(graph)
+        self.model.meta[UNSAID] = self.storage.annotations.settle(self.graphs)
+        # Before version 4 of the IR every initializer had to be an input, too: new ones would change the interface.
+        self.model.ir_version = max(self.model.ir_version, 4)
+
+    def _let_go(self) -> None:
+        """Nodes of the source that are not in the result read nothing any longer."""
+        kept = {node for nodes in self.storage.nodes.values() for node in nodes}
+        for node in self.plan.sites.seen_through:
+            if node not in kept:
+                self._reads_nothing(node)
+
+    def _reads_nothing(self, node: ir.Node) -> None:
+        self.let_go.update(node.inputs)
+        for slot in range(len(node.inputs)):
+            node.replace_input_with(slot, None)
+
+    def _alive(self, nodes: list[ir.Node]) -> list[ir.Node]:
+        """The nodes without those that computed what has become a constant in another order, or the shape of a Reshape
+        that is gone.
+        """
+        alive = []
+        for node in reversed(nodes):
+            unread = node in self.known or not self.let_go.isdisjoint(node.outputs)
+            if unread and not any(value.uses() or value in self.given for value in node.outputs):
+                self._reads_nothing(node)
+            else:
+                alive.append(node)
+        return alive[::-1]
+
+    def _keep_initializers(self, graph: ir.Graph) -> None:
+        wanted = self.storage.initializers[graph]
+        kept = set(graph.inputs)
+        named = {value for value in graph.initializers.values() if value.name in self.storage.annotations.named}
+        for name, value in list(graph.initializers.items()):
+            if value not in kept and value not in named and (name not in wanted or not _is_used(value)):
+                del graph.initializers[name]
+        for name, value in wanted.items():
+            if name not in graph.initializers and _is_used(value):
+                graph.register_initializer(value)
+
+    # One method a kind of site
+
+    def _input(self, site: Site) -> None:
+        (port,) = site.ports
+        self._give(port)
+
+    def _output(self, site: Site) -> None:
+        (port,) = site.ports
+        original = self.outputs[self.graph][port.slot]
+        value = self._result(self.graph, port, original)
+        value.name = original.name
+        value.doc_string = value.doc_string or original.doc_string
+        value.metadata_props.update({k: v for k, v in original.metadata.items() if k not in value.metadata_props})
+        self.storage.describe(value, port.view.root, self.forms[port])
+        if self.forms[port] == port.view.form:
+            value.shape = original.shape
+
+    def _pin(self, site: Site) -> None:
+        """The value after a pin is the value before it, in the pin's order."""
+        before, after = site.ports
+        value = self.storage.get(before.view.root, self.forms[before])
+        self.storage.describe(value, after.view.root, self.forms[after])
+        self.storage.put(after.view.root, self.forms[after], value)
+
+    def _enter(self, site: Site) -> None:
+        """The inputs of a body are given where the body begins."""
+        (graph,) = site.bodies
+        for port in self.entries.get(graph, []):
+            self._give(port)
+
+    def _border(self, site: Site) -> None:
+        """The node itself, which follows, reads and gives what is carried."""
+
+    def _node(self, site: Site) -> None:
+        node = site.node
+        assert node is not None
+        assert site.graph is not None
+        for port in site.carried or site.ports:
+            if port.body >= 0 and not port.output:
+                graph = site.bodies[port.body]
+                self._result(graph, port, self.outputs[graph][port.slot])
+            elif not port.output:
+                self._read(site, port)
+        variant = self._variant(site)
+        if variant is not None and variant.steps is not None:
+            self._write_steps(site, variant.steps)
+            return
+        changes, written = UNCHANGED, None if variant is None else variant.written
+        if written is not None and written.body is not None:
+            if written.body.inputs != site.signature.inputs:
+                changes = site.signature.changes(_in_body(written.body, self._placement(site)))
+        elif site.signature.changes is not unchanged and any(
+            self.forms[port] != port.view.form for port in site.carried or site.ports
+        ):
+            changes = site.signature.changes(self._placement(site))
+            if written is not None and changes.op_type is not None:  # said of an operator that is not written
+                changes = UNCHANGED
+        self._change(site.graph, node, changes)
+        if variant is not None and written is not None:
+            self._write_as(node, variant, written)
+        self.storage.nodes[site.graph].append(node)
+        for port in site.carried or site.ports:
+            if port.output and port.body < 0 and port.slot < len(node.outputs):
+                if port.slot in changes.extents:
+                    self.storage.origins(port.view.root)
+                    value = self._multiplied(site.graph, node.outputs[port.slot], changes.extents[port.slot])
+                    self.storage.put(port.view.root, self.forms[port], value)
+                else:
+                    self._give(port)
+                    if port.view.root in self.apart:
+                        self.storage.keep_apart(port.view.root, self.forms[port])
+
+    def _placement(self, site: Site) -> Placement:
+        """Where the axes of a node's operands lie; those that it carries into its bodies are its borders'."""
+        if not site.carried:
+            return placement(site, self.labels[site])
+        assert site.node is not None
+        inputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(site.node.inputs)
+        outputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(site.node.outputs)
+        for port in site.carried:
+            border = self.borders.get(port)
+            if border is not None and port.body < 0:
+                (outputs if port.output else inputs)[port.slot] = placed(border, self.labels[border], port).dims
+        return Placement(tuple(inputs), tuple(outputs))
+
+    def _variant(self, site: Site) -> Variant | None:
+        """The variant that was chosen, of an operator that has some."""
+        label = self.labels[site]
+        return site.signature.variants[label.variant] if label.variant >= 0 else None
+
+    def _write_as(self, node: ir.Node, variant: Variant, written: Written) -> None:
+        """Write a node as a variant asks for: another operator, or a call of a function."""
+        node.domain, node.op_type, node.overload = written.domain, written.op_type, ""
+        self._set(node, written.attributes)
+        if written.body is not None:
+            add_function(self.model, node, variant)
+        elif written.domain:
+            self.model.opset_imports.setdefault(written.domain, 1)
+        if written.joined:
+            state_joined(node, variant)
+
+    def _write_steps(self, site: Site, steps: Callable[[Placement, Constants], Iterable[Step]]) -> None:
+        """Write the operators that stand for a node, and give what the last one gives under its name."""
+        node, graph = site.node, site.graph
+        assert node is not None
+        assert graph is not None
+        (port,) = (port for port in site.ports if port.output and port.slot == 0)
+        root, form, name = port.view.root, self.forms[port], port.view.root.value.name
+        tensors = [None if value is None else value.const_value for value in node.inputs]
+        known = [None if tensor is None else tensor.numpy() for tensor in tensors]
+        found: dict[int | str, ir.Value | None] = dict(enumerate(node.inputs))
+        *before, last = steps(self._placement(site), known)
+        for step in (*before, last):
+            value = found[step.name] = ir.Value(type=root.value.type)
+            read = operands(step, found, self.storage.constant, name)
+            made = ir.Node("", step.op_type, read, outputs=[value], name=node.name)
+            made.metadata_props.update(node.metadata_props)
+            self._set(made, step.attributes)
+            self.storage.nodes[graph].append(made)
+            if step is not last:
+                value.name = self.storage.names.unique(f"{name}__{step.name}")
+                made.name = self.storage.names.unique(f"{node.name or name}/{step.name}")
+        self._reads_nothing(node)
+        value.name = name if form == root.logical else self.storage.names.unique(self.storage.name(root, form))
+        self.storage.describe(value, root, form)
+        self.storage.put(root, form, value)
+
+    def _result(self, graph: ir.Graph, port: Port, original: Ended) -> ir.Value:
+        """The value that a graph gives as an output: its own, and given once."""
+        root = port.view.root
+        listed = (graph, original.value, self.forms[port])
+        if graph is self.graph and listed in self.listed:  # the source lists it twice
+            self.results[graph].append((port.slot, self.listed[listed]))
+            return self.listed[listed]
+        value = self.storage.get(root, self.forms[port])
+        outer = root.graph is not graph or value.is_graph_input() or value.producer() is None
+        if (outer and value is not original.value) or graph in self.given.get(value, ()):
+            name = original.name if graph is self.graph else self.storage.names.unique(f"{original.name}__out")
+            output = ir.Value(name=name, type=value.type, shape=value.shape)
+            node_name = self.storage.names.unique(f"{name}/Identity")
+            self.storage.nodes[graph].append(ir.Node("", "Identity", [value], outputs=[output], name=node_name))
+            value = output
+        self.results[graph].append((port.slot, value))
+        self.given.setdefault(value, set()).add(graph)
+        self.listed[listed] = value
+        return value
+
+    def _read(self, site: Site, port: Port) -> None:
+        assert site.node is not None
+        taken = self.storage.own if port in self.own else self.storage.get
+        value = taken(port.view.root, self.forms[port])
+        if port.slot >= 0:
+            if site.node.inputs[port.slot] is not value:
+                site.node.replace_input_with(port.slot, value)
+            return
+        for user, slot, read in self.captures[site.node]:
+            if self.plan.sites.views.get(read) is port.view:
+                user.replace_input_with(slot, value)
+
+    def _give(self, port: Port) -> None:
+        """The producer's own value holds its root as planned; it gets its own name where that is not the source's."""
+        root, form = port.view.root, self.forms[port]
+        value = root.value
+        if form != root.logical:
+            if root.graph is not self.graph or not value.is_graph_input():
+                value.name = self.storage.names.unique(self.storage.name(root, form))
+            elif value.const_value is not None:
+                value.const_value = relaid(root, form)
+            self.storage.describe(value, root, form)
+        elif len(self.plan.sites.originals.get(root, [])) > 1:
+            self.storage.tell(value, root, form)
+        self.storage.put(root, form, value)
+
+    @staticmethod
+    def _set(node: ir.Node, attributes: Mapping[str, Attribute | None]) -> None:
+        for name, attribute in attributes.items():
+            node.attributes.pop(name, None)
+            if attribute is not None:
+                node.attributes.add(ir.convenience.convert_attribute(name, attribute))
+
+    def _change(self, graph: ir.Graph, node: ir.Node, changes: Changes) -> None:
+        self._set(node, changes.attributes)
+        if changes.exchanged:
+            first, second, *_ = node.inputs
+            node.replace_input_with(0, second)
+            node.replace_input_with(1, first)
+        if changes.op_type is not None:
+            node.op_type = changes.op_type
+        for slot, array in changes.inputs.items():
+            if slot >= len(node.inputs):
+                node.resize_inputs(slot + 1)
+            stem = f"{node.name or node.outputs[0].name}/{slot}"
+            node.replace_input_with(slot, None if array is None else self.storage.constant(stem, array))
+        for slot, (axis, indices) in changes.gathered.items():
+            self._follow(graph, node, slot, axis, indices)
+        while changes.inputs and node.inputs[-1] is None:
+            node.resize_inputs(len(node.inputs) - 1)
+
+    def _follow(self, graph: ir.Graph, node: ir.Node, slot: int, axis: int, indices: tuple[int, ...]) -> None:
+        """A parameter with its items in the new order: folded, or a Gather."""
+        value = node.inputs[slot]
+        assert value is not None
+        stem = f"{node.name or node.outputs[0].name}/{slot}"
+        if value.const_value is not None and not value.is_graph_input():
+            followed = self.storage.constant(stem, np.take(value.const_value.numpy(), indices, axis))
+        else:
+            followed = ir.Value(name=self.storage.names.unique(stem), type=value.type, shape=value.shape)
+            self._gather(graph, value, followed, axis, indices)
+        node.replace_input_with(slot, followed)
+
+    def _multiplied(self, graph: ir.Graph, stored: ir.Value, groups: Sequence[tuple[int, ...]]) -> ir.Value:
+        """The extents that the source has, as products of those that are stored: the value takes the source's name."""
+        stem, kind, shape = stored.name or "", stored.type, stored.shape
+        stored.name, stored.shape = self.storage.names.unique(f"{stem}__stored"), None
+        most = max([1, *map(len, groups)])
+        items = stored
+        if any(len(group) != most for group in groups):
+            one = self.storage.constant(f"{stem}/one", np.ones(1, np.int64))
+            items = self._small(graph, "Concat", [stored, one], f"{stem}__and_one", axis=0)
+        pieces = []
+        for place in range(most):
+            indices = [group[place] if place < len(group) else -1 for group in groups]
+            pieces.append(self._small(graph, "Gather", [items, self._indices(stem, indices)], f"{stem}__piece", axis=0))
+        result = pieces[0]
+        for piece in pieces[1:]:
+            result = self._small(graph, "Mul", [result, piece], f"{stem}__product")
+        result.name, result.type, result.shape = stem, kind, shape
+        return result
+
+    def _small(self, graph: ir.Graph, op_type: str, inputs: Sequence[ir.Value], name: str, **given: int) -> ir.Value:
+        """What a node on a few integers gives."""
+        output = ir.Value(name=self.storage.names.unique(name), type=ir.TensorType(ir.DataType.INT64))
+        attributes = [ir.AttrInt64(key, number) for key, number in given.items()]
+        named = self.storage.names.unique(f"{name}/{op_type}")
+        self.storage.nodes[graph].append(ir.Node("", op_type, inputs, attributes, outputs=[output], name=named))
+        return output
+
+    def _indices(self, stem: str, indices: Sequence[int]) -> ir.Value:
+        return self.storage.constant(f"{stem}/items", np.array(indices, np.int64))
+
+    def _gather(self, graph: ir.Graph, value: ir.Value, output: ir.Value, axis: int, indices: tuple[int, ...]) -> None:
+        items = self._indices(output.name or "", indices)
+        name = self.storage.names.unique(f"{output.name}/Gather")
+        attributes = [ir.AttrInt64("axis", axis)]
+        self.storage.nodes[graph].append(ir.Node("", "Gather", [value, items], attributes, outputs=[output], name=name))
+
+
+def arrange(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
+    """Let a graph have these nodes, in this order, in place. What stays where it is is not touched: that is most."""
+    kept = set(nodes)
+    graph.remove([node for node in graph if node not in kept])
+    place = {node: number for number, node in enumerate(graph)}
+    last, before, coming = -1, None, list[ir.Node]()
+    for node in nodes:
+        if place.get(node, -1) <= last:  # new, or of a place behind: to insert it is to move it
+            coming.append(node)
+            continue
+        if coming:
+            graph.insert_before(node, coming)
+            coming = []
+        last, before = place[node], node
+    if before is None:
+        graph.extend(coming)
+    elif coming:
+        graph.insert_after(before, coming)
+
+
+def _in_body(standard: Variant, held: Placement) -> Placement:
+    """Where the axes lie for the operator in a function's body, which is in the standard's order."""
+
+    def operands(given: Sequence[Letters | None], dims: Sequence[Dims | None]) -> tuple[Dims | None, ...]:
+        found: list[Dims | None] = []
+        for letters, parts in zip(given, dims, strict=True):
+            extents = dict.fromkeys(letters or (), Extent(1))
+            for letter, extent in parts or ():
+                extents[letter] = extents[letter] * extent  # an axis in tiles lies in two dimensions
+            found.append(None if letters is None else tuple(extents.items()))
+        return tuple(found)
+
+    return Placement(operands(standard.inputs, held.inputs), operands(standard.outputs, held.outputs))
+
+
+def _is_used(value: ir.Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
+
+
+def _is_known(site: Site) -> bool:
+    """Whether all that a node gives is known when the model is converted."""
+    outputs = [port for port in site.ports if port.output]
+    return bool(outputs) and all(port.view.root.constant for port in outputs)
+
+
+def _nested_uses(node: ir.Node | None) -> list[tuple[ir.Node, int, ir.Value]]:
+    """Every use of a value by the nodes inside a node's subgraphs: (node, slot, value)."""
+    users = [] if node is None else list(nested(node))
+    return [(user, slot, value) for user in users for slot, value in enumerate(user.inputs) if value is not None]

@@ -1,0 +1,424 @@
+"""The dimensions in which each operand is stored once its order is chosen: those that need no Reshape on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from relayout.apply.value_store import transposed
+from relayout.infer import Form, Label, Plan, Port, Root, Site, Sites, order_of, orders, placed, repaired
+from relayout.rules import is_reshaped
+from relayout.rules.signature import unchanged
+
+Forms = dict[Port, Form]
+Token = tuple[int, int]
+"""One factor of a site as its operands hold it: (factor of the site, which of the leaves that it has there)."""
+
+
+def forms(plan: Plan) -> tuple[Forms, dict[Site, Label]]:
+    """The form of every operand of a plan, and the labels that say so: the plan's, but for where size-1 axes lie.
+
+    An operator that counts no axes takes the dimensions in which its operands come, or those in which what it gives is
+    read, and one that belongs to its reader those that the reader wants. Size-1 axes of any other lie where its
+    operands, or those who read it, have them.
+    """
+    choice = _Choice(plan)
+    if choice.uneven:
+        choice.follow_producers()
+        choice.go_back()
+        _follow_readers(plan.sites.sites, choice.chosen)
+        _stay_as_made(plan.sites, choice.chosen)
+    return choice.chosen, choice.labels
+
+
+class _Choice:
+    """The forms, site by site. Where every dimension is one factor, an order has one form, and there is no choice.
+
+    Attributes:
+        chosen: the form of every operand.
+        labels: the label of every site.
+        uneven: the computed roots that some operand has in a form with dimensions of no factor, or of several.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.sites = plan.sites.sites
+        self.labels = dict(zip(self.sites, plan.labels, strict=True))
+        self.chosen: Forms = {}
+        self.uneven: set[Root] = set()
+        for site, label in self.labels.items():
+            found = site.pattern.of(_forms, label, site, label)
+            self.chosen.update(zip(site.ports, found.forms, strict=True))
+            if found.uneven:
+                self._note([site.ports[position] for position in found.uneven])
+        if not self.uneven:
+            return
+        self.free = {site for site in self.sites if _counts_no_axes(site)}
+        wanting = (site for site in self.sites if site not in self.free)
+        self.readers = _by_root(port for site in wanting for port in site.ports if not port.output)
+        self.given: dict[Root, Form] = {}
+        self.own: dict[Site, Sequence[Form]] = {}
+
+    def _note(self, uneven: Iterable[Port]) -> None:
+        self.uneven.update([port.view.root for port in uneven if not port.view.root.constant])
+
+    def follow_producers(self) -> None:
+        """Choose site by site, in the order of the graph."""
+        for site in self.sites:
+            if self._is_uneven(site):
+                self._choose(site)
+            for port in site.ports:
+                if port.output:
+                    self.given[port.view.root] = self.chosen[port]
+
+    def _is_uneven(self, site: Site) -> bool:
+        return not self.uneven.isdisjoint([port.view.root for port in site.ports])
+
+    def _choose(self, site: Site) -> None:
+        if site in self.free:
+            self._take(site)
+        elif ones := site.pattern.of(_ones, None, site):
+            self._move(site, ones)
+
+    def go_back(self) -> None:
+        """Choose again from the end: store operands in the source's dimensions where others won nothing, so that a
+        Reshape stands where it did; else as all who read them want them, where that saves Reshapes.
+        """
+        readers = _by_root(port for site in self.sites for port in site.ports if not port.output)
+        for site in reversed(self.sites):
+            if site not in self.free or not self._is_uneven(site):
+                continue
+            free = site.free_ports()
+            beside, taken = self._beside(free, readers), tuple(self.chosen[port] for port in free)
+            own = self.own.get(site)
+            if own is None or _reshapes(beside, own) > _reshapes(beside, taken):
+                found = _fewest_of(site, free, taken, beside)
+                own = found if _reshapes(beside, found) < _reshapes(beside, taken) else taken
+            if own != taken:
+                self.chosen.update(zip(free, own, strict=True))
+                self.given.update((port.view.root, self.chosen[port]) for port in free if port.output)
+            if site.signature.broadcast:
+                self._fill_out(free, readers)
+
+    def _fill_out(self, free: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> None:
+        """Give a single element more dimensions than others have size-1 axes behind all else, where the source has them
+        elsewhere: ONNX Runtime stretches one of no more dimensions element by element. Else it may have any number.
+
+        Where the source has them so, too, there may be a fusion for what is computed, such as LayerNormalization, which
+        wants a scalar.
+        """
+        moved = [self.chosen[port] for port in free if self.chosen[port] != port.view.form and any(self.chosen[port])]
+        ones = max((_ones_in_front(form[::-1]) for form in moved), default=0)  # behind all others
+        most = max(len(self.chosen[port]) for port in free)
+        for port in free:
+            root, form = port.view.root, self.chosen[port]
+            if port.output or any(form):
+                continue
+            fixed = root.constant or (not root.runs and len(readers[root]) == 1)
+            given = self.given.get(root)
+            if fixed and ones and len(form) <= ones:
+                self.chosen[port] = ((),) * (ones + 1)
+                self._note([port])
+            elif given is not None:
+                others = [len(self.chosen[other]) for other in free if not (other is port or other.output)]
+                if max([len(given), *others]) == most:  # the result has as many dimensions as the longest operand
+                    self.chosen[port] = given
+
+    def _beside(self, ports: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> tuple[Beside, ...]:
+        found = []
+        for port in ports:
+            root = port.view.root
+            if port.output:
+                wanted = frozenset([self.chosen[reader] for reader in readers.get(root, ())])
+                found.append(Beside(wanted=wanted))
+            else:
+                found.append(Beside(None if root.constant else self.given.get(root)))
+        return tuple(found)
+
+    def _take(self, site: Site) -> None:
+        """Store every operand of a site in the dimensions that need the fewest Reshapes around it."""
+        free = site.free_ports()
+        now, beside = tuple([self.chosen[port] for port in free]), self._beside(free, self.readers)
+        found = _fewest_of(site, free, now, beside)
+        if found != now:
+            self.own[site] = now
+            self.chosen.update(zip(free, found, strict=True))
+            self._note([port for port in free if not _is_even(self.chosen[port])])
+
+    def _move(self, site: Site, ones: frozenset[int]) -> None:
+        """Let a site's size-1 axes lie where fewer Reshapes are needed around it."""
+        free, label = site.free_ports(), self.labels[site]
+        beside = self._beside(free, self.readers)
+        found = site.pattern.of(_moved, (label, beside), site, label, ones, beside)
+        if found != label:
+            self.labels[site] = found
+            self.chosen.update((port, placed(site, found, port).form) for port in free)
+
+
+class _Stored(NamedTuple):
+    """The forms of a site's operands under a label, and which operands have dimensions of no factor or of several."""
+
+    forms: tuple[Form, ...]
+    uneven: tuple[int, ...]
+
+
+def _forms(site: Site, label: Label) -> _Stored:
+    found = tuple([placed(site, label, port).form for port in site.ports])
+    return _Stored(found, tuple([position for position, form in enumerate(found) if not _is_even(form)]))
+
+
+def _ones_in_front(form: Form) -> int:
+    """How many size-1 axes stand before all others."""
+    return next((place for place, dim in enumerate(form) if dim), len(form))
+
+
+def _is_even(form: Form) -> bool:
+    """Whether every dimension is one factor."""
+    return all(len(dim) == 1 for dim in form)
+
+
+def _ones(site: Site) -> frozenset[int]:
+    """The factors of a site that are size-1 axes of its operands and may lie anywhere."""
+    signature = site.signature
+    if site.kind != "node" or site.carried or signature.variants or signature.with_reader:
+        return frozenset()
+    kept = {*signature.tail, *signature.head, *site.grain}
+    held = {factor for port in site.ports for factor, leaves in port.factors.items() if leaves}
+    return frozenset(
+        factor for factor, (letter, _) in enumerate(site.factors) if factor not in held and letter not in kept
+    )
+
+
+def _moved(site: Site, label: Label, ones: frozenset[int], beside: Sequence[Beside]) -> Label:
+    """The label of equal orders with the fewest Reshapes around the site."""
+    free = site.free_ports()
+
+    def count(label: Label) -> int:
+        pairs = zip(free, beside, strict=True)
+        return sum(each.reshapes(placed(site, label, port).form) for port, each in pairs)
+
+    best, least = label, count(label)
+    alike: dict[Label, None] = {}
+    for port, (given, wanted) in zip(free, beside, strict=True) if least else ():
+        for form in (*sorted(wanted), *([given] if given is not None else [])):
+            if (other := _like(site, label, ones, port, form)) is not None:
+                alike[other] = None
+    for other in alike:
+        if (needed := count(other)) < least:
+            best, least = other, needed
+    return best
+
+
+def _like(site: Site, label: Label, ones: frozenset[int], port: Port, form: Form) -> Label | None:
+    """The label with size-1 axes where `form` has them; None where it is not `form` for that operand."""
+    rest = [factor for factor in label.order if factor not in ones]
+    small = [factor for factor in label.order if factor in ones and site.factors[factor][0] in port.axes]
+    order = [factor for factor in label.order if factor in ones and factor not in small]
+    for dim in form:
+        if not dim and small:
+            order.append(small.pop(0))
+        missing = len(dim)
+        while missing > 0 and rest:
+            order.append(rest.pop(0))
+            missing -= len(port.factors.get(order[-1], ()))
+    found = Label((*order, *rest, *small), label.variant)
+    same = repaired(site, found.order) == found.order and orders(site, found) == orders(site, label)
+    return found if same and placed(site, found, port).form == form else None
+
+
+def _counts_no_axes(site: Site) -> bool:
+    signature = site.signature
+    fixed = signature.variants or signature.tail or site.whole or signature.block
+    free = site.free_ports()
+    return site.kind == "node" and not fixed and signature.changes is unchanged and any(port.output for port in free)
+
+
+class Beside(NamedTuple):
+    """What stands beside an operand: the form in which an input is given, or the forms that readers of an output want.
+
+    A constant is given in none: it is re-laid for nothing.
+    """
+
+    given: Form | None = None
+    wanted: frozenset[Form] = frozenset()
+
+    def reshapes(self, form: Form) -> int:
+        """How many Reshapes stand beside an operand in `form`."""
+        if self.given is not None:
+            return _between(self.given, form)
+        return sum([_between(form, other) for other in self.wanted])
+
+
+def _between(form: Form, other: Form) -> int:
+    """How many Reshapes bring a value from one form into another, beside a Transpose where the orders differ.
+
+    An estimate where extents are dynamic: then dimensions that a Transpose would join stay apart.
+    """
+    if form == other:
+        return 0
+    if order_of(form) == order_of(other):
+        return 1
+    before, after = transposed(form, other)
+    return (before != form) + (after != other)
+
+
+def _reshapes(beside: Sequence[Beside], forms: Sequence[Form]) -> int:
+    """How many Reshapes stand beside all operands of a site."""
+    return sum(each.reshapes(form) for each, form in zip(beside, forms, strict=True))
+
+
+def _fewest_of(site: Site, free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside]) -> Sequence[Form]:
+    return site.pattern.of(_fewest, (now, beside), free, now, beside)
+
+
+def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside]) -> Sequence[Form]:
+    """The forms of a site's operands with the fewest Reshapes around it: those of an operand as it is given, or as its
+    readers want it, or `now`.
+    """
+    tokens = [_tokens(port) for port in free]
+    full = max((len(held) for held in tokens), default=0)
+
+    alike: dict[tuple[tuple[Token, ...], ...], None] = {}  # of a thousand operands nearly all are
+    for each, held, order in zip(beside, tokens, map(order_of, now), strict=True):
+        for form in (*sorted(each.wanted), *(() if each.given is None else (each.given,))):
+            if len(held) == full and order_of(form) == order:
+                alike[tuple(tuple(held[leaf] for leaf in dim) for dim in form)] = None
+    best, least = None, _reshapes(beside, now)
+    for dims in alike:
+        dealt = [_dealt(other, dims) for other in tokens]
+        whole = [taken for taken in dealt if taken is not None]
+        if len(whole) < len(free) or any(order_of(a) != order_of(b) for a, b in zip(whole, now, strict=True)):
+            continue
+        # Of one that is stretched dimensions may be missing in front; the result has as many as the longest operand.
+        found = [form[_ones_in_front(form) * (len(held) < full) :] for form, held in zip(whole, tokens, strict=True)]
+        read = [place for place, port in enumerate(free) if not port.output]
+        if read and all(len(found[place]) < len(dims) for place in read):
+            longest = min(read, key=lambda place: beside[place].reshapes(whole[place]))
+            found[longest] = whole[longest]
+        needed = _reshapes(beside, found)
+        if needed < least or (needed == least and best is None):  # what follows may follow, too
+            best, least = found, needed
+    return now if best is None else tuple(best)
+
+
+def _tokens(port: Port) -> dict[int, Token]:
+    """Leaf of the port's root -> the site's token."""
+    return {leaf: (factor, k) for factor, held in port.factors.items() for k, leaf in enumerate(held)}
+
+
+def _dealt(tokens: Mapping[int, Token], dims: Sequence[Sequence[Token]]) -> Form | None:
+    """An operand's form under the dimensions `dims`; None where it holds a part of one of them only."""
+    leaves = {token: leaf for leaf, token in tokens.items()}
+    form = []
+    for dim in dims:
+        held = tuple(leaves[token] for token in dim if token in leaves)
+        if held and len(held) != len(dim):
+            return None
+        form.append(held)
+    return tuple(form)
+
+
+def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
+    """Let what belongs to its reader have its dimensions; a Reshape before what belongs to its maker is theirs.
+
+    One that the source has behind it stays there, if no other place saves one.
+    """
+    following = [site for site in sites if site.signature.with_reader]
+    if not following:
+        return
+    led = (site for site in sites if not site.signature.with_maker)
+    readers = _by_root(port for site in led for port in site.ports if not port.output)
+    there: dict[Root, Counter[Form]] = {}
+    for port in (port for site in sites for port in site.ports):
+        there.setdefault(port.view.root, Counter())[chosen[port]] += 1
+
+    def before(source: Port, form: Form) -> int:
+        """How many Reshapes bring what is dequantized into a form, from what is there without it."""
+        if source.view.root.constant:
+            return 0
+        held = there[source.view.root]
+        others = [other for other, count in held.items() if count > (other == chosen[source])]
+        return min([_between(other, form) for other in others], default=0)
+
+    for site in reversed(following):
+        source, result = site.free_ports()
+        behind = readers.get(result.view.root, [])
+        wanted = {chosen[reader] for reader in behind}
+        if len(wanted) == 1 and order_of(form := wanted.pop()) == order_of(chosen[result]):
+            mirrored = _mirrored(form, result, source)
+            if mirrored is None:
+                continue
+            apart = all(reader.view.form != result.view.form for reader in behind)
+            if apart and before(source, chosen[source]) + (form != chosen[result]) <= before(source, mirrored):
+                continue
+            for port, taken in ((result, form), (source, mirrored)):
+                held = there[port.view.root]
+                held[chosen[port]] -= 1
+                held[taken] += 1
+                chosen[port] = taken
+
+
+def _stay_as_made(sites: Sites, chosen: Forms) -> None:
+    """Let who reads a value that no runtime reshapes have it in the dimensions in which it is made, if all of them can.
+
+    A Reshape stands behind what each makes of it; before what makes it, where all read it in other dimensions.
+    """
+    version = sites.graph.opset_imports.get("", 1)
+    still = {root for root in sites.roots if not root.constant and not is_reshaped(root.value.dtype, version)}
+    if not still:
+        return
+    ends: dict[Root, list[tuple[Site, Port]]] = {}
+    for site in sites.sites:
+        for port in site.free_ports():
+            if port.view.root in still:
+                ends.setdefault(port.view.root, []).append((site, port))
+    for found in ends.values():
+        made = [end for end in found if end[1].output]
+        read = [end for end in found if not end[1].output]
+        wanted = {chosen[port] for _, port in read}
+        if len(wanted) == 1 and len(made) == 1 and _carry_over(*made[0], next(iter(wanted)), chosen):
+            continue
+        for site, port in read if made else ():
+            _carry_over(site, port, chosen[made[0][1]], chosen)
+
+
+def _carry_over(site: Site, port: Port, form: Form, chosen: Forms) -> bool:
+    """Give all operands of an operator that counts no axes the dimensions of one of them; whether it can have them."""
+    if form == chosen[port]:
+        return True
+    free = site.free_ports()
+    taken = [_mirrored(form, port, other) for other in free]
+    kept = site.kind != "node" or site.signature.changes is not unchanged or order_of(form) != order_of(chosen[port])
+    if kept or any(
+        found is None or order_of(found) != order_of(chosen[o]) for found, o in zip(taken, free, strict=True)
+    ):
+        return False
+    chosen.update((other, found) for other, found in zip(free, taken, strict=True) if found is not None)
+    return True
+
+
+def _mirrored(form: Form, port: Port, other: Port) -> Form | None:
+    """The same dimensions of another operand, whose factors of an axis may be others; None where one would be cut.
+
+    None, too, where only one of the two has a factor: a file may state an extent of 1 for what its operator gives
+    another.
+    """
+    here, there = ({factor for factor, held in each.factors.items() if held} for each in (port, other))
+    if here != there:
+        return None
+    owner = {leaf: factor for factor, held in port.factors.items() for leaf in held}
+    dims = []
+    for dim in form:
+        factors = list(dict.fromkeys(owner[leaf] for leaf in dim))
+        if tuple(leaf for factor in factors for leaf in port.factors[factor]) != dim:
+            return None
+        dims.append(tuple(leaf for factor in factors for leaf in other.factors[factor]))
+    return tuple(dims)
+
+
+def _by_root(ports: Iterable[Port]) -> dict[Root, list[Port]]:
+    """Root -> the operands that are views of it."""
+    found: dict[Root, list[Port]] = {}
+    for port in ports:
+        found.setdefault(port.view.root, []).append(port)
+    return found

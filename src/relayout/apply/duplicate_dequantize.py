@@ -1,0 +1,89 @@
+"""A DequantizeLinear for each of its readers while orders are chosen, and one again for those that read alike.
+
+It belongs to who reads it. Where two readers want two orders, the integers before it are brought into both, at a
+quarter of the bytes, and each reader has it right before itself, where runtimes look for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from relayout.apply.provenance import holds_itself
+from relayout.graph.source_names import stands_for
+from relayout.graph.subgraphs import all_nodes
+from relayout.graph.value_names import Names
+from relayout.rules import repeats
+
+Shared = Sequence[Sequence[ir.Node]]
+"""Nodes that a model had once: the source's own, then one for each other reader."""
+
+
+def apart(model: ir.Model) -> Shared:
+    """Give each reader of what is dequantized a node of its own, in place."""
+    nodes = list(all_nodes(model.graph))
+    found = [node for node in nodes if repeats(node) and not _narrows(node)]
+    several = [(node, readers) for node in found if (readers := _others(node.outputs[0]))]
+    if not several:
+        return ()
+    values = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
+    names = Names({name for name in (*(v.name for v in values), *(node.name for node in nodes)) if name})
+    return [[node, *(_copy(node, reader, slots, names) for reader, slots in readers)] for node, readers in several]
+
+
+def together(shared: Shared) -> None:
+    """Let nodes that read the same be one again, in place; a copy whose result a graph gives stays."""
+    spare: dict[ir.Graph, list[ir.Node]] = {}
+    for group in shared:
+        kept: dict[object, ir.Node] = {}
+        for node in group:
+            if node.graph is None:
+                continue
+            first = kept.setdefault((node.graph, *node.inputs, *map(str, node.attributes.values())), node)
+            if first is not node and not node.outputs[0].is_graph_output():
+                node.outputs[0].replace_all_uses_with(first.outputs[0])
+                spare.setdefault(node.graph, []).append(node)
+    for graph, nodes in spare.items():
+        graph.remove(nodes, safe=True)
+
+
+def _narrows(node: ir.Node) -> bool:
+    """Whether what is read has more bytes than what is given."""
+    read, given = node.inputs[0], node.outputs[0]
+    if read is None or read.dtype is None or given.dtype is None:
+        return True
+    return read.dtype.bitwidth > given.dtype.bitwidth
+
+
+def _others(value: ir.Value) -> list[tuple[ir.Node, list[int]]]:
+    """Who reads a value, and as which operands, but for the first that does or gives it."""
+    slots: dict[ir.Node, list[int]] = {}
+    for use in value.uses():
+        slots.setdefault(use.node, []).append(use.idx)
+    readers = list(slots.items())
+    return readers if value.is_graph_output() else readers[1:]
+
+
+def _copy(node: ir.Node, reader: ir.Node, slots: Sequence[int], names: Names) -> ir.Node:
+    assert node.graph is not None
+    value = node.outputs[0]
+    given = ir.Value(name=value.name, type=value.type, shape=value.shape)
+    given.metadata_props.update(value.metadata_props)
+    holds_itself(given)
+    stands_for(given, value)
+    given.name = names.unique(value.name or "")
+    copied = ir.Node(
+        node.domain,
+        node.op_type,
+        node.inputs,
+        [ir.Attr(each.name, each.type, each.value) for each in node.attributes.values()],
+        outputs=[given],
+        name=names.unique(node.name) if node.name else None,
+        version=node.version,
+    )
+    stands_for(copied, node)
+    node.graph.insert_after(node, copied)
+    for slot in slots:
+        reader.replace_input_with(slot, given)
+    return copied

@@ -1,0 +1,648 @@
+"""Where every value lies in the result, and the Transposes and Reshapes that bring it elsewhere.
+
+For each root at most one Transpose per stored order, made when a reader first wants it; a Reshape between two forms of
+one order moves no byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.apply.blocked_operands import BLOCKED, JOINED
+from relayout.apply.blocks import Blocks
+from relayout.apply.provenance import Origins, origins
+from relayout.apply.quantization_annotations import Annotations
+from relayout.errors import LayoutError
+from relayout.graph.value_names import Names
+from relayout.infer import Form, Order, Root, Sites, View, order_of
+from relayout.layout import Extent, product
+from relayout.layout.perm import between
+from relayout.layout.stored_as import Holds
+
+TAGS = {
+    (0, 3, 1, 2): "nchw",
+    (0, 2, 3, 1): "nhwc",
+    (0, 2, 1): "ncw",
+    (0, 4, 1, 2, 3): "ncdhw",
+    (0, 2, 3, 4, 1): "ndhwc",
+}
+
+
+SHAPE_IS_INPUT, AXES_ARE_INPUT, SHAPE_HAS_ENDS = 5, 13, 15
+"""Opsets from which a Reshape's shape is an input, the axes of a Squeeze are, and a Shape tells of some axes alone."""
+
+
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+"""Types of what runtimes run units of."""
+PARAMETERS = 3
+"""Operands of a QuantizeLinear that says its zero point."""
+
+
+@dataclass
+class Storage:
+    """The values of the result, by root and form.
+
+    Args:
+        sites: the source graph.
+        names: taken names.
+        annotations: what the source says of its values beside their nodes.
+        blocks: the operators that bring images into blocks of channels and back, where there are some.
+        nodes: graph -> the result's nodes so far, in order. A conversion is appended to the graph of its value when
+            it is first wanted: one that a subgraph wants of an outer value runs once, before the subgraph.
+        initializers: graph -> the result's initializers.
+        ends: output of the source -> the form in which the result gives it: its name is its own.
+        emitted: the names of the nodes that were made here.
+        sources: the source's names of roots, as far as they were asked for.
+    """
+
+    sites: Sites
+    names: Names
+    annotations: Annotations
+    blocks: Blocks | None = None
+    nodes: dict[ir.Graph, list[ir.Node]] = field(default_factory=dict)
+    initializers: dict[ir.Graph, dict[str, ir.Value]] = field(default_factory=dict)
+    stored: dict[tuple[Root, Form], ir.Value] = field(default_factory=dict)
+    first: dict[tuple[Root, Order], Form] = field(default_factory=dict)
+    given: dict[Root, Form] = field(default_factory=dict)
+    shapes: dict[tuple[int, ...], ir.Value] = field(default_factory=dict)
+    ends: dict[ir.Value, Form] = field(default_factory=dict)
+    emitted: set[str] = field(default_factory=set)
+    sources: dict[Root, Origins] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.units = _units(self.sites)
+        self.viewing: dict[Root, list[tuple[ir.Node, View, View]]] = {}
+        for node, before, after in self.sites.viewing:
+            if node.graph is before.root.graph:
+                self.viewing.setdefault(before.root, []).append((node, before, after))
+        self.names.taken |= self.annotations.named
+
+    def put(self, root: Root, form: Form, value: ir.Value) -> None:
+        """Say that `value` holds `root` in `form`; the first form of a root is its producer's."""
+        self.given.setdefault(root, form)
+        self.first.setdefault((root, order_of(form)), form)
+        self.stored[root, form] = value
+
+    def get(self, root: Root, form: Form) -> ir.Value:
+        """The value that holds `root` in `form`, made from what is there."""
+        found = self.stored.get((root, form))
+        if found is not None:
+            return found
+        if root.constant:
+            self.put(root, form, self._constant(root, form))
+        else:
+            self._make(root, form)
+        return self.stored[root, form]
+
+    def constant(self, name: str, array: NDArray[np.generic]) -> ir.Value:
+        """A new initializer."""
+        return self._register(self.sites.graph, name, ir.Tensor(array), array.shape)
+
+    # Constants: re-laid at compile time, straight from the source to the target order.
+
+    def _constant(self, root: Root, form: Form) -> ir.Value:
+        if form == root.logical and root.value.producer() is None:
+            assert root.value.name is not None
+            self.initializers[root.graph][root.value.name] = root.value
+            return root.value
+        tensor = relaid(root, form)
+        value = self._register(root.graph, self.name(root, form), tensor, tensor.shape.numpy())
+        self.describe(value, root, form)
+        return value
+
+    def _register(self, graph: ir.Graph, name: str, tensor: ir.TensorProtocol, shape: Sequence[int]) -> ir.Value:
+        name = self.names.unique(name)
+        value = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
+        self.initializers[graph][name] = value
+        return value
+
+    # Values that are computed: a Transpose for another order, a Reshape for another form.
+
+    def _make(self, root: Root, form: Form) -> None:
+        if any(extent.number == 0 for extent in root.extents) and all(e.is_static for e in root.extents):
+            # A value without elements is known, and a Reshape to an extent of 0 cannot be written before opset 14.
+            empty = np.empty(
+                [extent.number for extent in root.shape(form)], (root.value.dtype or ir.DataType.FLOAT).numpy()
+            )
+            self.put(root, form, self.constant(self.name(root, form), empty))
+            return
+        near = self.first.get((root, order_of(form)))
+        if near is not None:
+            self._reshape(root, near, form)
+            return
+        if self.blocks is not None and self._reorder(root, form, self.blocks):
+            return
+        before, after = transposed(self.given[root], form, bounded=not all(e.is_static for e in root.extents))
+        self.get(root, before)
+        self._transpose(root, before, after)
+        self.get(root, form)
+
+    # A target's own transforms between plain images and blocks of channels.
+
+    def _reorder(self, root: Root, form: Form, blocks: Blocks) -> bool:
+        """Bring a value into blocks, or out of them, by the target's own operator, where it has one for that."""
+        if root.value.dtype != ir.DataType.FLOAT:
+            return False
+        for last, plain in enumerate(_plain(root, form, blocks.tile)):
+            if (root, order_of(plain)) in self.first:
+                read = self.get(root, plain)
+                self._reordered(blocks.into, read, root, form, {(True, 0): BLOCKED}, channels_last=last)
+                return True
+        source = self.given[root]
+        for last, plain in enumerate(_plain(root, source, blocks.tile)):
+            if order_of(plain) == order_of(form):
+                channels = product(root.extents[index] for index in plain[3 if last else 1]).number
+                read, joined = self.stored[root, source], {(False, 0): BLOCKED}
+                self._reordered(blocks.back, read, root, plain, joined, channels_last=last, channels=channels)
+                self.get(root, form)
+                return True
+        return False
+
+    def _reordered(
+        self,
+        op_type: str,
+        read: ir.Value,
+        root: Root,
+        form: Form,
+        joined: dict[tuple[bool, int], tuple[tuple[int, ...], ...]],
+        **attributes: int,
+    ) -> None:
+        assert self.blocks is not None
+        given = [ir.AttrInt64(name, value) for name, value in attributes.items()]
+        node = self._emit(op_type, [read], root, form, given, self.blocks.domain)
+        node.meta[JOINED] = joined
+        self.sites.graph.opset_imports.setdefault(self.blocks.domain, 1)
+
+    def _original(self, root: Root, source: Form, target: Form) -> bool:
+        """Use the source's own node for a conversion, where it has one and what that reads is there."""
+        for node, before, after in self.viewing.get(root, ()):
+            value = node.outputs[0]
+            taken = value.name in self.names.taken and self.ends.get(value) != target
+            if before.form != source or after.form != target or taken:
+                continue
+            others = [self.sites.views.get(other) for other in node.inputs[1:] if other is not None]
+            if not all(view and (view.root.constant or view.root in self.given) for view in others):
+                continue
+            shape, name = value.shape, value.name
+            node.replace_input_with(0, self.stored[root, source])
+            for slot, other in enumerate(node.inputs):
+                view = self.sites.views.get(other) if slot and other is not None else None
+                if view is not None:
+                    node.replace_input_with(slot, self.get(view.root, view.form))
+            if node.name in self.emitted:  # a model that was converted before has nodes that are named like ours
+                node.name = self._node_name(node.name)
+            self.names.taken.update(taken for taken in (name, node.name) if taken)
+            self.describe(value, root, target)
+            value.shape = shape
+            self.nodes[root.graph].append(node)
+            self.put(root, target, value)
+            return True
+        return False
+
+    def _transpose(self, root: Root, source: Form, target: Form) -> None:
+        if self._original(root, source, target):
+            return
+        filled = _distinct(source), _distinct(target)
+        perm = between(*filled)
+        attributes = [ir.AttrInt64s("perm", perm)]
+        self._emit("Transpose", [self.stored[root, source]], root, target, attributes)
+
+    def _reshape(self, root: Root, source: Form, target: Form) -> None:
+        if self._original(root, source, target):
+            return
+        shape = _constant_shape(root, source, target)
+        if shape is None:
+            if (filled := _filled(source)) == _filled(target):
+                self._place_ones(root, source, filled, target)
+                return
+            self._emit("Reshape", [self.stored[root, source], self._computed_shape(root, source, target)], root, target)
+            return
+        if self.version < SHAPE_IS_INPUT:
+            attributes = [ir.AttrInt64s("shape", shape)]
+            self._emit("Reshape", [self.stored[root, source]], root, target, attributes)
+            return
+        self._emit("Reshape", [self.stored[root, source], self._shape(shape)], root, target)
+
+    @property
+    def version(self) -> int:
+        """The version of the standard's operators."""
+        return self.sites.graph.opset_imports.get("", 1)
+
+    def own(self, root: Root, form: Form) -> ir.Value:
+        """A value that holds `root` in `form` for one reader alone: it is behind a Reshape that nobody else reads."""
+        source = self.first.get((root, order_of(form)), form)
+        shape = _constant_shape(root, source, form)
+        if (root, source) not in self.stored or shape is None:
+            self.get(root, form)
+            source, shape = form, _constant_shape(root, form, form)
+        assert shape is not None
+        shared = self.stored.get((root, form))
+        self._emit("Reshape", [self.stored[root, source], self._shape(shape)], root, form)
+        value = self.stored.pop((root, form))
+        if shared is not None:
+            self.stored[root, form] = shared
+        return value
+
+    def keep_apart(self, root: Root, form: Form) -> None:
+        """Put a Reshape that changes nothing behind a value: whoever reads it from now on reads the result."""
+        shape = (0,) * len(form)  # each dimension as it is
+        self._emit("Reshape", [self.stored[root, form], self._shape(shape)], root, form)
+
+    def _shape(self, shape: tuple[int, ...]) -> ir.Value:
+        """A constant shape, the same for all that ask for it."""
+        if shape not in self.shapes:
+            label = "x".join(map(str, shape)) or "scalar"
+            self.shapes[shape] = self.constant(f"shape_{label}", np.array(shape, np.int64))
+        return self.shapes[shape]
+
+    def _place_ones(self, root: Root, source: Form, filled: Form, target: Form) -> None:
+        """Size-1 axes elsewhere: whatever the other extents are, nothing has to be computed."""
+        for op_type, form, ones in (("Squeeze", filled, source), ("Unsqueeze", target, target)):
+            if form != source:
+                operands = [self.stored[root, source]]
+                axes = [axis for axis, dim in enumerate(ones) if not dim]
+                attributes = []
+                if self.version < AXES_ARE_INPUT:
+                    attributes = [ir.AttrInt64s("axes", axes)]
+                else:
+                    operands.append(
+                        self.constant(f"{root.value.name}__{tag(root, form)}/axes", np.array(axes, np.int64))
+                    )
+                if (root, form) not in self.stored:
+                    self._emit(op_type, operands, root, form, attributes)
+                source = form
+
+    def _computed_shape(self, root: Root, source: Form, target: Form) -> ir.Value:
+        """The shape of `target` at run time, from that of `source`: several dimensions of both are dynamic.
+
+        What lies in one dimension of `source` with others is read from another value that has it for itself; one
+        dimension at most is what is left. A dimension that stays where it is is a 0.
+        """
+        stem = f"{root.value.name}__{tag(root, target)}"
+        held, parts = self.stored[root, source], list[Any]()
+        for place, dim in enumerate(target):
+            extent = product(root.extents[index] for index in dim)
+            axes = tuple([axis for axis, found in enumerate(source) if found and set(found) <= set(dim)])
+            if extent.is_static:
+                parts.append(extent.number)
+            elif place < len(source) and source[place] == dim:
+                parts.append(0)
+            elif tuple(index for axis in axes for index in source[axis]) != dim:
+                parts.append(self._measured(root, stem, extent) if -1 in parts else -1)
+            elif len(axes) == 1:
+                parts.append(axes)
+            else:
+                taken = self._extents(root, stem, held, axes)
+                parts.append(self._helper(root, f"{stem}/product", "ReduceProd", [taken]))
+        pieces: list[ir.Value] = []
+        for kind, group in groupby(parts, type):
+            alike = list(group)
+            if kind is int:
+                pieces.append(self.constant(f"{stem}/extents", np.array(alike, np.int64)))
+            elif kind is tuple:
+                pieces.append(self._extents(root, stem, held, [axis for (axis,) in alike]))
+            else:
+                pieces += alike
+        if len(pieces) == 1:
+            return pieces[0]
+        return self._helper(root, f"{stem}/target", "Concat", pieces, [ir.AttrInt64("axis", 0)])
+
+    def _extents(self, root: Root, stem: str, value: ir.Value, axes: Sequence[int]) -> ir.Value:
+        """Extents of a value at run time."""
+        name, first = f"{stem}/shape", axes[0]
+        if self.version >= SHAPE_HAS_ENDS and list(axes) == list(range(first, first + len(axes))):
+            ends = [ir.AttrInt64("start", first), ir.AttrInt64("end", first + len(axes))]
+            return self._helper(root, name, "Shape", [value], ends)
+        wanted = self.constant(f"{stem}/axes", np.array(axes, np.int64))
+        return self._helper(root, f"{stem}/taken", "Gather", [self._helper(root, name, "Shape", [value]), wanted])
+
+    def _measured(self, root: Root, stem: str, extent: Extent) -> ir.Value:
+        """An extent at run time: symbols that stored values have as dimensions, multiplied."""
+        factors = [self.constant(f"{stem}/extent", np.array([extent.number], np.int64))] if extent.number != 1 else []
+        for symbol in extent.symbols:
+            value, axis, times = self._having(root, Extent(1, (symbol,)))
+            taken = self._extents(root, stem, value, [axis])
+            if times > 1:
+                divisor = self.constant(f"{stem}/times", np.array([times], np.int64))
+                taken = self._helper(root, f"{stem}/quotient", "Div", [taken, divisor])
+            factors.append(taken)
+        if len(factors) == 1:
+            return factors[0]
+        joined = self._helper(root, f"{stem}/factors", "Concat", factors, [ir.AttrInt64("axis", 0)])
+        return self._helper(root, f"{stem}/product", "ReduceProd", [joined])
+
+    def _having(self, root: Root, extent: Extent) -> tuple[ir.Value, int, int]:
+        """A value that is there where `root` is, its dimension of that extent, and how many times it has that.
+
+        Raises:
+            LayoutError: there is none.
+        """
+        several: tuple[ir.Value, int, int] | None = None
+        for (other, form), value in self.stored.items():
+            if not other.constant and other.graph in (root.graph, self.sites.graph):
+                for axis, found in enumerate(other.shape(form)):
+                    times = found.divide(extent)
+                    if times is not None and times.is_one:
+                        return value, axis, 1
+                    if times is not None and times.is_static and several is None:
+                        several = value, axis, times.number
+        if several is not None:
+            return several
+        raise LayoutError(
+            f"the extent {extent} of '{root.value.name}' is in no dimension of its own; fix it with --dim"
+        )
+
+    def _helper(
+        self, root: Root, name: str, op_type: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr] = ()
+    ) -> ir.Value:
+        output = ir.Value(name=self.names.unique(name), type=ir.TensorType(ir.DataType.INT64))
+        node = ir.Node("", op_type, inputs, attributes, outputs=[output], name=self._node_name(f"{name}/{op_type}"))
+        self.nodes[root.graph].append(node)
+        return output
+
+    def _emit(
+        self,
+        op_type: str,
+        inputs: list[ir.Value],
+        root: Root,
+        form: Form,
+        attributes: Sequence[ir.Attr] = (),
+        domain: str = "",
+    ) -> ir.Node:
+        name = self.name(root, form)
+        output = ir.Value(name=self.names.unique(name), type=root.value.type)
+        self.describe(output, root, form)
+        name = self._node_name(f"{output.name}/{op_type}")
+        quantizing = self.units.get(root)
+        if quantizing is None:
+            node = ir.Node(domain, op_type, inputs, attributes, outputs=[output], name=name)
+            self.nodes[root.graph].append(node)
+        else:
+            node = self._emit_unit(quantizing, op_type, inputs, attributes, output, name, root.graph)
+        self.put(root, form, output)
+        return node
+
+    def _emit_unit(
+        self,
+        quantizing: ir.Node,
+        op_type: str,
+        inputs: Sequence[ir.Value],
+        attributes: Sequence[ir.Attr],
+        output: ir.Value,
+        name: str,
+        graph: ir.Graph,
+    ) -> ir.Node:
+        """Move integers in a unit of their own, as runtimes look for it: between their reals and integers again."""
+        read, parameters = inputs[0], quantizing.inputs[1:]
+        assert quantizing.inputs[0] is not None
+        kind = quantizing.inputs[0].type
+        real, moved = (
+            ir.Value(name=self.names.unique(f"{value.name}/real"), type=kind, shape=value.shape)
+            for value in (read, output)
+        )
+        ends = [self._node_name(f"{output.name}/{each}") for each in ("DequantizeLinear", "QuantizeLinear")]
+        first = ir.Node(quantizing.domain, "DequantizeLinear", [read, *parameters], outputs=[real], name=ends[0])
+        node = ir.Node("", op_type, [real, *inputs[1:]], attributes, outputs=[moved], name=name)
+        last = ir.Node(quantizing.domain, "QuantizeLinear", [moved, *parameters], outputs=[output], name=ends[1])
+        self.nodes[graph] += [first, node, last]
+        return node
+
+    def _node_name(self, wanted: str) -> str:
+        name = self.names.unique(wanted)
+        self.emitted.add(name)
+        return name
+
+    def name(self, root: Root, form: Form) -> str:
+        """The name of the source's value that lies like this, where there is one; else the root's, with its order."""
+        sources = self.origins(root).names
+        free = (name for name, source in sources if source == form and name not in self.names.taken)
+        stem = sources[0][0] if sources else root.value.name
+        return next(free, None) or f"{stem}__{tag(root, form)}"
+
+    def describe(self, value: ir.Value, root: Root, form: Form) -> None:
+        """Give a stored value its shape, and say in its metadata which of the source's values it holds, and how."""
+        value.shape = ir.Shape(root.space.of(_dims, form, root.shape(form), self.sites.named))
+        self.tell(value, root, form)
+
+    def origins(self, root: Root) -> Origins:
+        """The source's names of a root; to be asked before its values get others."""
+        found = self.sources.get(root)
+        if found is None:
+            found = self.sources[root] = origins(self.sites, root)
+        return found
+
+    def tell(self, value: ir.Value, root: Root, form: Form) -> None:
+        """Say in a stored value's metadata which of the source's values it holds, and how."""
+        names, older = self.origins(root)
+        told = [(name, source) for name, source in names if not (name == value.name and source == form)]
+        held = [
+            Holds(name, *root.space.of(_lies, (source, form), root.extents, source, form))
+            for name, source in (*told, *older)
+        ]
+        value.metadata_props.pop(Holds.KEY, None)
+        if held:
+            value.metadata_props[Holds.KEY] = Holds.dump(held)
+        self.annotations.carry(value, root)
+
+
+def relaid(root: Root, form: Form) -> ir.LazyTensor:
+    """What a constant holds, or an input when nothing is given for it, as it lies in a form."""
+    tensor = root.value.const_value
+    assert tensor is not None
+    factors = order_of(root.logical)
+    extents = [root.extents[factor].number for factor in factors]
+    shape = tuple(extent.number for extent in root.shape(form))
+    perm = between(factors, order_of(form))
+
+    def evaluated() -> ir.TensorProtocol:
+        array = tensor.numpy().reshape(extents).transpose(perm).reshape(shape)
+        return ir.Tensor(np.ascontiguousarray(array), dtype=tensor.dtype, shape=ir.Shape(shape))
+
+    return ir.LazyTensor(evaluated, tensor.dtype, ir.Shape(shape))
+
+
+def _units(sites: Sites) -> dict[Root, ir.Node]:
+    """Integers between quantized units, of one scale and zero point -> the QuantizeLinear that gives them."""
+    made: dict[Root, ir.Node] = {}
+    for site in sites.sites:
+        if site.signature.with_maker and site.node is not None and len(site.node.inputs) == PARAMETERS:
+            root = next(port.view.root for port in site.ports if port.output)
+            kinds = {None if value is None else value.dtype for value in site.node.inputs[:2]}
+            if root.value.dtype in BYTES and kinds == {ir.DataType.FLOAT} and site.node.inputs[2] is not None:
+                made[root] = site.node
+    for site in sites.sites if made else ():
+        for port in site.ports:
+            if not port.output and not site.signature.with_reader:
+                made.pop(port.view.root, None)
+    return made
+
+
+def tag(root: Root, form: Form) -> str:
+    """A short word for a form: `nchw`, `p021`, or the shape."""
+    return root.space.of(_tag, form, root, form)
+
+
+def _tag(root: Root, form: Form) -> str:
+    logical = root.logical
+    if sorted(logical) == sorted(form):
+        perm = between(_distinct(logical), _distinct(form))
+        return TAGS.get(perm, "p" + "".join(map(str, perm)))
+    return "as_" + "x".join(str(extent) for extent in root.shape(form))
+
+
+def _dims(extents: Sequence[Extent], named: Mapping[Extent, str]) -> list[int | str | None]:
+    return [_dim(extent, named) for extent in extents]
+
+
+def _dim(extent: Extent, named: Mapping[Extent, str]) -> int | str | None:
+    if extent.is_static:
+        return extent.number
+    if extent in named:
+        return named[extent]
+    if any(name.startswith("?") for name in extent.names):
+        return None
+    text = str(extent)
+    return text if Extent.of(text) == extent else None
+
+
+def _distinct(form: Form) -> tuple[object, ...]:
+    """The dimensions of a form as distinct items: size-1 dimensions are told apart by number."""
+    ones = 0
+    items: list[object] = []
+    for dim in form:
+        items.append(dim or f"one {ones}")
+        ones += not dim
+    return tuple(items)
+
+
+def _plain(root: Root, form: Form, tile: int) -> tuple[Form, ...]:
+    """The forms of an image that lies in blocks, `n c/16 h w 16`, channels first and last; none where it does not."""
+    if len(form) != 1 + max(place for dim in BLOCKED for place in dim):
+        return ()
+    n, outer, h, w, inner = form
+    channels = [root.extents[index] for index in (*outer, *inner)]
+    if product(root.extents[index] for index in inner) != Extent.of(tile) or not all(e.is_static for e in channels):
+        return ()
+    return (n, (*outer, *inner), h, w), (n, h, w, (*outer, *inner))
+
+
+def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Form, Form]:
+    """What a Transpose reads and gives that brings a value into another order: Reshapes are before and behind it.
+
+    Args:
+        source: the form in which the value is.
+        target: the one in which it is wanted.
+        bounded: dimensions are not joined, since they are dynamic and could not be split.
+    """
+    if sorted(source) == sorted(target):
+        return source, target
+    if sorted(filter(None, source)) == sorted(filter(None, target)):
+        # Only size-1 dimensions differ: they stay in front while the others are brought into order, if nowhere else.
+        leading = (*(dim for dim in source if not dim), *filter(None, target))
+        found = [leading, *_ordered(source, target)]
+        return source, next((far for far in found if _moves_one(source, far)), leading)
+    coarse = _common(source, target, bounded=bounded)
+    before, after = (tuple(coarse[dim] for dim in _runs(order_of(form), coarse)) for form in (source, target))
+    if bounded:
+        return before, after
+    # One Reshape is enough where either form has its dimensions in the other's order, too.
+    pairs = [(near, target) for near in _ordered(target, source)] + [(source, far) for far in _ordered(source, target)]
+    pairs.append((before, after))
+    return next((pair for pair in pairs if _moves_one(*pair)), pairs[0])
+
+
+def _ordered(form: Form, other: Form) -> list[Form]:
+    """The dimensions of a form in the order of another; none where the other parts one of them.
+
+    One of size 1 stays before what is behind it: ONNX Runtime's products read `a 1 b c -> 1 b a c` in strides. Those in
+    front of all may stay there, too.
+    """
+    place = {factor: place for place, factor in enumerate(order_of(other))}
+    if any([place[factor] - place[dim[0]] for factor in dim] != [*range(len(dim))] for dim in form if dim):
+        return []
+    groups: list[Form] = []
+    ones: Form = ()
+    for dim in form:
+        ones = (*ones, dim)
+        if dim:
+            groups.append(ones)
+            ones = ()
+    front, first = groups[0][:-1], groups[0][-1:]
+    found = []
+    for leading, held in (((), groups), (front, [first, *groups[1:]])):
+        held = sorted(held, key=lambda group: place[group[-1][0]])
+        found.append((*leading, *chain.from_iterable(held), *ones))
+    return found
+
+
+def _moves_one(source: Form, target: Form) -> bool:
+    """Whether a Transpose from one form to another moves one axis: runtimes copy in blocks then."""
+    perm = between(_distinct(source), _distinct(target))
+    others = ([axis for axis in perm if axis != moved] for moved in perm)
+    return any(axes == sorted(axes) for axes in others)
+
+
+def _common(first: Form, second: Form, *, bounded: bool) -> dict[int, tuple[int, ...]]:
+    """The longest runs of factors that are adjacent, in order, in both stored orders: first factor -> run.
+
+    Args:
+        first: one form.
+        second: the other.
+        bounded: runs end where a dimension of either form does. What is dynamic is not merged: it could not be split.
+    """
+    follows = dict(zip(order_of(second), order_of(second)[1:], strict=False))
+    ends = {dim[-1] for dim in (*first, *second) if dim} if bounded else set()
+    runs: list[list[int]] = []
+    for factor in order_of(first):
+        if runs and follows.get(runs[-1][-1]) == factor and runs[-1][-1] not in ends:
+            runs[-1].append(factor)
+        else:
+            runs.append([factor])
+    return {run[0]: tuple(run) for run in runs}
+
+
+def _runs(order: Order, coarse: dict[int, tuple[int, ...]]) -> list[int]:
+    return [factor for factor in order if factor in coarse]
+
+
+def _filled(form: Form) -> Form:
+    """A form without its size-1 axes."""
+    return tuple(dim for dim in form if dim)
+
+
+def _constant_shape(root: Root, source: Form, target: Form) -> tuple[int, ...] | None:
+    """The constant `shape` of a Reshape: 0 copies a dynamic dimension in place, -1 stands for one other.
+
+    None where several dimensions would have to be computed.
+    """
+    shape: list[int] = []
+    for axis, dim in enumerate(target):
+        extent = product(root.extents[index] for index in dim)
+        if extent.is_static:
+            shape.append(extent.number)
+        elif axis < len(source) and source[axis] == dim:
+            shape.append(0)
+        else:
+            shape.append(-1)
+    return tuple(shape) if shape.count(-1) <= 1 else None
+
+
+def _lies(extents: Sequence[Extent], source: Form, stored: Form) -> tuple[tuple[int, ...], ...]:
+    """How a value in form `stored` holds a value of the source in form `source`: all of `Holds` but the name."""
+
+    def number(extent: Extent) -> int:
+        return extent.number if extent.is_static else -1
+
+    factors = order_of(source)
+    return (
+        tuple(number(extents[factor]) for factor in factors),
+        between(factors, order_of(stored)),
+        tuple(number(product(extents[factor] for factor in dim)) for dim in source),
+    )

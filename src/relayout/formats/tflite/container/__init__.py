@@ -1,0 +1,1 @@
+"""The file itself: schema rows, the verified reader, the writer, metadata."""

@@ -1,0 +1,174 @@
+"""What a model says of itself to people: its metadata buffers, and the files zipped behind it, as ONNX metadata.
+
+Nothing here is needed to compute: what is damaged is left out, with a note that says what and where.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from relayout.errors import ReadError
+from relayout.formats.archive import files
+from relayout.formats.flatbuffer import Raw, Row, Source, Table, read_root
+from relayout.formats.stored import StoredArray
+from relayout.formats.tflite.container.metadata_schema import ENUMS, IDENTIFIER, SCHEMA
+from relayout.formats.tflite.container.model import Model
+
+METADATA = "TFLITE_METADATA"
+"""The metadata buffer that has a schema of its own."""
+
+MOST_OPAQUE = 1 << 16
+"""Bytes of any other metadata buffer that are carried over."""
+
+
+@dataclass
+class Metadata:
+    """What goes into the ONNX model.
+
+    Args:
+        properties: for `metadata_props`; docs/tflite.md lists the keys.
+        description: for the model's `doc_string`.
+        texts: tensor index -> the description of that input or output.
+        notes: what could not be read.
+    """
+
+    properties: dict[str, str] = field(default_factory=dict)
+    description: str = ""
+    texts: dict[int, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def metadata(model: Model, index: int, data: Source) -> Metadata:
+    """Read everything that a file says of itself.
+
+    Args:
+        model: the file.
+        index: the subgraph that is read.
+        data: the file's bytes.
+    """
+    found = Metadata(description=model.description)
+    if model.description:
+        found.properties["tflite.description"] = model.description
+    for name, buffer in model.metadata:
+        if buffer is None:
+            found.notes.append(f"metadata {name[:80]!r} is left out: there is no such buffer")
+        elif name == METADATA:
+            _tolerant(found, name, partial(_described, found, model, index, buffer, data))
+        else:
+            _tolerant(found, name, partial(_opaque, found, name, buffer))
+    _tolerant(found, "files behind the model", partial(_files, found, data))
+    return found
+
+
+def _tolerant(found: Metadata, name: str, reading: Callable[[], None]) -> None:
+    try:
+        reading()
+    except ReadError as error:
+        found.notes.append(f"metadata left out ({name[:80]}): {error}")
+
+
+def _described(found: Metadata, model: Model, index: int, buffer: Raw, data: Source) -> None:
+    root = read_root(np.asarray(buffer).data, SCHEMA, "ModelMetadata", IDENTIFIER, _place(buffer, data))
+    for name in ("name", "version", "author", "license"):
+        if text := getattr(root, name):
+            found.properties[f"tflite.{name}"] = text
+    if root.description:
+        found.description = root.description
+        found.properties["tflite.description"] = root.description
+    if root.associated_files:
+        found.properties["tflite.files"] = _json(_plain(root)["associated_files"])
+    if index >= len(root.subgraph_metadata):
+        return
+    graph, subgraph = root.subgraph_metadata[index], model.subgraphs[index]
+    for side, ends, tables in (
+        ("inputs", subgraph.inputs, graph.input_tensor_metadata),
+        ("outputs", subgraph.outputs, graph.output_tensor_metadata),
+    ):
+        if len(tables) != len(ends):
+            if tables:
+                found.notes.append(f"metadata left out: it describes {len(tables)} {side}, the model has {len(ends)}")
+            continue
+        listed = [
+            {"tensor": model.subgraphs[index].tensors[i].name} | _plain(t) for i, t in zip(ends, tables, strict=True)
+        ]
+        found.properties[f"tflite.{side}"] = _json(listed)
+        found.texts |= {i: t.description for i, t in zip(ends, tables, strict=True) if t.description}
+    rest = {k: v for k, v in _plain(graph).items() if k not in ("input_tensor_metadata", "output_tensor_metadata")}
+    if rest:
+        found.properties["tflite.graph"] = _json(rest)
+
+
+def _place(buffer: Raw, data: Source) -> int:
+    """Where in the file a buffer begins."""
+    if isinstance(buffer, StoredArray):
+        return buffer.offset
+    assert isinstance(data, memoryview)  # what is in memory is a part of it
+    begin: int = buffer.ctypes.data - np.frombuffer(data, np.uint8).ctypes.data
+    return begin
+
+
+def _opaque(found: Metadata, name: str, buffer: Raw) -> None:
+    if buffer.size > MOST_OPAQUE:
+        raise ReadError(f"{buffer.size} bytes that nothing here knows the meaning of")
+    _put(found, f"tflite.metadata.{name}", np.asarray(buffer).tobytes().rstrip(b"\0"))
+
+
+def _files(found: Metadata, data: Source) -> None:
+    for name, content in files(data).items():
+        _put(found, f"tflite.file.{name}", content)
+
+
+def _put(found: Metadata, key: str, content: bytes) -> None:
+    """Text as it is; anything else as base64, under a key that says so."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        key, text = f"{key};base64", base64.b64encode(content).decode()
+    found.properties[key] = text
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(table: Table) -> dict[str, Any]:
+    """A table as JSON types, without what is absent; a union as its member's name and fields."""
+    found: dict[str, Any] = {}
+    for row in SCHEMA.tables.get(table.kind, ()):
+        value = _value(row, table.fields[row.name])
+        if value not in ("", None, [], {}) and not row.name.endswith("_type"):
+            found[row.name] = value
+    return found
+
+
+def _value(row: Row, value: Any) -> Any:
+    if row.type in ENUMS:
+        names = ENUMS[row.type]
+        return names[value] if 0 <= value < len(names) else int(value)
+    if row.type in SCHEMA.unions:
+        return None if value is None else {"kind": value.kind} | _plain(value)
+    if isinstance(value, Table):
+        return _plain(value)
+    if isinstance(value, np.ndarray):
+        return base64.b64encode(value.tobytes()).decode() if value.dtype == np.uint8 else _numbers(value.tolist())
+    if isinstance(value, tuple):
+        return [_plain(item) if isinstance(item, Table) else item for item in value]
+    return _numbers([value])[0] if isinstance(value, float) else value
+
+
+def _numbers(values: Sequence[float]) -> list[float | int | None]:
+    """Numbers as short as 32 bits need; JSON has no infinity."""
+    return [
+        value if isinstance(value, int) else float(str(np.float32(value))) if math.isfinite(value) else None
+        for value in values
+    ]

@@ -1,0 +1,153 @@
+"""A TFLite model as values. `loading` makes them, with every index, shape and length proved to fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from relayout.formats.flatbuffer import Raw, Table
+from relayout.formats.tflite.container.enums import TensorType
+
+MAX_RANK = 32
+"""As many dimensions as numpy of any supported version takes."""
+
+MAX_NAME = 200
+"""Characters of a name that go into messages and into the names of values made from it."""
+
+BITS = {
+    TensorType.FLOAT64: 64,
+    TensorType.FLOAT32: 32,
+    TensorType.FLOAT16: 16,
+    TensorType.BFLOAT16: 16,
+    TensorType.FLOAT8_E4M3FN: 8,
+    TensorType.FLOAT8_E5M2: 8,
+    TensorType.COMPLEX64: 64,
+    TensorType.COMPLEX128: 128,
+    TensorType.INT64: 64,
+    TensorType.UINT64: 64,
+    TensorType.INT32: 32,
+    TensorType.UINT32: 32,
+    TensorType.INT16: 16,
+    TensorType.UINT16: 16,
+    TensorType.INT8: 8,
+    TensorType.UINT8: 8,
+    TensorType.INT4: 4,
+    TensorType.UINT4: 4,
+    TensorType.INT2: 2,
+    TensorType.BOOL: 8,
+}
+"""Bits per element; types without a fixed width (strings, resources, variants) are not listed."""
+
+
+class Quantization(NamedTuple):
+    """`real = scale * (stored - zero_point)`, one pair for the tensor or one per index of `axis`."""
+
+    scale: npt.NDArray[np.float32]
+    zero_point: npt.NDArray[np.int64]
+    axis: int
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether there is one scale per index of `axis`."""
+        return self.scale.size > 1
+
+    def equals(self, other: Quantization | None) -> bool:
+        """Whether the same integer means the same number in both."""
+        return (
+            other is not None
+            and np.array_equal(self.scale, other.scale)
+            and np.array_equal(self.zero_point, other.zero_point)
+            and (self.axis == other.axis or not self.per_channel)
+        )
+
+
+class Blocks(NamedTuple):
+    """A scale for each run of elements along the last axis of a matrix; the integers lie around 0.
+
+    Args:
+        scales: index of the tensor that holds them, `rows (columns / size)`, in half or single precision.
+        size: elements that share a scale.
+        unknown: what else the file says of them that has no meaning here; else empty.
+    """
+
+    scales: int
+    size: int
+    unknown: str = ""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of a subgraph. `signature` has -1 for dimensions known only at run time, else equals `shape`."""
+
+    index: int
+    name: str
+    type: TensorType
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    data: Raw | None = field(repr=False)
+    quantization: Quantization | None
+    is_variable: bool
+    sparsity: Table | None
+    place: str
+    shifted: bool = False
+    """Whether it is int8 in the file, and here uint8 and 128 higher (see `unsigned`)."""
+    listed: bool = False
+    """Whether it is a list of tensors in the file (see `lists`): extents that nobody knows are 0 until it has a row."""
+    blocks: Blocks | None = None
+    beside: int = -1
+    """The index of the tensor of the file beside which it was added, if it was (see `rewriting`)."""
+
+    @property
+    def content(self) -> npt.NDArray[np.uint8]:
+        """A constant's bytes, which are read now where they are in a file."""
+        return np.asarray(self.data if self.data is not None else (), np.uint8)
+
+    @property
+    def stated(self) -> TensorType:
+        """The element type that the file states."""
+        return TensorType.INT8 if self.shifted else self.type
+
+
+class Operator(NamedTuple):
+    """One operator. `inputs` may hold -1 for an operand left out."""
+
+    name: str
+    version: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    intermediates: tuple[int, ...]
+    options: Table | None
+    custom_options: Raw
+    place: str
+
+
+class Subgraph(NamedTuple):
+    """One graph: tensors, and operators in the order in which they run."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    operators: tuple[Operator, ...]
+    place: str
+
+
+class Signature(NamedTuple):
+    """The names that a user gave to a subgraph's inputs and outputs: (name, tensor index)."""
+
+    key: str
+    subgraph: int
+    inputs: tuple[tuple[str, int], ...]
+    outputs: tuple[tuple[str, int], ...]
+
+
+class Model(NamedTuple):
+    """A whole file. `metadata` is (name, bytes) of each metadata buffer, None where there is no such buffer."""
+
+    description: str
+    subgraphs: tuple[Subgraph, ...]
+    signatures: tuple[Signature, ...]
+    metadata: tuple[tuple[str, Raw | None], ...] = ()

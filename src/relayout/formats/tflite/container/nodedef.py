@@ -1,0 +1,122 @@
+"""Read the attributes of an operator of TensorFlow that the converter left to the Flex delegate, from untrusted bytes.
+
+Its options are a FlexBuffer of two: the operator's name, and TensorFlow's NodeDef, a message of Protocol Buffers. Of
+that only attributes are read that are texts, numbers, truth values, or lists of whole numbers (field 5: a name, and a
+value, of which field 2 is the text, 3 the whole number, 4 the real one, 5 the truth value, and 1 the list).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.container.flexbuffer import parse
+
+_ATTRIBUTES, _NAME, _VALUE, _LIST, _TEXT, _NUMBER, _REAL, _FLAG = 5, 1, 2, 1, 2, 3, 4, 5
+_VARINT, _LONG, _BYTES, _SHORT = 0, 1, 2, 5
+
+
+class NodeDef:
+    """The attributes of an operator of TensorFlow.
+
+    Args:
+        options: the operator's custom options.
+        place: where it stands in the file, for errors.
+
+    Raises:
+        ReadError: the options are none of TensorFlow's.
+    """
+
+    def __init__(self, options: bytes, place: str) -> None:
+        self.place = place
+        found = parse(options, place)
+        if not (isinstance(found, list) and len(found) == 2 and isinstance(found[1], str | bytes)):
+            raise ReadError(
+                "the options are none of an operator of TensorFlow", where=place, hint="the file is damaged"
+            )
+        content = found[1] if isinstance(found[1], bytes) else found[1].encode()
+        self.attributes: dict[bytes, dict[int, int | bytes]] = {}
+        for entry in _messages(content, _ATTRIBUTES, place):
+            names, values = (list(_messages(entry, field, place)) for field in (_NAME, _VALUE))
+            if names and values:
+                self.attributes[names[-1]] = dict(_fields(values[-1], place))
+
+    def number(self, name: str) -> int:
+        """A whole number, or a truth value; 0 where there is none."""
+        value = self.attributes.get(name.encode(), {})
+        found = value.get(_NUMBER, value.get(_FLAG, 0))
+        return _signed(found) if isinstance(found, int) else 0
+
+    def numbers(self, name: str) -> list[int]:
+        """A list of whole numbers; an empty one where there is none."""
+        listed = self.attributes.get(name.encode(), {}).get(_LIST, b"")
+        found: list[int] = []
+        for number, value in _fields(listed, self.place) if isinstance(listed, bytes) else ():
+            if number == _NUMBER:
+                found += [_signed(value)] if isinstance(value, int) else _packed(value, self.place)
+        return found
+
+    def real(self, name: str) -> float:
+        """A real number; 0 where there is none."""
+        found = self.attributes.get(name.encode(), {}).get(_REAL)
+        return float(struct.unpack("<f", found)[0]) if isinstance(found, bytes) and len(found) == 4 else 0.0
+
+    def text(self, name: str) -> str:
+        """A text; none is an error."""
+        found = self.attributes.get(name.encode(), {}).get(_TEXT)
+        if not isinstance(found, bytes):
+            raise ReadError(f"there is no {name}", where=self.place, hint="the file is damaged")
+        return found.decode("utf-8", "replace")
+
+
+def _messages(data: bytes, wanted: int, place: str) -> Iterator[bytes]:
+    return (value for number, value in _fields(data, place) if number == wanted and isinstance(value, bytes))
+
+
+def _fields(data: bytes, place: str) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a message: number, and content."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at, place)
+        kind = tag & 7
+        if kind == _VARINT:
+            value, at = _varint(data, at, place)
+            yield tag >> 3, value
+            continue
+        size = {_LONG: 8, _SHORT: 4}.get(kind)
+        if kind == _BYTES:
+            size, at = _varint(data, at, place)
+        if size is None or at + size > len(data):
+            raise _damaged(place)
+        yield tag >> 3, data[at : at + size]
+        at += size
+
+
+def _packed(data: bytes, place: str) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        value, at = _varint(data, at, place)
+        yield _signed(value)
+
+
+def _signed(value: int) -> int:
+    """A number of 64 bits whose highest one is the sign."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _varint(data: bytes, at: int, place: str) -> tuple[int, int]:
+    """A number of up to 64 bits, seven in a byte, the lowest first; and where the next one begins."""
+    found = 0
+    for i in range(10):
+        if at + i >= len(data):
+            break
+        found |= (data[at + i] & 127) << (7 * i)
+        if data[at + i] < 128:
+            return found, at + i + 1
+    raise _damaged(place)
+
+
+def _damaged(place: str) -> ReadError:
+    return ReadError("a NodeDef ends early", where=place, hint="the file is damaged")

@@ -1,0 +1,1 @@
+"""TensorFlow Lite operators as ONNX, one function each."""

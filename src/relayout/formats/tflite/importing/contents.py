@@ -1,0 +1,351 @@
+"""What is known of small tensors before anything runs: shapes that a model computes from shapes, and from constants.
+
+Keras writes Flatten with an open batch as SHAPE - STRIDED_SLICE - PACK - RESHAPE. Followed backwards through the nodes
+that were written for it, the target is `(batch, 36)`, and a Reshape to the constant `(-1, 36)` does the same. What is
+known as a whole is a constant (see `constant`): files hold whole chains of arithmetic on extents that are numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.extents import divided, product, shifted
+
+MAX_ELEMENTS = 64
+"""Shapes are short; what is longer is data."""
+
+MAX_STEPS = 200
+"""Nodes to look at for one tensor."""
+
+_INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+_NUMBERS = (*_INTEGERS, ir.DataType.BOOL, ir.DataType.FLOAT)
+
+_Known = npt.NDArray[Any]
+"""Integers are an object array of numbers, names, and None where an element is not known; other types are numpy's."""
+
+
+def contents(value: ir.Value) -> tuple[Dim, ...] | None:
+    """The elements of a one-dimensional integer tensor, as far as they are known; None where nothing is."""
+    found = _Reader().read(value)
+    if found is None or found.ndim != 1 or all(e is None for e in found.tolist()):
+        return None
+    return tuple(found.tolist())
+
+
+def element(value: ir.Value) -> Dim:
+    """The only element of an integer tensor, if it is known."""
+    found = _Reader().read(value)
+    single: Dim = found.reshape(-1).tolist()[0] if found is not None and found.size == 1 else None
+    return single
+
+
+def constant(value: ir.Value, is_settled: Callable[[ir.Value], bool]) -> npt.NDArray[Any] | None:
+    """The elements of a small tensor that follows from constants and extents, in its type; None of any other.
+
+    Args:
+        value: what a node has just been written for.
+        is_settled: whether a value is known to be no constant, so that nothing behind it is looked at.
+    """
+    extents = dims(value) if value.dtype in _NUMBERS and value.producer() is not None else (MAX_ELEMENTS + 1,)
+    size = product(extents)
+    if not isinstance(size, int) or size > MAX_ELEMENTS:
+        return None
+    found = _Reader(is_settled).numbers(value)
+    return found if found is not None and found.shape == extents else None
+
+
+def without_unread(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value], spare: Container[int]) -> list[ir.Node]:
+    """The nodes but those that nobody reads of those that compute shapes, or that are `spare`, by their identity.
+
+    A constant has taken the place of the former, an attribute that of the latter.
+    """
+    kept: list[ir.Node] = []
+    results = {id(value) for value in outputs}
+    for node in reversed(nodes):
+        of_shapes = node.op_type in _RULES and all(_is_of_shapes(v) for v in node.outputs)
+        if (of_shapes or id(node) in spare) and not any(v.uses() or id(v) in results for v in node.outputs):
+            for i in range(len(node.inputs)):
+                node.replace_input_with(i, None)
+        else:
+            kept.append(node)
+    return kept[::-1]
+
+
+def _is_of_shapes(value: ir.Value) -> bool:
+    if value.dtype in _INTEGERS:
+        return True
+    size = product(dims(value)) if value.dtype in _NUMBERS else None
+    return isinstance(size, int) and size <= MAX_ELEMENTS
+
+
+class _Unknown(Exception):  # noqa: N818 - not an error: there is nothing to know
+    pass
+
+
+class _Reader:
+    def __init__(self, is_settled: Callable[[ir.Value], bool] = lambda value: False) -> None:
+        self.left, self.is_settled = MAX_STEPS, is_settled
+
+    def read(self, value: ir.Value) -> _Known | None:
+        """The elements of an integer tensor, as far as they are known."""
+        try:
+            return self.known(value) if value.dtype in _INTEGERS else None
+        except _FAILURES:
+            return None
+
+    def numbers(self, value: ir.Value) -> _Known | None:
+        """The elements of a tensor that is known as a whole."""
+        try:
+            return self.typed(value)
+        except _FAILURES:
+            return None
+
+    def typed(self, value: ir.Value | None) -> _Known:
+        """The same in the tensor's own type, in which arithmetic rounds and wraps as it should."""
+        found = self.known(value)
+        if found.dtype != object or value is None or value.dtype is None:
+            return found
+        if not all(isinstance(e, int) for e in found.flat):
+            raise _Unknown
+        return found.astype(value.dtype.numpy())
+
+    def known(self, value: ir.Value | None) -> _Known:
+        self.left -= 1
+        if value is None or self.left < 0 or value.dtype not in _NUMBERS:
+            raise _Unknown
+        if value.const_value is not None:
+            if value.const_value.size > MAX_ELEMENTS:
+                raise _Unknown
+            array = value.const_value.numpy()
+            return array.astype(object) if value.dtype in _INTEGERS else array
+        node = value.producer()
+        if node is None or node.op_type not in _RULES or self.is_settled(value):
+            raise _Unknown
+        result = _RULES[node.op_type](self, node)
+        if result.size > MAX_ELEMENTS:
+            raise _Unknown
+        return result
+
+    def fixed(self, node: ir.Node, i: int) -> list[int]:
+        """Operand i as plain numbers."""
+        elements = self.known(node.inputs[i]).reshape(-1).tolist()
+        if not all(isinstance(e, int) for e in elements):
+            raise _Unknown
+        return elements
+
+    def shape(self, node: ir.Node) -> _Known:
+        source = node.inputs[0]
+        if source is None:
+            raise _Unknown
+        start, end = (node.attributes.get(name) for name in ("start", "end"))
+        extents: Dims = dims(source)
+        extents = extents[start.as_int() if start else 0 : end.as_int() if end else len(extents)]
+        out = np.empty(len(extents), object)
+        out[:] = extents
+        return out
+
+    def size(self, node: ir.Node) -> _Known:
+        source = node.inputs[0]
+        out = np.empty((), object)
+        out[()] = product(dims(source)) if source is not None else None
+        return out
+
+    def same(self, node: ir.Node) -> _Known:
+        return self.known(node.inputs[0])
+
+    def cast(self, node: ir.Node) -> _Known:
+        source, result = node.inputs[0], node.outputs[0]
+        if source is None or result.dtype is None or (source.dtype in _INTEGERS and result.dtype in _INTEGERS):
+            return self.same(node)
+        array = self.typed(source)
+        if result.dtype in _INTEGERS:
+            limits = np.iinfo(result.dtype.numpy())
+            if not np.all((array >= float(limits.min)) & (array < float(limits.max))):
+                raise _Unknown  # runtimes differ in what they make of it
+            return array.astype(np.int64).astype(object)
+        return array.astype(result.dtype.numpy())
+
+    def computed(self, node: ir.Node) -> _Known:
+        """What a function of numpy makes of operands that are known as a whole."""
+        with np.errstate(all="ignore"):
+            array = np.asarray(_FUNCTIONS[node.op_type](*map(self.typed, node.inputs)))
+        return array.astype(object) if node.outputs[0].dtype in _INTEGERS else array
+
+    def transpose(self, node: ir.Node) -> _Known:
+        return np.transpose(self.known(node.inputs[0]), node.attributes["perm"].as_ints())
+
+    def expand(self, node: ir.Node) -> _Known:
+        x, extents = self.known(node.inputs[0]), self.fixed(node, 1)
+        if prod(extents) > MAX_ELEMENTS:
+            raise _Unknown
+        return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(extents)))
+
+    def slice(self, node: ir.Node) -> _Known:
+        x = self.known(node.inputs[0])
+        starts, ends = self.fixed(node, 1), self.fixed(node, 2)
+        axes = self.fixed(node, 3) if len(node.inputs) > 3 else list(range(len(starts)))
+        steps = self.fixed(node, 4) if len(node.inputs) > 4 else [1] * len(starts)
+        index = [slice(None)] * x.ndim
+        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+            before_first = step < 0 and end < -x.shape[axis]
+            index[axis] = slice(start, None if before_first else end, step)
+        return x[tuple(index)]
+
+    def squeeze(self, node: ir.Node) -> _Known:
+        return np.squeeze(self.known(node.inputs[0]), tuple(self.fixed(node, 1)))
+
+    def unsqueeze(self, node: ir.Node) -> _Known:
+        return np.expand_dims(self.known(node.inputs[0]), tuple(self.fixed(node, 1)))
+
+    def reshape(self, node: ir.Node) -> _Known:
+        return self.known(node.inputs[0]).reshape(self.fixed(node, 1))
+
+    def concat(self, node: ir.Node) -> _Known:
+        return np.concatenate([self.part(v) for v in node.inputs], axis=node.attributes["axis"].as_int())
+
+    def part(self, value: ir.Value | None) -> _Known:
+        """Of several parts, one may be unknown."""
+        try:
+            return self.known(value)
+        except _Unknown:
+            shape = [d for d in dims(value) if isinstance(d, int)] if value is not None else []
+            if value is None or len(shape) != len(dims(value)) or prod(shape) > MAX_ELEMENTS:
+                raise
+            return np.full(shape, None, object)
+
+    def gather(self, node: ir.Node) -> _Known:
+        axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+        x, index = self.known(node.inputs[0]), self.known(node.inputs[1]).astype(np.int64)
+        return np.asarray(np.take(x, index, axis=axis), x.dtype)  # of objects, numpy takes one out of the array
+
+    def product(self, node: ir.Node) -> _Known:
+        x, axes = self.known(node.inputs[0]), self.fixed(node, 1)
+        if x.ndim != 1 or axes not in ([0], [-1]):
+            raise _Unknown
+        keep = node.attributes["keepdims"].as_int() if "keepdims" in node.attributes else 1
+        out = np.empty((1,) if keep else (), object)
+        out[...] = product(x.tolist())
+        return out
+
+    def pairwise(self, node: ir.Node) -> _Known:
+        if node.outputs[0].dtype not in _INTEGERS:
+            return self.computed(node)
+        a, b = self.part(node.inputs[0]), self.part(node.inputs[1])
+        compute = _PAIRS[node.op_type]
+        out = np.empty(np.broadcast_shapes(a.shape, b.shape), object)
+        flat = [compute(x, y) for x, y in zip(*(np.broadcast_to(v, out.shape).flat for v in (a, b)), strict=True)]
+        out.reshape(-1)[:] = flat
+        return out
+
+    def scattered(self, node: ir.Node) -> _Known:
+        """Elements multiplied with others or added to them: extents whose axes an Einsum joins."""
+        how = node.attributes["reduction"].as_string() if "reduction" in node.attributes else ""
+        if node.outputs[0].dtype not in _INTEGERS or how not in _SCATTERED:
+            raise _Unknown
+        x, index, given = self.known(node.inputs[0]).copy(), self.fixed(node, 1), self.known(node.inputs[2])
+        if x.ndim != 1 or given.shape != (len(index),):
+            raise _Unknown
+        for place, element_ in zip(index, given.tolist(), strict=True):
+            x[place] = _SCATTERED[how](x[place], element_)
+        return x
+
+
+def _sum(a: Dim, b: Dim) -> Dim:
+    if isinstance(b, int):
+        return shifted(a, b)
+    return shifted(b, a) if isinstance(a, int) else None
+
+
+def _difference(a: Dim, b: Dim) -> Dim:
+    return shifted(a, -b) if isinstance(b, int) else None
+
+
+def _product(a: Dim, b: Dim) -> Dim:
+    return product((a, b))
+
+
+def _quotient(a: Dim, b: Dim) -> Dim:
+    if not isinstance(b, int) or b <= 0:
+        return None
+    if isinstance(a, int):
+        return a // b if a >= 0 else None
+    exact = divided(a, b)
+    return exact if isinstance(exact, str) and not exact.endswith(f"/{b}") else None
+
+
+def _remainder(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b if a >= 0 and b > 0 else None
+    return None if _quotient(a, b) is None else 0  # a name is divided where nothing is left
+
+
+_PAIRS: dict[str, Callable[[Dim, Dim], Dim]] = {
+    "Add": _sum,
+    "Div": _quotient,
+    "Mod": _remainder,
+    "Mul": _product,
+    "Sub": _difference,
+}
+
+_SCATTERED: dict[str, Callable[[Dim, Dim], Dim]] = {"add": _sum, "mul": _product}
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Abs": np.abs,
+    "Add": np.add,
+    "And": np.logical_and,
+    "Ceil": np.ceil,
+    "Div": np.divide,
+    "Equal": np.equal,
+    "Floor": np.floor,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Max": np.maximum,
+    "Min": np.minimum,
+    "Mod": np.fmod,
+    "Mul": np.multiply,
+    "Neg": np.negative,
+    "Not": np.logical_not,
+    "Or": np.logical_or,
+    "Round": np.rint,
+    "Sign": np.sign,
+    "Sqrt": np.sqrt,
+    "Sub": np.subtract,
+    "Where": np.where,
+    "Xor": np.logical_xor,
+}
+"""Operators that numpy has: those whose results are the same everywhere, to the last bit."""
+
+_FAILURES = (_Unknown, ValueError, IndexError, TypeError, ArithmeticError, RecursionError)
+"""What reading ends with where operands contradict each other, or ask for too much."""
+
+_RULES: dict[str, Callable[[_Reader, ir.Node], _Known]] = {
+    **dict.fromkeys(_FUNCTIONS, _Reader.computed),
+    "Add": _Reader.pairwise,
+    "Cast": _Reader.cast,
+    "Concat": _Reader.concat,
+    "Div": _Reader.pairwise,
+    "Expand": _Reader.expand,
+    "Gather": _Reader.gather,
+    "Identity": _Reader.same,
+    "Mod": _Reader.pairwise,
+    "Mul": _Reader.pairwise,
+    "ReduceProd": _Reader.product,
+    "Reshape": _Reader.reshape,
+    "ScatterND": _Reader.scattered,
+    "Shape": _Reader.shape,
+    "Size": _Reader.size,
+    "Slice": _Reader.slice,
+    "Squeeze": _Reader.squeeze,
+    "Sub": _Reader.pairwise,
+    "Transpose": _Reader.transpose,
+    "Unsqueeze": _Reader.unsqueeze,
+}

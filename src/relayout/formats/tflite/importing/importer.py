@@ -1,0 +1,257 @@
+"""Read a TFLite model as an ONNX model, literally: same operators, same order of axes, same names, same weights.
+
+Nothing is pushed or cancelled here, and nothing folded but tensors of few elements that follow from constants and
+extents: shapes. Where ONNX wants channels first, the operator stands between two
+Transposes; whoever decides layouts later finds all of them and removes what can be removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+
+from relayout.errors import ReadError, RelayoutError, UnsupportedError, nearest
+from relayout.formats.tflite.container.loading import load, opened
+from relayout.formats.tflite.container.metadata import Metadata, metadata
+from relayout.formats.tflite.container.model import Model, Signature, Subgraph
+from relayout.formats.tflite.importing.aligned import aligned
+from relayout.formats.tflite.importing.builder import Builder
+from relayout.formats.tflite.importing.contents import without_unread
+from relayout.formats.tflite.importing.cutting import cut
+from relayout.formats.tflite.importing.lists import as_tensors
+from relayout.formats.tflite.importing.operators.custom import CARRIED
+from relayout.formats.tflite.importing.program import Choices, Program, State
+from relayout.formats.tflite.importing.registry import Entry, Unsupported, entry_of
+from relayout.formats.tflite.importing.tensors import Quant, sufficient_opset
+from relayout.formats.tflite.importing.unsigned import unsigned
+from relayout.layout.stored_as import FIXED, SIGNATURE, TENSOR
+
+NOTES = "relayout.notes"
+"""Set in `ir.Model.meta`: what of the file was left out, in sentences."""
+
+KEPT = "--custom-op NAME=DOMAIN keeps a custom operator as a node of that domain"
+"""What an error says of custom operators."""
+
+IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
+"""Opsets that can be written -> the IR version that came with them."""
+
+
+def read(
+    source: Path | str | bytes,
+    *,
+    opset: int | None = None,
+    quant: Quant = "qdq",
+    signature: str | None = None,
+    state: State = "zero",
+    custom_ops: Mapping[str, str] | None = None,
+    fast: bool = False,
+    widen: bool = True,
+    saturates: bool = False,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> ir.Model:
+    """Read a TFLite model as an ONNX model that computes the same.
+
+    1. Quantized tensors hold the integers that the file's tensors hold, int8 within the graph as uint8, 128 higher;
+       each operator dequantizes its operands and quantizes its result. Operators that only move elements act on the
+       integers.
+    2. Constants are views into the file's bytes, which stay in memory as long as the model lives; of a file above
+       256 MB they are read when they are used.
+    3. Every value has a type and a shape; dimensions known only at run time have names.
+
+    Args:
+        source: a path, or the file's bytes.
+        opset: ONNX opset to write, 18 to 23; by default the least that the model needs: 20 for GELU, 21 for
+            quantized tensors of 16 or 4 bits.
+        quant: what becomes of quantized tensors. `"qdq"`, the default: integers, as in 1. `"float"`: constants become
+            real numbers, and nothing is quantized at run time.
+        signature: which of the file's signatures to read, by its key; by default the first, or the first subgraph.
+        state: what becomes of variables, of recurrent networks too, which TFLite keeps from one run to the next and
+            ONNX does not. `"zero"`, the default: the interface is the file's, and every run starts from the initial
+            values. `"io"`: each variable that is read is one more input, `NAME`, and what it holds in the end one
+            more output, `NAME_next`. Feed first what the input's metadata `relayout.initial` says (JSON: one number,
+            or all; it is not there where that is no constant, or one of more than 4,096 numbers).
+        custom_ops: custom operators to carry over as they are: their name in the file -> the domain to put them in.
+        fast: forms for which ONNX Runtime takes less time, though they move more bytes, or no longer show what they
+            stand for (see `operators.condensed`, `operators.subpixel` and `operators.unrolled`).
+        widen: join groups of integer convolutions where ONNX Runtime takes less time with fewer (see
+            `operators.widened`); some accelerators have kernels for depthwise ones and for no others in groups.
+        saturates: where products of int8 saturate (x64 without VNNI), and kernels will be stored as uint8: what takes
+            less time is another form then (see `operators.unrolled`).
+        inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
+        outputs: read only what these tensors are computed from; what lies outside is not translated at all.
+        dims: dynamic dimension of an input -> its extent, which all that follows goes by. Others are left out:
+            `model.meta` says which are not.
+
+    Raises:
+        ReadError: the file is no TFLite model, or is damaged.
+        UnsupportedError: operators without a translation: all of them, counted.
+        NamesError: `inputs` or `outputs` name what cannot be an end of a part.
+    """
+    if opset is not None and opset not in IR_VERSIONS:
+        raise RelayoutError(f"opset {opset} cannot be written; choose {min(IR_VERSIONS)} to {max(IR_VERSIONS)}")
+    data = opened(source if isinstance(source, bytes) else Path(source))
+    model = load(data)
+    if state not in ("zero", "io"):
+        raise RelayoutError(f"there is no state {state!r}; choose 'zero' or 'io'")
+    if quant not in ("qdq", "float"):
+        raise RelayoutError(f"there is no quant {quant!r}; choose 'qdq' or 'float'")
+    opset = sufficient_opset(model, quant=quant) if opset is None else opset
+    chosen = _signature(model, signature)
+    index = chosen.subgraph if chosen else 0
+    whole, found = model.subgraphs[index], metadata(model, index, data)
+    if inputs or outputs:
+        part = cut(model, index, chosen, inputs, outputs)
+        model = model._replace(subgraphs=(*model.subgraphs[:index], part, *model.subgraphs[index + 1 :]))
+    model = as_tensors(model)
+    if quant == "qdq":
+        model = unsigned(aligned(model))  # after the cut: the interface, wherever it is, keeps its types
+    subgraph = model.subgraphs[index]
+    stem = "main" if isinstance(source, bytes) else Path(source).stem
+    choices = Choices(quant, state, custom_ops or {}, bool(fast), bool(widen), bool(saturates))
+    program = Program(model, Builder(opset), choices, _entry)
+    imported = _Import(program, subgraph, chosen, dims or {})
+    result = imported.run(subgraph.name or stem)
+    result.meta[FIXED] = frozenset(imported.fixed)
+    _describe(result, found, whole)
+    if chosen and index:
+        result.metadata_props[SIGNATURE] = chosen.key
+    return result
+
+
+def _signature(model: Model, key: str | None) -> Signature | None:
+    if key is None:
+        return model.signatures[0] if model.signatures else None
+    for signature in model.signatures:
+        if signature.key == key:
+            return signature
+    there = ", ".join(signature.key for signature in model.signatures[:40]) or "none"
+    near = nearest(key, (signature.key for signature in model.signatures)) or f"; there are {there}"
+    raise ReadError(f"there is no signature {key!r}{near}", where="signature_defs")
+
+
+def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
+    """What the file says of itself, into the model."""
+    result.doc_string = found.description or None
+    result.metadata_props.update(found.properties)
+    result.meta[NOTES] = tuple(found.notes)
+    own = {subgraph.tensors[i].name: text for i, text in found.texts.items()}
+    for value in (*result.graph.inputs, *result.graph.outputs):
+        text = own.get(value.metadata_props.get(TENSOR, value.name or ""))
+        if text:
+            value.doc_string = text
+
+
+def _entry(name: str) -> Entry | None:
+    return entry_of(name) or (CARRIED if name.startswith("CUSTOM ") else None)
+
+
+class _Import:
+    def __init__(
+        self, program: Program, subgraph: Subgraph, signature: Signature | None, dims: Mapping[str, int]
+    ) -> None:
+        self.program, self.subgraph, self.signature, self.dims = program, subgraph, signature, dims
+        self.fixed: set[str] = set()
+        self.builder, self.tensors = program.builder, program.tensors(subgraph)
+
+    def run(self, name: str) -> ir.Model:
+        extra = self.name_interface()
+        self.tensors.name_all()
+        inputs = [self.graph_input(index, first=i == 0) for i, index in enumerate(self.subgraph.inputs)]
+        self.program.run(self.tensors)
+        if self.program.unsupported:
+            found = {k: (len(v), next(iter(v))) for k, v in self.program.unsupported.items()}
+            raise UnsupportedError(found, KEPT if any(name.startswith("CUSTOM ") for name in found) else "")
+        outputs = self.graph_outputs(extra) + self.program.variables.outputs()
+        nodes = without_unread(self.builder.nodes, outputs, self.builder.spare)
+        # Operands that became attributes or shapes leave their constants unread.
+        used = [value for value in self.builder.initializers if value.uses()]
+        graph = ir.Graph(
+            [*inputs, *self.program.variables.inputs.values()],
+            outputs,
+            nodes=nodes,
+            initializers=used,
+            opset_imports={"": self.builder.opset, **self.program.domains},
+            name=name,
+        )
+        return ir.Model(
+            graph,
+            ir_version=IR_VERSIONS[self.builder.opset],
+            producer_name="relayout",
+            metadata_props={"relayout.source_format": "tflite"},
+        )
+
+    # The interface.
+
+    def name_interface(self) -> list[str]:
+        """Give inputs and outputs the names that the signature has for them; returns a name for each output."""
+        signature = self.signature
+        given = {index: name for name, index in reversed(signature.inputs if signature else ()) if name}
+        wanted: dict[int, list[str]] = {}
+        for name, index in signature.outputs if signature else ():
+            if name:
+                wanted.setdefault(index, []).append(name)
+        names, unique = self.tensors.names, self.builder.names.unique
+        for index in self.subgraph.inputs:
+            if index in given and index not in names:
+                names[index] = unique(given[index])
+        outputs = []
+        for index in self.subgraph.outputs:
+            called = wanted.get(index) or [self.subgraph.tensors[index].name or f"tensor_{index}"]
+            if index in wanted and index not in names:
+                names[index] = unique(called[0])
+            # A tensor that is given twice has two names; the last is that of all further times.
+            outputs.append(called.pop(0) if len(called) > 1 else called[0])
+        return outputs
+
+    def graph_input(self, index: int, *, first: bool) -> ir.Value:
+        tensor = self.subgraph.tensors[index]
+        named = (
+            dim if dim is not None else "batch" if first and axis == 0 else self.tensors.symbol(tensor, axis)
+            for axis, dim in enumerate(self.tensors.declared(tensor))
+        )
+        shape = tuple(self.extent(dim) if isinstance(dim, str) else dim for dim in named)
+        try:
+            dtype = self.tensors.dtype(tensor)
+        except Unsupported as problem:
+            raise UnsupportedError({f"input of {problem.reason}": (1, tensor.place)}) from None
+        value = self.builder.value(self.tensors.names[index], dtype, shape)
+        self.tensors.bind(tensor, value)
+        self.record(value, index)
+        return value
+
+    def extent(self, name: str) -> int | str:
+        """What a dynamic dimension is fixed to, or its name."""
+        extent = self.dims.get(name, 0)
+        if extent < 1:
+            return name
+        self.fixed.add(name)
+        return extent
+
+    def graph_outputs(self, names: list[str]) -> list[ir.Value]:
+        """The outputs; one that no node computes, or that is there twice, is given a node and a name of its own."""
+        outputs: list[ir.Value] = []
+        for index, name in zip(self.subgraph.outputs, names, strict=True):
+            try:
+                value = self.tensors.value(self.subgraph.tensors[index])
+            except Unsupported as problem:
+                raise UnsupportedError({f"output: {problem.reason}": (1, self.subgraph.place)}) from None
+            if value.producer() is None or any(value is other for other in outputs):
+                shape, dtype = value.shape, value.dtype
+                if shape is None or dtype is None:
+                    raise ValueError(f"{value.name} has no type")
+                dims = tuple(d if isinstance(d, int) else d.value for d in shape)
+                if value.producer() is None and value.name == name and index not in self.subgraph.inputs:
+                    value.name = self.builder.names.instead(name, f"{name}/constant")
+                (value,) = self.builder.emit("Identity", [value], [(name, dtype, dims)])
+            self.record(value, index)
+            outputs.append(value)
+        return outputs
+
+    def record(self, value: ir.Value, index: int) -> None:
+        own = self.subgraph.tensors[index].name
+        if own and own != value.name:
+            value.metadata_props[TENSOR] = own

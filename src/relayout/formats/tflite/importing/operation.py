@@ -1,0 +1,369 @@
+"""One TFLite operator while it is translated: its operands as ONNX values, ways to emit nodes and hand over results.
+
+Two views of an operand: `stored` is what lies in memory (integers if the tensor is quantized), `real` is what it means
+(a DequantizeLinear of this operator's own, so that runtimes recognise dequantize - operator - quantize units).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import MAX_RANK, Operator, Quantization, Tensor
+from relayout.formats.tflite.importing import activation
+from relayout.formats.tflite.importing.builder import Dims, dims
+from relayout.formats.tflite.importing.emission import Emission
+from relayout.formats.tflite.importing.extents import product
+from relayout.formats.tflite.importing.registry import Unsupported
+from relayout.formats.tflite.importing.tensors import DTYPES, QUANTIZED_TYPES, array, dequantized
+
+MOVABLE = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
+"""Quantized types on which a data movement may act directly, unless ONNX Runtime's kernel takes fewer."""
+
+BYTES_ONLY = (TensorType.INT8, TensorType.UINT8)
+"""Quantized types that ONNX Runtime's Pad, MaxPool and Resize take."""
+
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+"""Of what a quantized constant may be, those that ONNX Runtime casts to float when it loads a model."""
+
+NARROW = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
+"""Plain integers that are computed with as wider ones."""
+
+
+class Operation(Emission):
+    """A TFLite operator and its place in the ONNX graph."""
+
+    INT64 = ir.DataType.INT64
+
+    # What the file says.
+
+    def require_rank(self, i: int, *ranks: int) -> int:
+        """The rank of operand i, refused unless it is one of these."""
+        rank = len(self.extents(i))
+        if rank not in ranks:
+            wanted = " or ".join(map(str, ranks))
+            raise ReadError(f"operand {i} of {self.operator.name} has rank {rank}, not {wanted}", where=self.place)
+        return rank
+
+    def extents(self, i: int) -> Dims:
+        """The shape of operand i. Weights by blocks are no value by themselves."""
+        return self.input(i).shape if self.input(i).blocks is not None else dims(self.stored(i))
+
+    def is_constant(self, i: int) -> bool:
+        """Whether operand i lies in the file."""
+        return self.tensors.is_constant(self.input(i)) or self.stored(i).const_value is not None
+
+    def constant(self, i: int) -> npt.NDArray[Any]:
+        """The elements of operand i as stored, which must be in the file."""
+        if not self.is_constant(i):
+            raise Unsupported(f"operand {i} is computed, and ONNX has to know it")
+        value = self.stored(i).const_value if self.tensors.has_value(self.input(i)) else None
+        # In a subgraph a constant may have been handed in from outside.
+        return array(self.input(i)) if value is None or self.input(i).data is not None else value.numpy()
+
+    def integers(self, i: int, at_most: int = MAX_RANK) -> list[int]:
+        """A short constant operand as Python integers. The limit keeps damaged files from costing time."""
+        values = self.constant(i).reshape(-1)
+        if values.size > at_most:
+            raise ReadError(f"operand {i} of {self.operator.name} has {values.size} elements", where=self.place)
+        return [int(v) for v in values]
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front."""
+        if not -rank <= axis < rank:
+            raise ReadError(f"{self.operator.name} has axis {axis} of {rank} dimensions", where=self.place)
+        return axis % rank
+
+    def spare(self, operator: Operator) -> None:
+        """Let the nodes of an operator before this one go, if nothing else reads what they yield; and its Casts."""
+        flow, tensors = self.tensors.flow, self.tensors.subgraph.tensors
+        casts = [p for p in map(flow.producer, operator.inputs) if p is not None and p.name == "DEQUANTIZE"]
+        for one in (operator, *casts):
+            values = [self.tensors.value(tensors[i]) for i in one.outputs if self.tensors.has_value(tensors[i])]
+            waiting = [value.producer() for value in values]
+            while waiting:
+                node = waiting.pop()
+                if node is not None and node.metadata_props.get("relayout.source", "").endswith(f" {one.place}"):
+                    self.builder.spare.add(id(node))
+                    waiting += [value.producer() for value in node.inputs if value is not None]
+
+    # Operands as values.
+
+    def stored(self, i: int) -> ir.Value:
+        """Operand i as it lies in memory."""
+        if self.input(i).type in (TensorType.COMPLEX64, TensorType.COMPLEX128):
+            raise Unsupported("complex numbers")  # those that take them ask for `spectral.pairs`
+        return self.tensors.value(self.input(i))
+
+    def real(self, i: int, perm: Sequence[int] | None = None) -> ir.Value:
+        """Operand i as real numbers, with its axes in another order if `perm` is given.
+
+        The Transpose comes first, on the integers: they are a quarter of the bytes.
+        """
+        if perm is None:
+            return self.dequantize(i, self.stored(i))
+        quantization = self.tensors.quantization(self.input(i))
+        axis = list(perm).index(quantization.axis) if quantization and quantization.per_channel else None
+        return self.dequantize(i, self.transpose(self.stored(i), perm), axis)
+
+    def dequantize(self, i: int, value: ir.Value, axis: int | None = None) -> ir.Value:
+        """The real numbers of a value that holds operand i's integers, perhaps reordered or reshaped.
+
+        Args:
+            i: the operand whose parameters count.
+            value: the integers.
+            axis: where the axis of the scales is now, if there are several and it has moved.
+        """
+        tensor = self.input(i)
+        quantization = self.tensors.quantization(tensor)
+        if quantization is None:
+            if tensor.type in MOVABLE and tensor.quantization is None:
+                raise Unsupported(f"arithmetic on {tensor.type.name} without a scale, for which the kernel takes 0")
+            return value
+        if quantization.per_channel and axis is None:
+            axis = quantization.axis
+        name = self.tensors.hint(tensor, "dequantized")
+        if tensor.data is not None and self.output().quantization is None and value.dtype in BYTES:
+            return self.widened(tensor, quantization, value, axis)
+        scale, zero_point = self.tensors.parameters(tensor)
+        return self.emit(
+            "DequantizeLinear", [value, scale, zero_point], dims(value), ir.DataType.FLOAT, name=name, axis=axis
+        )
+
+    def widened(self, tensor: Tensor, quantization: Quantization, value: ir.Value, axis: int | None) -> ir.Value:
+        """The real numbers of a constant beside which nothing is quantized, as Cast, Sub and Mul.
+
+        They are DequantizeLinear's numbers to the last bit. ONNX Runtime folds these nodes when it loads a model, and a
+        DequantizeLinear never: that would run each time, and the convolution behind it would have no constant kernel.
+        """
+        shape = [1] * len(dims(value))
+        if axis is not None:
+            shape[axis] = -1
+        name = self.tensors.hint(tensor, "dequantized")
+        value = self.emit("Cast", [value], dims(value), ir.DataType.FLOAT, name=name, to=ir.DataType.FLOAT)
+        for op_type, suffix, numbers in (
+            ("Sub", "zero_point", quantization.zero_point.astype(np.float32)),
+            ("Mul", "scale", quantization.scale),
+        ):
+            if op_type == "Mul" or np.any(numbers):
+                constant = self.builder.array(
+                    self.tensors.hint(tensor, suffix), numbers.reshape(shape if axis is not None else ())
+                )
+                value = self.emit(op_type, [value, constant], dims(value), name=name)
+        return value
+
+    def raw(self, i: int) -> ir.Value:
+        """Operand i as the integers that the file's tensor holds, even where the graph computes with real numbers."""
+        tensor, value = self.input(i), self.stored(i)
+        if not self.tensors.dequantize or self.tensors.dtype(tensor) == DTYPES.get(tensor.type):
+            return value
+        scale, zero_point = self.tensors.parameters(tensor)
+        return self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype)
+
+    def plain(self, i: int) -> ir.Value:
+        """Operand i as numbers: real ones if it is quantized, else integers of a width that ONNX Runtime computes with.
+
+        A result is cast back to its own width.
+        """
+        value = self.stored(i)
+        if self.input(i).quantization is None and value.dtype in NARROW:
+            return self.cast(value, ir.DataType.INT32)
+        return self.real(i)
+
+    def whole(self, i: int) -> ir.Value:
+        """Operand i as the integers that it is stored as, of a width that ONNX computes with; floats as they are.
+
+        For kernels that take no notice of scales. `result_whole` takes the result.
+        """
+        value = self.raw(i)
+        return self.cast(value, ir.DataType.INT32) if value.dtype in NARROW else value
+
+    def bias(self, i: int, *factors: int | Quantization | None) -> ir.Value | None:
+        """An optional bias: float as it is, int32 through DequantizeLinear, int64 as float (ONNX has no other way).
+
+        It is a vector, whatever its shape in the file: the kernels count its elements.
+
+        Args:
+            i: the operand.
+            factors: the operands whose product it is added to, or their parameters. The kernels add integers, so those
+                count in steps of that product, whatever scale the file gives them: of operators that share a bias it
+                fits one.
+        """
+        if not self.has(i):
+            return None
+        tensor = self.input(i)
+        if tensor.type not in (TensorType.INT32, TensorType.INT64):
+            return self._flat(self.real(i))
+        quantization = self.steps_of(tensor, factors)
+        if quantization is None or not self.is_constant(i):
+            raise Unsupported(f"{tensor.type.name} bias without a scale" if self.is_constant(i) else "computed bias")
+        if quantization.per_channel and quantization.scale.size != prod(tensor.shape):
+            raise Unsupported(f"bias of {prod(tensor.shape)} elements for {quantization.scale.size} channels")
+        if tensor.type == TensorType.INT64 or self.tensors.dequantize:
+            shape, steps = ir.Shape([prod(tensor.shape)]), Quantization(quantization.scale, quantization.zero_point, 0)
+            lazy = ir.LazyTensor(
+                lambda: ir.Tensor(dequantized(self.constant(i).reshape(-1), steps)), ir.DataType.FLOAT, shape
+            )
+            return self.builder.initializer(self.tensors.hint(tensor, "dequantized"), lazy)
+        scale = quantization.scale.reshape((-1,) if quantization.per_channel else ())
+        value = self._flat(self.stored(i))
+        return self.emit(
+            "DequantizeLinear",
+            [value, self.builder.array(self.tensors.hint(tensor, "scale"), scale)],
+            dims(value),
+            ir.DataType.FLOAT,
+            name=self.tensors.hint(tensor, "dequantized"),
+            axis=0 if quantization.per_channel else None,
+        )
+
+    def _flat(self, value: ir.Value) -> ir.Value:
+        """All elements of a value as one dimension."""
+        return value if len(dims(value)) == 1 else self.reshape(value, (product(dims(value)),))
+
+    def steps_of(self, bias: Tensor, factors: Sequence[int | Quantization | None]) -> Quantization | None:
+        """The scale of a bias: the file's own, unless it is not that of the product."""
+        found = [self.input(f).quantization if isinstance(f, int) else f for f in factors]
+        scale = np.ones(1, np.float32)
+        for quantization in found:
+            if quantization is None:
+                return bias.quantization
+            scale = (scale * quantization.scale).astype(np.float32)
+        own = bias.quantization
+        if not found or (
+            own is not None and own.scale.size in (1, scale.size) and np.allclose(own.scale, scale, 1e-5, 0)
+        ):
+            return own
+        return Quantization(scale, np.zeros(scale.shape, np.int64), 0)
+
+    def alike(self, *operands: int) -> bool:
+        """Whether operands and result mean the same by an integer."""
+        mine = self.output().quantization
+        others = [self.input(i).quantization for i in operands]
+        return all(o is None for o in others) if mine is None else all(mine.equals(o) for o in others)
+
+    def reread(self, value: ir.Value, before: Quantization | None, after: Quantization | None) -> ir.Value:
+        """The real numbers that the same integers mean under other parameters."""
+        if before is None or after is None:
+            raise Unsupported("quantized and plain integers together")
+        scale, step = float(before.scale[0]), float(after.scale[0])
+        moved = (int(before.zero_point[0]) - int(after.zero_point[0])) * step
+        value = self.emit("Mul", [value, self.number(step / scale, value, "ratio")], dims(value))
+        return self.emit("Add", [value, self.number(moved, value, "offset")], dims(value))
+
+    def carried(
+        self,
+        *operands: int,
+        types: Sequence[TensorType] = MOVABLE,
+        fused: int = 0,
+        results: int = 1,
+        requantized: bool = False,
+    ) -> tuple[list[ir.Value], Callable[..., None]]:
+        """Operands of an operator that only moves elements, and the function that takes its results.
+
+        The kernels move integers, whatever the parameters of operand and result say. So does this; where ONNX Runtime
+        has no kernel for them, real numbers are moved if an integer means the same on both sides, else wider integers.
+
+        Args:
+            operands: which operands are moved.
+            types: the quantized types that ONNX Runtime's kernel takes.
+            fused: the activation fused into the operator.
+            results: how many results there are.
+            requantized: whether the kernel does convert between parameters that differ.
+        """
+        tensors = [*(self.output(k) for k in range(results)), *map(self.input, operands)]
+        meanings = [t.quantization if t.type in QUANTIZED_TYPES else None for t in tensors]
+        first, plain = meanings[0], not any(meanings)
+        kinds = {t.type for t in tensors}
+        if not plain and len(kinds) > 1:
+            raise Unsupported(f"{' and '.join(sorted(kind.name for kind in kinds))} together, where elements are moved")
+        alike = plain or (first is not None and all(first.equals(m) for m in meanings))
+        per_channel = any(m is not None and m.per_channel for m in meanings)
+
+        def finish(value: ir.Value, k: int = 0) -> None:
+            self.result(value, k, fused=fused)
+
+        def finish_stored(value: ir.Value, k: int = 0) -> None:
+            if first is not None:
+                value = activation.apply_stored(self, value, fused, self.output(k), first)
+            self.result_stored(value, k)
+
+        if plain:
+            return [self.stored(i) for i in operands], finish
+        if requantized and not alike:
+            return [self.real(i) for i in operands], finish
+        if self.tensors.dequantize:
+            values = [self.stored(i) for i in operands]
+            if alike or per_channel:
+                return values, finish
+            if results == 1:
+                return [self.reread(v, m, first) for v, m in zip(values, meanings[1:], strict=True)], finish
+            return values, lambda value, k=0: finish(self.reread(value, meanings[-1], meanings[k]), k)
+        if self.output().type in types or not alike:
+            return [self.stored(i) for i in operands], finish_stored
+        return [self.real(i) for i in operands], finish
+
+    # Results.
+
+    def result(self, value: ir.Value, i: int = 0, *, perm: Sequence[int] | None = None, fused: int = 0) -> None:
+        """Hand over result i as real numbers: activation, quantization, axes back in the file's order."""
+        value = self.quantize(value, i, perm=perm, fused=fused)
+        self.result_stored(value if perm is None else self.transpose(value, perm), i)
+
+    def quantize(self, value: ir.Value, i: int = 0, *, perm: Sequence[int] | None = None, fused: int = 0) -> ir.Value:
+        """The integers of result i from its real numbers; `perm` is the order that a later Transpose will restore."""
+        tensor = self.output(i)
+        quantization = self.tensors.quantization(tensor)
+        if quantization is None or value.dtype != ir.DataType.FLOAT:
+            return activation.apply(self, value, fused, tensor, quantization)
+        # The kernels clamp integers; and ONNX Runtime has no integer kernel where a clamp is between it and the Q.
+        on_integers = tensor.type in BYTES_ONLY and not quantization.per_channel
+        if not on_integers:
+            value = activation.apply(self, value, fused, tensor, quantization)
+        scale, zero_point = self.tensors.parameters(tensor)
+        axis = None
+        if quantization.per_channel:
+            axis = quantization.axis if perm is None else perm[quantization.axis]
+        value = self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype, axis=axis)
+        return activation.apply_stored(self, value, fused, tensor, quantization) if on_integers else value
+
+    def result_whole(self, value: ir.Value, i: int = 0) -> None:
+        """Hand over result i as integers of any width: of those that do not fit, the lowest bits."""
+        self.result_stored(self.cast(value, self.tensors.plain_dtype(self.output(i))), i)
+
+    def result_alike(self, value: ir.Value, operand: int, *, perm: Sequence[int] | None = None, fused: int = 0) -> None:
+        """Hand over real numbers as the integers that they are in an operand's terms, whatever the result's are."""
+        before, after = self.tensors.quantization(self.input(operand)), self.output().quantization
+        if self.alike(operand):
+            self.result(value, perm=perm, fused=fused)
+            return
+        if before is None or after is None:  # a float graph
+            self.result(self.reread(value, self.input(operand).quantization, after), perm=perm, fused=fused)
+            return
+        scale, zero_point = self.tensors.parameters(self.input(operand))
+        value = self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype)
+        value = activation.apply_stored(self, value, fused, self.output(), after)
+        self.result_stored(value if perm is None else self.transpose(value, perm))
+
+    def result_stored(self, value: ir.Value, i: int = 0) -> None:
+        """Hand over result i as it lies in memory."""
+        tensor = self.output(i)
+        dtype = self.tensors.dtype(tensor)
+        if tensor.type == TensorType.INT2:
+            raise Unsupported("a result of INT2, whose range no type of ONNX has before opset 25")
+        if dtype == ir.DataType.FLOAT and tensor.type in QUANTIZED_TYPES and value.dtype != dtype:
+            # A float graph, and an operator that yields integers: a Cast, for one.
+            scale, zero_point = self.tensors.parameters(tensor)
+            value = self.emit("DequantizeLinear", [value, scale, zero_point], dims(value), dtype)
+        value = self.cast(value, dtype)
+        node = value.producer()
+        # A value that has its name already, or that this operator did not compute, needs a node to rename it.
+        if node is None or self.tensors.is_bound(value) or node.metadata_props.get("relayout.source") != self.source:
+            value = self.emit("Identity", [value], dims(value))
+        self.tensors.bind(tensor, value)

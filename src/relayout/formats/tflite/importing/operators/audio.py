@@ -1,0 +1,105 @@
+"""What sound is before a network hears it: LiteRT's own custom operators, of TensorFlow's speech commands."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.importing.builder import dims
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.custom import Options
+from relayout.formats.tflite.importing.operators.elementwise import one, two
+from relayout.formats.tflite.importing.operators.slicing import unsqueeze
+from relayout.formats.tflite.importing.registry import Unsupported, operator
+
+MOST_SAMPLES, MOST_BANDS = 1 << 16, 1 << 12
+"""Of a window; of a bank of filters, and of its cosines."""
+FLOOR = 1e-12
+"""What a band has at least."""
+MELS, CORNER = 1127, 700
+"""Of the mel scale, `MELS · ln(1 + hertz / CORNER)`: how many the ratio's logarithm is, and hertz of its corner."""
+
+
+@operator("CUSTOM AudioSpectrogram")
+def audio_spectrogram(op: Operation) -> None:
+    """STFT of windows of von Hann, zeros behind them up to a power of two, and its magnitudes or their squares.
+
+    `x[samples channels] -> y[channels frames frequencies]`; samples that make no whole window are left out.
+    """
+    options = Options(op)
+    window, stride = options.count("window_size", most=MOST_SAMPLES), options.count("stride")
+    op.require_rank(0, 2)
+    samples, channels = dims(op.stored(0))
+    if window < 2 or (isinstance(samples, int) and samples < window):
+        raise ReadError(f"a window of {window} in {samples} samples", where=op.place)
+    length = 1 << (window - 1).bit_length()
+    signal = unsqueeze(op, op.real(0, (1, 0)), [2])
+    if length > window:
+        pads = op.ints([0, 0, 0, 0, length - window, 0], "pads")
+        padded = samples + length - window if isinstance(samples, int) else None
+        signal = op.emit("Pad", [signal, pads], (channels, padded, 1), mode="constant")
+    shape = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
+    hann = op.builder.array(op.hint("window"), np.pad(shape, (0, length - window)).astype(np.float32))
+    frames = (samples - window) // stride + 1 if isinstance(samples, int) else None
+    step, size = (op.builder.array(op.hint(name), np.array(n)) for name, n in (("stride", stride), ("length", length)))
+    parts = op.emit("STFT", [signal, step, hann, size], (channels, frames, length // 2 + 1, 2), onesided=1)
+    last = op.ints([3], "axes")
+    squares = op.emit("ReduceSumSquare", [parts, last], dims(parts)[:3], keepdims=0)
+    op.result(squares if options.number("magnitude_squared", 0) else one(op, "Sqrt", squares))
+
+
+@operator("CUSTOM Mfcc")
+def mfcc(op: Operation) -> None:
+    """Cepstrum of a spectrogram of squares: magnitudes in bands of the mel scale, their logarithms, cosines of these.
+
+    `x[channels frames frequencies], rate -> y[channels frames cosines]`, by two products. Bands follow from the rate,
+    which may be computed.
+    """
+    options = Options(op)
+    bands = options.count("filterbank_channel_count", 40, most=MOST_BANDS)
+    cosines = options.count("dct_coefficient_count", 13, most=MOST_BANDS)
+    limits = options.number("lower_frequency_limit", 20), options.number("upper_frequency_limit", 4000)
+    op.require_rank(0, 3)
+    x = op.real(0)
+    *front, frequencies = dims(x)
+    if not isinstance(frequencies, int) or frequencies < 2 or not 0 <= limits[0] < limits[1]:
+        raise Unsupported(f"{frequencies} frequencies between {limits[0]} and {limits[1]} Hz")
+    filters = _filters(op, frequencies, bands, *limits)
+    magnitudes = op.emit("MatMul", [one(op, "Sqrt", x), filters], (*front, bands))
+    heard = one(op, "Log", two(op, "Max", magnitudes, op.number(FLOOR, x, "floor")))
+    angles = np.outer(np.arange(bands) + 0.5, np.arange(cosines)) * np.pi / bands
+    table = op.builder.array(op.hint("cosines"), (np.sqrt(2 / bands) * np.cos(angles)).astype(np.float32))
+    op.result(op.emit("MatMul", [heard, table], (*front, cosines)))
+
+
+def _filters(op: Operation, frequencies: int, bands: int, lower: float, upper: float) -> ir.Value:
+    """Triangles on the mel scale, each from the middle of the band before to that of the next: `w[frequency band]`.
+
+    In double precision, as the kernel has them: where the first and the last frequency lie is not certain otherwise.
+    """
+    if op.is_constant(1) and op.integers(1, 1)[0] <= 0:
+        raise ReadError("a sample rate that is not above 0", where=op.place)
+
+    def constant(name: str, array: npt.ArrayLike) -> ir.Value:
+        return op.builder.array(op.hint(name), np.asarray(array, np.float64))
+
+    low, high = (MELS * math.log1p(hertz / CORNER) for hertz in (lower, upper))
+    width = (high - low) / (bands + 1)
+    unit, places = constant("unit", 1), constant("places", np.arange(frequencies)[:, None])
+    rate = op.cast(op.reshape(op.stored(1), (1,)), ir.DataType.DOUBLE)
+    step = two(op, "Mul", rate, constant("half", 0.5 / (frequencies - 1)))
+    first = one(op, "Floor", two(op, "Add", two(op, "Div", constant("lower", lower), step), constant("next", 1.5)))
+    last = one(op, "Floor", two(op, "Div", constant("upper", upper), step))
+    bounds = ("GreaterOrEqual", first), ("LessOrEqual", last)
+    above, below = (two(op, name, places, bound, ir.DataType.BOOL) for name, bound in bounds)
+    ratio = two(op, "Div", two(op, "Mul", places, step), constant("corner", CORNER))
+    mels = two(op, "Mul", one(op, "Log", two(op, "Add", ratio, unit)), constant("mels", MELS))
+    away = one(op, "Abs", two(op, "Sub", mels, constant("middles", low + width * np.arange(1, bands + 1))))
+    slopes = two(op, "Sub", unit, two(op, "Div", away, constant("width", width)))
+    triangles = two(op, "Max", slopes, constant("zero", 0))
+    inside = op.cast(two(op, "And", above, below), ir.DataType.DOUBLE)
+    return op.cast(two(op, "Mul", triangles, inside), ir.DataType.FLOAT)

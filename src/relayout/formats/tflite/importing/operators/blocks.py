@@ -1,0 +1,206 @@
+"""Operators that exchange space for batch, or spread elements out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.importing.builder import Dim, dims
+from relayout.formats.tflite.importing.extents import divided, shifted, times
+from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.importing.operators.elementwise import two
+from relayout.formats.tflite.importing.operators.slicing import LAST, cut, pad_value
+from relayout.formats.tflite.importing.registry import Unsupported, operator
+
+Part = tuple[Dim, "Callable[[], ir.Value]"]
+"""A dimension of a shape to come, and what computes it where it is known only at run time: a vector of one."""
+
+
+def _regrouped(op: Operation, x: ir.Value, parts: Sequence[Part]) -> ir.Value:
+    """A Reshape, to a computed shape where several extents are known only at run time."""
+    shape = tuple(dim for dim, _ in parts)
+    if sum(not isinstance(dim, int) for dim in shape) < 2:
+        return op.reshape(x, shape)
+    vectors = [op.ints([dim], "extent") if isinstance(dim, int) else computed() for dim, computed in parts]
+    target = op.emit("Concat", vectors, (len(parts),), axis=0)
+    return op.emit("Reshape", [x, target], shape, allowzero=1)
+
+
+class _Extents:
+    """The extents of a value as parts of shapes: as they are, divided, multiplied."""
+
+    def __init__(self, op: Operation, x: ir.Value) -> None:
+        self.op, self.dims = op, dims(x)
+        self._shape = cache(lambda: op.emit("Shape", [x], (len(self.dims),), ir.DataType.INT64))
+
+    def _vector(self, axis: int) -> ir.Value:
+        return self.op.emit("Gather", [self._shape(), self.op.ints([axis], "axis")], (1,), axis=0)
+
+    def same(self, axis: int) -> Part:
+        return self.dims[axis], partial(self._vector, axis)
+
+    def over(self, axis: int, by: int) -> Part:
+        return divided(self.dims[axis], by), lambda: two(self.op, "Div", self._vector(axis), self.op.ints([by], "by"))
+
+    def times(self, axis: int, by: int) -> Part:
+        return times(self.dims[axis], by), lambda: two(self.op, "Mul", self._vector(axis), self.op.ints([by], "by"))
+
+
+def _fixed(extent: int) -> Part:
+    return extent, lambda: _never()
+
+
+def _never() -> ir.Value:
+    raise ValueError("a known extent is not computed")
+
+
+def _blocks(op: Operation, x: ir.Value) -> tuple[list[int], list[int] | None, list[int] | None]:
+    """The block, and what is added to or cut from each end of the blocked axes, None if it is computed."""
+    rank = len(dims(x)) - 1
+    if not op.is_constant(1):
+        raise Unsupported("a block size that is computed, which decides how many axes there are in between")
+    block, ends = op.integers(1), op.integers(2) if op.is_constant(2) else None
+    if len(block) > rank or min(block, default=1) < 1:
+        raise ReadError(f"blocks {block} do not fit rank {rank + 1}", where=op.place)
+    if ends is None:
+        return block, None, None
+    if len(ends) != 2 * len(block) or min(ends, default=0) < 0:
+        raise ReadError(f"blocks {block} and margins {ends} do not fit", where=op.place)
+    return block, ends[::2], ends[1::2]
+
+
+def _margins(op: Operation, many: int) -> tuple[ir.Value, ir.Value]:
+    """Operand 2 as two vectors: before and behind each blocked axis."""
+    pairs = op.cast(op.stored(2), ir.DataType.INT64)
+    before, behind = (op.emit("Gather", [pairs, op.number(k, op.ints([k]), "side")], (many,), axis=1) for k in (0, 1))
+    return before, behind
+
+
+def _padded(op: Operation, x: ir.Value, begins: list[int] | None, ends: list[int] | None, many: int) -> ir.Value:
+    rank = len(dims(x))
+    tail = rank - 1 - many
+    if begins is None or ends is None:
+        none, rest = op.ints([0], "none"), [op.ints([0] * tail, "rest")] if tail else []
+        before, behind = _margins(op, many)
+        amounts = op.emit("Concat", [none, before, *rest, none, behind, *rest], (2 * rank,), axis=0)
+        grown: list[Dim] = [dims(x)[0], *[None] * many, *dims(x)[1 + many :]]
+    else:
+        if not any(begins + ends):
+            return x
+        amounts = op.ints([0, *begins, *[0] * tail, 0, *ends, *[0] * tail], "pads")
+        inner = [shifted(d, b + e) for d, b, e in zip(dims(x)[1:], begins, ends, strict=False)]
+        grown = [dims(x)[0], *inner, *dims(x)[1 + many :]]
+    return op.emit("Pad", [x, amounts, pad_value(op, x)], tuple(grown), mode="constant")
+
+
+@operator("SPACE_TO_BATCH_ND")
+def space_to_batch(op: Operation) -> None:
+    """Pad, then `n (h b1) (w b2) c -> (b1 b2 n) h w c`."""
+    (x,), finish = op.carried(0, types=BYTES_ONLY)
+    block, begins, ends = _blocks(op, x)
+    many, rank = len(block), len(dims(x))
+    x = _padded(op, x, begins, ends, many)
+    if any(isinstance(d, int) and d % b for d, b in zip(dims(x)[1:], block, strict=False)):
+        raise ReadError(f"{list(dims(x))} is not divided by {block}", where=op.place)
+    extents = _Extents(op, x)
+    tail = [extents.same(axis) for axis in range(1 + many, rank)]
+    split = [extents.same(0)]
+    for axis, size in enumerate(block, 1):
+        split += [extents.over(axis, size), _fixed(size)]
+    x = _regrouped(op, x, [*split, *tail])
+    perm = [*range(2, 2 * many + 1, 2), 0, *range(1, 2 * many, 2), *range(2 * many + 1, rank + many)]
+    x = op.transpose(x, perm, op.hint("transposed"))
+    rest = [extents.over(axis, size) for axis, size in enumerate(block, 1)]
+    finish(_regrouped(op, x, [extents.times(0, math.prod(block)), *rest, *tail]))
+
+
+@operator("BATCH_TO_SPACE_ND")
+def batch_to_space(op: Operation) -> None:
+    """`(b1 b2 n) h w c -> n (h b1) (w b2) c`, then Slice."""
+    (x,), finish = op.carried(0)
+    block, begins, ends = _blocks(op, x)
+    batch, many, rank = dims(x)[0], len(block), len(dims(x))
+    if isinstance(batch, int) and batch % math.prod(block):
+        raise ReadError(f"{batch} is not divided by {block}", where=op.place)
+    extents = _Extents(op, x)
+    n, tail = extents.over(0, math.prod(block)), [extents.same(axis) for axis in range(1 + many, rank)]
+    x = _regrouped(op, x, [*map(_fixed, block), n, *(extents.same(axis) for axis in range(1, 1 + many)), *tail])
+    perm = [many]
+    for i in range(many):
+        perm += [many + 1 + i, i]
+    x = op.transpose(x, [*perm, *range(2 * many + 1, rank + many)], op.hint("transposed"))
+    x = _regrouped(op, x, [n, *(extents.times(axis, size) for axis, size in enumerate(block, 1)), *tail])
+    finish(_cropped(op, x, begins, ends, many))
+
+
+def _cropped(op: Operation, x: ir.Value, begins: list[int] | None, ends: list[int] | None, many: int) -> ir.Value:
+    axes = range(1, many + 1)
+    if begins is not None and ends is not None:
+        lasts = [d - e if isinstance(d, int) else -e or LAST for d, e in zip(dims(x)[1:], ends, strict=False)]
+        return cut(op, x, begins, lasts, axes) if any(begins + ends) else x
+    before, behind = _margins(op, many)
+    shape = op.emit("Shape", [x], (many,), ir.DataType.INT64, start=1, end=1 + many)
+    open_: list[Dim] = [dims(x)[0], *[None] * many, *dims(x)[1 + many :]]
+    return op.emit("Slice", [x, before, two(op, "Sub", shape, behind), op.ints(axes)], op.out_dims(open_))
+
+
+@operator("REVERSE_SEQUENCE", options="ReverseSequenceOptions")
+def reverse_sequence(op: Operation) -> None:
+    """ReverseSequence; where time and batch are not the first two axes, between two Transposes."""
+    (x,), finish = op.carried(0)
+    rank = len(dims(x))
+    time, batch = op.axis(op.options.seq_dim, rank), op.axis(op.options.batch_dim, rank)
+    if time == batch:
+        raise ReadError(f"both the sequence and the batch are axis {time}", where=op.place)
+    lengths, front = op.cast(op.stored(1), ir.DataType.INT64), {time, batch} != {0, 1}
+    perm = [batch, time, *(axis for axis in range(rank) if axis not in (time, batch))]
+    x = op.transpose(x, perm) if front else x
+    time, batch = (1, 0) if front else (time, batch)
+    y = op.emit("ReverseSequence", [x, lengths], dims(x), time_axis=time, batch_axis=batch)
+    finish(op.transpose(y, [perm.index(axis) for axis in range(rank)]) if front else y)
+
+
+@operator("DYNAMIC_UPDATE_SLICE")
+def dynamic_update_slice(op: Operation) -> None:
+    """Where a padded mask is set, the padded update, else the operand. The start is moved so that the update fits."""
+    (x, update), finish = op.carried(0, 1, types=BYTES_ONLY)
+    finish(overwritten(op, x, update, op.cast(op.stored(2), ir.DataType.INT64)))
+
+
+def overwritten(op: Operation, x: ir.Value, update: ir.Value, start: ir.Value) -> ir.Value:
+    """A tensor with a part of it, from a computed start on, replaced."""
+    whole, part = dims(x), dims(update)
+    rank = len(whole)
+    room = fitting(op, x, part, update)
+    start = two(op, "Min", two(op, "Max", start, op.number(0, start, "zero")), room)
+    after = two(op, "Sub", room, start)
+    pads = op.emit("Concat", [start, after], (2 * rank,), axis=0)
+    extents = op.emit("Shape", [update], (rank,), ir.DataType.INT64)
+    ones = op.emit("ConstantOfShape", [extents], part, ir.DataType.BOOL, value=ir.tensor([True]))
+    mask = op.emit("Pad", [ones, pads], whole, mode="constant")
+    if update.dtype == ir.DataType.BOOL:  # ONNX Runtime has no Where of booleans
+        kept = two(op, "And", x, op.emit("Not", [mask], whole))
+        return two(op, "Or", kept, op.emit("Pad", [update, pads], whole, mode="constant"))
+    moved = op.emit("Pad", [update, pads], whole, mode="constant")
+    return op.emit("Where", [mask, moved, x], whole, x.dtype)
+
+
+def fitting(op: Operation, x: ir.Value, part: Sequence[Dim], update: ir.Value | None = None) -> ir.Value:
+    """The last start, along each axis, from which a part fits into a tensor."""
+    whole = dims(x)
+    if len(whole) != len(part):
+        raise ReadError(f"a part of rank {len(part)} of rank {len(whole)}", where=op.place)
+    room = [a - b for a, b in zip(whole, part, strict=True) if isinstance(a, int) and isinstance(b, int)]
+    if len(room) == len(whole):
+        return op.ints(room, "room")
+    extents = op.emit("Shape", [x], (len(whole),), ir.DataType.INT64)
+    fixed = [b for b in part if isinstance(b, int)]
+    if len(fixed) == len(part):
+        return two(op, "Sub", extents, op.ints(fixed, "part"))
+    if update is None:
+        raise Unsupported("a part of unknown size")
+    return two(op, "Sub", extents, op.emit("Shape", [update], (len(part),), ir.DataType.INT64))

@@ -1,0 +1,104 @@
+"""Comparisons as LiteRT's kernels make them: of quantized operands seldom by what they mean.
+
+Bytes are brought to a fixed point of 1/256 first, so that numbers nearer than that are equal; so are 16 bits before
+EQUAL and NOT_EQUAL, and the other comparisons of 16 bits take the integers as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.elementwise import one, two
+from relayout.formats.tflite.importing.operators.tabulated import looked_up
+from relayout.formats.tflite.importing.registry import Translation, described, operator
+from relayout.formats.tflite.importing.tensors import fixed_point
+
+STEPS = 256
+"""Of the kernels' fixed point: so many to 1."""
+
+_LIMITS = {TensorType.INT8: (-128, 127), TensorType.UINT8: (0, 255), TensorType.INT16: (-32768, 32767)}
+_COMPARISON = {
+    "EQUAL": "Equal",
+    "GREATER": "Greater",
+    "GREATER_EQUAL": "GreaterOrEqual",
+    "LESS": "Less",
+    "LESS_EQUAL": "LessOrEqual",
+    "NOT_EQUAL": "Equal",
+}
+
+
+def compared(op: Operation, op_type: str, number: Callable[[int], ir.Value]) -> ir.Value:
+    """Both operands under a comparison of ONNX, as the kernel has it.
+
+    Args:
+        op: the operation.
+        op_type: ONNX's operator.
+        number: an operand as what it means, where that is what the kernel compares.
+    """
+    both = [op.tensors.quantization(op.input(i)) for i in (0, 1)]
+    kind = op.input(0).type
+    if None not in both and kind == TensorType.INT16 and op_type != "Equal":
+        return two(op, op_type, op.whole(0), op.whole(1), ir.DataType.BOOL)
+    tables = [_table(kind, quantization) for quantization in both]
+    first, second = tables
+    if first is None or second is None or (_is_strict(first) and both[0] and both[0].equals(both[1])):
+        return two(op, op_type, number(0), number(1), ir.DataType.BOOL)
+    a, b = (_in_steps(op, i, table) for i, table in enumerate((first, second)))
+    return two(op, op_type, a, b, ir.DataType.BOOL)
+
+
+def _table(kind: TensorType, quantization: Quantization | None) -> npt.NDArray[np.int32] | None:
+    """What the kernel makes of each integer, from the least on; None where it takes no steps.
+
+    None, too, for a scale of 1 or above, which the kernel's arithmetic does not hold: its answers are arbitrary.
+    """
+    if kind not in _LIMITS or quantization is None or quantization.per_channel or float(quantization.scale[0]) >= 1:
+        return None
+    least, greatest = _LIMITS[kind]
+    integers = np.arange(least, greatest + 1, dtype=np.int64) - int(quantization.zero_point[0])
+    return in_fixed_point(integers * STEPS, float(quantization.scale[0])).astype(np.int32)
+
+
+def in_fixed_point(integers: npt.NDArray[np.int64], factor: float) -> npt.NDArray[np.int64]:
+    """Integers times a factor below 1 in 31 bits, rounded twice as the kernels do: halves up, then away from zero."""
+    multiplier, exponent = fixed_point(factor)
+    product = integers * multiplier
+    high, bits = product + (1 << 30) >> 31, min(-exponent, 62)
+    found: npt.NDArray[np.int64] = np.sign(high) * (np.abs(high) + (1 << bits >> 1) >> bits)
+    return found
+
+
+def _is_strict(table: npt.NDArray[np.int32]) -> bool:
+    """Whether no two integers become one."""
+    return bool(np.all(np.diff(table) > 0))
+
+
+def _in_steps(op: Operation, i: int, table: npt.NDArray[np.int32]) -> ir.Value:
+    """Operand i in steps."""
+    least, _ = _LIMITS[op.input(i).type]
+    if op.is_constant(i):
+        return op.builder.array(op.hint("steps"), table[op.constant(i).astype(np.int64) - least])
+    return looked_up(op, op.stored(i), table, "steps", least=least)
+
+
+def _comparison(name: str, op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        if name == "NOT_EQUAL":  # narrow integers without a scale are all equal to its kernel, and refused by `real`
+            op.result(one(op, "Not", compared(op, op_type, op.real)))
+        else:
+            op.result(compared(op, op_type, op.plain))
+
+    does = "Not of Equal" if name == "NOT_EQUAL" else op_type
+    line = f"{does} of what the operands mean; of quantized ones as the kernel has it: in 256ths, by a table."
+    return described(translate, name.lower(), line)
+
+
+for _name, _op_type in _COMPARISON.items():
+    operator(_name)(_comparison(_name, _op_type))

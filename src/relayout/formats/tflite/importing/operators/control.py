@@ -1,0 +1,219 @@
+"""Control flow: subgraphs that run or do not, once or often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.container.model import Subgraph
+from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.bodies import (
+    BOOL,
+    Body,
+    changed_extents,
+    discard,
+    fresh,
+    hand_over,
+    operands,
+    state_of,
+    values_of,
+)
+from relayout.formats.tflite.importing.operators.shape import scalar
+from relayout.formats.tflite.importing.program import Given
+from relayout.formats.tflite.importing.registry import Unsupported, operator
+from relayout.formats.tflite.importing.variables import Handle
+
+MAX_BRANCHES = 64
+"""Of one operator; each is an If inside the last."""
+
+_INT64 = ir.DataType.INT64
+
+
+@operator("IF", options="IfOptions", texts=True)
+def if_(op: Operation) -> None:
+    """If; its branches are the subgraphs, which read their operands from outside."""
+    if op.stored(0).dtype != BOOL:
+        raise ReadError(f"the condition is {op.stored(0).dtype}", where=op.place)
+    indices = (op.options.then_subgraph_index, op.options.else_subgraph_index)
+    branches(op, [scalar(op, op.stored(0))], operands(op, 1), indices)
+
+
+@operator("STABLEHLO_CASE", options="StablehloCaseOptions")
+def case(op: Operation) -> None:
+    """An If inside the other branch of the one before; an index that names no branch means the last."""
+    index, indices = op.stored(0), [int(i) for i in op.options.branch_subgraph_indices[:MAX_BRANCHES]]
+    if index.dtype != ir.DataType.INT32 or not indices:
+        raise ReadError(f"{len(indices)} branches, chosen by {index.dtype}", where=op.place)
+    if len(op.options.branch_subgraph_indices) > MAX_BRANCHES:
+        raise Unsupported(f"more than {MAX_BRANCHES} branches")
+    place = scalar(op, index)
+    conditions = [op.emit("Equal", [place, op.number(k, place)], (), BOOL) for k in range(len(indices) - 1)]
+    branches(op, conditions, operands(op, 1), indices)
+
+
+def branches(op: Operation, conditions: Sequence[ir.Value], given: Sequence[Given], indices: Sequence[int]) -> None:
+    """An If of two subgraphs, or of several, one inside the other.
+
+    Args:
+        op: the operator.
+        conditions: for every subgraph but the last, whether it is taken if none before it is.
+        given: their operands.
+        indices: the subgraphs.
+    """
+    hand_over(op, _chosen(op, conditions, given, indices))
+
+
+def _chosen(
+    op: Operation, conditions: Sequence[ir.Value], given: Sequence[Given], indices: Sequence[int]
+) -> list[Given]:
+    """The results of the subgraph that is taken. What any assigns to a variable becomes a result of all."""
+    if not conditions:
+        return op.program.inline(indices[0], given, op.place)
+    variables = op.program.variables
+    bodies, results, kept = [], [], []
+    for chain in ((conditions[:0], indices[:1]), (conditions[1:], indices[1:])):
+        body = Body(op)
+        with variables.apart() as before, op.builder.body() as body.nodes:
+            results.append(_chosen(op, chain[0], given, chain[1]))
+            kept.append({key: variables.current[key] for key in variables.assigned(before)})
+        bodies.append(body)
+    yielded = _aligned(op, *results)
+    keys = {key: value for side in kept for key, value in side.items()}
+    for key, value in keys.items():
+        held = variables.held(key, value)
+        yielded.append((kept[0].get(key, held), kept[1].get(key, held)))
+    graphs = [
+        body.graph([], [pair[side] for pair in yielded], name)
+        for side, (body, name) in enumerate(zip(bodies, ("then", "else"), strict=True))
+    ]
+    outputs = [(op.hint("if"), a.dtype or BOOL, _either(op, dims(a), dims(b))) for a, b in yielded]
+    values = iter(
+        op.builder.emit("If", [conditions[0]], outputs, source=op.source, then_branch=graphs[0], else_branch=graphs[1])
+        if outputs
+        else ()
+    )
+    taken = [result if isinstance(result, Handle) else next(values) for result in results[0]]
+    for key, value in zip(keys, values, strict=True):
+        variables.store(key, key, value)
+    return taken
+
+
+def _aligned(op: Operation, ours: Sequence[Given], theirs: Sequence[Given]) -> list[tuple[ir.Value, ir.Value]]:
+    """The values of two branches, side by side; handles must be the same in both."""
+    pairs = []
+    if len(ours) != len(theirs):
+        raise ReadError("the branches differ in their number of results", where=op.place)
+    for a, b in zip(ours, theirs, strict=True):
+        if isinstance(a, ir.Value) and isinstance(b, ir.Value):
+            if a.dtype != b.dtype:
+                raise ReadError("the branches differ in their types", where=op.place)
+            pairs.append((a, b))
+        elif a != b:
+            raise Unsupported("branches that yield different resources")
+    return pairs
+
+
+def _either(op: Operation, a: Dims, b: Dims) -> Dims:
+    """What is known of a result that has one shape or the other."""
+    if len(a) != len(b):
+        raise Unsupported("results of different ranks")
+    return tuple(m if m == n and m is not None else fresh(op) for m, n in zip(a, b, strict=True))
+
+
+@operator("STABLEHLO_WHILE", options="StablehloWhileOptions")
+def stablehlo_while(op: Operation) -> None:
+    """As WHILE, but all states take their new values at once, as StableHLO says; LiteRT has no kernel for it."""
+    loop(op, op.options.cond_subgraph_index, op.options.body_subgraph_index, at_once=True)
+
+
+@operator("WHILE", options="WhileOptions", texts=True)
+def while_(op: Operation) -> None:
+    """Loop of the body's subgraph, then the condition's; over rows a Scan, or a GRU, LSTM or RNN if it is one."""
+    from relayout.formats.tflite.importing.recurrences.rows import by_rows
+
+    if by_rows(op, op.options.cond_subgraph_index, op.options.body_subgraph_index):
+        return
+    loop(op, op.options.cond_subgraph_index, op.options.body_subgraph_index)
+
+
+def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> None:
+    """A Loop of two subgraphs.
+
+    1. An operand that the body passes on untouched is the same in every round: no state of the loop.
+    2. Variables to which the body assigns are states of the loop.
+    3. The runtime copies results to operands one after the other (see `_copied`), unless all are taken `at_once`.
+    4. Where a round gives a state another extent than it had, that extent is unknown, and the body is written again.
+    """
+    given, variables = operands(op), op.program.variables
+    inner = op.program.subgraph(body, op.place)
+    if not len(given) == len(inner.inputs) == len(inner.outputs):
+        raise ReadError("the body's operands and results differ in number", where=op.place)
+    carried = [i for i, (a, b) in enumerate(zip(inner.inputs, inner.outputs, strict=True)) if a != b]
+    proceed = _test(op, condition, given)
+    keys: dict[str, ir.Value] = {}
+    loose: set[tuple[int, int]] = set()
+    while True:
+        firsts = [*values_of(given, carried), *keys.values()]
+        states = [state_of(op, value, {axis for i, axis in loose if i == k}) for k, value in enumerate(firsts)]
+        made, now = Body(op), list(given)
+        for i, state in zip(carried, states, strict=False):
+            now[i] = state
+        with variables.apart(), op.builder.body() as made.nodes:
+            variables.current.update(zip(keys, states[len(carried) :], strict=True))
+            before = dict(variables.current)
+            results = op.program.inline(body, now, op.place)
+            after = results if at_once else _copied(inner, results)
+            lasts = [*values_of(after, carried), *(variables.current[key] for key in keys)]
+            again = _test(op, condition, after)
+            more = {k: variables.current[k] for k in variables.assigned(before) if k not in keys}
+        changed = changed_extents(op, states, lasts)
+        if not more and changed <= loose:
+            break
+        discard(made.nodes)
+        keys |= {key: variables.held(key, value) for key, value in more.items()}
+        loose |= changed
+    if not states:
+        raise Unsupported("a loop without a state")
+    count = op.builder.value(op.builder.names.unique(op.hint("round")), _INT64, ())
+    going = op.builder.value(op.builder.names.unique(op.hint("going")), BOOL, ())
+    values = op.builder.emit(
+        "Loop",
+        [None, proceed, *firsts],
+        [(op.hint("loop"), s.dtype or BOOL, tuple(_closed(op, s))) for s in states],
+        source=op.source,
+        body=made.graph([count, going, *states], [again, *lasts], "body"),
+    )
+    final = list(given)
+    for i, value in zip(carried, values, strict=False):
+        final[i] = value
+    hand_over(op, final)
+    for key, value in zip(keys, values[len(carried) :], strict=True):
+        variables.store(key, key, value)
+
+
+def _copied(body: Subgraph, results: Sequence[Given]) -> list[Given]:
+    """The states after a round: a result that is another operand as it is holds what was copied there just before.
+
+    So a body that only swaps two states leaves the second in both. TFLite's runtime does that, and so does its import.
+    """
+    after: list[Given] = []
+    for i, tensor in enumerate(body.outputs):
+        source = body.inputs.index(tensor) if tensor in body.inputs else i
+        after.append(after[source] if source < i else results[i])
+    return after
+
+
+def _closed(op: Operation, state: ir.Value) -> list[Dim]:
+    """The shape of a state after the last round: a name for an extent means another one in each round."""
+    return [dim if isinstance(dim, int) else fresh(op) for dim in dims(state)]
+
+
+def _test(op: Operation, condition: int, given: Sequence[Given]) -> ir.Value:
+    """Whether there is another round."""
+    results = op.program.inline(condition, given, op.place)
+    if len(results) != 1 or not isinstance(results[0], ir.Value) or results[0].dtype != BOOL:
+        raise ReadError("the condition does not yield one boolean", where=op.place)
+    return scalar(op, results[0])

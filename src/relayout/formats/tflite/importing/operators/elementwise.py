@@ -1,0 +1,287 @@
+"""Operators that work on each element by itself: one operand, or two that broadcast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.importing.activation import clip
+from relayout.formats.tflite.importing.builder import broadcast, dims
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.channels import normalized, vector, weighted, widened_from
+from relayout.formats.tflite.importing.operators.complexes import halves, is_complex, result_real
+from relayout.formats.tflite.importing.operators.layers import layer_normalized
+from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.importing.tensors import dequantized
+
+_UNARY = {
+    "ABS": "Abs",
+    "CEIL": "Ceil",
+    "COS": "Cos",
+    "ELU": "Elu",
+    "FLOOR": "Floor",
+    "HARD_SWISH": "HardSwish",
+    "LOGICAL_NOT": "Not",
+    "LOGISTIC": "Sigmoid",
+    "RELU": "Relu",
+    "ROUND": "Round",
+    "SIGN": "Sign",
+    "SIN": "Sin",
+    "SQRT": "Sqrt",
+}
+"""TFLite operators of one operand that ONNX has too."""
+
+_BINARY = {
+    "BITWISE_XOR": "BitwiseXor",
+    "LOGICAL_AND": "And",
+    "LOGICAL_OR": "Or",
+    "MAXIMUM": "Max",
+    "MINIMUM": "Min",
+    "POW": "Pow",
+}
+"""TFLite operators of two operands that ONNX has too."""
+
+_ARITHMETIC = {"ADD": "Add", "DIV": "Div", "MUL": "Mul", "SUB": "Sub"}
+"""The same, with an activation fused."""
+
+
+def two(op: Operation, op_type: str, a: ir.Value, b: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
+    """A node of two operands that broadcast."""
+    return op.emit(op_type, [a, b], broadcast(dims(a), dims(b)), dtype)
+
+
+def one(op: Operation, op_type: str, x: ir.Value, dtype: ir.DataType | None = None, **attributes: Any) -> ir.Value:
+    """A node that keeps its operand's shape."""
+    return op.emit(op_type, [x], dims(x), dtype, **attributes)
+
+
+def rounded_away(op: Operation, x: ir.Value) -> ir.Value:
+    """Round to the nearest integer, halves away from zero (Round takes them to the even one)."""
+    up = one(op, "Floor", two(op, "Add", one(op, "Abs", x), op.number(0.5, x, "half")))
+    return two(op, "Mul", up, one(op, "Sign", x))
+
+
+def unary_of_reals(op_type: str) -> Translation:
+    """An operator of one operand, by what its integers mean."""
+
+    def translate(op: Operation) -> None:
+        op.result(one(op, op_type, op.real(0)))
+
+    return described(translate, op_type.lower(), f"{op_type}.")
+
+
+def _unary(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        # Of integers without a scale the kernels know none but these.
+        op.result(one(op, op_type, op.plain(0) if op_type in ("Abs", "Sign") else op.real(0)))
+
+    return described(translate, op_type.lower(), f"{op_type}.")
+
+
+def _binary(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        if op_type == "BitwiseXor":
+            op.result_stored(two(op, op_type, op.raw(0), op.raw(1)))
+            return
+        if op_type in ("Max", "Min") and not op.alike(0, 1):  # the kernel compares integers, whatever they mean
+            op.result_whole(two(op, op_type, op.whole(0), op.whole(1)))
+            return
+        op.result(two(op, op_type, op.plain(0), op.plain(1)))
+
+    return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
+
+
+_WHOLE: dict[str, tuple[Callable[[Operation], bool], ...]] = {"Add": (normalized, layer_normalized), "Mul": (weighted,)}
+"""What an operator may be the last piece of, or another form of: each hands over the result, if it is that."""
+
+
+def _arithmetic(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        if any(written(op) for written in _WHOLE.get(op_type, ())):
+            return
+        # Of narrow integers without a scale the kernels add and multiply those of 16 bits.
+        plain = op.input(0).type == TensorType.INT16 and op_type in ("Add", "Mul")
+        a, b = (op.plain(0), op.plain(1)) if plain else (op.real(0), op.real(1))
+        op.result(two(op, op_type, a, b), fused=op.options.fused_activation_function)
+
+    return described(translate, op_type.lower(), f"{op_type}, broadcast from the right, then the fused activation.")
+
+
+for _name, _op_type in _UNARY.items():
+    operator(_name)(_unary(_op_type))
+for _name, _op_type in _BINARY.items():
+    operator(_name)(_binary(_op_type))
+for _name, _op_type in _ARITHMETIC.items():
+    operator(_name, options=f"{_name.capitalize()}Options")(_arithmetic(_op_type))
+
+
+@operator("NEG")
+def neg(op: Operation) -> None:
+    """Neg; of integers whatever they mean, since the kernel takes no notice of scales."""
+    op.result_whole(one(op, "Neg", op.whole(0)))
+
+
+@operator("SQUARE")
+def square(op: Operation) -> None:
+    """Mul of the operand with itself."""
+    x = op.real(0)
+    op.result(two(op, "Mul", x, x))
+
+
+@operator("SQUARED_DIFFERENCE")
+def squared_difference(op: Operation) -> None:
+    """Mul of the difference with itself."""
+    difference = two(op, "Sub", op.real(0), op.real(1))
+    op.result(two(op, "Mul", difference, difference))
+
+
+@operator("ADD_N")
+def add_n(op: Operation) -> None:
+    """A chain of Add."""
+    total = op.real(0)
+    for i in range(1, len(op.operator.inputs)):
+        total = two(op, "Add", total, op.real(i))
+    op.result(total)
+
+
+def _is_float(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
+
+
+@operator("FLOOR_DIV")
+def floor_div(op: Operation) -> None:
+    """Floor of Div; for integers, Div less one where the floored and the truncated remainder differ."""
+    # The kernel takes no notice of scales.
+    a, b = op.whole(0), op.whole(1)
+    quotient = two(op, "Div", a, b)
+    if _is_float(a):
+        op.result(one(op, "Floor", quotient))
+        return
+    shape = dims(quotient)
+    floored, truncated = op.emit("Mod", [a, b], shape), op.emit("Mod", [a, b], shape, fmod=1)
+    inexact = one(op, "Not", two(op, "Equal", floored, truncated, ir.DataType.BOOL))
+    op.result_whole(two(op, "Sub", quotient, op.cast(inexact, a.dtype or ir.DataType.INT32)))
+
+
+@operator("FLOOR_MOD")
+def floor_mod(op: Operation) -> None:
+    """Mod; for real numbers the truncated remainder, plus the divisor where their signs differ."""
+    a, b = op.whole(0), op.whole(1)  # the kernel takes no notice of scales
+    shape = broadcast(dims(a), dims(b))
+    if not _is_float(a):
+        op.result_whole(op.emit("Mod", [a, b], shape))
+        return
+    remainder, zero = op.emit("Mod", [a, b], shape, fmod=1), op.number(0, a, "zero")
+    bool_ = ir.DataType.BOOL
+    signs = two(op, "Xor", two(op, "Less", remainder, zero, bool_), two(op, "Less", b, zero, bool_))
+    wrong = two(op, "And", signs, one(op, "Not", two(op, "Equal", remainder, zero, bool_)))
+    op.result(op.emit("Where", [wrong, two(op, "Add", remainder, b), remainder], shape, a.dtype))
+
+
+@operator("ATAN2")
+def atan2(op: Operation) -> None:
+    """Atan of y / x, turned by pi where x is negative; 0 where both are 0."""
+    op.result(_angle(op, op.real(0), op.real(1)))
+
+
+@operator("CUSTOM FlexAngle")
+def angle(op: Operation) -> None:
+    """Of complex numbers, as ATAN2 of the imaginary and the real parts."""
+    x, y = halves(op)
+    op.result(_angle(op, y, x))
+
+
+def _angle(op: Operation, y: ir.Value, x: ir.Value) -> ir.Value:
+    shape, bool_, zero = broadcast(dims(y), dims(x)), ir.DataType.BOOL, op.number(0, x, "zero")
+    angle = one(op, "Atan", two(op, "Div", y, x))
+    half_turn = op.emit(
+        "Where",
+        [two(op, "Less", y, zero, bool_), op.number(-math.pi, x, "minus_pi"), op.number(math.pi, x, "pi")],
+        dims(y),
+        y.dtype,
+    )
+    left = two(op, "Less", x, zero, bool_)
+    angle = op.emit("Where", [left, two(op, "Add", angle, half_turn), angle], shape, y.dtype)
+    origin = two(op, "And", two(op, "Equal", y, zero, bool_), two(op, "Equal", x, zero, bool_))
+    return op.emit("Where", [origin, zero, angle], shape, y.dtype)
+
+
+@operator("CAST", options="CastOptions")
+def cast(op: Operation) -> None:
+    """Cast of what is stored: TFLite's cast takes no notice of scales. Of a complex number its real part counts."""
+    if TensorType.STRING in (op.input(0).type, op.output().type):
+        raise Unsupported("strings")
+    x, target = halves(op)[0] if is_complex(op) else op.raw(0), op.output()
+    if target.type == TensorType.COMPLEX64:
+        result_real(op, x)
+    else:
+        op.result_stored(op.cast(x, op.tensors.plain_dtype(target)))
+
+
+def _clamped(low: float, high: float) -> Translation:
+    def translate(op: Operation) -> None:
+        op.result(clip(op, op.real(0), low, high))
+
+    return described(translate, "clip", f"Clip between {low:g} and {high:g}.")
+
+
+operator("RELU6")(_clamped(0, 6))
+operator("RELU_N1_TO_1")(_clamped(-1, 1))
+operator("RELU_0_TO_1")(_clamped(0, 1))
+
+
+@operator("LEAKY_RELU", options="LeakyReluOptions")
+def leaky_relu(op: Operation) -> None:
+    """LeakyRelu."""
+    op.result(one(op, "LeakyRelu", op.real(0), alpha=op.options.alpha))
+
+
+@operator("PRELU")
+def prelu(op: Operation) -> None:
+    """PRelu; the slopes broadcast from the right.
+
+    Those of half precision are few enough to be stored as they count; so are integers, where a runtime's time counts.
+    """
+    if op.input(0).type == TensorType.INT16:
+        raise Unsupported("INT16, which the kernel takes for bytes")
+    tensor = op.input(1)
+    narrow, producer = widened_from(op, tensor), op.tensors.flow.producer(tensor.index)
+    if narrow is not tensor and producer is not None:
+        op.spare(producer)
+        slope = op.builder.array(op.tensors.hint(tensor, "widened"), vector(narrow).reshape(narrow.shape))
+    elif op.program.choices.fast and op.is_constant(1) and tensor.quantization is not None:
+        slope = op.builder.array(op.tensors.hint(tensor, "real"), dequantized(op.constant(1), tensor.quantization))
+    else:
+        slope = op.real(1)
+    x = op.real(0)
+    op.result(op.emit("PRelu", [x, slope], dims(x)))
+
+
+@operator("FAKE_QUANT", options="FakeQuantOptions")
+def fake_quant(op: Operation) -> None:
+    """Clip, and rounding to steps; the ends are moved so that 0 is one of the steps."""
+    x, options = op.real(0), op.options
+    if op.input(0).type != TensorType.FLOAT32:
+        raise Unsupported(f"{op.input(0).type.name}, which the kernel takes for FLOAT32")
+    low, high = np.float32(options.min), np.float32(options.max)
+    if options.narrow_range:
+        raise Unsupported("a narrow range")  # the interpreter refuses it too: it is meant for weights
+    if not low <= 0 <= high or low == high or not 2 <= options.num_bits <= 16:
+        raise ReadError(f"{options.num_bits} bits between {low} and {high}", where=op.place)
+    first, last = np.float32(0), np.float32((1 << options.num_bits) - 1)
+    scale = (high - low) / (last - first)
+    if not 1e-30 < scale < 1e30:
+        raise ReadError(f"steps of {scale}", where=op.place)
+    zero = np.floor(np.clip(first - low / scale, first, last) + np.float32(0.5))
+    low, high = (first - zero) * scale, (last - zero) * scale
+    steps = two(op, "Sub", clip(op, x, float(low), float(high)), op.number(float(low), x, "low"))
+    steps = two(op, "Mul", steps, op.number(float(1 / scale), x, "inverse"))
+    rounded = one(op, "Floor", two(op, "Add", steps, op.number(0.5, x, "half")))
+    rounded = two(op, "Mul", rounded, op.number(float(scale), x, "step"))
+    op.result(two(op, "Add", rounded, op.number(float(low), x, "low")))

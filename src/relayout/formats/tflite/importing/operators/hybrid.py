@@ -1,0 +1,114 @@
+"""Products of real rows and weights of 8 or 4 bits, computed with integers as LiteRT does.
+
+Each row is quantized at run time: divided into 255 steps from its least to its greatest element, 0 among them. With q
+the row's integers, z the one that means 0, s its step, w the weights' integers and t their steps, `y = (q w - z sum(w))
+s t`.
+
+That is LiteRT's result but for the order of float additions, as long as the operands are LiteRT's. Convolutions of real
+numbers stay float (ONNX Runtime has no fast kernel that yields real numbers from integers), and rows behind one of
+them are not LiteRT's: rounded as there, the results are no nearer, and many rows take time to round. Such models
+multiply real numbers, but for a single row, such as a classifier has: one kernel, and more often than not the result
+is nearer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Tensor
+from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.elementwise import one, two
+from relayout.formats.tflite.importing.operators.surroundings import multiplies_alone
+from relayout.formats.tflite.importing.tensors import array
+
+LEVELS = 255
+LEAST_STEP = 1e-30
+"""Of a row of zeros."""
+
+
+def is_hybrid(op: Operation, rows: Dim) -> bool:
+    """Whether a product is computed with integers.
+
+    The model has no hybrid operators but products, or there is a single row, outside of loops; and what is written is
+    not looked at for a cell of real numbers (see `cells`).
+    """
+    if op.program.multiplies_reals:
+        return False
+    alone = op.program.once(multiplies_alone)
+    known = op.input(1).blocks is None and op.is_constant(1)
+    return (alone or (rows == 1 and not op.program.nested)) and known and has_centred_weights(op, TensorType.INT4)
+
+
+def has_centred_weights(op: Operation, *more: TensorType) -> bool:
+    """Whether operand 0 and the result are real, and operand 1 constants of int8, or of `more` types, around 0."""
+    weights = op.input(1)
+    quantization = op.tensors.quantization(weights)
+    return (
+        op.input(0).type == op.output().type == TensorType.FLOAT32
+        and (weights.type == TensorType.INT8 or weights.type in more)
+        and weights.data is not None
+        and quantization is not None
+        and not np.any(quantization.zero_point)
+        and (quantization.axis == 0 or not quantization.per_channel)
+    )
+
+
+def product(op: Operation, x: ir.Value) -> ir.Value:
+    """Rows `r k` times weights `n k`, without the bias: `r n`."""
+    weights = op.input(1)
+    quantization = weights.quantization
+    if quantization is None:
+        raise ValueError(f"{weights.name} is not quantized")
+    op.tensors.need_opset(weights)
+    kernel = op.transpose(op.cast(op.stored(1), ir.DataType.INT8), (1, 0))
+    shape = (dims(x)[0], dims(kernel)[1])
+    steps = op.builder.array(op.tensors.hint(weights, "scale"), quantization.scale)
+    q, step, zero = quantized(op, x)
+    if dims(x)[0] == 1:  # the form that ONNX Runtime makes one kernel of
+        integers = multiplied(op, q, kernel, zero, shape)
+        return two(op, "Mul", op.cast(integers, ir.DataType.FLOAT), two(op, "Mul", step, steps))
+    step, zero = (op.reshape(value, (shape[0], 1)) for value in (step, op.cast(zero, ir.DataType.FLOAT)))
+    integers = multiplied(op, q, kernel, None, shape)
+    offset = two(op, "Mul", zero, _sums(op, weights))
+    centred = two(op, "Sub", op.cast(integers, ir.DataType.FLOAT), offset)
+    return two(op, "Mul", two(op, "Mul", centred, step), steps)
+
+
+def multiplied(op: Operation, q: ir.Value, kernel: ir.Value, zero: ir.Value | None, shape: Dims) -> ir.Value:
+    """Integers times a kernel of int8, whose zero point is named: ONNX Runtime reads that of every MatMulInteger, there
+    or not, where it is told to multiply in full (`session.x64quantprecision`), and 1.23 ends the process over one that
+    is not.
+    """
+    named = op.builder.array(op.hint("kernel_zero"), np.zeros((), np.int8))
+    return op.emit("MatMulInteger", [q, kernel, zero, named], shape, ir.DataType.INT32)
+
+
+def quantized(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Integers, step and zero point: scalars if the first axis is a single element, else one pair for each of it."""
+    byte, real, count = ir.DataType.UINT8, ir.DataType.FLOAT, dims(x)[0]
+    if count == 1:
+        outputs = [(op.hint("quantized"), byte, dims(x)), (op.hint("step"), real, ()), (op.hint("zero"), byte, ())]
+        q, step, zero = op.builder.emit("DynamicQuantizeLinear", [x], outputs, source=op.source)
+        return q, step, zero
+    nothing, ends = op.number(0, x, "nothing"), []
+    for reduction, bound in (("ReduceMin", "Min"), ("ReduceMax", "Max")):
+        end = op.emit(reduction, [x, op.ints(list(range(1, len(dims(x)))))], (count,), keepdims=0)
+        ends.append(two(op, bound, end, nothing))
+    step = two(op, "Div", two(op, "Sub", ends[1], ends[0]), op.number(LEVELS, x, "levels"))
+    step = two(op, "Max", step, op.number(LEAST_STEP, x, "least"))
+    zero = op.cast(one(op, "Round", one(op, "Neg", two(op, "Div", ends[0], step))), byte)
+    return op.emit("QuantizeLinear", [x, step, zero], dims(x), byte, axis=0), step, zero
+
+
+def _sums(op: Operation, weights: Tensor) -> ir.Value:
+    """What each unit's integers add up to: `n`."""
+
+    def added_up() -> ir.TensorProtocol:
+        rows = array(weights).astype(np.int8).reshape(weights.shape[0], -1)
+        return ir.Tensor(rows.sum(axis=1, dtype=np.int64).astype(np.float32))
+
+    sums = ir.LazyTensor(added_up, ir.DataType.FLOAT, ir.Shape([weights.shape[0]]))
+    return op.builder.initializer(op.tensors.hint(weights, "sums"), sums)

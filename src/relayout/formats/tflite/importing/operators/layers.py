@@ -1,0 +1,157 @@
+"""A layer normalization in the pieces that Keras makes of it, as the one operator that ONNX has.
+
+With m the mean of each row of x, v that of (x - m) squared, and f = gamma / sqrt(v + epsilon), it is
+`x f + (beta - m f)`; gamma and beta may be absent. ONNX Runtime's LayerNormalization is nearer to what is meant: where
+rows lie far from 0, `m f` takes the digits away. Rows of pixels stay in pieces: those take any order of axes, as the
+convolutions around them do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Operator, Tensor
+from relayout.formats.tflite.importing.builder import dims
+from relayout.formats.tflite.importing.emission import options_of
+from relayout.formats.tflite.importing.extents import divided, product
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.channels import vector, widened_from
+from relayout.formats.tflite.importing.tensors import array
+
+RANK = 3
+"""Of what is normalized: `n t c` are tokens, `n h w c` would be pixels."""
+
+_REAL = (TensorType.FLOAT32, TensorType.FLOAT16)
+
+
+class _Factor(NamedTuple):
+    """What x is multiplied with: the tensor of its mean, epsilon, gamma."""
+
+    mean: int
+    epsilon: float
+    gamma: Tensor | None
+
+
+class _Pieces:
+    """The pieces that an ADD may be the last of. `found` are the operators that made them."""
+
+    def __init__(self, op: Operation, count: int) -> None:
+        self.op, self.count = op, count
+        self.found: list[Operator] = []
+
+    def made(self, index: int, name: str, operands: int = 2) -> Operator | None:
+        """The operator of that name that computes a tensor, as it is."""
+        operator = self.op.tensors.flow.producer(index)
+        if operator is None or operator.name != name or len(operator.inputs) != operands or min(operator.inputs) < 0:
+            return None
+        if options_of(operator).fields.get("fused_activation_function"):
+            return None
+        self.found.append(operator)
+        return operator
+
+    def constant(self, index: int) -> Tensor | None:
+        """A constant of real numbers."""
+        tensor = widened_from(self.op, self.op.tensors.subgraph.tensors[index])
+        return tensor if tensor.data is not None and tensor.type in _REAL else None
+
+    def row(self, index: int) -> Tensor | None:
+        """A constant with one element for each place of a row."""
+        tensor = self.constant(index)
+        shape = () if tensor is None else tensor.shape
+        return tensor if shape and shape == (*(1,) * (len(shape) - 1), self.count) and len(shape) <= RANK else None
+
+    def of_mean(self, index: int) -> int | None:
+        """What a tensor is the mean of, along the last axis."""
+        operator = self.made(index, "MEAN")
+        axes = None if operator is None else self.op.tensors.subgraph.tensors[operator.inputs[1]]
+        if operator is None or axes is None or axes.data is None or axes.type != TensorType.INT32:
+            return None
+        rank = len(self.op.tensors.subgraph.tensors[operator.inputs[0]].shape)
+        keeps = options_of(operator).keep_dims
+        return operator.inputs[0] if keeps and array(axes).reshape(-1).tolist() in ([-1], [rank - 1]) else None
+
+    def factor(self, index: int, x: int) -> _Factor | None:
+        """Gamma over the root of x's variance."""
+        for root, gamma in _both(self.made(index, "MUL")):
+            row = self.row(gamma)
+            inner = self.without_gamma(root, x) if row is not None else None
+            if inner is not None:
+                return inner._replace(gamma=row)
+        return self.without_gamma(index, x)
+
+    def without_gamma(self, index: int, x: int) -> _Factor | None:
+        """One over the root of x's variance."""
+        root_of = self.made(index, "RSQRT", 1)
+        for variance, epsilon in _both(self.made(root_of.inputs[0], "ADD") if root_of else None):
+            least, squares = self.constant(epsilon), self.of_mean(variance)
+            distances = self.made(squares, "SQUARED_DIFFERENCE") if squares is not None else None
+            for one, mean in _both(distances):
+                if one == x and least is not None and array(least).size == 1 and self.of_mean(mean) == x:
+                    return _Factor(mean, float(array(least).reshape(-1)[0]), None)
+        return None
+
+    def is_shift(self, index: int, factor: int, mean: int) -> bool:
+        """Whether a tensor is the negative mean times the factor."""
+        for negative, other in _both(self.made(index, "MUL")):
+            negation = self.made(negative, "NEG", 1)
+            if other == factor and negation is not None and negation.inputs[0] == mean:
+                return True
+        return False
+
+
+def _both(operator: Operator | None) -> Iterator[tuple[int, int]]:
+    """An operator's two operands, in either order."""
+    if operator is not None:
+        first, second = operator.inputs
+        yield first, second
+        yield second, first
+
+
+def layer_normalized(op: Operation) -> bool:
+    """Hand over an ADD as a LayerNormalization, if it is the last piece of one."""
+    if len(op.operator.inputs) != 2 or op.output().type != TensorType.FLOAT32 or min(op.operator.inputs) < 0:
+        return False
+    shape = op.output().shape
+    if len(shape) != RANK or op.tensors.flow.producer(op.operator.inputs[0]) is None:
+        return False
+    pieces = _Pieces(op, shape[-1])
+    for scaled, shift in _both(op.operator):
+        for x, index in _both(pieces.made(scaled, "MUL")):
+            factor = pieces.factor(index, x)
+            if factor is None or not _is_of_rows(op, op.tensors.subgraph.tensors[x], pieces.count):
+                continue
+            if pieces.is_shift(shift, index, factor.mean):
+                _write(op, pieces, x, factor, None)
+                return True
+            for inner, beta in _both(pieces.made(shift, "ADD")):
+                row = pieces.row(beta)
+                if row is not None and pieces.is_shift(inner, index, factor.mean):
+                    _write(op, pieces, x, factor, row)
+                    return True
+    return False
+
+
+def _is_of_rows(op: Operation, tensor: Tensor, count: int) -> bool:
+    """Whether a tensor is of real rows, the number of which may be known only at run time."""
+    if tensor.type != TensorType.FLOAT32 or not op.tensors.has_value(tensor):
+        return False
+    shape = dims(op.tensors.value(tensor))
+    return len(shape) == RANK and shape[-1] == count and sum(not isinstance(d, int) for d in shape) < 2
+
+
+def _write(op: Operation, pieces: _Pieces, x: int, factor: _Factor, beta: Tensor | None) -> None:
+    for operator in pieces.found:
+        op.spare(operator)
+    data = op.tensors.value(op.tensors.subgraph.tensors[x])
+    # Of an addition of rank 3 and this ONNX Runtime makes a SkipLayerNormalization, which takes six times as long.
+    rows = op.reshape(data, (divided(product(dims(data)), pieces.count), pieces.count))
+    gamma = np.ones(pieces.count, np.float32) if factor.gamma is None else vector(factor.gamma)
+    operands = [rows, op.builder.shared(op.hint("scale"), gamma)]
+    if beta is not None:
+        operands.append(op.builder.shared(op.hint("shift"), vector(beta)))
+    y = op.emit("LayerNormalization", operands, dims(rows), axis=-1, epsilon=factor.epsilon)
+    op.result(op.reshape(y, dims(data)), fused=op.options.fused_activation_function)

@@ -1,0 +1,190 @@
+"""An LSTM whose cell is limited, by LSTMs without a limit.
+
+A cell is `c' = f c + i g`, with sigmoids f and i and a tanh g: `|c'| <= |c| + 1`, whatever the weights. So a piece of k
+steps that begins with cells of `limit - k` at most never reaches the limit, and ONNX's LSTM computes it: one node, and
+not a dozen for every step as in a Scan. The sequence is cut into pieces, each of which begins with the states that the
+one before ends with. If all began so, an If takes their results, and else those of a Scan of limited steps. Where gates
+are coupled, `i = 1 - f`, and `|c'| <= max(|c|, 1)`: all steps are one piece.
+
+The pieces are the rounds of a Scan, so that a long sequence makes no large graph, and weights are packed once.
+
+A round takes some microseconds, which is more than a small LSTM takes for its steps. There, and where nothing bounds a
+cell's growth or the number of steps is open, all cells are listed instead, and if none is beyond the limit, none was
+limited. A second LSTM lists them: it reads the first one's results, one step later, beside the sequence, and what it
+yields is its cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import onnx_ir as ir
+
+from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.bodies import BOOL, Body
+from relayout.formats.tflite.importing.operators.elementwise import one, two
+from relayout.formats.tflite.importing.operators.slicing import cut, joined, squeeze, unsqueeze
+from relayout.formats.tflite.importing.operators.unlimited import Unlimited
+
+FLOAT = ir.DataType.FLOAT
+PART, LEAST = 0.4, 2
+"""Of the limit, how many steps a piece has: more take less time, and fewer leave more room for the cell. At least so
+many: shorter pieces take as long as a Scan's steps."""
+SHORTEST = 8
+"""Steps of a sequence, from which on pieces and the test of their cells take less time than a Scan."""
+
+SMALL, LARGE = 40, 96
+"""Rows of the batch times units: up to which listing takes less time than pieces, and than a Scan."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """How a sequence is cut: into `head` steps, and `count` times `steps`; `most`: of a cell where a piece begins.
+
+    Where `count` is 0 all steps are the head, how many there may be. Where `most` is None no limit can be reached.
+    """
+
+    head: Dim
+    steps: int = 0
+    count: int = 0
+    most: float | None = None
+
+
+class Listed(NamedTuple):
+    """All cells are listed, and held against a limit."""
+
+    most: float
+
+
+def plan(
+    time: Dim, size: int, limit: float, *, coupled: bool = False, begun: bool = False, bounded: bool = True
+) -> Pieces | Listed | None:
+    """How to compute a sequence, None if it is better left to a Scan.
+
+    Args:
+        time: its steps.
+        size: rows of the batch times units.
+        limit: of the cell.
+        coupled: whether the gates INPUT and FORGET are.
+        begun: whether the first cells are given; else they are 0, so that the limit is as many steps away.
+        bounded: whether a cell grows by 1 a step at most.
+    """
+    found = pieces(time, limit, coupled=coupled, begun=begun) if bounded else None
+    if found is not None and (size > SMALL or not found.count):
+        return found
+    return Listed(limit) if size <= LARGE and not (isinstance(time, int) and time < SHORTEST) else found
+
+
+def pieces(time: Dim, limit: float, *, coupled: bool, begun: bool) -> Pieces | None:
+    """How to cut a sequence, None if it is better not cut; see `plan`."""
+    if coupled:
+        return Pieces(time, most=limit if begun else None) if limit >= 1 else None
+    if not isinstance(time, int):
+        return None
+    if not begun and time <= limit:
+        return Pieces(time)
+    steps = int(min(limit * PART, time))
+    if steps < LEAST or time < SHORTEST:
+        return None
+    head = time % steps
+    if not begun:
+        head += (int(limit) - head) // steps * steps
+    return Pieces(head, steps, (time - head) // steps, limit - steps)
+
+
+@dataclass
+class Limited:
+    """An LSTM of limited cells, as nodes.
+
+    Args:
+        op: the operator.
+        free: the LSTM without a limit.
+        otherwise: results and last states from a Scan of limited steps.
+    """
+
+    op: Operation
+    free: Unlimited
+    otherwise: Callable[[], list[ir.Value]]
+
+    def over(self, x: ir.Value, first: Sequence[ir.Value | None], how: Pieces | Listed) -> list[ir.Value]:
+        """Results `time batch units`, and last states `batch units`.
+
+        Args:
+            x: the sequence, `time batch c`.
+            first: the first states, None for zeros.
+            how: what is computed at a time.
+        """
+        op = self.op
+        states = [None if state is None else unsqueeze(op, state, [0]) for state in first]
+        if isinstance(how, Listed):
+            y, *ends = self.free.run(x, states)
+            y = squeeze(op, y, [1])
+            asked = [self.free.cells(x, states, y)]
+        else:
+            y, ends, asked = self._in_pieces(x, states, how)
+        values = [y, *(squeeze(op, state, [0]) for state in ends)]
+        return values if how.most is None or not asked else self._chosen(self._all_within(asked, how.most), values)
+
+    def _in_pieces(
+        self, x: ir.Value, states: Sequence[ir.Value | None], how: Pieces
+    ) -> tuple[ir.Value, list[ir.Value], list[ir.Value]]:
+        """Results, last states, and the cells that pieces begin with, as far as they are not 0."""
+        op, found = self.op, list[ir.Value]()
+        asked = [state for state in states[1:] if state is not None]
+        ends = [state for state in states if state is not None]
+        if how.head != 0:
+            y, *ends = self.free.run(self._steps(x, how, head=True), states)
+            found.append(squeeze(op, y, [1]))
+        if how.count:
+            y, ends, cells = self._rounds(self._steps(x, how, head=False), ends, how)
+            found.append(y)
+            asked.append(cells)
+        return joined(op, found[::-1] if self.free.reverse else found, 0) if len(found) > 1 else found[0], ends, asked
+
+    def _steps(self, x: ir.Value, how: Pieces, *, head: bool) -> ir.Value:
+        """Those of the head, which is what is first read, or all others."""
+        time, size = dims(x)[0], how.head
+        if time == size or not isinstance(time, int) or not isinstance(size, int):
+            return x
+        place = time - size if self.free.reverse else size
+        start, end = (0, place) if head is not self.free.reverse else (place, time)
+        return x if (start, end) == (0, time) else cut(self.op, x, [start], [end], [0])
+
+    def _rounds(self, x: ir.Value, given: Sequence[ir.Value], how: Pieces) -> tuple[ir.Value, list[ir.Value], ir.Value]:
+        """Results, last states, and the cells that pieces begin with, of a Scan over pieces."""
+        op, count, steps = self.op, how.count, how.steps
+        _, batch, columns = dims(x)
+        unique, value = op.builder.names.unique, op.builder.value
+        before = [value(unique(op.hint("state")), FLOAT, dims(state)) for state in given]
+        piece = value(unique(op.hint("piece")), FLOAT, (steps, batch, columns))
+        with op.builder.body() as nodes:
+            y, *after = self.free.run(piece, before)
+        body = Body(op, nodes).graph([*before, piece], [*after, y, before[1]], "piece")
+        shapes: list[Dims] = [*map(dims, given), (count, *dims(y)), (count, *dims(given[1]))]
+        way: dict[str, Any] = (
+            {"scan_input_directions": [1], "scan_output_directions": [1, 1]} if self.free.reverse else {}
+        )
+        whole = op.reshape(x, (count, steps, batch, columns))
+        *ends, ys, cells = op.emit_all("Scan", [*given, whole], shapes, FLOAT, body=body, num_scan_inputs=1, **way)
+        return op.reshape(ys, (count * steps, batch, dims(y)[-1])), list(ends), cells
+
+    def _all_within(self, cells: Sequence[ir.Value], most: float) -> ir.Value:
+        """Whether no cell is greater."""
+        op = self.op
+        largest = [op.emit("ReduceMax", [one(op, "Abs", value)], (), keepdims=0) for value in cells]
+        within = [op.emit("LessOrEqual", [value, op.number(most, value, "most")], (), BOOL) for value in largest]
+        return within[0] if len(within) == 1 else two(op, "And", within[0], within[1])
+
+    def _chosen(self, near: ir.Value, values: Sequence[ir.Value]) -> list[ir.Value]:
+        """These values, or others."""
+        op = self.op
+        steps = Body(op)
+        with op.builder.body() as steps.nodes:
+            others = self.otherwise()
+        branches = [Body(op).graph([], values, "free"), steps.graph([], others, "limited")]
+        return list(
+            op.emit_all("If", [near], [*map(dims, values)], FLOAT, then_branch=branches[0], else_branch=branches[1])
+        )

@@ -1,0 +1,200 @@
+"""Tables that are looked up: embeddings, keys, boundaries; and the distinct values of a list."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.container.model import Tensor
+from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.elementwise import two
+from relayout.formats.tflite.importing.operators.gathering import chosen
+from relayout.formats.tflite.importing.operators.slicing import extents_of, unsqueeze
+from relayout.formats.tflite.importing.registry import Unsupported, operator
+from relayout.formats.tflite.importing.tensors import FEW_BITS, array
+
+_BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
+
+SUM, MEAN, SQRTN = 0, 1, 2
+"""How EMBEDDING_LOOKUP_SPARSE combines rows."""
+
+
+@operator("EMBEDDING_LOOKUP")
+def embedding_lookup(op: Operation) -> None:
+    """Gather of rows, and of their scales where the result is of real numbers. Operands: indices, table."""
+    table, quantization = op.input(1), op.tensors.quantization(op.input(1))
+    if table.blocks is not None:
+        _rows_by_blocks(op, table, table.blocks.size)
+        return
+    indices = op.stored(0)
+    shape = (*dims(indices), *op.extents(1)[1:])
+    few = table.type in FEW_BITS and table.data is not None
+    if op.output().type == table.type:
+        (x,), finish = op.carried(1)
+        finish(op.emit("Gather", [x, indices], shape, axis=0))
+    elif quantization is None:
+        op.result(op.emit("Gather", [op.stored(1), indices], shape, axis=0))
+    elif not quantization.per_channel and not few:
+        op.result(op.dequantize(1, op.emit("Gather", [op.stored(1), indices], shape, axis=0)))
+    elif (not quantization.per_channel or quantization.axis == 0) and not quantization.zero_point.any():
+        stored = _bytes(op, table) if few else op.stored(1)
+        rows = op.cast(op.emit("Gather", [stored, indices], shape, axis=0), ir.DataType.FLOAT)
+        scale = op.tensors.parameters(table)[0]
+        if quantization.per_channel:
+            scale = op.emit("Gather", [scale, indices], dims(indices), axis=0)
+            scale = unsqueeze(op, scale, range(len(dims(indices)), len(shape)))
+        op.result(two(op, "Mul", rows, scale))
+    elif few:
+        op.result(op.emit("Gather", [op.real(1), indices], shape, axis=0))
+    else:
+        raise Unsupported("a table with a scale for each column, of which the kernel knows nothing")
+
+
+def _bytes(op: Operation, table: Tensor) -> ir.Value:
+    """The integers of a table of few bits as bytes: ONNX Runtime gathers nothing shorter."""
+    stored = ir.LazyTensor(lambda: ir.Tensor(array(table).astype(np.int8)), ir.DataType.INT8, ir.Shape(table.shape))
+    return op.builder.initializer(op.tensors.hint(table, "bytes"), stored)
+
+
+def _rows_by_blocks(op: Operation, table: Tensor, size: int) -> None:
+    """Rows of integers, times those of their blocks' scales."""
+    _, scales = op.tensors.blockwise(table, size)
+    known, (_, columns), blocks = dims(op.stored(0)), table.shape, scales.shape[1]
+    tables = ((_bytes(op, table), columns), (op.builder.array(op.tensors.hint(table, "scale"), scales), blocks))
+    rows, factors = (op.emit("Gather", [held, op.stored(0)], (*known, last), axis=0) for held, last in tables)
+    parted = op.reshape(op.cast(rows, ir.DataType.FLOAT), (*known, blocks, size))
+    op.result(op.reshape(two(op, "Mul", parted, op.reshape(factors, (*known, blocks, 1))), (*known, columns)))
+
+
+@operator("EMBEDDING_LOOKUP_SPARSE", options="EmbeddingLookupSparseOptions")
+def embedding_lookup_sparse(op: Operation) -> None:
+    """Gather of rows, Mul by their weights, ScatterND that adds; for a mean, Div by what the weights add up to.
+
+    Operands: ids, the places that they belong to, the dense shape of those, weights, table.
+    """
+    ids, weights, table, combiner = op.stored(0), op.real(3), op.real(4), op.options.combiner
+    places = op.cast(op.stored(1), _INT64)
+    if combiner not in (SUM, MEAN, SQRTN):
+        raise Unsupported(f"combiner {combiner}")
+    rank, (count, depth) = len(dims(table)) - 1, (dims(places) if len(dims(places)) == 2 else (None, None))
+    if not isinstance(depth, int) or depth < 1:
+        raise ReadError("the places have no coordinates", where=op.place)
+    dense, known = extents_of(op, 2)
+    bucket: Dims = tuple(known[:-1]) if known is not None and len(known) == depth else (None,) * (depth - 1)
+    bounds = [op.ints(v, n) for v, n in (([0], "starts"), ([-1], "ends"), ([0], "axes"))]
+    outer = op.emit("Slice", [dense, *bounds], (depth - 1,))
+    where = op.emit(
+        "Slice", [places, op.ints([0], "starts"), op.ints([-1], "ends"), op.ints([1], "axes")], (count, depth - 1)
+    )
+    rows = op.emit("Gather", [table, ids], (*dims(ids), *dims(table)[1:]), axis=0)
+    rows = two(op, "Mul", rows, unsqueeze(op, weights, range(1, 1 + rank)))
+
+    def added(values: ir.Value, inner: Dims) -> ir.Value:
+        extents = outer
+        if inner:
+            tail = op.emit("Shape", [table], (len(inner),), _INT64, start=1, end=1 + len(inner))
+            extents = op.emit("Concat", [outer, tail], (depth - 1 + len(inner),), axis=0)
+        zeros = op.emit("Expand", [op.number(0, values, "zero"), extents], (*bucket, *inner))
+        return op.emit("ScatterND", [zeros, where, values], (*bucket, *inner), reduction="add")
+
+    y = added(rows, dims(table)[1:])
+    if combiner != SUM:
+        total = added(two(op, "Mul", weights, weights) if combiner == SQRTN else weights, ())
+        empty = two(op, "Equal", total, op.number(0, total, "zero"), _BOOL)
+        total = op.emit("Where", [empty, op.number(1, total, "one"), total], dims(total), total.dtype)
+        total = op.emit("Sqrt", [total], dims(total)) if combiner == SQRTN else total
+        y = two(op, "Div", y, unsqueeze(op, total, range(depth - 1, depth - 1 + rank)))
+    op.result(y)
+
+
+@operator("HASHTABLE_LOOKUP")
+def hashtable_lookup(op: Operation) -> None:
+    """Gather of the row whose key is equal, zeros where there is none; and whether there is one."""
+    wanted, keys, x = op.stored(0), op.stored(1), op.raw(2)
+    if op.input(2).type not in (op.output().type,) or x.dtype is None or len(dims(x)) < 1:
+        raise Unsupported("values of another type")
+    count = dims(wanted)[0]
+    same = two(op, "Equal", unsqueeze(op, wanted, [1]), unsqueeze(op, keys, [0]), _BOOL)
+    bits = op.cast(same, ir.DataType.UINT8)
+    hits = op.emit("ReduceMax", [bits, op.ints([1])], (count,), keepdims=0)
+    where = op.emit("ArgMax", [bits], (count,), _INT64, axis=1, keepdims=0)
+    rows = op.emit("Gather", [x, where], (count, *dims(x)[1:]), axis=0)
+    hit = op.cast(hits, _BOOL)
+    hit = unsqueeze(op, hit, range(1, len(dims(x)))) if len(dims(x)) > 1 else hit
+    # A row that is not there is all 0, whatever that means.
+    op.result_whole(chosen(op, hit, rows, op.number(0, x, "zero")))
+    if len(op.operator.outputs) > 1:
+        op.result_stored(hits, 1)
+
+
+@operator("BUCKETIZE", options="BucketizeOptions")
+def bucketize(op: Operation) -> None:
+    """How many of the boundaries are not greater than each element."""
+    x = op.cast(op.real(0), ir.DataType.FLOAT)
+    boundaries = op.builder.array(op.hint("boundaries"), np.array(op.options.boundaries, np.float32))
+    rank = len(dims(x))
+    above = two(op, "GreaterOrEqual", unsqueeze(op, x, [rank]), boundaries, _BOOL)
+    counted = op.cast(above, ir.DataType.INT32)
+    op.result_stored(op.emit("ReduceSum", [counted, op.ints([rank])], dims(x), keepdims=0))
+
+
+@operator("UNIQUE", options="UniqueOptions")
+def unique(op: Operation) -> None:
+    """Unique, in the order of first appearance; where each element's value is among them, and how often it appears."""
+    (x,), finish = op.carried(0)
+    kind = x.dtype or ir.DataType.FLOAT
+    # ONNX Runtime takes these; any other integer fits INT64.
+    taken = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64, ir.DataType.INT8)
+    given = x if kind in taken else op.cast(x, _INT64)
+    count: Dim = op.tensors.symbol(op.output(), 0)
+    extent = dims(x)[0] if len(dims(x)) == 1 else None
+    name, dtype = op.hint("unique"), given.dtype or _INT64
+    outputs = [(name, dtype, (count,)), (name, _INT64, (count,)), (name, _INT64, (extent,))]
+    if len(op.operator.outputs) > 2:
+        outputs.append((name, _INT64, (count,)))
+    values, _, inverse, *counts = op.builder.emit("Unique", [given], outputs, source=op.source, sorted=0)
+    finish(op.cast(values, kind))
+    op.result_stored(inverse, 1)
+    for k, many in enumerate(counts, 2):
+        op.result_stored(many, k)
+
+
+@operator("BROADCAST_ARGS")
+def broadcast_args(op: Operation) -> None:
+    """The shape that two shapes broadcast to: of either the extent that is not 1."""
+    a, b = op.stored(0), op.stored(1)
+    lengths = [dims(v)[0] for v in (a, b)]
+    known = [d for d in lengths if isinstance(d, int)]
+    if len(known) != 2:
+        raise Unsupported("shapes of unknown rank")
+    rank = max(known)
+
+    def filled(value: ir.Value, length: int) -> ir.Value:
+        if length == rank:
+            return value
+        ones = op.builder.array(op.hint("ones"), np.ones(rank - length, value.dtype.numpy() if value.dtype else None))
+        return op.emit("Concat", [ones, value], (rank,), axis=0)
+
+    a, b = filled(a, known[0]), filled(b, known[1])
+    single = two(op, "Equal", a, op.number(1, a, "one"), _BOOL)
+    op.result_stored(op.emit("Where", [single, b, a], (rank,), a.dtype))
+
+
+@operator("SPARSE_TO_DENSE", options="SparseToDenseOptions")
+def sparse_to_dense(op: Operation) -> None:
+    """ScatterND into the default value. Operands: indices, shape, values, default."""
+    indices = op.cast(op.stored(0), _INT64)
+    extents, known = extents_of(op, 1)
+    rank = len(known) if known is not None else len(op.tensors.declared(op.output()))
+    shape = op.out_dims(known if known is not None else (None,) * rank)
+    values, default = op.raw(2), op.raw(3)
+    if len(dims(indices)) < 2:  # one index, or a list of them
+        count: Dim = dims(indices)[0] if dims(indices) else 1
+        indices = op.emit("Reshape", [indices, op.ints([-1, rank], "shape")], (count if rank == 1 else 1, rank))
+    if not dims(values):
+        rows = op.emit("Shape", [indices], (1,), _INT64, start=0, end=1)
+        values = op.emit("Expand", [values, rows], (dims(indices)[0],))
+    whole = op.emit("Expand", [default, extents], shape)
+    op.result_whole(op.emit("ScatterND", [whole, indices, values], shape))

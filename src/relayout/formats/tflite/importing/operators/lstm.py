@@ -1,0 +1,349 @@
+"""Long short-term memory, in all of TFLite's kinds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
+from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.importing.activation import clip
+from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.elementwise import one, two
+from relayout.formats.tflite.importing.operators.limited import LARGE, Limited, Listed, Pieces, plan
+from relayout.formats.tflite.importing.operators.recurrent import (
+    FLOAT,
+    SWAPPED,
+    activated,
+    grid,
+    hand_over_both,
+    keep,
+    named,
+    one_step,
+    only_floats,
+    paired,
+    scan,
+    sequence,
+    start,
+    units_of,
+    zeros,
+)
+from relayout.formats.tflite.importing.operators.slicing import divided, joined, squeeze
+from relayout.formats.tflite.importing.operators.unlimited import CELL, FORGET, INPUT, OUTPUT, Unlimited
+from relayout.formats.tflite.importing.operators.weights import weights
+from relayout.formats.tflite.importing.registry import Unsupported, operator
+
+_LAYER_NORM_FLOOR = 1e-8
+_NORMALIZED_STEP = 2**-10
+"""Of the integers that a gate's normalized sums are, before the weights of the normalization."""
+_STAGES = (0, 3, 1, 2)
+"""The file lists the scales of intermediate results in the order input, forget, cell, output."""
+_HIDDEN = 4
+"""The intermediate result after these: the output before its projection."""
+
+
+class Operands(NamedTuple):
+    """Which operand is what; four in a row belong to the gates INPUT, OUTPUT, FORGET, CELL."""
+
+    kernels: tuple[int, ...] = (1, 4, 2, 3)
+    recurrent: tuple[int, ...] = (5, 8, 6, 7)
+    peepholes: tuple[int, ...] = (9, 11, 10)
+    biases: tuple[int, ...] = (12, 15, 13, 14)
+    projection: tuple[int, int] = (16, 17)
+    states: tuple[int, int] = (18, 19)
+    norms: tuple[int, ...] = (20, 23, 21, 22)
+    auxiliary: tuple[int, ...] = ()
+
+
+FORWARD = Operands(states=(35, 36), norms=(), auxiliary=(40, 43, 41, 42))
+BACKWARD = Operands(
+    kernels=(18, 21, 19, 20),
+    recurrent=(22, 25, 23, 24),
+    peepholes=(26, 28, 27),
+    biases=(29, 32, 30, 31),
+    projection=(33, 34),
+    states=(37, 38),
+    norms=(),
+    auxiliary=(44, 47, 45, 46),
+)
+
+
+class Lstm:
+    """One direction of an LSTM."""
+
+    def __init__(self, op: Operation, which: Operands, *, auxiliary: bool = False, reverse: bool = False) -> None:
+        self.op, self.which, self.reverse = op, which, reverse
+        self.fused = op.options.fused_activation_function
+        if self.fused == ActivationFunctionType.NONE:
+            raise Unsupported("a cell without activation, for which the runtime reads what it never wrote")
+        self.units = units_of(op, which.kernels[FORGET])
+        self.coupled = not op.has(which.kernels[INPUT])
+        self.normalized = bool(which.norms) and op.has(which.norms[FORGET])
+        self.projected = op.has(which.projection[0])
+        self.peeping = op.has(which.peepholes[OUTPUT])
+        self.state = op.input(which.states[0]).quantization
+        self.quantized = self.state is not None and not op.tensors.dequantize
+        if self.state is not None and op.input(which.states[1]).type != TensorType.INT16:
+            raise Unsupported("a cell state of 8 bits, for which there is no sound kernel")
+        kernels = [None if self.coupled and g == INPUT else weights(op, i, 0) for g, i in enumerate(which.kernels)]
+        if auxiliary:
+            kernels = [
+                None if k is None else joined(op, [k, weights(op, which.auxiliary[g], 0)], 1)
+                for g, k in enumerate(kernels)
+            ]
+        self.kernels = kernels
+        self.gates = [gate for gate, kernel in enumerate(kernels) if kernel is not None]
+        self.recurrences: ir.Value | None = None
+        self.recurrent = [None if k is None else weights(op, which.recurrent[g], 0) for g, k in enumerate(kernels)]
+        for gate in self.gates:
+            op.input(which.biases[gate])  # LiteRT crashes without
+        self.biases = [
+            None if k is None else op.bias(which.biases[g], *self._factors(g)) for g, k in enumerate(kernels)
+        ]
+        self.peepholes = [
+            weights(op, i, 0) if self.peeping and not (self.coupled and g == INPUT) else None
+            for g, i in enumerate(which.peepholes)
+        ]
+
+    def _factors(self, gate: int) -> tuple[int | Quantization | None, ...]:
+        """What the bias of a gate is added to: the product of operand and weights, or what was normalized."""
+        if not self.normalized:
+            return 0, self.which.kernels[gate]
+        norm = self.op.input(self.which.norms[gate]).quantization
+        return (None if norm is None else norm._replace(scale=norm.scale * np.float32(_NORMALIZED_STEP)),)
+
+    def over(self, x: ir.Value) -> ir.Value:
+        """The outputs for `time batch c`; the states are kept."""
+        op, which = self.op, self.which
+        time, batch, columns = dims(x)
+        outputs = dims(op.stored(which.projection[0]))[0] if self.projected else self.units
+        shapes: list[Dims] = [(batch, outputs), (batch, self.units)]
+        first = [start(op, i, shape) for i, shape in zip(which.states, shapes, strict=True)]
+        diagonal = any(r is not None and len(dims(r)) != 2 for r in self.recurrent)
+        special = self.quantized or self.normalized or self.projected or diagonal or self._yielded() != self.state
+        name = None if special else named(self.fused)
+        how = None if name is None else self._plan(time if isinstance(columns, int) else None, batch, first[1])
+
+        def limited() -> list[ir.Value]:
+            states = [s if s is not None else zeros(op, shape, x) for s, shape in zip(first, shapes, strict=True)]
+            rows = x if self.quantized or self.normalized or diagonal else self._together(x)
+            last, y = scan(op, rows, states, self._step, reverse=self.reverse)
+            return [y, *last]
+
+        if how is None or name is None:
+            y, *last = limited()
+        else:
+            y, *last = Limited(op, self._free(name), limited).over(x, first, how)
+        for i, value in zip(which.states, last, strict=True):
+            keep(op, i, value)
+        return y
+
+    def _free(self, name: str) -> Unlimited:
+        """The same cell without limits."""
+        peepholes = self.peepholes if self.peeping else None
+        matrices = self.kernels, self.recurrent, self.biases, peepholes
+        return Unlimited(self.op, *matrices, ("Sigmoid", name, name), self.reverse)
+
+    def _plan(self, time: Dim, batch: Dim, cell: ir.Value | None) -> Pieces | Listed | None:
+        """What ONNX's LSTM computes at a time, None where that is another cell."""
+        if not self.op.options.cell_clip > 0:
+            return Pieces(time)
+        size = self.units * batch if isinstance(batch, int) else LARGE
+        bounded, begun = self.fused == ActivationFunctionType.TANH, cell is not None
+        return plan(time, size, self._range()[1], coupled=self.coupled, begun=begun, bounded=bounded)
+
+    def result(self, y: ir.Value, perm: tuple[int, ...] | None = None) -> None:
+        """Hand over the outputs. The integer kernel copies those of the state, whatever the result's parameters say."""
+        op, state, own = self.op, self.op.input(self.which.states[0]), self.op.output(0).quantization
+        if self.state is None or self.state.equals(own):
+            op.result(y, perm=perm)
+            return
+        if not self.quantized:
+            op.result(op.reread(y, self.state, own), perm=perm)
+            return
+        scale, zero_point = op.tensors.parameters(state)
+        copied = op.emit("QuantizeLinear", [y, scale, zero_point], dims(y), zero_point.dtype)
+        op.result_stored(copied if perm is None else op.transpose(copied, perm))
+
+    # A step of a Scan.
+
+    def _step(self, x: ir.Value, states: list[ir.Value]) -> tuple[list[ir.Value], ir.Value]:
+        """The sums of the gates, the new cell, the new output.
+
+        1. A gate is peephole times cell on top of its sums, then normalized; its bias comes after the normalization.
+        2. The cell is clipped; where it is quantized, it is rounded to its own scale.
+        3. The output may be a projection of what the cell yields, clipped in its turn, and is rounded likewise.
+        """
+        op, which = self.op, self.which
+        h, c = states
+        sums = self._sums(x, h)
+        forget = one(op, "Sigmoid", self._gate(FORGET, sums, c))
+        if self.coupled:
+            enter = two(op, "Sub", op.number(1, forget, "one"), forget)
+        else:
+            enter = one(op, "Sigmoid", self._gate(INPUT, sums, c))
+        fresh = two(op, "Mul", enter, activated(op, self._gate(CELL, sums, None), self.fused))
+        c = self._cell(two(op, "Add", two(op, "Mul", forget, c), fresh))
+        leave = one(op, "Sigmoid", self._gate(OUTPUT, sums, c))
+        h = two(op, "Mul", leave, activated(op, c, self.fused))
+        if self.projected:
+            h = self._rounded(h, _HIDDEN, 8)
+            kernel, offset = (
+                weights(op, which.projection[0], 0),
+                op.bias(which.projection[1], self._intermediate(_HIDDEN), which.projection[0]),
+            )
+            limit = op.options.proj_clip
+            h = op.emit("Gemm", [h, kernel, offset], (dims(h)[0], dims(kernel)[0]), transB=1)
+            h = clip(op, h, -limit, limit) if limit > 0 else h
+        h = self._output(h)
+        return [h, c], h
+
+    def _output(self, h: ir.Value) -> ir.Value:
+        """The output, rounded as the state is where it is quantized.
+
+        Without a projection the kernel rounds to the integers of its last intermediate result, and takes them for
+        those of the state.
+        """
+        op, given = self.op, self._yielded()
+        if given is None:
+            return h
+        if self.quantized:
+            h = grid(op, h, float(given.scale[0]), int(given.zero_point[0]), 8)
+        return h if given == self.state else op.reread(h, given, self.state)
+
+    def _yielded(self) -> Quantization | None:
+        """What the integers mean that a step yields; the state's own parameters where they are the same."""
+        given = None if self.projected or self.state is None else self._intermediate(_HIDDEN)
+        return self.state if given is None or given.equals(self.state) else given
+
+    def _together(self, x: ir.Value) -> ir.Value:
+        """What the operand adds to the sums of all gates, at all steps: `time batch (gate units)`.
+
+        The weights of the gates become one matrix, for the operand and for the last output.
+        """
+        op, (time, batch, _) = self.op, dims(x)
+        kernel, self.recurrences = (
+            joined(op, [part for part in parts if part is not None], 0) for parts in (self.kernels, self.recurrent)
+        )
+        y = op.emit("MatMul", [x, op.transpose(kernel, (1, 0))], (time, batch, dims(kernel)[0]))
+        return two(op, "Add", y, joined(op, [bias for bias in self.biases if bias is not None], 0))
+
+    def _sums(self, x: ir.Value, h: ir.Value) -> dict[int, ir.Value]:
+        """Gate -> the sum of what the operand and the last output add to it."""
+        if self.recurrences is None:
+            return {gate: self._sum(gate, x, h) for gate in self.gates}
+        total = self.op.emit("Gemm", [h, self.recurrences, x], dims(x), transB=1)
+        return dict(zip(self.gates, divided(self.op, total, 1, [self.units] * len(self.gates)), strict=True))
+
+    def _sum(self, gate: int, x: ir.Value, h: ir.Value) -> ir.Value:
+        op, kernel, recurrent = self.op, self.kernels[gate], self.recurrent[gate]
+        assert kernel is not None
+        assert recurrent is not None
+        shape: Dims = (dims(x)[0], self.units)
+        total = op.emit("Gemm", [x, kernel, None if self.normalized else self.biases[gate]], shape, transB=1)
+        if len(dims(recurrent)) == 2:
+            return op.emit("Gemm", [h, recurrent, total], shape, transB=1)
+        return two(op, "Add", two(op, "Mul", h, recurrent), total)
+
+    def _gate(self, gate: int, sums: Mapping[int, ir.Value], c: ir.Value | None) -> ir.Value:
+        """The sums of a gate with its peephole, normalized if it is."""
+        op, bias, total = self.op, self.biases[gate], sums[gate]
+        peephole = self.peepholes[gate] if gate < len(self.peepholes) else None
+        if peephole is not None and c is not None:
+            total = two(op, "Add", total, two(op, "Mul", peephole, c))
+        if not self.normalized:
+            return total
+        total = self._rounded(total, _STAGES[gate], 16)
+        centred = two(op, "Sub", total, self._mean(total))
+        floor = op.number(_LAYER_NORM_FLOOR, total, "floor")
+        spread = two(op, "Add", self._mean(two(op, "Mul", centred, centred)), floor)
+        y = two(op, "Mul", two(op, "Div", centred, one(op, "Sqrt", spread)), op.real(self.which.norms[gate]))
+        return y if bias is None else two(op, "Add", y, bias)
+
+    def _mean(self, x: ir.Value) -> ir.Value:
+        return self.op.emit("ReduceMean", [x, self.op.ints([1])], (dims(x)[0], 1), keepdims=1)
+
+    def _cell(self, c: ir.Value) -> ir.Value:
+        """The cell within its limits; those of its integers count where it is not rounded to them, too."""
+        op, limit = self.op, self.op.options.cell_clip
+        integers = op.input(self.which.states[1]).quantization
+        step = 0.0 if integers is None else float(integers.scale[0])
+        if self.quantized:
+            return grid(op, c, step, 0, 16, limit if limit > 0 else None)
+        low, high = self._range()
+        return c if math.isinf(high) else clip(op, c, low, high)
+
+    def _range(self) -> tuple[float, float]:
+        """The limits of a cell that is not rounded to its integers."""
+        limit, integers = self.op.options.cell_clip, self.op.input(self.which.states[1]).quantization
+        step = 0.0 if integers is None else float(integers.scale[0])
+        low, high = -(2**15) * step or -math.inf, (2**15 - 1) * step or math.inf
+        return (max(low, -limit), min(high, limit)) if limit > 0 else (low, high)
+
+    def _rounded(self, value: ir.Value, stage: int, bits: int) -> ir.Value:
+        """An intermediate result, rounded as the file says where it is quantized."""
+        quantization = self._intermediate(stage)
+        if quantization is None or not self.quantized:
+            return value
+        return grid(self.op, value, float(quantization.scale[0]), int(quantization.zero_point[0]), bits)
+
+    def _intermediate(self, stage: int) -> Quantization | None:
+        """How an intermediate result is quantized, if it is."""
+        stages = self.op.operator.intermediates
+        if self.state is None or stage >= len(stages) or stages[stage] < 0:
+            return None
+        return self.op.tensors.subgraph.tensors[stages[stage]].quantization
+
+
+@operator("UNIDIRECTIONAL_SEQUENCE_LSTM", options="UnidirectionalSequenceLSTMOptions")
+def unidirectional_sequence_lstm(op: Operation) -> None:
+    """LSTM, forward; a Scan where a limited cell reaches its limit, or a step is projected, normalized or quantized."""
+    time_major = op.options.time_major
+    x = sequence(op, 0, time_major=time_major)
+    cell = Lstm(op, Operands())
+    cell.result(cell.over(x), perm=None if time_major else SWAPPED)
+
+
+@operator("BIDIRECTIONAL_SEQUENCE_LSTM", options="BidirectionalSequenceLSTMOptions")
+def bidirectional_sequence_lstm(op: Operation) -> None:
+    """LSTM forward, LSTM in reverse."""
+    only_floats(op)
+    options = op.options
+    ours, theirs, both = paired(op, 39, 41, time_major=options.time_major)
+    forward = Lstm(op, FORWARD, auxiliary=both).over(ours)
+    backward = Lstm(op, BACKWARD, auxiliary=both, reverse=True).over(theirs)
+    hand_over_both(op, forward, backward, merge=options.merge_outputs, time_major=options.time_major)
+
+
+@operator("LSTM", options="LSTMOptions")
+def lstm(op: Operation) -> None:
+    """LSTM of one step; the basic kernel, whose states are operands and results, spelled out."""
+    if op.options.kernel_type == 1:
+        _basic(op)
+        return
+    cell = Lstm(op, Operands())
+    cell.result(squeeze(op, cell.over(one_step(op)), [0]))
+
+
+def _basic(op: Operation) -> None:
+    """Operands x, h, weights, bias, c; results h, c, and two of the kernel's own intermediates."""
+    if any(op.tensors.quantization(op.input(i)) is not None for i in range(3)):
+        raise Unsupported("the basic kernel, quantized, whose rounding between the gates ONNX cannot follow")
+    both = joined(op, [op.real(0), op.real(1)], 1)
+    batch, _ = dims(both)
+    rows = dims(op.stored(2))[0]
+    if not isinstance(rows, int) or rows % 4:
+        raise ReadError(f"{rows} rows for four gates", where=op.place)
+    sums = op.emit("Gemm", [both, op.real(2), op.bias(3)], (batch, rows), FLOAT, transB=1)
+    enter, cell, forget, leave = divided(op, sums, 1, [rows // 4] * 4)
+    fresh = two(op, "Mul", one(op, "Sigmoid", enter), one(op, "Tanh", cell))
+    c = two(op, "Add", fresh, two(op, "Mul", one(op, "Sigmoid", forget), op.real(4)))
+    h = two(op, "Mul", one(op, "Sigmoid", leave), one(op, "Tanh", c))
+    for i, value in enumerate((h, c, both, sums)[: len(op.operator.outputs)]):
+        op.result(value, i)

@@ -1,0 +1,237 @@
+"""Pools over `n *s c`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.enums import Padding, TensorType
+from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.operation import BYTES_ONLY, MOVABLE, Operation
+from relayout.formats.tflite.importing.operators.border import bordered, unbordered
+from relayout.formats.tflite.importing.operators.elementwise import rounded_away, two
+from relayout.formats.tflite.importing.registry import Unsupported, operator
+from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, Border, is_open, pads, slid
+
+
+class Sliding(NamedTuple):
+    """Windows over the axes between batch and channels, `n *s c`.
+
+    Args:
+        window: their extents.
+        strides: from one window to the next.
+        same: whether there are `ceil(extent / stride)` of them, a border around them where they need one.
+        planar: whether the channels lie before those axes, `n c *s`.
+    """
+
+    window: list[int]
+    strides: list[int]
+    same: bool
+    planar: bool = False
+
+    @staticmethod
+    def of(op: Operation) -> Sliding:
+        """Those that `Pool2DOptions` tell of."""
+        o = op.options
+        return Sliding([o.filter_height, o.filter_width], [o.stride_h, o.stride_w], o.padding == Padding.SAME)
+
+    @property
+    def ones(self) -> list[int]:
+        """From one element of a window to the next."""
+        return [1] * len(self.window)
+
+    @property
+    def to_first(self) -> tuple[int, ...]:
+        """The perm `n *s c -> n c *s`."""
+        return (0, len(self.window) + 1, *range(1, len(self.window) + 1))
+
+    @property
+    def to_last(self) -> tuple[int, ...] | None:
+        """The perm back, if there is one."""
+        return None if self.planar else (0, *range(2, len(self.window) + 2), 1)
+
+    def first(self, op: Operation, x: ir.Value) -> ir.Value:
+        """A value as `n c *s`."""
+        return x if self.planar else op.transpose(x, self.to_first)
+
+
+def _pooled(
+    op: Operation,
+    over: Sliding,
+    op_type: str,
+    x: ir.Value,
+    border: Border | None = None,
+    fill: float = 0,
+    kernel: Sequence[ir.Value] = (),
+    **attributes: Any,
+) -> tuple[ir.Value, bool]:
+    """One pool over `n c *s`; whether a border of `fill` was computed, which it takes for elements.
+
+    Behind a PAD that stays it says that it has no border (`VALID`): where it is silent, ONNX Runtime makes the PAD a
+    border of the pool's, also with zeros where others are below, and beyond what a pool may have.
+    """
+    x, shape, around, computed = surrounded(op, over, x, border, fill)
+    more = {"kernel_shape": over.window, "strides": over.strides, **attributes}
+    return op.emit(op_type, [x, *kernel], shape, **around, **more), computed
+
+
+def surrounded(
+    op: Operation, over: Sliding, x: ir.Value, border: Border | None = None, fill: float = 0
+) -> tuple[ir.Value, Dims, dict[str, Any], bool]:
+    """What a pool over `n c *s` slides over, its result's shape, its border as attributes, whether one was computed."""
+    window, strides, (n, c, *_) = over.window, over.strides, dims(x)
+    spatial = dims(op.stored(0))[2:] if over.planar else dims(op.stored(0))[1:-1]
+    known: list[Dim] = [slid(e, k, s, 1, over.same) for e, k, s in zip(spatial, window, strides, strict=True)]
+    if over.planar:
+        shape = op.out_dims([n, c, *known])
+    else:
+        first, *rest, last = op.out_dims([n, *known, c])
+        shape = (first, last, *rest)
+    if border is not None:
+        return x, shape, {"pads": border.pads}, False
+    padded = op.operator.inputs[0] in op.tensors.borders
+    x, around, computed = bordered(op, x, window, strides, over.ones, over.same, fill, padded)
+    return x, shape, {"auto_pad": "VALID"} if padded else around, computed
+
+
+def average(op: Operation, over: Sliding, prepare: Callable[[ir.Value], ir.Value]) -> ir.Value:
+    """AveragePool over the elements that are there, of what is made of `n c *s`; zeros from a PAD are there.
+
+    With a computed border, it is divided by the share of each window that is there.
+    """
+    border = unbordered(op, over.window, over.ones, alone=True)
+    if border is not None:
+        x = prepare(over.first(op, op.tensors.value(border.inner)))
+        return _pooled(op, over, "AveragePool", x, border, count_include_pad=1)[0]
+    x = prepare(over.first(op, op.stored(0)))
+    mean, computed = _pooled(op, over, "AveragePool", x, count_include_pad=0)
+    if not computed:
+        return mean
+    many = len(over.window)
+    extents = op.emit("Shape", [x], (many,), ir.DataType.INT64, start=2, end=2 + many)
+    plane = op.emit("Concat", [op.ints([1, 1], "one"), extents], (2 + many,), axis=0)
+    there = op.emit("Expand", [op.number(1, x, "there"), plane], (1, 1, *dims(x)[2:]))
+    share, _ = _pooled(op, over, "AveragePool", there, count_include_pad=0)
+    return two(op, "Div", mean, share)
+
+
+def greatest(op: Operation, over: Sliding, x: ir.Value) -> ir.Value:
+    """MaxPool of `n *s c`, as `n c *s`; a computed border holds the least there is.
+
+    Zeros from a PAD are elements, and MaxPool's own border is none: the same where nothing is below 0.
+    """
+    border = unbordered(op, over.window, over.ones, least=True, alone=True) if x is op.stored(0) else None
+    if border is not None:
+        return _pooled(op, over, "MaxPool", over.first(op, op.tensors.value(border.inner)), border)[0]
+    return _pooled(op, over, "MaxPool", over.first(op, x), fill=least_of(x))[0]
+
+
+def least_of(x: ir.Value) -> float:
+    """The least that a value of its type can be."""
+    dtype = x.dtype or ir.DataType.FLOAT
+    return float(np.iinfo(dtype.numpy().name).min) if dtype.is_integer() else -math.inf
+
+
+@operator("AVERAGE_POOL_2D", options="Pool2DOptions")
+def average_pool_2d(op: Operation) -> None:
+    """AveragePool over the elements that are there, not over the padding; of bytes without padding a Conv of ones."""
+    op.require_rank(0, 4)
+    fused = op.options.fused_activation_function
+    if op.input(0).type in MOVABLE and op.input(0).quantization is None:
+        _without_scale(op)
+        return
+    channels = _summable(op)
+    y = _summed(op, channels) if channels else average(op, Sliding.of(op), partial(op.dequantize, 0))
+    op.result_alike(y, 0, perm=TO_LAST, fused=fused)
+
+
+MOST_ONES, MOST_IN_ALL = 64, 1 << 20
+"""Elements of the largest window that is written as a convolution, and of all channels' windows: the kernel lies in the
+file, and how many channels there are is what a file says."""
+
+
+def _summable(op: Operation) -> int:
+    """The channels of an 8-bit pool each of whose windows is whole, so that a sum and one factor make the average.
+
+    Of any other 0. ONNX Runtime's depthwise integer convolution takes a twentieth of its integer AveragePool's time.
+    """
+    over, (_, *spatial, channels) = Sliding.of(op), dims(op.stored(0))
+    window, strides, same, quantization = over.window, over.strides, over.same, op.tensors.quantization(op.input(0))
+    if not isinstance(channels, int):
+        return 0
+    summable = (
+        op.input(0).type in BYTES_ONLY
+        and quantization is not None
+        and not quantization.per_channel
+        and 1 < window[0] * window[1] <= MOST_ONES
+        and window[0] * window[1] * channels <= MOST_IN_ALL
+        and not (same and is_open(spatial, window, strides, [1, 1]))
+        and not any(pads(spatial, window, strides, [1, 1], same))
+    )
+    return channels if summable else 0
+
+
+def _summed(op: Operation, channels: int) -> ir.Value:
+    """A depthwise Conv of `n c h w` whose kernel is ones, worth one part of the window each; a PAD is its border.
+
+    Of a window of an even number an average may lie between two integers. QuantizeLinear takes the even one, the kernel
+    the one further from the integer 0: of uint8 the greater one. There the sum counts in halves, and one half more
+    decides.
+    """
+    over = Sliding.of(op)
+    window, border = over.window, unbordered(op, over.window, over.ones)
+    count = window[0] * window[1]
+    decided = count % 2 == 0 and op.input(0).stated == TensorType.UINT8
+    ones = op.builder.shared(op.hint("ones"), np.full([channels, 1, *window], 1 + decided, np.int8))
+    part = np.array(1 / ((1 + decided) * count), np.float32)
+    zero = op.builder.shared(op.hint("zero"), np.array(0, np.int8))
+    kernel = [
+        op.emit(
+            "DequantizeLinear", [ones, op.builder.array(op.hint("part"), part), zero], dims(ones), ir.DataType.FLOAT
+        )
+    ]
+    quantization = op.input(0).quantization
+    if decided and quantization is not None:
+        half = op.builder.shared(op.hint("half"), np.ones(channels, np.int32))
+        step = op.builder.array(op.hint("half_step"), quantization.scale.reshape(()) * part)
+        kernel.append(op.emit("DequantizeLinear", [half, step], dims(half), ir.DataType.FLOAT))
+    inner = op.stored(0) if border is None else op.tensors.value(border.inner)
+    x = op.dequantize(0, op.transpose(inner, TO_FIRST))
+    return _pooled(op, over, "Conv", x, border, kernel=kernel, group=channels)[0]
+
+
+def _without_scale(op: Operation) -> None:
+    """The average of plain integers, halves away from zero."""
+    if op.options.fused_activation_function:
+        raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
+    mean = average(op, Sliding.of(op), lambda x: op.cast(x, ir.DataType.FLOAT))
+    op.result_whole(op.transpose(rounded_away(op, mean), TO_LAST))
+
+
+@operator("MAX_POOL_2D", options="Pool2DOptions")
+def max_pool_2d(op: Operation) -> None:
+    """MaxPool, on the integers where the result is quantized as the operand is."""
+    op.require_rank(0, 4)
+    if op.input(0).type in MOVABLE and op.input(0).quantization is None and op.options.fused_activation_function:
+        raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
+    (x,), finish = op.carried(0, types=BYTES_ONLY, fused=op.options.fused_activation_function)
+    y = greatest(op, Sliding.of(op), x)
+    finish(op.transpose(y, TO_LAST))
+
+
+@operator("L2_POOL_2D", options="Pool2DOptions")
+def l2_pool_2d(op: Operation) -> None:
+    """Sqrt of AveragePool of the squares."""
+    op.require_rank(0, 4)
+
+    def squared(x: ir.Value) -> ir.Value:
+        x = op.dequantize(0, x)
+        return op.emit("Mul", [x, x], dims(x))
+
+    mean = average(op, Sliding.of(op), squared)
+    op.result(op.emit("Sqrt", [mean], dims(mean)), perm=TO_LAST, fused=op.options.fused_activation_function)

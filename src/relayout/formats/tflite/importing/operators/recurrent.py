@@ -1,0 +1,253 @@
+"""Recurrent networks: how state comes in and goes out, steps in a row, and the plain ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
+from relayout.formats.tflite.importing import activation
+from relayout.formats.tflite.importing.builder import Dims, dims
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.elementwise import one, two
+from relayout.formats.tflite.importing.operators.slicing import joined, squeeze, unsqueeze
+from relayout.formats.tflite.importing.operators.weights import weights
+from relayout.formats.tflite.importing.registry import Unsupported, operator
+
+FLOAT = ir.DataType.FLOAT
+SWAPPED = (1, 0, 2)
+"""`batch time c -> time batch c`, and back."""
+
+_NAMED = {ActivationFunctionType.TANH: "Tanh", ActivationFunctionType.RELU: "Relu"}
+"""The activations that ONNX's own recurrent operators are used with."""
+
+
+def named(fused: int) -> str | None:
+    """The activation as ONNX's recurrent operators spell it, None where a Scan has to do."""
+    return _NAMED.get(ActivationFunctionType(fused)) if fused in list(ActivationFunctionType) else None
+
+
+def activated(op: Operation, value: ir.Value, fused: int) -> ir.Value:
+    """An activation of real numbers; TANH is one here."""
+    if fused == ActivationFunctionType.TANH:
+        return one(op, "Tanh", value)
+    low, high = activation.clamp(fused)
+    return value if low == -high else activation.clip(op, value, low, high)
+
+
+# State.
+
+
+def _is_kept(op: Operation, i: int) -> bool:
+    """Whether operand i is memory that the runtime keeps between runs."""
+    return op.input(i).is_variable and not op.tensors.has_value(op.input(i))
+
+
+def _key(op: Operation, i: int) -> str:
+    return f"tensor {op.input(i).place}"
+
+
+def start(op: Operation, i: int, shape: Dims) -> ir.Value | None:
+    """The state before the first step, None for zeros."""
+    if not op.has(i):
+        return None
+    if not _is_kept(op, i):
+        return op.real(i)
+    tensor = op.input(i)
+    quantization = op.tensors.quantization(tensor)
+    zero = 0 if quantization is None else int(quantization.zero_point[0])
+    op.program.variables.initial[_key(op, i)] = str(zero)
+    value = op.program.variables.load(_key(op, i), op.tensors.names[tensor.index], op.tensors.dtype(tensor), shape)
+    return None if value is None else op.dequantize(i, value)
+
+
+def keep(op: Operation, i: int, value: ir.Value) -> None:
+    """Leave the state after the last step to the next run, or to whoever else uses it in this one."""
+    if not op.has(i) or not _is_kept(op, i):
+        return
+    tensor, program = op.input(i), op.program
+    readers = sum(1 for other in op.tensors.subgraph.operators if tensor.index in other.inputs)
+    if program.choices.state == "zero" and not program.nested and readers < 2:
+        return
+    if op.tensors.quantization(tensor) is not None:
+        scale, zero_point = op.tensors.parameters(tensor)
+        value = op.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype)
+    program.variables.store(_key(op, i), op.tensors.names[tensor.index], value)
+
+
+def zeros(op: Operation, shape: Dims, like: ir.Value, axis: int = 1) -> ir.Value:
+    """A state of zeros; an unknown batch is that axis of `like`, which for sequences is `time batch c`."""
+    batch, *rest = shape
+    units = [d for d in rest if isinstance(d, int)]
+    if len(units) != len(rest):
+        raise ReadError("the number of units is unknown", where=op.place)
+    zero = op.number(0, like, "zero")
+    if isinstance(batch, int):
+        return op.emit("Expand", [zero, op.ints([batch, *units], "shape")], shape)
+    rows = op.emit("Shape", [like], (1,), ir.DataType.INT64, start=axis, end=axis + 1)
+    return op.emit("Expand", [zero, joined(op, [rows, op.ints(units, "units")], 0)], shape)
+
+
+def grid(op: Operation, value: ir.Value, scale: float, zero: int, bits: int, limit: float | None = None) -> ir.Value:
+    """Round to the integers of a type, by arithmetic: QuantizeLinear takes 16 bits only from opset 21 on."""
+    steps = one(op, "Round", two(op, "Div", value, op.number(scale, value, "scale")))
+    low, high = -(2.0 ** (bits - 1)) - zero, 2.0 ** (bits - 1) - 1 - zero
+    if limit is not None:
+        low, high = max(low, -limit / scale), min(high, limit / scale)
+    return two(op, "Mul", activation.clip(op, steps, low, high), op.number(scale, value, "scale"))
+
+
+Step = Callable[[ir.Value, list[ir.Value]], tuple[list[ir.Value], ir.Value]]
+"""(operand, states) of one step -> (next states, result)."""
+
+
+def scan(
+    op: Operation, x: ir.Value, states: Sequence[ir.Value], step: Step, *, reverse: bool = False
+) -> tuple[list[ir.Value], ir.Value]:
+    """A Scan over the first axis, for what ONNX's own recurrent operators have no word for: last states, results."""
+    time, *rest = dims(x)
+    unique, builder = op.builder.names.unique, op.builder
+    inner = [builder.value(unique(op.hint("state")), FLOAT, dims(state)) for state in states]
+    x_t = builder.value(unique(op.hint("x")), FLOAT, tuple(rest))
+    with builder.body() as nodes:
+        after, y = step(x_t, inner)
+        y = one(op, "Identity", y)
+    body = ir.Graph([*inner, x_t], [*after, y], nodes=nodes, name=op.hint("step"))
+    way: dict[str, Any] = {"scan_input_directions": [1], "scan_output_directions": [1]} if reverse else {}
+    shapes: list[Dims] = [*(dims(state) for state in states), (time, *dims(y))]
+    *last, ys = op.emit_all("Scan", [*states, x], shapes, FLOAT, body=body, num_scan_inputs=1, **way)
+    return last, ys
+
+
+# Sequences of either direction.
+
+
+def sequence(op: Operation, i: int, *, time_major: bool) -> ir.Value:
+    """Operand i as `time batch c`."""
+    op.require_rank(i, 3)
+    return op.real(i, None if time_major else SWAPPED)
+
+
+def one_step(op: Operation) -> ir.Value:
+    """Operand 0, `batch c`, as a sequence of one. ONNX Runtime mishandles an Unsqueeze behind a DequantizeLinear."""
+    op.require_rank(0, 2)
+    return op.dequantize(0, unsqueeze(op, op.stored(0), [0]))
+
+
+def paired(op: Operation, auxiliary: int, kernel: int, *, time_major: bool) -> tuple[ir.Value, ir.Value, bool]:
+    """What the forward and the backward half read, and whether both read the auxiliary operand too.
+
+    Without weights for it the auxiliary operand is what the backward half reads instead of the first.
+    """
+    x = sequence(op, 0, time_major=time_major)
+    if not op.has(auxiliary):
+        return x, x, False
+    other = sequence(op, auxiliary, time_major=time_major)
+    if op.has(kernel):
+        both = joined(op, [x, other], 2)
+        return both, both, True
+    return x, other, False
+
+
+def hand_over_both(op: Operation, forward: ir.Value, backward: ir.Value, *, merge: bool, time_major: bool) -> None:
+    """The results of the two halves, side by side or each by itself."""
+    perm = None if time_major else SWAPPED
+    if merge:
+        op.result(joined(op, [forward, backward], 2), perm=perm)
+        return
+    op.result(forward, 0, perm=perm)
+    op.result(backward, 1, perm=perm)
+
+
+def only_floats(op: Operation) -> None:
+    """Refuse a quantized operand 0, for which there is no kernel."""
+    if op.input(0).type != TensorType.FLOAT32:
+        raise Unsupported(f"an operand of {op.input(0).type.name}")
+
+
+# Networks without gates.
+
+
+class _Operands(NamedTuple):
+    """Which operand is what."""
+
+    kernel: int
+    recurrent: int
+    bias: int
+    state: int
+    auxiliary: int | None = None
+
+
+def units_of(op: Operation, i: int) -> int:
+    """How many rows a matrix of weights has."""
+    op.require_rank(i, 2)
+    units = dims(op.stored(i))[0]
+    if not isinstance(units, int):
+        raise ReadError("the number of units is unknown", where=op.place)
+    return units
+
+
+def _rnn(op: Operation, which: _Operands, x: ir.Value, *, auxiliary: bool = False, reverse: bool = False) -> ir.Value:
+    """RNN over `time batch c`, or a Scan where the activation is not one of ONNX's."""
+    only_floats(op)
+    fused, units = op.options.fused_activation_function, units_of(op, which.kernel)
+    time, batch, _ = dims(x)
+    kernel, recurrent, bias = weights(op, which.kernel, 0), weights(op, which.recurrent, 0), op.real(which.bias)
+    if auxiliary and which.auxiliary is not None:
+        kernel = joined(op, [kernel, weights(op, which.auxiliary, 0)], 1)
+    shape: Dims = (batch, units)
+    first = start(op, which.state, shape)
+    if (name := named(fused)) is not None:
+        empty = op.emit("Expand", [op.number(0, bias, "zero"), op.ints([units], "shape")], (units,))
+        operands = [kernel, recurrent, joined(op, [bias, empty], 0)]
+        w, r, b = (unsqueeze(op, part, [0]) for part in operands)
+        h = None if first is None else unsqueeze(op, first, [0])
+        y, last = op.emit_all(
+            "RNN",
+            [x, w, r, b, None, h],
+            [(time, 1, batch, units), (1, batch, units)],
+            activations=[name],
+            hidden_size=units,
+            direction="reverse" if reverse else "forward",
+        )
+        keep(op, which.state, squeeze(op, last, [0]))
+        return squeeze(op, y, [1])
+
+    def step(x_t: ir.Value, states: list[ir.Value]) -> tuple[list[ir.Value], ir.Value]:
+        own = op.emit("Gemm", [x_t, kernel, bias], shape, transB=1)
+        h = activated(op, op.emit("Gemm", [states[0], recurrent, own], shape, transB=1), fused)
+        return [h], h
+
+    (end,), ys = scan(op, x, [first if first is not None else zeros(op, shape, x)], step, reverse=reverse)
+    keep(op, which.state, end)
+    return ys
+
+
+_FORWARD = _Operands(1, 2, 3, 4)
+
+
+@operator("RNN", options="RNNOptions")
+def rnn(op: Operation) -> None:
+    """RNN of one step."""
+    op.result(squeeze(op, _rnn(op, _FORWARD, one_step(op)), [0]))
+
+
+@operator("UNIDIRECTIONAL_SEQUENCE_RNN", options="SequenceRNNOptions")
+def unidirectional_sequence_rnn(op: Operation) -> None:
+    """RNN, forward."""
+    time_major = op.options.time_major
+    y = _rnn(op, _FORWARD, sequence(op, 0, time_major=time_major))
+    op.result(y, perm=None if time_major else SWAPPED)
+
+
+@operator("BIDIRECTIONAL_SEQUENCE_RNN", options="BidirectionalSequenceRNNOptions")
+def bidirectional_sequence_rnn(op: Operation) -> None:
+    """RNN forward, RNN in reverse."""
+    options = op.options
+    ours, theirs, both = paired(op, 9, 10, time_major=options.time_major)
+    forward = _rnn(op, _Operands(1, 2, 3, 4, 10), ours, auxiliary=both)
+    backward = _rnn(op, _Operands(5, 6, 7, 8, 11), theirs, auxiliary=both, reverse=True)
+    hand_over_both(op, forward, backward, merge=options.merge_outputs, time_major=options.time_major)

@@ -1,0 +1,195 @@
+"""Reductions over axes, and the search for extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
+from relayout.formats.tflite.importing.tensors import QUANTIZED_TYPES
+from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
+
+
+def _axes(op: Operation, x: ir.Value) -> tuple[ir.Value, Dims]:
+    """The axes as an operand, and the shape that is left."""
+    rank, keep = len(dims(x)), op.options.keep_dims
+    if not op.is_constant(1):
+        left = tuple(None for _ in range(rank if keep else len(op.tensors.declared(op.output()))))
+        return op.cast(op.stored(1), ir.DataType.INT64), op.out_dims(left)
+    axes = sorted({op.axis(axis, rank) for axis in op.integers(1)})
+    kept: list[Dim] = [1 if a in axes else dim for a, dim in enumerate(dims(x)) if keep or a not in axes]
+    return op.ints(axes), tuple(kept)
+
+
+def _reduce(op: Operation, op_type: str, x: ir.Value) -> ir.Value:
+    axes, shape = _axes(op, x)
+    # No axes mean no reduction in TFLite; ONNX would reduce all without the flag.
+    return op.emit(op_type, [x, axes], shape, keepdims=int(op.options.keep_dims), noop_with_empty_axes=1)
+
+
+def _computing(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        if op_type == "ReduceProd" and op.input(0).quantization is not None and op.input(0).type in QUANTIZED_TYPES:
+            raise Unsupported("a product of quantized numbers, which the kernel rounds after each factor")
+        op.result(_reduce(op, op_type, op.real(0)))
+
+    return described(translate, op_type.lower(), f"{op_type} of real numbers.")
+
+
+@operator("MEAN", options="ReducerOptions")
+def mean(op: Operation) -> None:
+    """ReduceMean; of a quantized image over height and width GlobalAveragePool, of which there is an integer kernel.
+
+    Of 16 bits it is that of the integers, in steps of the operand: the kernel's sums are exact, and where a mean is
+    close to 0 (of rows that are normalized already) a step of the result is less than what sums of real numbers round.
+    """
+    if _mean_of_steps(op):
+        return
+    x = op.stored(0)
+    rank, quantized = len(dims(x)), op.tensors.quantization(op.input(0)) is not None
+    if not quantized or rank != 4 or not op.is_constant(1) or {op.axis(a, 4) for a in op.integers(1)} != {1, 2}:
+        op.result(_reduce(op, "ReduceMean", op.real(0)))
+        return
+    n, _, _, c = dims(x)
+    pooled = op.emit("GlobalAveragePool", [op.real(0, TO_FIRST)], (n, c, 1, 1))
+    y = op.transpose(op.quantize(pooled), TO_LAST)
+    op.result_stored(y if op.options.keep_dims else op.emit("Squeeze", [y, op.ints([1, 2])], (n, c)))
+
+
+def _mean_of_steps(op: Operation) -> bool:
+    """Hand over the mean of integers of 16 bits around 0, if there is one scale for all."""
+    before, after = (op.tensors.quantization(tensor) for tensor in (op.input(0), op.output()))
+    if before is None or after is None or before.per_channel or after.per_channel or before.zero_point.any():
+        return False
+    if not op.input(0).type == op.output().type == TensorType.INT16:
+        return False
+    y = _reduce(op, "ReduceMean", op.cast(op.stored(0), ir.DataType.FLOAT))
+    step = op.builder.array(op.hint("step"), (after.scale / before.scale).reshape(()))
+    zero_point = op.tensors.parameters(op.output())[1]
+    op.result_stored(op.emit("QuantizeLinear", [y, step, zero_point], dims(y), zero_point.dtype))
+    return True
+
+
+def _choosing(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        (x,), finish = op.carried(0, types=BYTES_ONLY)
+        finish(_reduce(op, op_type, x))
+
+    return described(
+        translate, op_type.lower(), f"{op_type}, on the integers where the result is quantized as the operand is."
+    )
+
+
+def _logical(op_type: str) -> Translation:
+    def translate(op: Operation) -> None:
+        # ReduceMax and ReduceMin take booleans only from opset 20 on.
+        bytes_ = op.cast(op.stored(0), ir.DataType.UINT8)
+        op.result(op.cast(_reduce(op, op_type, bytes_), ir.DataType.BOOL))
+
+    return described(translate, op_type.lower(), f"{op_type} of booleans.")
+
+
+_ROWS: tuple[tuple[str, str, Callable[[str], Translation]], ...] = (
+    ("REDUCE_ALL", "ReduceMin", _logical),
+    ("REDUCE_ANY", "ReduceMax", _logical),
+    ("REDUCE_MAX", "ReduceMax", _choosing),
+    ("REDUCE_MIN", "ReduceMin", _choosing),
+    ("REDUCE_PROD", "ReduceProd", _computing),
+    ("SUM", "ReduceSum", _computing),
+)
+for _name, _op_type, _kind in _ROWS:
+    operator(_name, options="ReducerOptions")(_kind(_op_type))
+
+
+def _extreme(op: Operation, op_type: str) -> None:
+    x = op.stored(0) if op.input(0).type in BYTES_ONLY else op.real(0)
+    rank = len(dims(x))
+    (axis,) = op.integers(1, 1)
+    axis = op.axis(axis, rank)
+    shape = dims(x)[:axis] + dims(x)[axis + 1 :]
+    op.result_stored(op.emit(op_type, [x], shape, ir.DataType.INT64, axis=axis, keepdims=0))
+
+
+@operator("ARG_MAX", options="ArgMaxOptions")
+def arg_max(op: Operation) -> None:
+    """ArgMax; the first of equals, in both."""
+    _extreme(op, "ArgMax")
+
+
+@operator("ARG_MIN", options="ArgMinOptions")
+def arg_min(op: Operation) -> None:
+    """ArgMin; the first of equals, in both."""
+    _extreme(op, "ArgMin")
+
+
+@operator("CUMSUM", options="CumsumOptions")
+def cumsum(op: Operation) -> None:
+    """CumSum."""
+    x = op.real(0)
+    if op.is_constant(1):
+        (axis,) = op.integers(1, 1)
+        where = op.number(op.axis(axis, len(dims(x))), op.stored(1), "axis")
+    else:
+        where = op.stored(1)
+    exclusive, reverse = int(op.options.exclusive), int(op.options.reverse)
+    op.result(op.emit("CumSum", [x, where], dims(x), exclusive=exclusive, reverse=reverse))
+
+
+@operator("TOPK_V2")
+def topk(op: Operation) -> None:
+    """TopK of the last axis, largest first."""
+    (x,), finish = op.carried(0)
+    if op.is_constant(1):
+        (count,) = op.integers(1, 1)
+        k, extent = op.ints([count], "k"), count
+    else:
+        k = op.cast(op.emit("Reshape", [op.stored(1), op.ints([1], "shape")], (1,)), ir.DataType.INT64)
+        extent = None
+    shape = op.out_dims((*dims(x)[:-1], extent))
+    name, dtype = op.hint("topk"), x.dtype or ir.DataType.FLOAT
+    outputs = [(name, dtype, shape), (name, ir.DataType.INT64, shape)]
+    values, indices = op.builder.emit("TopK", [x, k], outputs, source=op.source, axis=-1)
+    finish(values)
+    op.result_stored(indices, 1)
+
+
+@operator("RANK")
+def rank(op: Operation) -> None:
+    """A constant."""
+    op.result_stored(op.builder.array(op.hint("rank"), np.asarray(len(dims(op.stored(0))), np.int32)))
+
+
+@operator("SHAPE", options="ShapeOptions")
+def shape(op: Operation) -> None:
+    """Shape; a constant where all extents are known."""
+    x = op.stored(0)
+    op.result_stored(op.emit("Shape", [x], (len(dims(x)),), ir.DataType.INT64))
+
+
+@operator("ZEROS_LIKE")
+def zeros_like(op: Operation) -> None:
+    """ConstantOfShape of Shape."""
+    x = op.stored(0)
+    extents = one_dimensional(op, x)
+    zero = ir.tensor([0], dtype=x.dtype)
+    op.result_stored(op.emit("ConstantOfShape", [extents], dims(x), x.dtype, value=zero))
+
+
+def one_dimensional(op: Operation, x: ir.Value) -> ir.Value:
+    """The extents of a value, as an operand."""
+    return op.emit("Shape", [x], (len(dims(x)),), ir.DataType.INT64)
+
+
+@operator("WHERE")
+def where(op: Operation) -> None:
+    """NonZero, transposed: one row for each element that is not zero."""
+    x = op.stored(0)
+    # How many there are depends on the data: whatever extent the file states is a placeholder.
+    rank_, count = len(dims(x)), op.tensors.symbol(op.output(), 0)
+    found = op.emit("NonZero", [x], (rank_, count), ir.DataType.INT64)
+    op.result_stored(op.transpose(found, (1, 0)))

@@ -1,0 +1,355 @@
+"""Parts of tensors, borders around them, and tensors put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.container.enums import MirrorPadMode, TensorType
+from relayout.formats.tflite.importing.builder import Dim, dims
+from relayout.formats.tflite.importing.contents import contents
+from relayout.formats.tflite.importing.extents import divided as quotient
+from relayout.formats.tflite.importing.extents import shifted, total
+from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.importing.registry import Unsupported, operator
+from relayout.formats.tflite.importing.window import Border
+
+FIRST, LAST = -(2**63), 2**63 - 1
+"""ONNX clamps these to before the first and past the last element."""
+
+SHORT, LONG = 2**30, 2**62
+"""Of integers of 32 and of 64 bits: above all extents, and twice as much is still one of them."""
+
+_INT32 = ir.DataType.INT32
+
+
+def cut(
+    op: Operation,
+    x: ir.Value,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int],
+    steps: Sequence[int] | None = None,
+) -> ir.Value:
+    """A Slice with constant bounds."""
+    steps = steps or [1] * len(starts)
+    shape: list[Dim] = list(dims(x))
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        extent = shape[axis]
+        whole = (start, end) in ((0, LAST), (LAST, FIRST)) and abs(step) == 1
+        if isinstance(extent, int):
+            shape[axis] = len(range(*slice(start, None if end == FIRST else end, step).indices(extent)))
+        elif not whole:
+            shape[axis] = _cut_open(extent, start, end, step)
+    operands = [op.ints(starts, "starts"), op.ints(ends, "ends"), op.ints(axes, "axes"), op.ints(steps, "steps")]
+    return op.emit("Slice", [x, *operands], tuple(shape))
+
+
+def _cut_open(extent: Dim, start: int, end: int, step: int) -> Dim:
+    """All but so many at the end; of any other cut nobody knows what is left."""
+    return shifted(extent, end) if step == 1 and start == 0 and FIRST < end < 0 else None
+
+
+def squeeze(op: Operation, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+    """A Squeeze of axes counted from the front."""
+    shape = tuple(dim for axis, dim in enumerate(dims(x)) if axis not in axes)
+    return op.emit("Squeeze", [x, op.ints(axes)], shape)
+
+
+def unsqueeze(op: Operation, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+    """An Unsqueeze; the axes count in the result."""
+    shape: list[Dim] = list(dims(x))
+    for axis in sorted(axes):
+        shape.insert(axis, 1)
+    return op.emit("Unsqueeze", [x, op.ints(axes)], tuple(shape))
+
+
+@operator("SLICE")
+def slice_(op: Operation) -> None:
+    """Slice; a size of -1 reaches to the end."""
+    (x,), finish = op.carried(0)
+    rank = len(dims(x))
+    if op.is_constant(1) and op.is_constant(2):
+        begin, size = op.integers(1), op.integers(2)
+        if not len(begin) == len(size) == rank:
+            raise ReadError(f"begin and size do not fit rank {rank}", where=op.place)
+        ends = [LAST if s == -1 else b + s for b, s in zip(begin, size, strict=True)]
+        finish(cut(op, x, begin, ends, range(rank)))
+        return
+    known = op.integers(2) if op.is_constant(2) else [-1] * rank
+    finish(op.emit("Slice", [x, *_bounds(op, x)], op.out_dims([size if size >= 0 else None for size in known])))
+
+
+def _bounds(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Where computed slices start and end, in few nodes: loops compute them again and again.
+
+    A size of -1 without its upper bits is more than any extent, and any other size is what it is.
+    """
+    short = all(isinstance(d, int) and d < SHORT for d in dims(x)) and {op.stored(i).dtype for i in (1, 2)} == {_INT32}
+    kind, most = (_INT32, SHORT - 1) if short else (ir.DataType.INT64, LONG - 1)
+
+    def constant(i: int, name: str, negative: int) -> ir.Value:
+        numbers = [negative if v < 0 else v for v in op.integers(i)]
+        return op.builder.array(op.hint(name), np.array(numbers, kind.numpy()))
+
+    first = constant(1, "starts", 0) if op.is_constant(1) else op.cast(op.stored(1), kind)
+    if op.is_constant(2):
+        size = constant(2, "sizes", most)
+    else:
+        size = op.cast(op.stored(2), kind)
+        size = op.emit("BitwiseAnd", [size, op.number(most, size, "most")], dims(size))
+    at_front = op.is_constant(1) and not any(op.integers(1))
+    return first, size if at_front else op.emit("Add", [first, size], dims(size))
+
+
+def _pads(op: Operation, rank: int) -> list[int]:
+    """Operand 1 in ONNX's order: all begins, then all ends."""
+    pairs = op.integers(1, 2 * rank)
+    if len(pairs) != 2 * rank or min(pairs, default=0) < 0:
+        raise ReadError(f"paddings {pairs} do not fit rank {rank}", where=op.place)
+    return pairs[::2] + pairs[1::2]
+
+
+def _padded(op: Operation, x: ir.Value) -> tuple[ir.Value, tuple[Dim, ...]]:
+    """The paddings as an operand, and the padded shape."""
+    shape, rank = dims(x), len(dims(x))
+    if op.is_constant(1):
+        both = _pads(op, rank)
+        grown = [shifted(d, b + e) for d, b, e in zip(shape, both[:rank], both[rank:], strict=True)]
+        return op.ints(both, "pads"), op.out_dims(grown)
+    pairs = op.cast(op.stored(1), ir.DataType.INT64)
+    pairs = op.emit("Transpose", [pairs], (2, rank), perm=[1, 0])
+    return op.emit("Reshape", [pairs, op.ints([-1], "shape")], (2 * rank,)), op.out_dims((None,) * rank)
+
+
+def pad_value(op: Operation, x: ir.Value) -> ir.Value:
+    """What the real number 0 is in the result's terms."""
+    quantization = op.output().quantization
+    zero = int(quantization.zero_point[0]) if quantization and x.dtype != ir.DataType.FLOAT else 0
+    return op.number(zero, x, "zero")
+
+
+def _remember(op: Operation, nodes: Sequence[ir.Node], zero: bool = True) -> None:
+    """Note a border: if it is of the real number 0, windows that slide over it can have it instead of these nodes."""
+    rank, quantization = len(dims(op.stored(0))), op.output().quantization
+    op.tensors.borders[op.operator.outputs[0]] = None
+    if rank < 3 or not zero or not op.is_constant(1) or (quantization is not None and quantization.per_channel):
+        return
+    both = _pads(op, rank)
+    if not op.alike(0) or not both[0] == both[rank - 1] == both[rank] == both[-1] == 0:
+        return
+    around = (*both[1 : rank - 1], *both[rank + 1 : -1])
+    op.tensors.borders[op.operator.outputs[0]] = Border(op.input(0), around, _is_positive(op, op.stored(0)))
+    op.builder.spare |= {id(node) for node in nodes}
+
+
+_POSITIVE = ("Abs", "Exp", "Relu", "Sigmoid", "Softmax", "Sqrt")
+"""Operators whose results are not below 0."""
+
+_MOVING = ("Reshape", "Transpose")
+"""Operators whose results are elements of operand 0, as those of a convolution are brought back to `n h w c`."""
+
+
+def _is_positive(op: Operation, value: ir.Value) -> bool:
+    """Whether it is known that nothing is below the real number 0."""
+    quantization, node = op.tensors.quantization(op.input(0)), value.producer()
+    if quantization is not None and op.input(0).type in BYTES_ONLY:
+        return int(quantization.zero_point[0]) == (0 if op.input(0).type == TensorType.UINT8 else -128)
+    while node is not None and node.op_type in _MOVING and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    if node is None or node.op_type != "Clip":
+        return node is not None and node.op_type in _POSITIVE
+    low = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
+    return low is not None and bool(low.numpy() >= 0)
+
+
+@operator("PAD")
+def pad(op: Operation) -> None:
+    """Pad with the real number 0, which is the zero point where integers are padded.
+
+    Before a convolution or pool it becomes an attribute of that.
+    """
+    before = len(op.builder.nodes)
+    (x,), finish = op.carried(0, types=BYTES_ONLY)
+    pads, shape = _padded(op, x)
+    finish(op.emit("Pad", [x, pads, pad_value(op, x)], shape, mode="constant"))
+    _remember(op, op.builder.nodes[before:])
+
+
+@operator("PADV2")
+def pad_v2(op: Operation) -> None:
+    """Pad with operand 2; with the real number 0, as PAD."""
+    before = len(op.builder.nodes)
+    (x, value), finish = op.carried(0, 2, types=BYTES_ONLY)
+    pads, shape = _padded(op, x)
+    finish(op.emit("Pad", [x, pads, value], shape, mode="constant"))
+    quantization = op.output().quantization
+    zero = 0 if quantization is None else quantization.zero_point[0]
+    known = op.is_constant(2) and op.alike(2) and bool(np.all(op.constant(2) == zero))
+    _remember(op, op.builder.nodes[before:], known)
+
+
+@operator("MIRROR_PAD", options="MirrorPadOptions")
+def mirror_pad(op: Operation) -> None:
+    """Pad, reflect; SYMMETRIC, which ONNX lacks, is a Concat with reversed Slices for each axis."""
+    (x,), finish = op.carried(0, types=BYTES_ONLY)
+    if op.options.mode == MirrorPadMode.REFLECT:
+        pads, shape = _padded(op, x)
+        finish(op.emit("Pad", [x, pads], shape, mode="reflect"))
+        return
+    rank = len(dims(x))
+    both = _pads(op, rank)
+    for axis, (begin, end) in enumerate(zip(both[:rank], both[rank:], strict=True)):
+        parts = [cut(op, x, [begin - 1], [FIRST], [axis], [-1])] if begin else []
+        parts += [x]
+        parts += [cut(op, x, [LAST], [-end - 1], [axis], [-1])] if end else []
+        if len(parts) > 1:
+            x = joined(op, parts, axis)
+    finish(x)
+
+
+def bordered_to(op: Operation, x: ir.Value, axis: int, extent: int) -> ir.Value:
+    """So many elements along an axis: the rest is cut off, or zeros come behind."""
+    have = dims(x)[axis]
+    if have == extent:
+        return x
+    if not isinstance(have, int):
+        raise Unsupported("unknown dimensions, to be cut or filled to known ones")
+    if have > extent:
+        return cut(op, x, [0], [extent], [axis])
+    amounts = [0] * (2 * len(dims(x)))
+    amounts[len(dims(x)) + axis] = extent - have
+    shape = (*dims(x)[:axis], extent, *dims(x)[axis + 1 :])
+    return op.emit("Pad", [x, op.ints(amounts, "pads")], shape, mode="constant")
+
+
+def joined(op: Operation, parts: Sequence[ir.Value], axis: int) -> ir.Value:
+    """A Concat."""
+    extents = [dims(part)[axis] for part in parts]
+    shape: list[Dim] = list(dims(parts[0]))
+    for other in parts[1:]:
+        pairs = list(zip(shape, dims(other), strict=True))
+        if any(isinstance(d, int) and isinstance(o, int) and d != o and i != axis for i, (d, o) in enumerate(pairs)):
+            raise ReadError(f"{shape} and {list(dims(other))} do not meet at axis {axis}", where=op.place)
+        # What one part leaves open another may state.
+        shape = [o if isinstance(o, int) or d is None else d for d, o in pairs]
+    shape[axis] = total(extents)
+    return op.emit("Concat", parts, tuple(shape), axis=axis)
+
+
+@operator("CONCATENATION", options="ConcatenationOptions")
+def concatenation(op: Operation) -> None:
+    """Concat, on the integers where all operands are quantized as the result is."""
+    bytes_ = op.output().type in BYTES_ONLY
+    fused = op.options.fused_activation_function
+    parts, finish = op.carried(*range(len(op.operator.inputs)), fused=fused, requantized=bytes_)
+    finish(joined(op, parts, op.axis(op.options.axis, len(dims(parts[0])))))
+
+
+@operator("PACK", options="PackOptions")
+def pack(op: Operation) -> None:
+    """Concat of Unsqueezes; the axis counts in the result."""
+    parts, finish = op.carried(*range(len(op.operator.inputs)))
+    axis = op.axis(op.options.axis, len(dims(parts[0])) + 1)
+    finish(joined(op, [unsqueeze(op, part, [axis]) for part in parts], axis))
+
+
+@operator("UNPACK", options="UnpackOptions")
+def unpack(op: Operation) -> None:
+    """Split, then Squeeze of each part."""
+    count = len(op.operator.outputs)
+    (x,), finish = op.carried(0, results=count)
+    axis = op.axis(op.options.axis, len(dims(x)))
+    for i, part in enumerate(divided(op, x, axis, [1] * count)):
+        finish(squeeze(op, part, [axis]), i)
+
+
+def divided(op: Operation, x: ir.Value, axis: int, sizes: Sequence[int]) -> Sequence[ir.Value]:
+    """A Split into parts of these extents."""
+    extent = dims(x)[axis]
+    if isinstance(extent, int) and sum(sizes) != extent:
+        raise ReadError(f"parts of {list(sizes)[:9]} do not make {extent}", where=op.place)
+    shapes = [(*dims(x)[:axis], size, *dims(x)[axis + 1 :]) for size in sizes]
+    return op.emit_all("Split", [x, op.ints(sizes, "sizes")], shapes, axis=axis)
+
+
+@operator("SPLIT", options="SplitOptions")
+def split(op: Operation) -> None:
+    """Split into equal parts. The axis is operand 0, the data operand 1."""
+    count = len(op.operator.outputs)
+    (x,), finish = op.carried(1, results=count)
+    (axis,) = op.integers(0, 1)
+    axis = op.axis(axis, len(dims(x)))
+    extent = dims(x)[axis]
+    if isinstance(extent, int):
+        if extent % count:
+            raise ReadError(f"{extent} is not divided by {count}", where=op.place)
+        parts = divided(op, x, axis, [extent // count] * count)
+    else:
+        shape = (*dims(x)[:axis], quotient(extent, count), *dims(x)[axis + 1 :])
+        parts = op.emit_all("Split", [x], [shape] * count, axis=axis, num_outputs=count)
+    for i, part in enumerate(parts):
+        finish(part, i)
+
+
+@operator("SPLIT_V", options="SplitVOptions")
+def split_v(op: Operation) -> None:
+    """Split into parts of given sizes; one of them may be -1."""
+    count = len(op.operator.outputs)
+    (x,), finish = op.carried(0, results=count)
+    sizes = op.integers(1, count)
+    (axis,) = op.integers(2, 1)
+    axis = op.axis(axis, len(dims(x)))
+    extent = dims(x)[axis]
+    if sizes.count(-1) == 1 and not isinstance(extent, int):
+        _hand_over_parts(op, x, axis, sizes, finish)
+        return
+    if sizes.count(-1) == 1 and isinstance(extent, int):
+        sizes[sizes.index(-1)] = extent - sum(sizes) - 1
+    if len(sizes) != count or min(sizes) < 0:
+        raise ReadError(f"{count} parts of sizes {sizes[:9]}", where=op.place)
+    for i, part in enumerate(divided(op, x, axis, sizes)):
+        finish(part, i)
+
+
+def _hand_over_parts(
+    op: Operation, x: ir.Value, axis: int, sizes: list[int], finish: Callable[[ir.Value, int], None]
+) -> None:
+    """Slices of an axis of unknown extent: from the front up to the part that takes the rest, then from the end."""
+    place = sizes.index(-1)
+    bounds = [0]
+    for size in sizes[:place]:
+        bounds.append(bounds[-1] + size)
+    ends = [0]
+    for size in reversed(sizes[place + 1 :]):
+        ends.insert(0, ends[0] - size)
+    starts, stops = [*bounds, *ends[:-1]], [*bounds[1:], *(end or LAST for end in ends)]
+    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        axes = [op.ints([v], name) for v, name in ((start, "start"), (stop, "end"), (axis, "axis"))]
+        part = (*dims(x)[:axis], None if i == place else sizes[i], *dims(x)[axis + 1 :])
+        finish(op.emit("Slice", [x, *axes], part), i)
+
+
+@operator("REVERSE_V2")
+def reverse(op: Operation) -> None:
+    """Slice backwards."""
+    (x,), finish = op.carried(0)
+    axes = [op.axis(axis, len(dims(x))) for axis in op.integers(1)]
+    many = len(axes)
+    finish(cut(op, x, [LAST] * many, [FIRST] * many, axes, [-1] * many) if axes else x)
+
+
+def extents_of(op: Operation, i: int) -> tuple[ir.Value, tuple[Dim, ...] | None]:
+    """Operand i, which is a shape, as int64, and what is known of it: all, the number of dimensions, or nothing."""
+    if op.is_constant(i):
+        return op.ints(op.integers(i), "shape"), tuple(op.integers(i))
+    value = op.stored(i)
+    found = contents(value)
+    if found is not None and all(isinstance(e, int) for e in found):
+        return op.ints([e for e in found if isinstance(e, int)], "shape"), found
+    if found is None and len(dims(value)) == 1 and isinstance(dims(value)[0], int):
+        found = (None,) * int(dims(value)[0] or 0)
+    return op.cast(value, ir.DataType.INT64), found

@@ -1,0 +1,191 @@
+"""StableHLO's gather and scatter: windows of a tensor at computed places, read or written.
+
+Both become their ONNX namesakes over single elements along the indexed axes. A window that reaches over several
+elements of an indexed axis has an index for each of them: the start plus a constant grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.elementwise import two
+from relayout.formats.tflite.importing.operators.slicing import cut, squeeze, unsqueeze
+from relayout.formats.tflite.importing.operators.stablehlo_moving import axes_of, fixed, listed
+from relayout.formats.tflite.importing.operators.stablehlo_reducing import reducer
+from relayout.formats.tflite.importing.registry import Unsupported, operator
+from relayout.layout import perm as perms
+
+MAX_GRID = 1 << 16
+"""Elements of a window for which indices are written out."""
+
+_BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
+
+
+class _Starts(NamedTuple):
+    """Where windows start: `value` has their coordinates last, one for each of `axes` of the operand."""
+
+    value: ir.Value
+    axes: list[int]
+
+    def only(self, op: Operation, keep: Sequence[int]) -> _Starts:
+        """Without the coordinates of other axes."""
+        if list(keep) == self.axes:
+            return self
+        picked = op.ints([self.axes.index(axis) for axis in keep], "kept")
+        rows = dims(self.value)[:-1]
+        value = op.emit("Gather", [self.value, picked], (*rows, len(keep)), axis=len(rows))
+        return _Starts(value, list(keep))
+
+
+def _starts(op: Operation, i: int, vector: int, axes: Sequence[int], rank: int) -> _Starts:
+    indices = op.cast(op.stored(i), _INT64)
+    many = len(dims(indices))
+    if vector == many:
+        raise Unsupported("indices without an axis for their coordinates")  # the interpreter crashes on them
+    if vector != many - 1:
+        vector = op.axis(vector, many)
+        indices = op.transpose(indices, [*(a for a in range(many) if a != vector), vector])
+    named = axes_of(axes, rank, op)
+    if dims(indices)[-1] != len(named):
+        raise ReadError(f"{dims(indices)[-1]} coordinates for {len(named)} axes", where=op.place)
+    return _Starts(indices, named)
+
+
+def _gridded(op: Operation, starts: _Starts, window: Sequence[int]) -> ir.Value:
+    """Indices `batch (window) coordinates`: every start plus every place in the window."""
+    many, rows = len(window), len(dims(starts.value)) - 1
+    if all(size == 1 for size in window):
+        return unsqueeze(op, starts.value, range(rows, rows + many))
+    if math.prod(window) * many > MAX_GRID:
+        raise Unsupported(f"windows of {math.prod(window)} elements")
+    grid = op.builder.array(op.hint("grid"), np.moveaxis(np.indices(window, np.int64), 0, -1))
+    return two(op, "Add", unsqueeze(op, starts.value, range(rows, rows + many)), grid)
+
+
+@operator("STABLEHLO_GATHER", options="StablehloGatherOptions")
+def gather(op: Operation) -> None:
+    """GatherND. A start is moved so that its window fits."""
+    options, (x,), finish = op.options, *op.carried(0)
+    rank = len(dims(x))
+    extents, sizes = fixed(op, dims(x)), listed(options.slice_sizes, rank, "slice_sizes", op)
+    if any(not 0 <= s <= e for s, e in zip(sizes, extents, strict=True)):
+        raise ReadError(f"slices of {sizes} from {extents}", where=op.place)
+    starts = _starts(op, 1, options.index_vector_dim, options.start_index_map, rank)
+    # Along an axis that is taken whole every start is moved to 0.
+    starts = starts.only(op, [a for a in starts.axes if sizes[a] < extents[a]])
+    indexed = starts.axes
+    others = [axis for axis in range(rank) if axis not in indexed]
+    short = [axis for axis in others if sizes[axis] < extents[axis]]
+    if short:
+        x = cut(op, x, [0] * len(short), [sizes[axis] for axis in short], short)
+    batch: Dims = dims(starts.value)[:-1]
+    rows = len(batch)
+    if indexed:
+        low = two(op, "Max", starts.value, op.number(0, starts.value, "zero"))
+        room = op.ints([extents[a] - sizes[a] for a in indexed], "room")
+        fits = _Starts(two(op, "Min", low, room), indexed)
+        indices = _gridded(op, fits, [sizes[a] for a in indexed])
+        order = [*indexed, *others]
+        x = op.transpose(x, order) if order != list(range(rank)) else x
+        y = op.emit("GatherND", [x, indices], (*batch, *(sizes[a] for a in order)))
+    else:
+        order = list(range(rank))
+        y = op.emit("Expand", [x, op.ints([*fixed(op, batch), *sizes], "shape")], (*batch, *sizes))
+    collapsed = axes_of(options.collapsed_slice_dims, rank, op)
+    if any(sizes[a] != 1 for a in collapsed):
+        raise ReadError(f"axes {collapsed} of slices {sizes} are not 1", where=op.place)
+    if collapsed:
+        y = squeeze(op, y, [rows + order.index(a) for a in collapsed])
+    kept = [axis for axis in order if axis not in collapsed]
+    offsets = axes_of(options.offset_dims, len(dims(y)), op)
+    if len(offsets) != len(kept):
+        raise ReadError(f"{len(offsets)} offsets for {len(kept)} axes", where=op.place)
+    finish(_arranged(op, y, rows, kept, offsets))
+
+
+def _arranged(op: Operation, y: ir.Value, rows: int, kept: list[int], offsets: list[int]) -> ir.Value:
+    """From `batch window` to the result's order: the window's axes, in the operand's order, at the offsets."""
+    perm = [-1] * len(dims(y))
+    for axis, place in zip(sorted(kept), sorted(offsets), strict=True):
+        perm[place] = rows + kept.index(axis)
+    left = iter(range(rows))
+    perm = [next(left) if p < 0 else p for p in perm]
+    return y if perm == list(range(len(perm))) else op.transpose(y, perm)
+
+
+@operator("STABLEHLO_SCATTER", options="StablehloScatterOptions")
+def scatter(op: Operation) -> None:
+    """ScatterND into a tensor with one more row, which takes what falls outside and is cut off again."""
+    options = op.options
+    if len(op.operator.inputs) != 3:
+        raise Unsupported("a scatter of several tensors")
+    op_type = reducer(op, options.update_computation_subgraph_index)
+    reductions = {"": "none", "Add": "add", "Mul": "mul", "Max": "max", "Min": "min"}
+    if op_type not in reductions:
+        raise Unsupported(f"a scatter by {op_type}")
+    x, updates = op.real(0), op.real(2)
+    rank = len(dims(x))
+    extents = fixed(op, dims(x))
+    inserted = axes_of(options.inserted_window_dims, rank, op)
+    window_axes = axes_of(options.update_window_dims, len(dims(updates)), op)
+    windowed = [axis for axis in range(rank) if axis not in inserted]
+    if len(window_axes) != len(windowed):
+        raise ReadError(f"{len(window_axes)} window axes for {len(windowed)}", where=op.place)
+    sizes = [1] * rank
+    for axis, place in zip(windowed, sorted(window_axes), strict=True):
+        sizes[axis] = fixed(op, dims(updates)[place : place + 1])[0]
+    starts = _starts(op, 1, options.index_vector_dim, options.scatter_dims_to_operand_dims, rank)
+    partial = [axis for axis in range(rank) if axis not in starts.axes and sizes[axis] < extents[axis]]
+    if partial:
+        rows = dims(starts.value)[:-1]
+        zeros = op.builder.array(op.hint("zeros"), np.zeros((*[1] * len(rows), len(partial)), np.int64))
+        shape = op.emit("Concat", [op.emit("Shape", [starts.value], (len(rows),), _INT64, start=0, end=len(rows)),
+                                   op.ints([len(partial)], "partial")], (len(rows) + 1,), axis=0)  # fmt: skip
+        zeros = op.emit("Expand", [zeros, shape], (*rows, len(partial)))
+        both = op.emit("Concat", [starts.value, zeros], (*rows, len(starts.axes) + len(partial)), axis=len(rows))
+        starts = _Starts(both, [*starts.axes, *partial])
+    indexed = starts.axes
+    others = [axis for axis in range(rank) if axis not in indexed]
+    order = [*indexed, *others]
+    indices = _gridded(op, starts, [sizes[a] for a in indexed])
+    spatial = [a for a in range(len(dims(updates))) if a not in window_axes]
+    sources = dict(zip(windowed, sorted(window_axes), strict=True))
+    updates = op.transpose(updates, [*spatial, *(sources[a] for a in order if a in sources)])
+    missing = [len(spatial) + i for i, a in enumerate(order) if a not in sources]
+    updates = unsqueeze(op, updates, missing) if missing else updates
+    y = _scattered(op, x, indices, updates, order, [extents[a] for a in indexed], reductions[op_type])
+    op.result(y)
+
+
+def _scattered(
+    op: Operation,
+    x: ir.Value,
+    indices: ir.Value,
+    updates: ir.Value,
+    order: list[int],
+    extents: list[int],
+    reduction: str,
+) -> ir.Value:
+    rank, many = len(order), len(extents)
+    shape: list[Dim] = list(perms.apply(order, dims(x)))
+    x = op.transpose(x, order) if order != list(range(rank)) else x
+    inside = two(op, "And", two(op, "GreaterOrEqual", indices, op.number(0, indices, "zero"), _BOOL),
+                 two(op, "Less", indices, op.ints(extents, "extents"), _BOOL), _BOOL)  # fmt: skip
+    rows = dims(indices)[:-1]
+    worst = op.emit("ReduceMin", [op.cast(inside, ir.DataType.UINT8), op.ints([-1])], (*rows, 1), keepdims=1)
+    spare = op.ints([extents[0], *[0] * (many - 1)], "spare")
+    indices = op.emit("Where", [op.cast(worst, _BOOL), indices, spare], dims(indices), _INT64)
+    pads = op.ints([*[0] * rank, 1, *[0] * (rank - 1)], "pads")
+    x = op.emit("Pad", [x, pads], (extents[0] + 1, *shape[1:]), mode="constant")
+    y = op.emit("ScatterND", [x, indices, updates], dims(x), reduction=reduction)
+    y = cut(op, y, [0], [extents[0]], [0])
+    back = [order.index(axis) for axis in range(rank)]
+    return op.transpose(y, back) if back != list(range(rank)) else y

@@ -1,0 +1,155 @@
+"""A transposed convolution of bytes as a convolution that yields blocks of pixels, and DepthToSpace.
+
+ONNX Runtime has no integer kernel for transposed convolutions. The pixels of a result at the same place in their blocks
+of `stride` by `stride` follow from the same taps of the kernel, so each place is a convolution of its own, in steps of
+one; all of them are one convolution with as many times the channels. The sums of products are the same integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.importing.builder import dims
+from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.importing.tensors import array
+from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
+
+LEAST = 16
+"""Channels of a result for which it pays: what the convolution saves is more than what DepthToSpace takes."""
+
+
+class Taps(NamedTuple):
+    """One axis: which tap of the kernel meets which element.
+
+    `places[r]` lists, for the place r in a block, (element of the window, tap of the kernel).
+    """
+
+    places: tuple[tuple[tuple[int, int], ...], ...]
+    window: int
+    begin: int
+    end: int
+    blocks: int
+
+
+def taps(extent: int, kernel: int, stride: int, cut: int, target: int) -> Taps:
+    """The taps of an axis.
+
+    Element i, times tap k, is added to the pixel `i stride + k - cut`. So the pixel `q stride + r` is the sum over m of
+    element `q + (r + cut) // stride - m` times tap `(r + cut) % stride + m stride`.
+
+    Args:
+        extent: of the operand.
+        kernel: taps.
+        stride: pixels in a block.
+        cut: pixels cut off before the first.
+        target: pixels wanted, a multiple of the stride.
+    """
+    shifts = [divmod(place + cut, stride) for place in range(stride)]
+    met = [[(whole - m, tap) for m, tap in enumerate(range(rest, kernel, stride))] for whole, rest in shifts]
+    offsets = [0, *(offset for each in met for offset, _ in each)]
+    first, blocks = min(offsets), target // stride
+    # So many at least that no window begins behind the last block.
+    window = max(max(offsets) - first + 1, extent - first - blocks + 1)
+    places = tuple(tuple((offset - first, tap) for offset, tap in each) for each in met)
+    return Taps(places, window, -first, blocks - extent + window - 1 + first, blocks)
+
+
+def subpixel(op: Operation, stride: int, cuts: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Hand over a TRANSPOSE_CONV as Conv and DepthToSpace, if that is wanted, and it is of bytes, in whole blocks, and
+    its windows overlap.
+
+    Where none do, ConvTranspose is a product of matrices and takes as long. DepthToSpace moves bytes: it is for those
+    who count time.
+
+    Args:
+        op: data is operand 2, the kernel `o h w i` operand 1, a bias operand 3.
+        stride: the same along both axes.
+        cuts: what is cut off before the first row and column.
+        wanted: height and width of the result.
+    """
+    if not op.program.choices.fast:
+        return False
+    kernel, (n, *spatial, _) = op.input(1), dims(op.stored(2))
+    extents = [e for e in spatial if isinstance(e, int)]
+    targets = [e for e in wanted if e % stride == 0 and e > 0]
+    pays = kernel.shape[0] >= LEAST and max(kernel.shape[1:3]) > stride
+    if len(extents) < 2 or len(targets) < 2 or not pays or not _is_of_bytes(op):
+        return False
+    axes = [taps(*each) for each in zip(extents, kernel.shape[1:3], [stride] * 2, cuts, targets, strict=True)]
+    o, count = kernel.shape[0], stride**2
+    y = op.emit(
+        "Conv",
+        [op.real(2, TO_FIRST), _kernel(op, axes), _bias(op, count)],
+        (n, o * count, *(axis.blocks for axis in axes)),
+        pads=[*(axis.begin for axis in axes), *(axis.end for axis in axes)],
+        kernel_shape=[axis.window for axis in axes],
+    )
+    y = op.quantize(y, fused=op.options.fused_activation_function)
+    y = op.emit("DepthToSpace", [y], (n, o, *targets), blocksize=stride, mode="DCR")
+    op.result_stored(op.transpose(y, TO_LAST))
+    return True
+
+
+def _is_of_bytes(op: Operation) -> bool:
+    """Whether data and result are bytes, and weights and bias constants around 0."""
+    weights, result = op.tensors.quantization(op.input(1)), op.tensors.quantization(op.output())
+    bias = op.input(3) if op.has(3) else None
+    return (
+        {op.input(2).type, op.output().type} <= set(BYTES_ONLY)
+        and (op.input(2).stated, op.input(1).type) == (TensorType.INT8, TensorType.INT8)
+        and op.input(1).data is not None
+        and weights is not None
+        and not weights.zero_point.any()
+        and weights.axis == 0
+        and result is not None
+        and not result.per_channel
+        and (bias is None or (bias.type == TensorType.INT32 and bias.data is not None))
+    )
+
+
+def _kernel(op: Operation, axes: Sequence[Taps]) -> ir.Value:
+    """The real numbers of the kernel of all places."""
+    kernel, count = op.input(1), len(axes[0].places) * len(axes[1].places)
+    shape = ir.Shape((kernel.shape[0] * count, kernel.shape[3], *(axis.window for axis in axes)))
+    content = ir.LazyTensor(lambda: ir.Tensor(spread(array(kernel), axes)), ir.DataType.INT8, shape)
+    value = op.builder.initializer(op.tensors.hint(kernel, "places"), content)
+    scale = _for_each(op.tensors.parameters(kernel)[0], count)
+    operands = [value, *(op.builder.shared(op.hint("parameter"), v) for v in (scale, np.zeros(scale.shape, np.int8)))]
+    axis = 0 if scale.ndim else None
+    return op.emit("DequantizeLinear", operands, dims(value), ir.DataType.FLOAT, axis=axis)
+
+
+def _bias(op: Operation, count: int) -> ir.Value | None:
+    """The real numbers of the bias of all places."""
+    if not op.has(3):
+        return None
+    quantization = op.steps_of(op.input(3), (2, 1))
+    value = op.builder.array(op.hint("bias"), np.tile(array(op.input(3)).reshape(-1), count))
+    scale = np.zeros(0, np.float32) if quantization is None else quantization.scale
+    steps = op.builder.shared(op.hint("steps"), np.tile(scale, count) if scale.size > 1 else scale.reshape(()))
+    axis = 0 if scale.size > 1 else None
+    return op.emit("DequantizeLinear", [value, steps], dims(value), ir.DataType.FLOAT, axis=axis)
+
+
+def _for_each(scale: ir.Value, count: int) -> npt.NDArray[np.float32]:
+    numbers = np.asarray(scale.const_value, np.float32) if scale.const_value is not None else np.zeros((), np.float32)
+    return np.tile(numbers, count) if numbers.ndim else numbers
+
+
+def spread(kernel: npt.NDArray[np.int8], axes: Sequence[Taps]) -> npt.NDArray[np.int8]:
+    """A kernel `o h w i` as `(y x o) i h w`, one convolution for each place in a block; zeros where no tap is."""
+    o, _, _, depth = kernel.shape
+    rows, columns = axes
+    out = np.zeros((len(rows.places), len(columns.places), o, depth, rows.window, columns.window), np.int8)
+    for y, down in enumerate(rows.places):
+        for x, across in enumerate(columns.places):
+            for row, i in down:
+                for column, j in across:
+                    out[y, x, :, :, row, column] = kernel[:, i, j, :]
+    return out.reshape(-1, depth, rows.window, columns.window)

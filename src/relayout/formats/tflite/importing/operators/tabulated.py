@@ -1,0 +1,237 @@
+"""What LiteRT's kernels of 16 bits look up: functions known at 513 points, with straight lines between them.
+
+Their results lie tens of steps off the function where it is steep, so Exp and the like do not reproduce them. A table
+of all 65536 results does: the stored number, counted from the end where it is negative, is the place in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.importing.builder import dims
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.elementwise import one, two
+from relayout.formats.tflite.importing.registry import Unsupported, operator
+
+Floats = npt.NDArray[np.float32]
+Function = Callable[[Floats], Floats]
+
+STEPS = 512
+_LEAST, _GREATEST = -32768, 32767
+_POSITIVE = np.float32(1e-30)
+_ERF = np.frompyfunc(math.erf, 1, 1)
+
+
+def _exp(x: Floats) -> Floats:
+    return np.exp(x).astype(np.float32)
+
+
+def _log(x: Floats) -> Floats:
+    return np.log(np.maximum(x, _POSITIVE)).astype(np.float32)
+
+
+def _rsqrt(x: Floats) -> Floats:
+    return (1 / np.sqrt(np.maximum(x, _POSITIVE))).astype(np.float32)
+
+
+def _gelu(x: Floats) -> Floats:
+    y: Floats = (x * 0.5 * (1 + _ERF(x * math.sqrt(0.5)).astype(np.float64))).astype(np.float32)
+    return y
+
+
+def _gelu_by_tanh(x: Floats) -> Floats:
+    y: Floats = (x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))).astype(np.float32)
+    return y
+
+
+def _rounded(x: Floats) -> Floats:
+    return np.copysign(np.floor(np.abs(x) + np.float32(0.5)), x).astype(np.float32)
+
+
+def interpolated(function: Function, before: tuple[float, int], after: tuple[float, int]) -> npt.NDArray[np.int64]:
+    """The result for each of -32768 to 32767.
+
+    The points are moved by half of what the straight line between two of them misses in the middle.
+
+    Args:
+        function: of real numbers.
+        before: scale and zero point of the operand.
+        after: those of the result.
+    """
+    one = np.float32
+    (scale, zero), (unit, offset) = before, after
+    low, high = one(scale) * one(_LEAST - zero), one(scale) * one(_GREATEST - zero)
+    bottom, top = one(unit) * one(_LEAST - offset), one(unit) * one(_GREATEST - offset)
+    step = (high - low) / one(STEPS)
+    per_unit = one(65536) / (top - bottom)
+    places = np.arange(STEPS).astype(one)
+    here, there = function(low + places * step) * per_unit, function(low + (places + one(1)) * step) * per_unit
+    between = _rounded(function(low + places * step + step / one(2)) * per_unit)
+    missed = _rounded((there + _rounded(here)) / one(2)) - between
+    last = _rounded(function(np.array([high], one)) * per_unit)
+    points = np.append(_rounded(here) - _rounded(missed / one(2)), last)
+    table = np.clip(points, _LEAST, _GREATEST).astype(np.int64)
+    x = np.arange(65536)
+    base, rest = table[x >> 7], x & 127
+    result: npt.NDArray[np.int64] = base + ((table[(x >> 7) + 1] - base) * rest + 64 >> 7)
+    return result
+
+
+def looked_up(
+    op: Operation, x: ir.Value, results: npt.NDArray[Any], name: str = "table", *, least: int = _LEAST
+) -> ir.Value:
+    """The entry for each integer. Results are listed from the least integer on."""
+    table = op.builder.shared(op.hint(name), np.roll(results, least))
+    index = op.cast(x, ir.DataType.INT32)
+    return op.emit("Gather", [table, index], dims(x), axis=0)
+
+
+def tabulated(op: Operation, curve: Function, undefined: int | None = None) -> bool:
+    """Hand over the result by a table, if that is how the kernel gets it.
+
+    Args:
+        op: an operation of one operand.
+        curve: its function.
+        undefined: what is stored for 0 and below, where the function has no value.
+    """
+    before, after = op.tensors.quantization(op.input(0)), op.output().quantization
+    if before is None or after is None or op.input(0).type != TensorType.INT16:
+        return False
+
+    def function(x: Floats) -> Floats:
+        if undefined is None:
+            return curve(x)
+        return np.where(x <= 0, np.float32(after.scale[0]) * np.float32(undefined), curve(x)).astype(np.float32)
+
+    results = interpolated(function, parameters(before), parameters(after))
+    op.result_stored(looked_up(op, op.stored(0), results.astype(np.int16)))
+    return True
+
+
+@operator("EXP")
+def exp(op: Operation) -> None:
+    """Exp; of 16 bits a table."""
+    if not tabulated(op, _exp):
+        op.result(one(op, "Exp", op.real(0)))
+
+
+@operator("LOG")
+def log(op: Operation) -> None:
+    """Log; of 16 bits a table."""
+    if not tabulated(op, _log, _LEAST):
+        op.result(one(op, "Log", op.real(0)))
+
+
+@operator("RSQRT")
+def rsqrt(op: Operation) -> None:
+    """Reciprocal of Sqrt; of 16 bits a table."""
+    if not tabulated(op, _rsqrt, _GREATEST):
+        op.result(one(op, "Reciprocal", one(op, "Sqrt", op.real(0))))
+
+
+@operator("GELU", options="GeluOptions", opset=20)
+def gelu(op: Operation) -> None:
+    """Gelu from opset 20 on, before that its formula with Erf or Tanh; of 16 bits a table."""
+    if tabulated(op, _gelu_by_tanh if op.options.approximate else _gelu):
+        return
+    x = op.real(0)
+    if op.builder.opset >= 20:
+        kind = "tanh" if op.options.approximate else "none"
+        op.result(op.emit("Gelu", [x], dims(x), approximate=kind))
+        return
+
+    def times(value: ir.Value, factor: float) -> ir.Value:
+        return two(op, "Mul", value, op.builder.array(op.hint("factor"), np.array(factor, np.float32)))
+
+    if op.options.approximate:
+        cube = two(op, "Mul", two(op, "Mul", x, x), x)
+        inner = one(op, "Tanh", times(two(op, "Add", x, times(cube, 0.044715)), math.sqrt(2 / math.pi)))
+    else:
+        inner = one(op, "Erf", times(x, math.sqrt(0.5)))
+    op.result(two(op, "Mul", times(x, 0.5), two(op, "Add", inner, op.number(1, x, "one"))))
+
+
+@operator("TANH")
+def tanh(op: Operation) -> None:
+    """Tanh; of 16 bits a table."""
+    quantization = op.tensors.quantization(op.input(0))
+    if op.input(0).type != TensorType.INT16 or quantization is None:
+        op.result(one(op, "Tanh", op.real(0)))
+        return
+    op.result_stored(looked_up(op, op.stored(0), _tanh(parameters(quantization)[0]).astype(np.int16)))
+
+
+def _tanh(scale: float) -> npt.NDArray[np.int64]:
+    """Twice the logistic function of 2 x, less one: known at 256 multiples of 1/24, with straight lines between them.
+
+    The kernel counts in units of 1/12288, of which a scale is so many, rounded down after 16 bits.
+    """
+    units, shift = scale * 3 * 4096, 0
+    while units <= 32767 / 2 and shift <= 30:
+        units, shift = units * 2, shift + 1
+    x = np.arange(_LEAST, _GREATEST + 1, dtype=np.int64)
+    x = (x * int(units) + (1 << shift >> 1)) >> shift
+    table = np.minimum(np.round(65536 / (1 + np.exp(-np.arange(257) / 24))), 65535).astype(np.int64)
+    place = np.minimum(abs(x) >> 8, 255)
+    y = (table[place] << 8) + (abs(x) & 255) * (table[place + 1] - table[place])
+    y = np.where(abs(x) >> 8 >= 255, 65535 << 8, y) - (1 << 23)
+    result: npt.NDArray[np.int64] = np.where(x >= 0, y + 128, 127 - y) >> 8
+    return result
+
+
+def parameters(quantization: Quantization) -> tuple[float, int]:
+    """The one scale and the one zero point."""
+    if quantization.per_channel:
+        raise Unsupported("a table for several scales")
+    return float(quantization.scale[0]), int(quantization.zero_point[0])
+
+
+# Softmax.
+
+_EXPONENT = (10 / 65535, _GREATEST)
+_INVERSE = (1 / 65535, _LEAST)
+_FRACTION = (2 / 65535, 0)
+
+
+def softmax(op: Operation, scale: float, beta: float) -> None:
+    """Softmax of 16 bits, as the kernel computes it.
+
+    1. The distance from the greatest of its row becomes, by a table, `exp(-distance)`, 32767 being 1.
+    2. Their sum, shifted until it has 16 bits behind its first, becomes, by a table, what a fraction of it is worth.
+    3. The product of both is shifted back, halves up.
+    """
+    x = op.cast(op.stored(0), ir.DataType.INT32)
+    row = (*dims(x)[:-1], 1)
+    distance = two(op, "Sub", op.emit("ReduceMax", [x, op.ints([-1])], row, keepdims=1), x)
+    step = np.float64(np.float32(beta)) * np.float32(scale) / _EXPONENT[0]
+    scaled = np.floor(np.arange(65536) * step + 0.5)
+    exponential = interpolated(_exp, _EXPONENT, _FRACTION)[np.maximum(65535 - scaled, 0).astype(np.int64)]
+    table = op.builder.shared(op.hint("exponential"), exponential.astype(np.int32))
+    powers = op.emit("Gather", [table, distance], dims(x), axis=0)
+    wide = op.cast(powers, ir.DataType.INT64)
+    total = op.emit("ReduceSum", [wide, op.ints([-1])], row, keepdims=1)
+    # The power of two at or below the sum: one of a short list, found by comparing.
+    twos = op.builder.shared(op.hint("twos"), 2 ** np.arange(31, dtype=np.int64))
+    reached = two(op, "GreaterOrEqual", total, twos, ir.DataType.BOOL)
+    size = op.emit("ReduceSum", [op.cast(reached, ir.DataType.INT64), op.ints([-1])], row, keepdims=1)
+    place = two(op, "Sub", size, op.number(1, size, "one"))
+    first = op.emit("Gather", [twos, place], row, axis=0)
+    whole = two(op, "Div", op.number(1 << 30, first, "whole"), first)
+    shifted = two(op, "Add", two(op, "Mul", total, whole), op.number(1 << 13, total, "half"))
+    behind = two(
+        op, "Sub", two(op, "Div", shifted, op.number(1 << 14, total, "shift")), op.number(1 << 16, total, "lead")
+    )
+    worth = interpolated(lambda v: (1 / (1 + v)).astype(np.float32), _INVERSE, _FRACTION)
+    inverse_table = op.builder.shared(op.hint("inverse"), worth.astype(np.int64))
+    inverse = op.emit("Gather", [inverse_table, two(op, "Min", behind, op.number(65535, behind, "last"))], row, axis=0)
+    half = two(op, "Div", first, op.number(2, first, "two"))
+    y = two(op, "Div", two(op, "Add", two(op, "Mul", wide, inverse), half), first)
+    op.result_stored(op.emit("Clip", [y, op.number(0, y, "least"), op.number(_GREATEST, y, "greatest")], dims(x)))

@@ -1,0 +1,116 @@
+"""TensorFlow's operator at the end of detection networks, which is left to the Flex delegate."""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.importing.builder import Dim, dims
+from relayout.formats.tflite.importing.extents import product
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.elementwise import two
+from relayout.formats.tflite.importing.operators.slicing import joined, squeeze, unsqueeze
+from relayout.formats.tflite.importing.operators.tensorflow import attributes
+from relayout.formats.tflite.importing.registry import Unsupported, operator
+
+_FLOAT, _INT32, _INT64, _BOOL = ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL
+
+
+@operator("CUSTOM FlexCombinedNonMaxSuppression")
+def combined_non_max_suppression(op: Operation) -> None:
+    """NonMaxSuppression class by class; of what it keeps of an image TopK, among `b (c n)` scores.
+
+    1. Boxes are `b n q 4`: one for all classes, or one for each. Scores are `b n c`; one counts above the threshold.
+    2. Results are filled up with zeros; the last one tells how many are meant.
+    """
+    op.require_rank(0, 4)
+    op.require_rank(1, 3)
+    boxes, scores = op.real(0), op.transpose(op.real(1), [0, 2, 1])
+    batch, classes, count = dims(scores)
+    if not isinstance(classes, int):
+        raise Unsupported("an unknown number of classes")
+    if dims(boxes)[2] not in (1, classes) or dims(boxes)[3] != 4:
+        raise ReadError(f"boxes of shape {list(dims(boxes))} for {classes} classes", where=op.place)
+    each, whole = dims(boxes)[2] != 1, product((classes, count))
+    table = _flat(op, _kept(op, boxes, scores, each), (batch, whole))
+    total = _total(op, classes)
+    most, found = _at_most(op, total, table)
+    values, places = op.builder.emit(
+        "TopK",
+        [table, most],
+        [(op.hint("best"), _FLOAT, (batch, found)), (op.hint("place"), _INT64, (batch, found))],
+        source=op.source,
+        axis=1,
+    )
+    there = two(op, "Greater", values, op.number(-math.inf, values, "none"), _BOOL)
+    length = op.emit("Shape", [scores], (1,), _INT64, start=2, end=3)
+    if each:
+        boxes, index = _flat(op, op.transpose(boxes, [0, 2, 1, 3]), (batch, whole, 4)), places
+    else:
+        boxes, index = squeeze(op, boxes, [2]), two(op, "Mod", places, length)
+    picked = op.emit("GatherND", [boxes, unsqueeze(op, index, [2])], (batch, found, 4), batch_dims=1)
+    if attributes(op).number("clip_boxes"):
+        picked = op.emit("Clip", [picked, op.number(0, picked, "low"), op.number(1, picked, "high")], dims(picked))
+    labels = op.cast(two(op, "Div", places, length), _FLOAT)
+    for i, value in enumerate((picked, values, labels)):
+        meant = there if i else unsqueeze(op, there, [2])
+        value = op.emit("Where", [meant, value, op.number(0, value, "zero")], dims(value), _FLOAT)
+        op.result(_filled(op, value, most, total), i)
+    op.result_stored(op.emit("ReduceSum", [op.cast(there, _INT32), op.ints([1])], (batch,), keepdims=0), 3)
+
+
+def _kept(op: Operation, boxes: ir.Value, scores: ir.Value, each: bool) -> ir.Value:
+    """The scores `b c n`, those of boxes that are not kept infinitely low."""
+    batch, classes, count = dims(scores)
+    if each:  # an image for every class of an image
+        images = product((batch, classes))
+        boxes = op.reshape(op.transpose(boxes, [0, 2, 1, 3]), (images, count, 4))
+        scores = op.reshape(scores, (images, 1, count))
+    else:
+        boxes = squeeze(op, boxes, [2])
+    if op.is_constant(4) and not 0 <= float(op.constant(4).reshape(-1)[0]) <= 1:
+        raise ReadError("the limit of overlaps is not between 0 and 1", where=op.place)
+    most = op.reshape(op.cast(op.stored(2), _INT64), (1,))
+    limits = [op.reshape(op.real(i), (1,)) for i in (4, 5)]
+    found = op.builder.names.unique(op.hint("found"))
+    rows = op.emit("NonMaxSuppression", [boxes, scores, most, *limits], (found, 3), _INT64)
+    shape = op.emit("Shape", [scores], (3,), _INT64)
+    low = op.emit("ConstantOfShape", [shape], dims(scores), _FLOAT, value=ir.tensor([-math.inf], _FLOAT))
+    theirs = op.emit("GatherND", [scores, rows], (found,))
+    kept = op.emit("ScatterND", [low, rows, theirs], dims(scores))
+    return op.reshape(kept, (batch, classes, count)) if each else kept
+
+
+def _flat(op: Operation, x: ir.Value, shape: tuple[Dim, ...]) -> ir.Value:
+    """`b c n ... -> b (c n) ...`."""
+    return op.emit("Reshape", [x, op.ints([0, -1, *shape[2:]], "shape")], shape)  # type: ignore[list-item]
+
+
+def _total(op: Operation, classes: int) -> int:
+    """How many boxes of an image the results have."""
+    (total,) = op.integers(3, 1)
+    if total < 1:
+        raise ReadError(f"{total} boxes are wanted", where=op.place)
+    if not attributes(op).number("pad_per_class"):
+        return total
+    return min(total, op.integers(2, 1)[0] * classes)
+
+
+def _at_most(op: Operation, total: int, table: ir.Value) -> tuple[ir.Value, Dim]:
+    """How many scores are looked at: no more than there are."""
+    there = dims(table)[1]
+    if isinstance(there, int):
+        return op.ints([min(total, there)], "most"), min(total, there)
+    return two(op, "Min", op.ints([total], "most"), op.emit("Shape", [table], (1,), _INT64, start=1, end=2)), None
+
+
+def _filled(op: Operation, value: ir.Value, most: ir.Value, total: int) -> ir.Value:
+    """Zeros behind the rows, up to the number wanted."""
+    if dims(value)[1] == total:
+        return value
+    rank = len(dims(value))
+    missing = two(op, "Sub", op.ints([total], "total"), most)
+    pads = joined(op, [op.ints([0] * (rank + 1), "begin"), missing, op.ints([0] * (rank - 2), "end")], 0)
+    return op.emit("Pad", [value, pads], (dims(value)[0], total, *dims(value)[2:]), mode="constant")

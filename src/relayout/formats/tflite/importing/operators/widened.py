@@ -1,0 +1,128 @@
+"""Integer convolutions in groups with fewer, wider groups: weights of 0 stand between what was apart.
+
+ONNX Runtime's integer convolutions put each group's windows side by side and multiply them by themselves, in blocks of
+16 units. Groups of a few channels are short runs and blocks that are mostly empty: one channel that gives two takes 13
+times as long as in floats. So some groups become one, of all their channels: the same products, and more of 0.
+
+    o i=1 h w, 8 groups of 8 channels  ->  o i=8 h w, one group
+
+Where every channel gives one there is a kernel of its own, and nothing to gain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.importing.builder import dims
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.tensors import array
+from relayout.formats.tflite.importing.unsigned import SHIFT
+from relayout.layout import perm as perms
+
+NODE, RUN, PRODUCT = 7_400, 4.0, 0.0047
+"""What a convolution takes, in ns: as such, with the call of a session; for each run of bytes in a window of a group,
+where there are several groups; and for each product of two elements (`bench/measure_groups.py`)."""
+DEPTH, UNITS = 4, 16
+"""Elements of a window, and units of a group, that the kernel multiplies at once."""
+GAIN = 1.3
+"""How much faster joined groups have to be."""
+MOST = 2**18
+"""Bytes that a kernel may grow by."""
+_SIGNED, _UNSIGNED = (TensorType.INT8, TensorType.INT8), (TensorType.UINT8, TensorType.UINT8)
+
+Bytes = npt.NDArray[np.int8]
+
+
+def widened(op: Operation, perm: Sequence[int]) -> tuple[ir.Value, int] | None:
+    """The kernel `o i *k` and the number of groups, if ONNX Runtime is faster with fewer; `perm` leads to that order.
+
+    Data and result are uint8, and the weights bytes in the file: no others are multiplied as integers.
+    """
+    if not op.program.choices.widen or not _is_of_bytes(op, perm[0]):
+        return None
+    o, depth, *window = perms.apply(perm, op.input(1).shape)
+    channels = dims(op.stored(0))[-1]
+    if not isinstance(channels, int) or min(channels, o, depth, *window) < 1:
+        return None
+    if channels % depth or o % (channels // depth):
+        return None
+    groups = channels // depth
+    count = together(groups, o, depth, window, math.prod(op.output().shape[:-1]))
+    if count == 1:
+        return None
+    shape = ir.Shape((o, depth * count, *window))
+    content = ir.LazyTensor(lambda: ir.Tensor(wider(*_integers(op, perm), groups, count)), ir.DataType.INT8, shape)
+    kernel = op.builder.initializer(op.tensors.hint(op.input(1), "wider"), content)
+    return _dequantized(op, kernel), groups // count
+
+
+def together(groups: int, units: int, depth: int, window: Sequence[int], places: int) -> int:
+    """How many groups of so many channels each become one: 1, or as many as take the least time."""
+    if depth == 1 and units == groups:
+        return 1
+    size = units * depth * math.prod(window)
+    counts = [n for n in range(1, min(groups, 1 + MOST // size) + 1) if groups % n == 0]
+    times = {n: _time(groups // n, units, depth * n * math.prod(window), math.prod(window), places) for n in counts}
+    best = min(counts, key=times.__getitem__)
+    return best if times[best] * GAIN <= times[1] else 1
+
+
+def _time(groups: int, units: int, elements: int, runs: int, places: int) -> float:
+    """What ONNX Runtime takes, in ns, with so many elements in a group's window, in so many runs of bytes."""
+    products = -(-elements // DEPTH) * DEPTH * -(-units // groups // UNITS) * UNITS
+    return NODE + places * groups * (RUN * runs * (groups > 1) + PRODUCT * products)
+
+
+def wider(kernel: Bytes, zeros: Bytes, groups: int, count: int) -> Bytes:
+    """A kernel `o i *k` of so many groups, `count` of them as one; `zeros` is what means 0, for each of o or all."""
+    o, i, *window = kernel.shape
+    blocks = (groups // count, count, o // groups)
+    apart = kernel.reshape(*blocks, i, *window)
+    found = np.empty((*blocks, count, i, *window), np.int8)
+    found[...] = np.broadcast_to(zeros, o).reshape(*blocks, 1, 1, *(1 for _ in window))
+    for k in range(count):
+        found[:, k, :, k] = apart[:, k]
+    return found.reshape(o, count * i, *window)
+
+
+def _is_of_bytes(op: Operation, axis: int) -> bool:
+    """Whether a kernel of integers computes this: uint8 by constants, with scales of the result's channels, if any."""
+    tensors = (op.input(0), op.input(1), op.output())
+    data, weights, result = (op.tensors.quantization(tensor) for tensor in tensors)
+    return (
+        data is not None
+        and weights is not None
+        and result is not None
+        and not data.per_channel
+        and not result.per_channel
+        and (op.input(0).type, op.output().type) == (TensorType.UINT8, TensorType.UINT8)
+        and (op.input(0).stated, op.input(1).type) in (_SIGNED, _UNSIGNED)
+        and (not weights.per_channel or (weights.axis == axis and op.input(1).type == TensorType.INT8))
+        and op.input(1).data is not None
+        and op.input(1).sparsity is None
+    )
+
+
+def _integers(op: Operation, perm: Sequence[int]) -> tuple[Bytes, Bytes]:
+    """The weights `o i *k` as int8, and what means 0; those of uint8 are 128 lower (see `weights`)."""
+    tensor = op.input(1)
+    quantization = op.tensors.quantization(tensor)
+    zeros = np.zeros(1, np.int64) if quantization is None else quantization.zero_point
+    less = SHIFT if tensor.type == TensorType.UINT8 else 0
+    kernel = array(tensor).astype(np.int16).transpose(perm) - less
+    return kernel.astype(np.int8), (zeros - less).astype(np.int8)
+
+
+def _dequantized(op: Operation, kernel: ir.Value) -> ir.Value:
+    tensor = op.input(1)
+    if tensor.type == TensorType.INT8:
+        return op.dequantize(1, kernel, 0)
+    _, scale, zero_point = op.tensors.lowered(tensor)
+    name = op.tensors.hint(tensor, "dequantized")
+    return op.emit("DequantizeLinear", [kernel, scale, zero_point], dims(kernel), ir.DataType.FLOAT, name=name)

@@ -1,0 +1,173 @@
+"""What the subgraphs of one import share, and how one of them is put inside another.
+
+A subgraph has tensors of its own; nodes, initializers, names, state and verdicts are the whole model's. The body of an
+If or a Loop is a subgraph written once more, reading what it needs from outside by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar, cast
+
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Model, Operator, Subgraph
+from relayout.formats.tflite.importing.builder import Builder
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.registry import Entry, Unsupported
+from relayout.formats.tflite.importing.tensors import Quant, Tensors
+from relayout.formats.tflite.importing.variables import Handle, Variables
+
+State = Literal["zero", "io"]
+
+Given = ir.Value | Handle
+"""What stands behind a tensor: a value, or what a resource tensor refers to."""
+
+
+class Choices(NamedTuple):
+    """How a user wants a model to be read; `importer.read` says what each means."""
+
+    quant: Quant = "qdq"
+    state: State = "zero"
+    custom_ops: Mapping[str, str] = {}
+    fast: bool = False
+    widen: bool = True
+    saturates: bool = False
+
+
+NO_TRANSLATION = "no translation"
+"""The reason that goes without saying."""
+
+Answer = TypeVar("Answer")
+
+
+class Undecided(Unsupported):
+    """Raised by a translation whose subgraph holds an operator that is counted as unsupported already."""
+
+
+class Program:
+    """One import: the file's subgraphs, and the ONNX graph that they are written into."""
+
+    def __init__(self, model: Model, builder: Builder, choices: Choices, find: Callable[[str], Entry | None]) -> None:
+        self.model, self.builder, self.choices, self.find = model, builder, choices, find
+        self.variables = Variables(builder, io=choices.state == "io")
+        self.tables: dict[str, dict[str | int, str | int]] = {}
+        self.domains: dict[str, int] = {}
+        self.initialised: set[int] = set()
+        self.multiplies_reals = False
+        """Whether products of real numbers and integers are written as those of real numbers."""
+        self.unsupported: dict[str, dict[str, None]] = {}
+        self._answers: dict[Callable[[Program], Any], Any] = {}
+        self._open: list[int] = []
+        self._constants: dict[int, dict[int, ir.Value]] = {}
+        # A body may be written several times; this bounds how often damaged files make it happen.
+        self._budget = 20_000 + 16 * sum(len(s.tensors) + len(s.operators) + 1 for s in model.subgraphs)
+
+    def tensors(self, subgraph: Subgraph) -> Tensors:
+        """The tensors of a subgraph, in this program."""
+        return Tensors(subgraph, self.builder, quant=self.choices.quant)
+
+    def once(self, question: Callable[[Program], Answer]) -> Answer:
+        """The answer to a question about the whole import, which is asked once."""
+        if question not in self._answers:
+            self._answers[question] = question(self)
+        return cast("Answer", self._answers[question])
+
+    @property
+    def nested(self) -> bool:
+        """Whether the subgraph now being written is part of another."""
+        return bool(self._open)
+
+    def subgraph(self, index: int, place: str) -> Subgraph:
+        """The subgraph that an operator names."""
+        if not 0 <= index < len(self.model.subgraphs):
+            raise ReadError(f"there is no subgraph {index}", where=place)
+        return self.model.subgraphs[index]
+
+    def inline(self, index: int, given: Sequence[Given], place: str) -> list[Given]:
+        """Write a subgraph's nodes here, its inputs being these; returns its outputs.
+
+        Args:
+            index: which subgraph.
+            given: one for each of its inputs.
+            place: the operator that names the subgraph.
+        """
+        return self.write(self.subgraph(index, place), index, given, place)
+
+    def write(self, subgraph: Subgraph, index: int, given: Sequence[Given], place: str) -> list[Given]:
+        """The same for a part of a subgraph, or another form of it; its constants are those of the subgraph."""
+        if index in self._open:
+            raise ReadError(f"subgraph {index} contains itself", where=place)
+        if len(given) != len(subgraph.inputs) or len(set(subgraph.inputs)) != len(subgraph.inputs):
+            raise ReadError(f"{len(given)} operands for the {len(subgraph.inputs)} of a subgraph", where=place)
+        self._budget -= 1 + len(subgraph.tensors) + len(subgraph.operators)
+        if self._budget < 0:
+            raise Unsupported("subgraphs that are used too often")
+        tensors = self.tensors(subgraph)
+        tensors.constants = self._constants.setdefault(index, {})
+        tensors.name_all()
+        for position, value in zip(subgraph.inputs, given, strict=True):
+            if isinstance(value, Handle):
+                tensors.handles[position] = value
+            else:
+                tensors.lend(subgraph.tensors[position], value)
+        self._open.append(index)
+        try:
+            self.run(tensors)
+        finally:
+            self._open.pop()
+        if any(position in tensors.tainted for position in subgraph.outputs):
+            raise Undecided("an operator in a subgraph")
+        return [tensors.handles.get(i) or tensors.value(subgraph.tensors[i]) for i in subgraph.outputs]
+
+    def run(self, tensors: Tensors) -> None:
+        """Translate the operators of a subgraph, in order."""
+        for operator in tensors.subgraph.operators:
+            self._translate(operator, tensors)
+
+    def _translate(self, operator: Operator, tensors: Tensors) -> None:
+        entry = self.find(operator.name)
+        tainted = not tensors.tainted.isdisjoint(operator.inputs)
+        unsure = tainted or not tensors.unsure.isdisjoint(operator.inputs)
+        try:
+            if entry is None:
+                raise Unsupported(NO_TRANSLATION)
+            if not entry.texts and _has(operator, tensors.subgraph, TensorType.STRING):
+                raise Unsupported("texts")
+            try:
+                complex_ = _has(operator, tensors.subgraph, TensorType.COMPLEX64)
+                translate = entry.of_complex if complex_ else entry.translate
+                translate(Operation(operator, entry, tensors, self))
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                # Operands that contradict each other show first where a translation computes with them.
+                raise ReadError(
+                    f"{operator.name} does not fit its operands ({type(error).__name__}: {error})", where=operator.place
+                ) from error
+        except Undecided:
+            _give_up(operator, tensors)
+        except Unsupported as problem:
+            missing = problem.reason == NO_TRANSLATION
+            if missing or not tainted:
+                key = operator.name if missing else f"{operator.name} ({problem.reason})"
+                self.unsupported.setdefault(key, {})[operator.place] = None
+            _give_up(operator, tensors)
+        except ReadError:
+            if not unsure:
+                raise
+            _give_up(operator, tensors)
+        if unsure:
+            tensors.unsure.update(operator.outputs)
+
+
+def _has(operator: Operator, subgraph: Subgraph, kind: TensorType) -> bool:
+    """Whether an operand or result is of a type."""
+    indices = (*operator.inputs, *operator.outputs)
+    return any(i >= 0 and subgraph.tensors[i].type == kind for i in indices)
+
+
+def _give_up(operator: Operator, tensors: Tensors) -> None:
+    for index in operator.outputs:
+        tensors.tainted.add(index)
+        tensors.placeholder(tensors.subgraph.tensors[index])

@@ -1,0 +1,354 @@
+"""The rounds of a loop that are a cell of ONNX's GRU, LSTM or RNN, as that operator.
+
+ONNX Runtime takes half a microsecond for every node of a Scan's body in each round, and a GRU is one node for all
+rounds. A body is such a cell if the form of each state (see `forms`) is that of the operator's own equations, for
+some matrices, biases and functions in them; nothing is known here of the order in which it is written. What differs in
+anything stays a Scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import permutations
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.importing.builder import Dims, dims
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.bodies import discard
+from relayout.formats.tflite.importing.operators.slicing import cut, joined, squeeze, unsqueeze
+from relayout.formats.tflite.importing.recurrences.forms import Reading, known_row
+from relayout.formats.tflite.importing.recurrences.polynomials import (
+    MIDDLE,
+    Applied,
+    Coefficient,
+    Columns,
+    Formless,
+    Function,
+    Leaf,
+    Poly,
+    Product,
+    Table,
+    Term,
+)
+
+FLOAT = ir.DataType.FLOAT
+X, H, C = "X", "H", "C"
+"""What the equations call a row of the sequence, the state that is the result, and the other one."""
+BIAS = "bias "
+MOST_STATES = 6
+MOST_WIDENED = 150_000
+"""Elements that a state is multiplied by in each round: where there are more, integers take less time in a Scan."""
+
+Bound = Mapping[str, Function | str | int | Columns | Coefficient]
+"""What stands for the names in the equations: of functions, atoms, matrices and biases."""
+
+
+class Cell(NamedTuple):
+    """An operator of ONNX, as its schema says.
+
+    `gates` are in the order in which W, R and B have them, `functions` in that of `activations`, with the defaults;
+    `equations` yield the next value of each state. Biases are `bias Wz` and `bias Rz`; where they are only ever added
+    up, the first is the sum.
+    """
+
+    op_type: str
+    gates: str
+    functions: Mapping[str, str]
+    equations: Callable[[Table], Mapping[str, Poly]]
+    before: bool | None = None
+    """Of a GRU: whether r meets H before a matrix does."""
+    steady: bool = True
+    """Whether gates keep its results near those of rows that are rounded: without, each step adds to the distance."""
+
+
+class _Equations:
+    def __init__(self, table: Table) -> None:
+        self.table, self.one = table, table.number(1)
+        self.x, self.h, self.c = (table.of(Leaf(name)) for name in (X, H, C))
+
+    def apply(self, function: str, poly: Poly) -> Poly:
+        return self.table.of(Applied(function, poly))
+
+    def bias(self, matrix: str) -> Poly:
+        return self.table.of(Leaf(BIAS + matrix))
+
+    def over_x(self, gate: str) -> Poly:
+        return self.table.of(Product(self.x, f"W{gate}")) + self.bias(f"W{gate}")
+
+    def over(self, state: Poly, gate: str) -> Poly:
+        return self.table.of(Product(state, f"R{gate}"))
+
+    def gate(self, gate: str) -> Poly:
+        return self.over_x(gate) + self.over(self.h, gate)
+
+
+def _gru(table: Table, *, before: bool) -> Mapping[str, Poly]:
+    """`H' = (1 - z) n + z H`, where r meets H's product with a matrix, or H itself `before` that."""
+    e = _Equations(table)
+    z, r = (e.apply("f", e.gate(gate)) for gate in "zr")
+    hidden = r * (e.over(e.h, "h") + e.bias("Rh")) if not before else e.over(r * e.h, "h")
+    n = e.apply("g", e.over_x("h") + hidden)
+    return {H: (e.one - z) * n + z * e.h}
+
+
+def _rnn(table: Table) -> Mapping[str, Poly]:
+    """`H' = f(x W + H R)`."""
+    e = _Equations(table)
+    return {H: e.apply("f", e.gate("i"))}
+
+
+def _lstm(table: Table) -> Mapping[str, Poly]:
+    """`C' = f C + i g(...)`, `H' = o h(C')`."""
+    e = _Equations(table)
+    i, o, f = (e.apply("f", e.gate(gate)) for gate in "iof")
+    c = f * e.c + i * e.apply("g", e.gate("c"))
+    return {C: c, H: o * e.apply("h", c)}
+
+
+_GATED, _LONG = {"f": "Sigmoid", "g": "Tanh"}, {"f": "Sigmoid", "g": "Tanh", "h": "Tanh"}
+CELLS = (
+    Cell("GRU", "zrh", _GATED, lambda table: _gru(table, before=False), before=False),
+    Cell("GRU", "zrh", _GATED, lambda table: _gru(table, before=True), before=True),
+    Cell("LSTM", "iofc", _LONG, _lstm),
+    Cell("RNN", "i", {"f": "Tanh"}, _rnn, steady=False),
+)
+
+
+class _Matching:
+    """The ways in which atoms of one polynomial can stand for the names in another."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def polys(self, wanted: Poly, found: Poly, bound: Bound) -> Iterator[Bound]:
+        """All ways; biases are what may be missing, and come last."""
+        ordered = sorted(wanted.terms, key=lambda term: (self._bias(term) is not None, term[0]))
+        yield from self._terms(ordered, sorted(found.terms, key=lambda term: term[0]), bound)
+
+    def _terms(self, wanted: Sequence[Term], found: Sequence[Term], bound: Bound) -> Iterator[Bound]:
+        if not wanted:
+            if not found:
+                yield bound
+            return
+        (atoms, coefficient), bias = wanted[0], self._bias(wanted[0])
+        if bias is not None:
+            atoms = tuple(number for number in atoms if self.table.atoms[number] != Leaf(bias))
+            yield from self._terms(wanted[1:], found, {**bound, bias: 0.0})
+        for k, (others, number) in enumerate(found):
+            if bias is not None or number == coefficient:
+                so_far = bound if bias is None else {**bound, bias: number}
+                for more in self._factors(atoms, others, so_far):
+                    yield from self._terms(wanted[1:], [*found[:k], *found[k + 1 :]], more)
+
+    def _bias(self, term: Term) -> str | None:
+        names = [atom.name for number in term[0] if isinstance(atom := self.table.atoms[number], Leaf)]
+        return next((name for name in names if name.startswith(BIAS)), None)
+
+    def _factors(self, wanted: Sequence[int], found: Sequence[int], bound: Bound) -> Iterator[Bound]:
+        if not wanted:
+            if not found:
+                yield bound
+            return
+        for k, other in enumerate(found):
+            for more in self._atom(wanted[0], other, bound):
+                yield from self._factors(wanted[1:], [*found[:k], *found[k + 1 :]], more)
+
+    def _atom(self, wanted: int, found: int, bound: Bound) -> Iterator[Bound]:
+        one, other = self.table.atoms[wanted], self.table.atoms[found]
+        if isinstance(one, Leaf) and isinstance(other, Leaf):
+            yield from _with(bound, one.name, found)
+        elif isinstance(one, Applied) and isinstance(other, Applied):
+            for more in _with(bound, str(one.function), other.function):
+                yield from self.polys(one.of, other.of, more)
+        elif isinstance(one, Product) and isinstance(other, Product):
+            for more in _with(bound, str(one.matrix), other.matrix):
+                yield from self.polys(one.of, other.of, more)
+
+
+def _with(bound: Bound, name: str, value: Function | str | int | Columns) -> Iterator[Bound]:
+    if bound.get(name, value) == value:
+        yield {**bound, name: value}
+
+
+class Round(NamedTuple):
+    """What a round of a loop computes: its nodes; for states, rows and results, the values in its body.
+
+    Of states and rows also what the loop is given: first states, and all rows.
+    """
+
+    nodes: list[ir.Node]
+    states: Sequence[ir.Value]
+    rows: Sequence[ir.Value]
+    lasts: Sequence[ir.Value]
+    results: Sequence[ir.Value]
+    firsts: Sequence[ir.Value]
+    wholes: Sequence[ir.Value]
+
+
+def written(op: Operation, rounds: Round) -> list[ir.Value] | None:
+    """The last states and the lists of results, from one operator; None, if there is none."""
+    reading = Reading(
+        rounds.nodes,
+        {f"state {k}": v for k, v in enumerate(rounds.states)} | {f"row {k}": v for k, v in enumerate(rounds.rows)},
+    )
+    try:
+        lasts, results = ([reading.poly(v) for v in values] for values in (rounds.lasts, rounds.results))
+    except Formless:
+        return None
+    for cell in CELLS:
+        for found in _fits(cell, reading, lasts, rounds):
+            if all(poly == found.of[H] for poly in results) and all(poly in found.of.values() for poly in lasts):
+                made = _Writing(op, cell, reading, rounds, found).run(lasts)
+                kept = {id(node) for node in op.builder.nodes}
+                discard([node for node in rounds.nodes if id(node) not in kept])
+                return made
+    return None
+
+
+class _Found(NamedTuple):
+    """A cell in a body: what stands for its names, which state and row are meant, and the states' polynomials."""
+
+    bound: Bound
+    places: Mapping[str, int]
+    of: Mapping[str, Poly]
+
+
+def _fits(cell: Cell, reading: Reading, lasts: Sequence[Poly], rounds: Round) -> Iterator[_Found]:
+    """The ways in which a body is a cell, with states and rows of shapes that fit."""
+    table = reading.table
+    equations, matching = cell.equations(table), _Matching(table)
+    for chosen in permutations(range(min(len(lasts), MOST_STATES)), len(equations)):
+        places = dict(zip(equations, chosen, strict=True))
+        ways: list[Bound] = [{}]
+        for name, poly in equations.items():
+            ways = [more for bound in ways for more in matching.polys(poly, lasts[places[name]], bound)]
+        for bound in ways:
+            row = next((k for k, v in enumerate(rounds.rows) if _is_whole(reading, bound, X, v)), None)
+            whole = all(_is_whole(reading, bound, name, rounds.states[k]) for name, k in places.items())
+            if row is None or not whole or not _pays(cell, bound, rounds.states[chosen[0]]):
+                continue
+            if _is_even(rounds, [rounds.states[k] for k in chosen], rounds.rows[row]):
+                yield _Found(bound, {**places, X: row}, {name: lasts[k] for name, k in places.items()})
+
+
+def _is_even(rounds: Round, states: Sequence[ir.Value], row: ir.Value) -> bool:
+    """Whether states are `batch units`, the row is `batch c`, and what is yielded `batch units`, perhaps behind a 1."""
+    shape = dims(states[0])
+    yielded = {dims(value) for value in (*rounds.lasts, *rounds.results)}
+    alike = all(dims(state) == shape for state in states) and yielded <= {shape, (1, *shape)}
+    return alike and len(shape) == 2 and dims(row)[:-1] == shape[:-1]
+
+
+def _pays(cell: Cell, bound: Bound, state: ir.Value) -> bool:
+    """Whether real numbers take less time than the file's integers, if it has such, and are near enough to them."""
+    if not any(isinstance(value, Columns) and _is_of_integers(value.matrix) for value in bound.values()):
+        return True
+    units = dims(state)[-1]
+    return cell.steady and isinstance(units, int) and len(cell.gates) * units**2 <= MOST_WIDENED
+
+
+def _is_of_integers(matrix: ir.Value) -> bool:
+    """Whether the file holds a matrix as integers, beside which LiteRT rounds rows."""
+    while (node := matrix.producer()) is not None and node.inputs[0] is not None:
+        matrix = node.inputs[0]
+    return matrix.dtype not in (FLOAT, ir.DataType.FLOAT16)
+
+
+def _is_whole(reading: Reading, bound: Bound, name: str, value: ir.Value) -> bool:
+    """Whether a name stands for all columns of an operand of the body."""
+    form = reading.forms.get(id(value))
+    return form is not None and [(bound.get(name),)] == [atoms for atoms, _ in form[0][1].terms]
+
+
+class _Writing:
+    """One operator for all rounds."""
+
+    def __init__(self, op: Operation, cell: Cell, reading: Reading, rounds: Round, found: _Found) -> None:
+        self.op, self.cell, self.reading, self.rounds, self.found = op, cell, reading, rounds, found
+        self.first = rounds.firsts[found.places[H]]
+        self.x = rounds.wholes[found.places[X]]
+
+    def run(self, lasts: Sequence[Poly]) -> list[ir.Value]:
+        op, cell, found, rounds = self.op, self.cell, self.found, self.rounds
+        (batch, units), count = dims(self.first), dims(self.x)[0]
+        if not isinstance(units, int):
+            raise TypeError("a state of no known width")
+        w, r = (unsqueeze(op, self._matrices(kind), [0]) for kind in "WR")
+        begun = [self._begun(name) for name in (H, C) if name in found.places]
+        functions = [self._function(name) for name in cell.functions]
+        slopes = [slope for _, slope in functions if slope is not None]
+        y, *ends = op.emit_all(
+            cell.op_type,
+            [self.x, w, r, self._biases(units), None, *begun],
+            [(count, 1, batch, units), *((1, batch, units) for _ in begun)],
+            FLOAT,
+            hidden_size=units,
+            activations=names if (names := [name for name, _ in functions]) != list(cell.functions.values()) else None,
+            activation_alpha=slopes or None,
+            activation_beta=[MIDDLE] * len(slopes) or None,
+            linear_before_reset=None if cell.before is None else int(not cell.before),
+        )
+        after = {found.of[name]: end for name, end in zip((H, C), ends, strict=False)}
+        made = [self._shaped(after[poly], 0, dims(v)) for poly, v in zip(lasts, rounds.lasts, strict=True)]
+        return made + [self._shaped(y, 1, (count, *dims(v))) for v in rounds.results]
+
+    def _function(self, name: str) -> Function:
+        match self.found.bound[name]:
+            case (str(function), (float() | None) as slope):
+                return function, slope
+            case other:
+                raise TypeError(f"{name} is {other}")
+
+    def _begun(self, name: str) -> ir.Value | None:
+        """The state before the first round, None for zeros."""
+        first = self.rounds.firsts[self.found.places[name]]
+        row = known_row(first)
+        return None if row is not None and not row.any() else unsqueeze(self.op, first, [0])
+
+    def _matrices(self, kind: str) -> ir.Value:
+        """The columns of all gates as rows, one after the other; neighbours are cut out together."""
+        parts: list[Columns] = []
+        for gate in self.cell.gates:
+            part = self.found.bound[f"{kind}{gate}"]
+            if not isinstance(part, Columns):
+                raise TypeError(f"{kind}{gate} is no matrix")
+            before = parts[-1] if parts else part
+            if parts and replace(part, columns=before.columns) == before and before.columns[1] == part.columns[0]:
+                parts[-1] = replace(before, columns=(before.columns[0], part.columns[1]))
+            else:
+                parts.append(part)
+        values = [self._cut(part) for part in parts]
+        return joined(self.op, values, 0) if len(values) > 1 else values[0]
+
+    def _cut(self, part: Columns) -> ir.Value:
+        op, value = self.op, part.matrix
+        self._bring_out(value)
+        value = value if part.turned else op.transpose(value, (1, 0))
+        for axis, (start, end) in enumerate((part.columns, part.rows)):
+            if (start, end) != (0, dims(value)[axis]):
+                value = cut(op, value, [start], [end], [axis])
+        return value
+
+    def _bring_out(self, value: ir.Value) -> None:
+        """Take along the nodes of the body that compute a matrix."""
+        settled, waiting, needed = self.reading.settled, [value], set()
+        while waiting:
+            node = settled.get(id(waiting.pop()))
+            if node is not None and id(node) not in needed:
+                needed.add(id(node))
+                waiting += [given for given in node.inputs if given is not None]
+        there = {id(node) for node in self.op.builder.nodes}
+        self.op.builder.nodes += [n for n in self.rounds.nodes if id(n) in needed and id(n) not in there]
+
+    def _biases(self, units: int) -> ir.Value | None:
+        names = [f"{BIAS}{kind}{gate}" for kind in "WR" for gate in self.cell.gates]
+        rows = [np.broadcast_to(np.asarray(self.found.bound.get(name, 0.0), np.float32), (units,)) for name in names]
+        biases = np.concatenate(rows)[None]
+        return self.op.builder.array(self.op.hint("biases"), biases) if biases.any() else None
+
+    def _shaped(self, value: ir.Value, axis: int, shape: Dims) -> ir.Value:
+        return value if dims(value) == shape else squeeze(self.op, value, [axis])

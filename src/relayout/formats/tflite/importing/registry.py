@@ -1,0 +1,142 @@
+"""The one table of TFLite operators that can be read: name -> the function that writes its ONNX nodes."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from relayout.formats.tflite.importing.operation import Operation
+
+
+class Unsupported(Exception):  # noqa: N818 - a verdict on one operator, collected into one UnsupportedError
+    """Raised by a translation: this operator, as it is used here, has no ONNX counterpart yet.
+
+    Args:
+        reason: what stands in the way; equal reasons are counted together, so it names no tensor.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+FAMILIES = "relayout.formats.tflite.importing.operators"
+"""The package whose modules register the operators. Its `modules.json`, written by the program that writes the tables
+of the documents, says which of them does; what it does not know is looked for in all."""
+
+Translation = Callable[["Operation"], None]
+
+
+class Entry(NamedTuple):
+    """One TFLite operator.
+
+    Args:
+        name: as the schema has it.
+        translate: the function that translates it.
+        options: the table of its options ("" if it has none).
+        opset: from which opset on ONNX has an operator for it, where that is worth writing a newer one.
+        texts: whether it may have operands or results of strings.
+    """
+
+    name: str
+    translate: Translation
+    options: str
+    opset: int = 0
+    texts: bool = False
+
+    @property
+    def of_complex(self) -> Translation:
+        """The function that translates it where an operand is of complex numbers."""
+        entries()
+        return _OF_COMPLEX.get(self.name, self.translate)
+
+    @property
+    def summary(self) -> str:
+        """The first line of the function's docstring."""
+        return (self.translate.__doc__ or "").strip().partition("\n")[0]
+
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+def operator(
+    *names: str, options: str = "", opset: int = 0, texts: bool = False
+) -> Callable[[Translation], Translation]:
+    """Register a function as the translation of one or several TFLite operators.
+
+    Args:
+        names: as the schema has them, `CONV_2D`; a custom operator is `CUSTOM its_code`.
+        options: the schema's table of options; a file that leaves it out gets the defaults.
+        opset: that models with the operator are written in, if no other is asked for; 0: any.
+        texts: whether it knows strings.
+    """
+
+    def register(function: Translation) -> Translation:
+        for name in names:
+            if name in _ENTRIES:
+                raise ValueError(f"{name} is registered twice: {_ENTRIES[name].translate} and {function}")
+            _ENTRIES[name] = Entry(name, function, options, opset, texts)
+        return function
+
+    return register
+
+
+_OF_COMPLEX: dict[str, Translation] = {}
+
+
+def of_complex(*names: str) -> Callable[[Translation], Translation]:
+    """Register a function as the translation of operators where an operand is of complex numbers."""
+
+    def register(function: Translation) -> Translation:
+        for name in names:
+            if name in _OF_COMPLEX:
+                raise ValueError(f"{name} of complex numbers is registered twice")
+            _OF_COMPLEX[name] = function
+        return function
+
+    return register
+
+
+def described(function: Translation, name: str, summary: str) -> Translation:
+    """A translation made by a factory, with a name and a docstring of its own for the coverage table."""
+    function.__name__, function.__doc__ = name, summary
+    return function
+
+
+@cache
+def entries() -> dict[str, Entry]:
+    """Every registered operator, by name in alphabetical order."""
+    package = import_module(FAMILIES)
+    for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
+        import_module(f"{FAMILIES}.{module}")
+    return dict(sorted(_ENTRIES.items()))
+
+
+def entry_of(name: str) -> Entry | None:
+    """One registered operator; None if there is none. Of the others no more is loaded than it needs."""
+    module = None if name in _ENTRIES else _modules().get(name)
+    if module is not None:
+        import_module(f"{FAMILIES}.{module}")
+    return _ENTRIES.get(name) or entries().get(name)
+
+
+@cache
+def _modules() -> dict[str, str]:
+    """Operator -> the module that registers it."""
+    modules: dict[str, str] = json.loads(pkgutil.get_data(FAMILIES, "modules.json") or b"{}")
+    return modules
+
+
+def coverage() -> str:
+    """The supported operators as a table: operator, module and function, what it becomes."""
+    rows = [
+        (e.name, f"{e.translate.__module__.rpartition('.')[2]}.{e.translate.__name__}", e.summary)
+        for e in entries().values()
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
+    return "\n".join(f"{name:{widths[0]}}  {where:{widths[1]}}  {what}" for name, where, what in rows)

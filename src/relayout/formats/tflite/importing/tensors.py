@@ -1,0 +1,376 @@
+"""The tensors of a subgraph as ONNX values: constants as views into the file, quantization parameters, names."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.stored import tensor_of
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import MAX_NAME, Model, Quantization, Subgraph, Tensor
+from relayout.formats.tflite.container.sparse import dense
+from relayout.formats.tflite.container.texts import texts
+from relayout.formats.tflite.importing.builder import Builder, Dims, dims
+from relayout.formats.tflite.importing.contents import constant
+from relayout.formats.tflite.importing.flow import Flow
+from relayout.formats.tflite.importing.placeholders import Placeholders
+from relayout.formats.tflite.importing.registry import Unsupported, entry_of
+from relayout.formats.tflite.importing.unsigned import SHIFT
+from relayout.formats.tflite.importing.variables import Handle
+from relayout.formats.tflite.importing.window import Border
+from relayout.graph.source_names import STANDS_FOR
+from relayout.layout.stored_as import Holds
+
+Quant = Literal["qdq", "float"]
+"""What becomes of quantized tensors: integers in Quantize-Dequantize units, or real numbers."""
+
+DTYPES = {
+    TensorType.FLOAT64: ir.DataType.DOUBLE,
+    TensorType.FLOAT32: ir.DataType.FLOAT,
+    TensorType.FLOAT16: ir.DataType.FLOAT16,
+    TensorType.BFLOAT16: ir.DataType.BFLOAT16,
+    TensorType.INT64: ir.DataType.INT64,
+    TensorType.UINT64: ir.DataType.UINT64,
+    TensorType.INT32: ir.DataType.INT32,
+    TensorType.UINT32: ir.DataType.UINT32,
+    TensorType.INT16: ir.DataType.INT16,
+    TensorType.UINT16: ir.DataType.UINT16,
+    TensorType.INT8: ir.DataType.INT8,
+    TensorType.UINT8: ir.DataType.UINT8,
+    TensorType.INT4: ir.DataType.INT4,
+    TensorType.INT2: ir.DataType.INT4,
+    TensorType.UINT4: ir.DataType.UINT4,
+    TensorType.BOOL: ir.DataType.BOOL,
+}
+"""The element types that ONNX Runtime can store, and what it stores them as: numbers of 2 bits as those of 4."""
+
+FEW_BITS = (TensorType.INT4, TensorType.UINT4, TensorType.INT2)
+QUANTIZED_TYPES = (TensorType.INT8, TensorType.UINT8, TensorType.INT16, *FEW_BITS)
+"""Element types whose scale, if there is one, is part of their meaning. Wider integers with a scale are biases."""
+
+_AXES = {4: {1: "height", 2: "width", 3: "channels"}, 5: {1: "depth", 2: "height", 3: "width", 4: "channels"}}
+"""Rank of an input -> what its axes are called where their extents are open."""
+
+_FIRST_OPSET = dict.fromkeys((TensorType.INT16, *FEW_BITS), 21)
+"""From which opset on QuantizeLinear and DequantizeLinear take a type."""
+
+_BLOCKS_OPSET = 21
+"""From which opset on DequantizeLinear takes blocks."""
+
+DEFAULT_OPSET = 18
+"""What is written unless the model needs more: ONNX Runtime's AveragePool takes up to five times as long from 19 on,
+and it reads no quantized Reshape of some models from 21 on.
+"""
+
+
+def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
+    """The lowest opset, from 18 on, that can hold a model's tensors and has its operators."""
+    names = {operator.name for subgraph in model.subgraphs for operator in subgraph.operators}
+    tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
+    return max(
+        DEFAULT_OPSET,
+        *(known.opset for known in map(entry_of, names) if known),
+        *(
+            _FIRST_OPSET.get(tensor.type, 0)
+            for tensor in tensors
+            if (quant == "qdq" if tensor.quantization is not None else tensor.type in FEW_BITS)
+        ),
+        *(_BLOCKS_OPSET for tensor in tensors if tensor.blocks is not None),
+        0,
+    )
+
+
+def array(tensor: Tensor) -> npt.NDArray[Any]:
+    """A constant's elements, a view into the file wherever they lie there one by one."""
+    if tensor.data is None:
+        if 0 not in tensor.shape:
+            raise Unsupported("a constant that is handed into a subgraph")
+        return np.empty(tensor.shape, DTYPES[tensor.type].numpy())
+    if tensor.sparsity is not None:
+        return dense(tensor)
+    if tensor.type in (TensorType.INT4, TensorType.UINT4):
+        dtype = ml_dtypes.int4 if tensor.type == TensorType.INT4 else ml_dtypes.uint4
+        data = tensor.content
+        halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)
+        return halves[: int(np.prod(tensor.shape))].astype(np.int8).astype(dtype).reshape(tensor.shape)
+    if tensor.type == TensorType.INT2:
+        data = tensor.content
+        quarters = np.stack([data >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1).reshape(-1)
+        signed = (quarters[: int(np.prod(tensor.shape))] ^ 2).astype(np.int8) - 2
+        return signed.astype(ml_dtypes.int4).reshape(tensor.shape)
+    dtype = np.dtype(DTYPES[tensor.type].numpy()).newbyteorder("<")
+    return tensor.content.view(dtype).reshape(tensor.shape)
+
+
+def literal(tensor: Tensor, dtype: ir.DataType) -> ir.TensorProtocol:
+    """A constant's elements as those of `dtype`, which have as many bits: where they lie in the file, if they do."""
+    if tensor.data is None or tensor.sparsity is not None:
+        return ir.Tensor(array(tensor).view(dtype.numpy()), dtype, shape=ir.Shape(tensor.shape))
+    return tensor_of(tensor.data, dtype, tensor.shape)
+
+
+def dequantized(elements: npt.NDArray[Any], quantization: Quantization) -> npt.NDArray[np.float32]:
+    """A quantized constant's real numbers, computed as DequantizeLinear does."""
+    shape = [1] * elements.ndim
+    if quantization.per_channel:
+        shape[quantization.axis] = -1
+    centred = elements.astype(np.int64) - quantization.zero_point.reshape(shape)
+    return (centred.astype(np.float32) * quantization.scale.reshape(shape)).astype(np.float32)
+
+
+def fixed_point(factor: float) -> tuple[int, int]:
+    """A factor as the kernels of integers have it: `factor ≈ multiplier · 2**(exponent - 31)`, 31 bits and an exponent.
+
+    Source: `QuantizeMultiplier` of TensorFlow Lite.
+    """
+    mantissa, exponent = math.frexp(factor)
+    return math.floor(mantissa * (1 << 31) + 0.5), exponent
+
+
+class Tensors:
+    """The ONNX value of each tensor, made when it is first asked for.
+
+    A quantized tensor's value holds its integers; with `quant="float"` it holds real numbers instead.
+    """
+
+    def __init__(self, subgraph: Subgraph, builder: Builder, *, quant: Quant) -> None:
+        self.subgraph, self.builder, self.dequantize = subgraph, builder, quant == "float"
+        self.names: dict[int, str] = {}
+        self.handles: dict[int, Handle] = {}
+        self.tainted: set[int] = set()  # results of what could not be translated
+        self.unsure: set[int] = set()  # what follows from them: their shapes are the file's, which may be none
+        self.constants: dict[int, ir.Value] = {}
+        self.borders: dict[int, Border | None] = {}
+        self.halves: dict[int, tuple[ir.Value, ir.Value]] = {}  # of complex numbers: the real and the imaginary parts
+        self._values: dict[int, ir.Value] = {}
+        self._bound: set[int] = set()
+        self._parameters: dict[int, tuple[ir.Value, ir.Value]] = {}
+        self._lowered: dict[int, tuple[ir.Value, ir.Value, ir.Value]] = {}
+        self._symbols: dict[str, tuple[int, int]] = {}
+        self.placeholders = Placeholders(subgraph, self._is_open)
+        self.flow = Flow(subgraph)
+
+    def name_all(self) -> None:
+        """Give every tensor a name: its own, made unique; an empty one becomes `tensor_<index>`.
+
+        One that was added beside another is called as that one is, and something more.
+        """
+        for tensor in self.subgraph.tensors:
+            if tensor.index not in self.names:
+                name = tensor.name or f"tensor_{tensor.index}"
+                if tensor.beside >= 0:
+                    name = f"{self.names[tensor.beside]}/{name.rpartition('/')[2]}"
+                self.names[tensor.index] = self.builder.names.unique(name)
+
+    def hint(self, tensor: Tensor, suffix: str) -> str:
+        """The name wanted for a value made from this tensor."""
+        wanted = f"{self.names[tensor.index][:MAX_NAME]}/{suffix}"
+        if tensor.beside >= 0:
+            self.builder.stand_for[wanted] = self.names[tensor.beside]
+        return wanted
+
+    def dtype(self, tensor: Tensor) -> ir.DataType:
+        """The element type of the tensor's value."""
+        if self.dequantize and tensor.quantization and tensor.type in QUANTIZED_TYPES:
+            return ir.DataType.FLOAT
+        return self.plain_dtype(tensor)
+
+    def plain_dtype(self, tensor: Tensor) -> ir.DataType:
+        """The element type that the file states."""
+        if tensor.type == TensorType.STRING:
+            return ir.DataType.STRING
+        if tensor.type not in DTYPES:
+            raise Unsupported(f"element type {tensor.type.name}")
+        return DTYPES[tensor.type]
+
+    def quantization(self, tensor: Tensor) -> Quantization | None:
+        """What the tensor's integers mean, None where its value holds plain numbers."""
+        return tensor.quantization if tensor.type in QUANTIZED_TYPES and not self.dequantize else None
+
+    def declared(self, tensor: Tensor) -> Dims:
+        """The tensor's shape as the file states it."""
+        return tuple(None if dim < 0 else dim for dim in tensor.signature)
+
+    def _is_open(self, index: int) -> bool:
+        value = self._values.get(index)
+        shape = value.shape if value is not None else None
+        return shape is not None and not all(isinstance(dim, int) for dim in shape)
+
+    def claimed(self, tensor: Tensor) -> Dims:
+        """What of the declared shape can be relied on: a shape that names no open dimension may be a placeholder."""
+        unsure = tensor.index in self.placeholders and -1 not in tensor.signature
+        return tuple(None if unsure else dim for dim in self.declared(tensor))
+
+    def is_constant(self, tensor: Tensor) -> bool:
+        """Whether the file holds its elements (or it has none) and nothing computes it."""
+        return tensor.index not in self._values and (tensor.data is not None or 0 in tensor.signature)
+
+    def value(self, tensor: Tensor) -> ir.Value:
+        """The tensor's value; a constant becomes an initializer."""
+        if tensor.blocks is not None:
+            raise Unsupported(tensor.blocks.unknown or "a scale for each block of elements, which only products take")
+        value = self._values.get(tensor.index)
+        if value is None:
+            value = self._values[tensor.index] = self._initial(tensor)
+        return value
+
+    def has_value(self, tensor: Tensor) -> bool:
+        """Whether something has computed the tensor, or it was used before."""
+        return tensor.index in self._values
+
+    def is_bound(self, value: ir.Value) -> bool:
+        """Whether a value is some tensor's own already."""
+        return id(value) in self._bound
+
+    def placeholder(self, tensor: Tensor) -> None:
+        """Stand in for the result of an operator that could not be translated, so that the others can be looked at."""
+        if tensor.index not in self._values:
+            name, dtype = self.names[tensor.index], DTYPES.get(tensor.type, ir.DataType.FLOAT)
+            self._values[tensor.index] = self.builder.value(name, dtype, self.declared(tensor))
+
+    def lend(self, tensor: Tensor, value: ir.Value) -> None:
+        """Let a value from outside the subgraph stand for one of its inputs, under the name that it has there."""
+        if value.dtype != self.dtype(tensor) or len(self.declared(tensor)) not in (0, len(value.shape or ())):
+            raise ReadError(f"a subgraph is given {value.dtype} of shape {value.shape}", where=tensor.place)
+        self._values[tensor.index] = value
+        self._bound.add(id(value))
+
+    def bind(self, tensor: Tensor, value: ir.Value) -> None:
+        """Make a value the tensor's own: from here on it carries its name."""
+        if tensor.index in self._values:
+            raise ReadError(f"tensor {tensor.index} is computed twice or also given", where=tensor.place)
+        elements = constant(value, self.is_bound)
+        if elements is not None:
+            value = self.builder.array(self.hint(tensor, "known"), elements)
+        shape = value.shape
+        declared = self.claimed(tensor)
+        if shape is not None and any(not isinstance(d, int) and d.value is None for d in shape):
+            known = declared if len(declared) == len(shape) else (None,) * len(shape)
+            value.shape = ir.Shape(
+                [
+                    dim if isinstance(dim, int) or dim.value is not None else self.symbol(tensor, axis, known[axis])
+                    for axis, dim in enumerate(shape)
+                ]
+            )
+        value.name = self.names[tensor.index]
+        if value.const_value is not None:
+            value.const_value.name = value.name
+        value.metadata_props.pop(STANDS_FOR, None)
+        if tensor.beside >= 0:
+            value.metadata_props[STANDS_FOR] = self.names[tensor.beside]
+            if tensor.shifted:  # the same numbers: what verifies may look at either
+                value.metadata_props[Holds.KEY] = Holds.dump([Holds.as_is(self.names[tensor.beside], dims(value))])
+        self._values[tensor.index] = value
+        self._bound.add(id(value))
+
+    def symbol(self, tensor: Tensor, axis: int, known: int | str | None = None) -> int | str:
+        """A name for a dimension that is known only at run time; images have a height and a width."""
+        if known is not None:
+            return known
+        if tensor.index in self.subgraph.inputs:
+            wanted = _AXES.get(len(tensor.shape), {}).get(axis)
+            if wanted and self._symbols.setdefault(wanted, (tensor.index, axis)) == (tensor.index, axis):
+                return wanted
+        return f"{self.names[tensor.index][:MAX_NAME]}_{axis}"
+
+    def need_opset(self, tensor: Tensor) -> None:
+        """Refuse integers that no DequantizeLinear takes in the model's opset."""
+        least = max(_FIRST_OPSET.get(tensor.type, 0), _BLOCKS_OPSET if tensor.blocks is not None else 0)
+        if self.builder.opset < least and not self.dequantize:
+            raise Unsupported(f"quantized {tensor.type.name} needs opset {least}")
+
+    def parameters(self, tensor: Tensor) -> tuple[ir.Value, ir.Value]:
+        """The tensor's scale and zero point as initializers, shared by all of its Q and DQ nodes."""
+        found = self._parameters.get(tensor.index)
+        if found is None:
+            quantization = tensor.quantization
+            if quantization is None:
+                raise Unsupported(f"{tensor.type.name} without quantization parameters")
+            self.need_opset(tensor)
+            shape = (-1,) if quantization.per_channel else ()
+            scale = ir.Tensor(quantization.scale.reshape(shape))
+            zero_point = ir.Tensor(
+                quantization.zero_point.astype(DTYPES[tensor.type].numpy()).reshape(shape), dtype=DTYPES[tensor.type]
+            )
+            found = self._parameters[tensor.index] = (
+                self.builder.initializer(self.hint(tensor, "scale"), scale),
+                self.builder.initializer(self.hint(tensor, "zero_point"), zero_point),
+            )
+        return found
+
+    def blockwise(self, tensor: Tensor, size: int) -> tuple[ir.TensorProtocol, npt.NDArray[np.float32]]:
+        """The integers of a constant matrix, and a scale for each block of so many columns, `rows (columns / size)`."""
+        blocks, meaning = tensor.blocks, tensor.quantization
+        if tensor.data is None or len(tensor.shape) != 2:
+            raise Unsupported("a scale for each block of elements that are no constant matrix")
+        if blocks is not None and blocks.unknown:
+            raise Unsupported(blocks.unknown)
+        self.need_opset(tensor)
+        shape = (tensor.shape[0], tensor.shape[1] // size)
+        if blocks is not None:
+            scales = array(self.subgraph.tensors[blocks.scales]).astype(np.float32)
+        elif meaning is not None:
+            scales = np.ascontiguousarray(np.broadcast_to(meaning.scale.reshape(-1, 1), shape))
+        else:
+            raise Unsupported(f"{tensor.type.name} without quantization parameters")
+        if tensor.type == TensorType.INT2:
+            integers: ir.TensorProtocol = ir.LazyTensor(
+                lambda: ir.Tensor(array(tensor), dtype=ir.DataType.INT4), ir.DataType.INT4, ir.Shape(tensor.shape)
+            )
+        else:
+            integers = literal(tensor, self.plain_dtype(tensor))
+        return integers, scales
+
+    def lowered(self, tensor: Tensor) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """A constant of uint8 with one scale as int8: integers and zero point 128 lower, and the scale."""
+        found = self._lowered.get(tensor.index)
+        if found is None:
+            if tensor.quantization is None:
+                raise Unsupported(f"{tensor.type.name} without quantization parameters")
+            zero = (tensor.quantization.zero_point.reshape(()) - SHIFT).astype(np.int8)
+            content = ir.LazyTensor(
+                lambda: ir.Tensor((array(tensor) ^ np.uint8(SHIFT)).view(np.int8)),
+                ir.DataType.INT8,
+                ir.Shape(tensor.shape),
+            )
+            found = self._lowered[tensor.index] = (
+                self.builder.initializer(self.hint(tensor, "lowered"), content),
+                self.parameters(tensor)[0],
+                self.builder.array(self.hint(tensor, "zero_point"), zero),
+            )
+        return found
+
+    def _initial(self, tensor: Tensor) -> ir.Value:
+        if self.is_constant(tensor):
+            # A subgraph that is written several times shares its constants.
+            if tensor.index not in self.constants:
+                self.constants[tensor.index] = self._constant(tensor)
+            return self.constants[tensor.index]
+        if tensor.is_variable:
+            raise Unsupported("state that persists between runs")
+        raise ReadError(f"tensor {tensor.index} is read before anything computes it", where=tensor.place)
+
+    def _constant(self, tensor: Tensor) -> ir.Value:
+        dtype, shape = self.dtype(tensor), ir.Shape(tensor.shape)
+        content: ir.TensorProtocol
+        quantization = tensor.quantization
+        if tensor.type == TensorType.STRING:
+            content = ir.StringTensor([text.encode() for text in texts(tensor)], shape=shape)
+        elif dtype != DTYPES.get(tensor.type) and quantization is not None:
+            content = ir.LazyTensor(lambda: ir.Tensor(dequantized(array(tensor), quantization)), dtype, shape)
+        elif tensor.type == TensorType.INT2:
+            content = ir.LazyTensor(lambda: ir.Tensor(array(tensor), dtype=dtype), dtype, shape)
+        elif tensor.sparsity is not None:
+            array(tensor)  # now, so that damage shows before anything is written
+            content = ir.LazyTensor(lambda: ir.Tensor(array(tensor), dtype=dtype), dtype, shape)
+        else:
+            content = literal(tensor, dtype)
+        value = self.builder.initializer(self.names[tensor.index], content)
+        value.name = content.name = self.names[tensor.index]
+        return value

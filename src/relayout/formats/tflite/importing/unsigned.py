@@ -1,0 +1,153 @@
+"""int8 activations as uint8: the same numbers, integers and zero points 128 higher.
+
+On x86 ONNX Runtime has integer kernels for activations of uint8. A unit of dequantize - operator - quantize on int8 is
+changed to uint8 by its optimizer only where the quantized tensor has one reader; around every other one the units stay
+float. So the importer changes the types itself, in the model that was read: what it yields is a model that TFLite could
+run, too. Weights stay int8, which is what those kernels want beside uint8 activations. The interface keeps its types.
+
+1. A tensor is changed where only operators of the tables below read and write it.
+2. Where others do as well, or it is part of the interface, it has a twin of uint8, and a QUANTIZE between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
+from relayout.formats.tflite.importing.rewriting import Rewriting
+
+SHIFT = 128
+BYTES = (TensorType.INT8, TensorType.UINT8)
+
+COMPUTING = (
+    "ABS ADD ADD_N AVERAGE_POOL_2D BATCH_MATMUL CONV_2D CONV_3D CONV_3D_TRANSPOSE COS CUMSUM DEPTHWISE_CONV_2D DIV ELU "
+    "EXP FULLY_CONNECTED GELU HARD_SWISH L2_NORMALIZATION LEAKY_RELU LOG LOGISTIC LOG_SOFTMAX MEAN MUL PRELU "
+    "REDUCE_PROD RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 RESIZE_BILINEAR RSQRT SIN SOFTMAX SQRT SQUARE SQUARED_DIFFERENCE "
+    "SUB SUM TANH TRANSPOSE_CONV"
+)
+"""Operators that compute with what integers mean, and yield integers that mean the result."""
+
+MOVING = (
+    "ARG_MAX ARG_MIN BATCH_TO_SPACE_ND BROADCAST_TO CONCATENATION DEPTH_TO_SPACE EXPAND_DIMS GATHER GATHER_ND MAXIMUM "
+    "MAX_POOL_2D MINIMUM MIRROR_PAD PACK PAD PADV2 REDUCE_MAX REDUCE_MIN RESHAPE RESIZE_NEAREST_NEIGHBOR REVERSE_V2 "
+    "SELECT SELECT_V2 SLICE SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT SPLIT_V SQUEEZE STRIDED_SLICE TILE TRANSPOSE UNPACK"
+)
+"""Operators that move or compare integers, for which a shift of all of them is no difference."""
+
+KNOWN = frozenset(f"{COMPUTING} {MOVING}".split())
+
+TOLERANT = frozenset(("DEQUANTIZE", "QUANTIZE", "RANK", "SHAPE"))
+"""Operators that take either type, and give either where they give one of the two."""
+
+WEIGHTS = {
+    "BATCH_MATMUL": (0, 1),
+    "CONV_2D": (1,),
+    "CONV_3D": (1,),
+    "CONV_3D_TRANSPOSE": (1,),
+    "DEPTHWISE_CONV_2D": (1,),
+    "FULLY_CONNECTED": (1,),
+    "PRELU": (1,),
+    "TRANSPOSE_CONV": (1,),
+}
+"""Which operands stay as they are where nothing in their subgraph computes them."""
+
+
+def unsigned(model: Model) -> Model:
+    """The model with int8 activations as uint8, wherever operators are known that do not notice."""
+    return model._replace(subgraphs=tuple(_Shifting(subgraph).run() for subgraph in model.subgraphs))
+
+
+def _is_signed(tensor: Tensor) -> bool:
+    quantization = tensor.quantization
+    plain = not tensor.is_variable and tensor.sparsity is None
+    return tensor.type == TensorType.INT8 and plain and quantization is not None and not quantization.per_channel
+
+
+def shifted(tensor: Tensor) -> Tensor:
+    """The tensor as uint8; a constant's elements become a copy."""
+    if tensor.quantization is None:
+        raise ValueError(f"{tensor.name} is not quantized")
+    quantization = tensor.quantization._replace(zero_point=tensor.quantization.zero_point + SHIFT)
+    data = None if tensor.data is None else tensor.content ^ np.uint8(SHIFT)
+    return replace(tensor, type=TensorType.UINT8, quantization=quantization, data=data, shifted=True)
+
+
+@dataclass
+class _Shifting(Rewriting):
+    """One subgraph while its tensors are changed. `twins` are uint8 beside a tensor that stays, by its index."""
+
+    twins: dict[int, int] = field(default_factory=dict)
+
+    def run(self) -> Subgraph:
+        subgraph = self.subgraph
+        changed = [(operator, self._changed(operator)) for operator in subgraph.operators]
+        if not any(found for operator, found in changed if operator.name in COMPUTING.split()):
+            return subgraph
+        kept = {*subgraph.inputs, *subgraph.outputs}
+        for operator, found in changed:
+            kept |= self._kept(operator) - found
+        for index in sorted(set().union(*(found for _, found in changed))):
+            if index in kept:
+                self.twins[index] = self.add(shifted(self.tensors[index]), "unsigned")
+            else:
+                self.tensors[index] = shifted(self.tensors[index])
+        operators = [*self._twinned(subgraph.inputs)]
+        for operator, found in changed:
+            operators += self._written(operator, found)
+        return subgraph._replace(tensors=tuple(self.tensors), operators=tuple(operators))
+
+    def _data(self, operator: Operator) -> set[int]:
+        """An operator's operands but its weights: constants, and what is handed in, as weights to a branch."""
+        weights, given = WEIGHTS.get(operator.name, ()), self.subgraph.inputs
+        slots = [(slot, i) for slot, i in enumerate(operator.inputs) if i >= 0]
+        return {i for s, i in slots if s not in weights or not (self.tensors[i].data is not None or i in given)}
+
+    def _changed(self, operator: Operator) -> set[int]:
+        """The tensors that an operator would have unsigned; none where some of its bytes cannot be.
+
+        Nor where all of its operands are constants: a table, of which a few are picked, is not copied. Nor where it
+        computes and yields something else than bytes: sums of products, for one, are those of the integers themselves.
+        """
+        if operator.name not in KNOWN:
+            return set()
+        data, results = self._data(operator), {i for i in operator.outputs if i >= 0}
+        if all(self.tensors[i].data is not None for i in data):
+            return set()
+        narrow = {i for i in data | results if self.tensors[i].type in BYTES}
+        if operator.name in COMPUTING.split() and not results <= narrow:
+            return set()
+        return narrow if all(_is_signed(self.tensors[i]) for i in narrow) else set()
+
+    def _kept(self, operator: Operator) -> set[int]:
+        """The tensors that an operator would have as they are, unless it can do with both."""
+        if operator.name in TOLERANT:
+            return set()
+        return {*operator.inputs, *operator.outputs, *operator.intermediates} - {-1}
+
+    def _quantize(self, source: int, target: int) -> Operator:
+        place = self.tensors[source].place
+        return Operator("QUANTIZE", 1, (source,), (target,), (), None, np.empty(0, np.uint8), place)
+
+    def _twinned(self, indices: tuple[int, ...]) -> Iterator[Operator]:
+        """What makes the twins of these tensors."""
+        yield from (self._quantize(i, self.twins[i]) for i in dict.fromkeys(indices) if i in self.twins)
+
+    def _written(self, operator: Operator, found: set[int]) -> Iterator[Operator]:
+        """The operator, on twins where it would have them; and what makes the other of each pair of its results."""
+
+        def own(index: int) -> int:
+            return self.twins[index] if index in found and index in self.twins else index
+
+        data = self._data(operator)
+        inputs = tuple(own(i) if i in data else i for i in operator.inputs)
+        outputs = tuple(map(own, operator.outputs))
+        yield operator._replace(inputs=inputs, outputs=outputs)
+        for index, written in zip(operator.outputs, outputs, strict=True):
+            if written != index:
+                yield self._quantize(written, index)
+            else:
+                yield from self._twinned((index,))

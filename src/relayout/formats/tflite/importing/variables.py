@@ -1,0 +1,107 @@
+"""State: what a TFLite runtime keeps from one run to the next, and ONNX does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.importing.builder import Builder, Dims, dims
+from relayout.formats.tflite.importing.registry import Unsupported
+from relayout.layout.stored_as import INITIAL
+
+MAX_INITIAL = 4096
+"""Elements of an initial value that goes into the metadata."""
+
+
+class Handle(NamedTuple):
+    """What a resource tensor refers to: a variable or a table, by the name that all its users share."""
+
+    kind: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """What tells it from all other state."""
+        return f"{self.kind} {self.name}"
+
+
+class Variables:
+    """The value of each variable at the place in the graph that is now being written.
+
+    With `io` a variable that is read before it is assigned becomes an input of the model, `NAME`, and what it holds in
+    the end an output, `NAME_next`. Without it every run starts from the initial values.
+    """
+
+    def __init__(self, builder: Builder, *, io: bool) -> None:
+        self.builder, self.io = builder, io
+        self.current: dict[str, ir.Value] = {}
+        self.initial: dict[str, str] = {}
+        self.inputs: dict[str, ir.Value] = {}
+        self._names: dict[str, str] = {}
+
+    def load(self, key: str, name: str, dtype: ir.DataType, shape: Dims) -> ir.Value | None:
+        """A variable's value; None if it has none yet."""
+        if key not in self.current and self.io:
+            self._names[key] = name
+            value = self.builder.value(self.builder.names.unique(name), dtype, shape)
+            self.current[key] = self.inputs[key] = value
+        return self.current.get(key)
+
+    def store(self, key: str, name: str, value: ir.Value) -> None:
+        """Assign to a variable."""
+        self._names.setdefault(key, name)
+        self.current[key] = value
+
+    def held(self, key: str, like: ir.Value) -> ir.Value:
+        """What a variable holds before it is assigned such a value, for the case that it is not."""
+        value = self.load(key, self._names[key], like.dtype, dims(like)) if like.dtype is not None else None
+        if value is None:
+            raise Unsupported("a variable without a value before a branch or loop assigns to it")
+        return value
+
+    def assigned(self, before: dict[str, ir.Value]) -> list[str]:
+        """The variables that hold another value than before; to become an input is no assignment."""
+        return [k for k, v in self.current.items() if before.get(k, self.inputs.get(k)) is not v]
+
+    @contextmanager
+    def apart(self) -> Iterator[dict[str, ir.Value]]:
+        """Forget what is assigned within, which may not run: yields the values before.
+
+        Variables that became inputs within stay inputs.
+        """
+        before = dict(self.current)
+        try:
+            yield before
+        finally:
+            self.current = {**self.inputs, **before}
+
+    def outputs(self) -> list[ir.Value]:
+        """`NAME_next` for every variable that was read or assigned; the runs' interface is complete after this."""
+        made = []
+        for key, value in self.current.items() if self.io else ():
+            if value.dtype is None:
+                raise ValueError(f"{value.name} has no type")
+            given = self.inputs.get(key)
+            name = f"{given.name if given is not None else self._names[key]}_next"
+            (last,) = self.builder.emit("Identity", [value], [(name, value.dtype, dims(value))])
+            last.metadata_props["relayout.state"] = key
+            if given is not None:
+                given.metadata_props["relayout.state"] = key
+                if self.initial.get(key):
+                    given.metadata_props[INITIAL] = self.initial[key]
+            made.append(last)
+        return made
+
+
+def initial_text(value: ir.Value) -> str:
+    """A constant as JSON: the one number that it holds everywhere, or all of them if they are few; else nothing."""
+    if value.const_value is None or 0 in dims(value) or value.const_value.size > MAX_INITIAL:
+        return ""
+    numbers = value.const_value.numpy()
+    first = numbers.reshape(-1)[0]
+    return json.dumps(first.item() if np.all(numbers == first) else numbers.tolist())

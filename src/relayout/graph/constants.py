@@ -1,0 +1,65 @@
+"""Constants of a model, also under the names of Identities, and new ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.graph.operators import operator_of
+from relayout.graph.subgraphs import all_nodes
+from relayout.graph.value_names import Names
+from relayout.rules import Facts, Permuted, Regrouped
+
+SIGN = 128
+"""What lies between the same bits as int8 and as uint8."""
+
+
+def as_unsigned(integers: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Integers of int8, 128 higher: with a zero point that moves as well they mean the same."""
+    return integers.astype(np.int8, copy=False).view(np.uint8) ^ np.uint8(SIGN)
+
+
+class Constants:
+    """The constants of a model that is being rewritten in place."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.model, self.facts = model, Facts()
+        nodes = list(all_nodes(model.graph))
+        values = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
+        taken = {value.name for value in values} | {node.name for node in nodes}
+        self.names = Names({name for name in taken if name})
+
+    def of(self, value: ir.Value | None) -> ir.Value | None:
+        """The value that holds a constant, or that what stands for it is the same as; None: it is not known."""
+        while value is not None and value.const_value is None:
+            node = value.producer()
+            fact = None if node is None else self.facts.of(operator_of(self.model, node))
+            same = isinstance(fact, Permuted) and fact.perm == tuple(range(len(fact.perm)))
+            value = node.inputs[0] if node is not None and same else None
+        return None if value is None or value.is_graph_input() else value
+
+    def array(self, value: ir.Value | None) -> NDArray[np.generic] | None:
+        """A constant, or None where it is not known."""
+        held = self.of(value)
+        return None if held is None or held.const_value is None else held.const_value.numpy()
+
+    def behind(self, value: ir.Value | None) -> NDArray[np.generic] | None:
+        """A constant behind Transposes and Reshapes, as it lies there; None where it is not known."""
+        node = None if value is None else value.producer()
+        if value is None or node is None or value.const_value is not None:
+            return self.array(value)
+        fact = self.facts.of(operator_of(self.model, node))
+        if not isinstance(fact, Permuted | Regrouped) or (array := self.behind(node.inputs[0])) is None:
+            return None
+        if isinstance(fact, Permuted):
+            return array.transpose(fact.perm)
+        return array.reshape(value.shape.numpy()) if value.shape is not None and value.shape.is_static() else None
+
+    def new(self, stem: str, array: NDArray[np.generic]) -> ir.Value:
+        """A new initializer."""
+        name = self.names.unique(stem)
+        tensor = ir.Tensor(array, name=name)
+        value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
+        self.model.graph.register_initializer(value)
+        return value

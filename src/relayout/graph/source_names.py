@@ -1,0 +1,58 @@
+"""What a user knows values and nodes as: by the source's names, also where layouts are decided on something else.
+
+For a target, kernels and numbers are brought into its forms first. The values that are made then have names of their
+own, since they are others than the source's; reports speak of the value of the source that they stand for.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from relayout.graph.subgraphs import all_nodes
+
+STANDS_FOR = "relayout.stands_for"
+"""In the metadata of a value or a node, until reports are made: the name by which the source has it. (Of `meta`, each
+object that is asked has a store of its own from then on; metadata is there anyway.)"""
+
+
+def stands_for(made: ir.Value | ir.Node, what: ir.Value | ir.Node) -> None:
+    """Say what of the source something is in the place of, before it gets another name."""
+    made.metadata_props[STANDS_FOR] = known_as(what) if isinstance(what, ir.Value) else label(what)
+
+
+def is_made(value: ir.Value) -> bool:
+    """Whether a value is in the place of one of the source, whose name is not its own."""
+    return STANDS_FOR in value.metadata_props
+
+
+def known_as(value: ir.Value) -> str:
+    """The name by which a user knows a value."""
+    return value.metadata_props.get(STANDS_FOR) or value.name or ""
+
+
+def label(node: ir.Node) -> str:
+    """How reports call a node: by its name, by that of its first output, or by its operator."""
+    return node.metadata_props.get(STANDS_FOR) or node.name or known_as(node.outputs[0]) or node.op_type
+
+
+ADDED = "relayout.added"
+"""In the metadata, likewise, of a Transpose that a target's form of an operator needs where the source has none."""
+
+
+def added(node: ir.Node) -> None:
+    """Say of a node that the source has nothing of the kind there."""
+    node.metadata_props[ADDED] = ""
+
+
+def is_added(node: ir.Node) -> bool:
+    """Whether the source has nothing of the kind there."""
+    return ADDED in node.metadata_props
+
+
+def forget(graph: ir.Graph) -> None:
+    """Take all of it out again: whoever reads the result knows its names."""
+    for node in all_nodes(graph):
+        node.metadata_props.pop(STANDS_FOR, None)
+        node.metadata_props.pop(ADDED, None)
+        for value in node.outputs:
+            value.metadata_props.pop(STANDS_FOR, None)

@@ -1,0 +1,139 @@
+"""A plan that is in no way worse than its source: fewer bytes at times take more Transposes, or single elements.
+
+One Transpose of queries, keys and values together, and one of the keys, may become three that move three quarters of
+the bytes; one Transpose into windows, and one of keys, may become one that moves half of the bytes, but each element by
+itself. Where the plan with the fewest bytes has more of either than the source, each costs something besides its bytes,
+just enough to make that plan dearer than the source, and so on with the plan that is best then (Eisner and Severance
+1976). By weak duality what is found so moves the fewest bytes of all plans that have no more of what has a price:
+another one's bytes and prices together are no less, and its prices no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from relayout.infer.build import Sites
+from relayout.infer.candidates import Candidates, identity
+from relayout.infer.formulation import Formulation, Plan, formulate, hard_pairs, plan, planned, with_source
+from relayout.solve import Leaf, Solution, solve
+
+ROUNDS = 16
+"""Prices to try. Each comes from a better plan; networks take one to four."""
+
+ALLOWED = 1 << 14
+"""Bytes more than the source's that may be taken element by element: some ten microseconds."""
+
+
+class _Has(NamedTuple):
+    """What a plan takes, or may take.
+
+    Args:
+        size: bytes that Transposes move.
+        uses: what else may have a price: bytes that are taken element by element, and Transposes.
+    """
+
+    size: int
+    uses: tuple[int, int]
+
+    @staticmethod
+    def of(found: Plan) -> _Has:
+        """What a plan takes."""
+        return _Has(found.size, (found.scattered, len(found.crossings)))
+
+    def over(self, most: _Has) -> int | None:
+        """The first of its uses that is more than there may be; None where none is."""
+        return next((each for each, limit in enumerate(most.uses) if self.uses[each] > limit), None)
+
+    def is_within(self, most: _Has) -> bool:
+        """Whether it is in no way more than there may be."""
+        return self.size <= most.size and self.over(most) is None
+
+    def costs(self, prices: Sequence[int]) -> int:
+        """Its bytes and what it uses, at these prices."""
+        return self.size + sum(price * use for price, use in zip(prices, self.uses, strict=True))
+
+
+def within_source(sites: Sites, fewest: Plan, *, time_limit: float | None = None) -> Plan:
+    """The plan with the fewest bytes that is in no way worse than the source.
+
+    `sites.per_transpose` and `sites.per_scattered` are what its Transposes and single elements cost. Where the source's
+    own choice cannot be had, and nothing else is within it, this is `fewest`.
+
+    Args:
+        sites: the graph; nothing costs anything besides its bytes.
+        fewest: the plan with the fewest bytes.
+        time_limit: seconds for the solver, each time.
+    """
+    most = _Has(fewest.source_size, (fewest.source_scattered + ALLOWED, fewest.source_count))
+    if _Has.of(fewest).is_within(most):
+        return fewest
+    among = _few(fewest) if hard_pairs(fewest.formulation.parts) is None else None
+    if found := _searched(sites, fewest, most, among, time_limit):
+        return found
+    own = _source(*_own(sites, fewest), Solution((), 0, 0, Leaf({})))
+    if not _Has.of(own).is_within(most):
+        # Two Transposes of the source in a row are one in a plan, which may take single elements where they do not.
+        most = most._replace(uses=(own.scattered + ALLOWED, fewest.source_count))
+        if _Has.of(fewest).is_within(most) or not _Has.of(own).is_within(most):
+            sites.per_scattered, sites.per_transpose = 0, 0
+            return fewest
+        if found := _searched(sites, fewest, most, among, time_limit):
+            return found
+    formulation, choice = _own(sites, fewest)
+    return _source(formulation, choice, solve(formulation.problem, start=choice, time_limit=time_limit))
+
+
+def _few(fewest: Plan) -> Candidates:
+    """The labels of a plan, and the source's: all that is looked at where pairs of orders are too many to be priced."""
+    pairs = zip(fewest.sites.sites, fewest.labels, strict=True)
+    return Candidates([list(dict.fromkeys([label, identity(site)])) for site, label in pairs], capped=True)
+
+
+def _searched(
+    sites: Sites, fewest: Plan, most: _Has, among: Candidates | None, time_limit: float | None
+) -> Plan | None:
+    """The best plan within what there may be that some prices make the cheapest; the graph has these prices then.
+
+    None where no prices are found that do; it has the last ones then.
+    """
+    prices, found = (0, 0), None
+    known, over = most, _Has.of(fewest)  # what is within, at first the source, and what is not
+    which = over.over(most)
+    tries = iter(range(ROUNDS))
+    while which is not None and next(tries, None) is not None:
+        prices = _dearer(prices, which, known, over)
+        sites.per_scattered, sites.per_transpose = prices
+        tried = plan(sites, time_limit=time_limit, among=among)
+        has = _Has.of(tried)
+        if has.is_within(most):
+            found, paid = tried, prices
+            which = None if has == known else which
+            known = has
+        elif has.over(most) == which and has.uses[which] >= over.uses[which]:
+            break
+        else:
+            over, which = has, has.over(most)
+    if found is not None:
+        sites.per_scattered, sites.per_transpose = paid
+    return found
+
+
+def _dearer(prices: tuple[int, int], which: int, within: _Has, over: _Has) -> tuple[int, int]:
+    """Prices of which one is just enough for what is within to be cheaper than what is not."""
+    free = (0, prices[1]) if which == 0 else (prices[0], 0)
+    lacking = max(0, within.costs(free) - over.costs(free))
+    each = lacking // (over.uses[which] - within.uses[which]) + 1
+    return (each, prices[1]) if which == 0 else (prices[0], each)
+
+
+def _own(sites: Sites, found: Plan) -> tuple[Formulation, tuple[int, ...]]:
+    """A plan's problem with the source's own labels among the others, at the graph's prices, and these."""
+    formulation = formulate(sites, among=with_source(sites, found.formulation))
+    pairs = zip(sites.sites, formulation.labels, strict=True)
+    return formulation, tuple([labels.index(identity(site)) if labels else 0 for site, labels in pairs])
+
+
+def _source(formulation: Formulation, choice: tuple[int, ...], solution: Solution) -> Plan:
+    """The source's own choice, with what is known of the least cost."""
+    return planned(formulation, solution._replace(choice=choice, cost=formulation.problem.evaluate(choice)))

@@ -1,0 +1,244 @@
+"""A plan as JSON, and the check of one against its model: the proof that others can verify, without the solver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from math import lcm
+from typing import Any
+
+from relayout.errors import ReadError
+from relayout.infer.build import Sites
+from relayout.infer.formulation import Formulation, Plan, formulate, with_source
+from relayout.infer.sites import order_of
+from relayout.layout.perm import between
+from relayout.solve import MOST_DEPTH, Branch, Certificate, CertificateError, Leaf, Prices, Together, bound, moved
+
+FORMAT = "relayout-plan-1"
+
+MOST_PARTS = 1 << 64
+"""The most parts that a unit may be divided in by the prices of one leaf, so that sums of them stay small."""
+
+
+@dataclass(frozen=True)
+class Misstated:
+    """A figure that a plan states, and what is counted from its choice, its certificate and the model.
+
+    Args:
+        figure: which: `bytes`, `transposes`, `lower_bound`, `terminals`, or one of a value.
+        stated: in the plan; None where it states none.
+        counted: by the checker.
+    """
+
+    figure: str
+    stated: Any
+    counted: Any
+
+    def __str__(self) -> str:
+        return f"{self.figure}: the plan states {_figure(self.stated)}, counted are {_figure(self.counted)}"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the checker found of a plan.
+
+    Args:
+        transposes: Transposes of the plan's choice.
+        bytes: bytes that they move.
+        bound: bytes below which the certificate proves that no choice can go.
+        capped: candidate orders were dropped: the bound holds for those that were considered.
+        misstated: figures of the plan that are not those which were counted.
+        per_transpose: bytes that each Transpose counts as besides those that it moves.
+        per_scattered: bytes that each byte counts as besides that is taken element by element.
+    """
+
+    transposes: int
+    bytes: int
+    bound: int
+    capped: bool
+    misstated: tuple[Misstated, ...] = ()
+    per_transpose: int = 0
+    per_scattered: int = 0
+
+    @property
+    def proved(self) -> bool:
+        """Whether the choice is proved minimal."""
+        return self.bytes == self.bound and not self.capped
+
+    @property
+    def ok(self) -> bool:
+        """Whether the choice is proved minimal, and the plan says what it is."""
+        return self.proved and not self.misstated
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines: JSON types only."""
+        return {**asdict(self), "proved": self.proved, "ok": self.ok}
+
+
+def to_json(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan for `relayout check`: choice, bytes, terminals and prices (flow or dual).
+
+    Args:
+        plan: the plan.
+        options: what the problem was built with (`io`, `layouts`, `dims`, prices): the check builds it with them again.
+    """
+    return later(plan, options)()
+
+
+def later(plan: Plan, options: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
+    """What gives `to_json` of a plan when it is wanted, also after the plan was applied, which renames values."""
+    return partial(_written, plan, dict(options), _names(plan.formulation))
+
+
+def _written(plan: Plan, options: Mapping[str, Any], names: Sequence[str | None]) -> dict[str, Any]:
+    formulation = plan.formulation
+    return {
+        "format": FORMAT,
+        "options": options,
+        "bytes": plan.size,
+        "transposes": len(plan.crossings),
+        "lower_bound": plan.bound,
+        "sites": [site.name for site in formulation.sites.sites],
+        "terminals": _terminals(formulation),
+        "choice": list(plan.solution.choice),
+        "values": _values(formulation, names),
+        "certificate": _write(plan.solution.certificate),
+    }
+
+
+def options_of(data: Any) -> dict[str, Any]:
+    """The options in a plan file.
+
+    Raises:
+        ReadError: it is not a plan file.
+    """
+    if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("options"), dict):
+        raise ReadError("this is not a plan file", hint="`relayout convert … --plan FILE` writes one")
+    return dict(data["options"])
+
+
+def _has(formulation: Formulation, choice: Sequence[int]) -> bool:
+    return all(0 <= label < len(costs) for label, costs in zip(choice, formulation.problem.costs, strict=True))
+
+
+def check(data: Any, sites: Sites, dims: Mapping[str, int] | None = None) -> Checked:
+    """Rebuild the problem from the model, evaluate the plan's choice, check its certificate, and compare its figures.
+
+    Raises:
+        ReadError: the file is no plan, is of another model, or its certificate proves nothing.
+    """
+    options_of(data)
+    formulation = formulate(sites, dims=dims)
+    names = [site.name for site in sites.sites]
+    try:
+        choice = [_whole(label) for label in data["choice"]]
+        certificate = _read(data["certificate"])
+        if names != data["sites"] or len(choice) != len(names):
+            raise ReadError("this plan is of another model: its operators differ")
+        if not _has(formulation, choice):
+            formulation = formulate(sites, dims=dims, among=with_source(sites, formulation))
+        if not _has(formulation, choice):
+            raise ReadError("this plan chooses an order that its operator does not have")
+        found = _checked(formulation, choice, certificate)
+        return replace(found, misstated=tuple(_misstated(data, found, formulation)))
+    except (KeyError, TypeError, ValueError, IndexError, CertificateError) as error:
+        raise ReadError(f"this plan's certificate is not valid ({error})") from error
+
+
+def _checked(formulation: Formulation, choice: list[int], certificate: Certificate) -> Checked:
+    count = sum(len(moved(value, choice)) for value in formulation.values)
+    problem, size = formulation.problem, formulation.moved_bytes(choice)
+    lower = formulation.least_bytes(bound(problem, certificate), problem.evaluate(choice), size)
+    each = formulation.sites.per_transpose, formulation.sites.per_scattered
+    return Checked(count, size, lower, formulation.capped, (), *each)
+
+
+def _terminals(formulation: Formulation) -> list[str]:
+    sites = zip(formulation.sites.sites, formulation.labels, strict=True)
+    return [site.name for site, labels in sites if len(labels) == 1]
+
+
+def _names(formulation: Formulation) -> list[str | None]:
+    return [root.value.name for root in formulation.roots]
+
+
+def _values(formulation: Formulation, names: Sequence[str | None]) -> list[dict[str, Any]]:
+    """Values with the orders that they may have: places of factors in the source's order."""
+    return [
+        {"tensor": name, "bytes": size, "orders": [list(between(order_of(root.logical), order)) for order in orders]}
+        for name, size, root, orders in zip(
+            names, formulation.sizes, formulation.roots, formulation.orders, strict=True
+        )
+    ]
+
+
+def _misstated(data: Mapping[str, Any], found: Checked, formulation: Formulation) -> Iterator[Misstated]:
+    """What a plan states otherwise than it is: its figures, then its terminals, then those of single values."""
+    counted: dict[str, Any] = {"transposes": found.transposes, "bytes": found.bytes, "lower_bound": found.bound}
+    counted["terminals"] = _terminals(formulation)
+    for figure, number in counted.items():
+        if data.get(figure) != number:
+            yield Misstated(figure, data.get(figure), number)
+    stated, values = data.get("values"), _values(formulation, _names(formulation))
+    if not isinstance(stated, list) or len(stated) != len(values):
+        yield Misstated("values", stated, values)
+        return
+    for mine, value in zip(stated, values, strict=True):
+        for key, number in value.items():
+            held = mine.get(key) if isinstance(mine, dict) else None
+            if held != number:
+                yield Misstated(f"{key} of value '{value['tensor']}'", held, number)
+
+
+def _figure(stated: Any) -> str:
+    """A figure for people; of a list, how long it is."""
+    if stated is None:
+        return "nothing"
+    if isinstance(stated, list) and not (stated and all(isinstance(item, list) for item in stated)):
+        return f"{len(stated)} of them"
+    return f"{stated:,}" if isinstance(stated, int) else str(stated)
+
+
+def _write(certificate: Certificate) -> Any:
+    if isinstance(certificate, Together):
+        return {"together": [_write(part) for part in certificate.parts]}
+    if isinstance(certificate, Leaf):
+        return [[*price, *paid.as_integer_ratio()] for price, paid in sorted(certificate.prices.items())]
+    parts = [sorted(part) for part in certificate.parts]
+    return {"node": certificate.node, "parts": parts, "children": [_write(child) for child in certificate.children]}
+
+
+def _read(data: Any) -> Certificate:
+    if isinstance(data, dict) and "together" in data:
+        return Together(tuple(_read_tree(part) for part in data["together"]))
+    return _read_tree(data)
+
+
+def _read_tree(data: Any, depth: int = 0) -> Branch | Leaf:
+    if depth > MOST_DEPTH:
+        raise ValueError(f"its branches are more than {MOST_DEPTH} deep")
+    if isinstance(data, list):
+        return _read_leaf(data)
+    parts = tuple(frozenset(map(_whole, part)) for part in data["parts"])
+    return Branch(_whole(data["node"]), parts, tuple(_read_tree(child, depth + 1) for child in data["children"]))
+
+
+def _read_leaf(data: list[Any]) -> Leaf:
+    from fractions import Fraction
+
+    prices: Prices = {}
+    common = 1
+    for value, order, reader, over, under in data:
+        common = lcm(common, _whole(under))
+        if not 0 < common <= MOST_PARTS:
+            raise ValueError(f"its prices have no common denominator up to {MOST_PARTS}")
+        prices[_whole(value), _whole(order), _whole(reader)] = Fraction(_whole(over), _whole(under))
+    return Leaf(prices)
+
+
+def _whole(data: Any) -> int:
+    """An integer of a plan; TypeError if it is none, as numbers with a point and texts are."""
+    if type(data) is not int:
+        raise TypeError(f"{str(data)[:80]!r} is not an integer")
+    return data

@@ -1,0 +1,1 @@
+"""Passes that rewrite a graph for one target, and the rows that they read."""

@@ -1,0 +1,104 @@
+"""Operators that a target runs as others, before any layout is chosen.
+
+The node becomes the last of them, in place: the value that it gives, and its name, stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from relayout.apply.step_operands import operands
+from relayout.errors import LayoutError
+from relayout.formats.onnx.inferring import SHORT, infer_node
+from relayout.graph.constants import Constants
+from relayout.graph.operators import operator_of
+from relayout.graph.source_names import added, stands_for
+from relayout.graph.subgraphs import all_nodes
+from relayout.lowering.decomposition_rows import Expansion
+from relayout.lowering.table_checks import check_operators
+from relayout.rules import Permuted, Step, facts
+
+
+def expand(model: ir.Model, expansions: Sequence[Expansion]) -> dict[str, int]:
+    """Write operators as those that a target runs in less time, in place.
+
+    Returns:
+        Operator -> how many nodes are others now.
+    """
+    counts: Counter[str] = Counter()
+    named = {expansion.op_type for expansion in expansions}
+    nodes = [node for node in all_nodes(model.graph) if node.op_type in named]
+    if not nodes:
+        return {}
+    constants = Constants(model)
+    for node in nodes:
+        operator = operator_of(model, node)
+        expansion = next((each for each in expansions if each.takes(operator)), None)
+        steps = () if expansion is None else expansion.of(operator, list(map(constants.behind, node.inputs)))
+        if steps:
+            _check(node, steps)
+            counts[node.op_type] += 1
+            _write(constants, node, steps)
+    return dict(sorted(counts.items()))
+
+
+def _check(node: ir.Node, steps: Sequence[Step]) -> None:
+    """See that steps can be written.
+
+    Raises:
+        LayoutError: one reads what no step before it gives, or ONNX has no such operator.
+    """
+    check_operators([step.op_type for step in steps])
+    known: set[object] = set(range(len(node.inputs)))
+    for step in steps:
+        unknown = [each for each in step.inputs if isinstance(each, int | str) and each not in known]
+        if unknown:
+            raise LayoutError(
+                f"an expansion of {node.op_type}: {step.op_type} reads {unknown[0]!r}, which nothing gives"
+            )
+        known.add(step.name)
+
+
+def _write(constants: Constants, node: ir.Node, steps: Sequence[Step]) -> None:
+    graph, given = node.graph, node.outputs[0]
+    assert graph is not None
+    found: dict[int | str, ir.Value | None] = dict(enumerate(node.inputs))
+    stem = node.name or given.name or node.op_type
+    for step in steps:
+        read = operands(step, found, constants.new, stem)
+        attributes = [ir.convenience.convert_attribute(name, value) for name, value in step.attributes.items()]
+        if step is steps[-1]:
+            node.domain, node.op_type, node.version = "", step.op_type, None
+            node.resize_inputs(len(read))
+            for slot, value in enumerate(read):
+                node.replace_input_with(slot, value)
+            node.attributes.clear()
+            node.attributes.update({attribute.name: attribute for attribute in attributes})
+            made = node
+        else:
+            value = found[step.name] = ir.Value(name=constants.names.unique(f"{given.name}__{step.name}"))
+            stands_for(value, given)
+            name = constants.names.unique(f"{stem}/{step.name}")
+            made = ir.Node("", step.op_type, read, attributes, outputs=[value], name=name)
+            _infer(made, constants.model.opset_imports.get("", 1))
+            made.metadata_props.update(node.metadata_props)
+            stands_for(made, node)
+            graph.insert_before(node, made)
+        if isinstance(facts(operator_of(constants.model, made)), Permuted):
+            added(made)
+
+
+def _infer(made: ir.Node, version: int) -> None:
+    """Give what a step gives its type and its shape."""
+    read = [value for value in made.inputs if value is not None]
+    types = {value.name or "": ir.serde.serialize_value(value).type for value in read}
+    known = {value.name or "": value.const_value for value in read if value.const_value is not None}
+    data = {name: ir.serde.serialize_tensor(held) for name, held in known.items() if held.size <= SHORT}
+    (value,) = made.outputs
+    found = infer_node(ir.serde.serialize_node(made), types, data, version).get(value.name or "")
+    if found is not None:
+        value.type = ir.serde.deserialize_type_proto_for_type(found)
+        value.shape = ir.serde.deserialize_type_proto_for_shape(found)

@@ -1,0 +1,105 @@
+"""Sums and activations into the operator before them, as a target has it, before any layout is chosen.
+
+`y = Relu(Add(Conv(x, w, b), z))` becomes `y = com.microsoft:FusedConv(x, w, b, z)`. The last node becomes the fused
+one, in place: the value that it gives, and its name, stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from relayout.graph.operators import operator_of
+from relayout.graph.subgraphs import all_nodes
+from relayout.lowering.fusion_rows import Fusion
+
+
+def fuse_kernels(model: ir.Model, fusions: Sequence[Fusion]) -> dict[str, int]:
+    """Let a target's kernels take in what alone reads them, in place.
+
+    Returns:
+        Operator that was taken in -> how many.
+    """
+    counts: Counter[str] = Counter()
+    for node in list(all_nodes(model.graph)) if fusions else ():
+        if node.graph is not None:
+            for fusion in fusions:
+                if fusion.takes(operator_of(model, node)):
+                    counts.update(_Chain(model, fusion, node).fuse())
+                    break
+    return dict(sorted(counts.items()))
+
+
+def only_reader(node: ir.Node) -> ir.Node | None:
+    """The one node, a standard operator in the same graph, that reads what a node gives."""
+    value = node.outputs[0]
+    uses = list(value.uses())
+    if len(uses) != 1 or value.is_graph_output() or uses[0].node.domain not in ("", "ai.onnx"):
+        return None
+    return uses[0].node if uses[0].node.graph is node.graph else None
+
+
+class _Chain:
+    """An operator and what alone follows it, as far as it takes that in."""
+
+    def __init__(self, model: ir.Model, fusion: Fusion, node: ir.Node) -> None:
+        self.model, self.fusion, self.node = model, fusion, node
+        self.taken: list[ir.Node] = []
+        self.other: ir.Value | None = None
+        self.attributes: list[ir.Attr] = []
+
+    def fuse(self) -> list[str]:
+        """Write the chain as one node; the operators that it takes in."""
+        self._sum()
+        self._activation()
+        if not self.taken:
+            return []
+        names, last = [node.op_type for node in self.taken], self.taken[-1]
+        inputs = list(self.node.inputs)
+        if self.other is not None:
+            inputs += [None] * (self.fusion.slot - len(inputs)) + [self.other]
+        attributes = [*self.node.attributes.values(), *self.attributes]
+        for node in (self.node, *self.taken):
+            node.resize_inputs(0)
+        for node in (self.node, *self.taken[:-1]):
+            assert node.graph is not None
+            node.graph.remove(node, safe=True)
+        last.domain, last.op_type, last.version = self.fusion.domain, self.fusion.written, None
+        last.resize_inputs(len(inputs))
+        for slot, value in enumerate(inputs):
+            last.replace_input_with(slot, value)
+        last.attributes.clear()
+        for attribute in attributes:
+            last.attributes.add(attribute)
+        self.model.opset_imports.setdefault(self.fusion.domain, 1)
+        return names
+
+    def _sum(self) -> None:
+        node = only_reader((self.node, *self.taken)[-1])
+        if node is None or node.op_type not in self.fusion.sums or len(node.inputs) != 2:
+            return
+        own = self.node.outputs[0]
+        other = node.inputs[1] if node.inputs[0] is own else node.inputs[0]
+        shapes = operator_of(self.model, node).inputs  # dimensions without a name are no two alike
+        if other is None or shapes[0] is None or shapes[0] != shapes[1] or other.dtype != own.dtype:
+            return
+        producer = other.producer()
+        if producer is None and not other.is_graph_input():
+            return
+        self.taken.append(node)
+        self.other = other
+
+    def _activation(self) -> None:
+        node = only_reader((self.node, *self.taken)[-1])
+        found = None if node is None else self.fusion.activations.get(node.op_type)
+        if node is None or found is None:
+            return
+        parameters = found(operator_of(self.model, node))
+        if parameters is None:
+            return
+        self.taken.append(node)
+        self.attributes.append(ir.AttrString("activation", node.op_type))
+        if parameters:
+            self.attributes.append(ir.AttrFloat32s("activation_params", parameters))

@@ -1,0 +1,112 @@
+"""Kernels of int8 as uint8, for CPUs on which products of uint8 by int8 saturate."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.graph.constants import Constants, as_unsigned
+from relayout.graph.subgraphs import all_nodes
+
+
+class Slots(NamedTuple):
+    """Which operand is the kernel, its zero point, its scale, and the data that it meets; None: there is none."""
+
+    kernel: int
+    zero: int
+    scale: int | None = None
+    data: int | None = None
+
+
+KERNELS = {
+    ("", "DequantizeLinear"): Slots(0, 2, 1),
+    ("", "MatMulInteger"): Slots(1, 3, None, 0),
+    ("", "QLinearConv"): Slots(3, 5, 4, 0),
+    ("", "QLinearMatMul"): Slots(3, 5, 4, 0),
+    ("com.microsoft", "QGemm"): Slots(3, 5, 4, 0),
+    ("com.microsoft", "QLinearConv"): Slots(3, 5, 4, 0),
+}
+"""Operators whose products saturate, and what is dequantized for them. ConvInteger has another kernel, an exact one."""
+
+
+def unsigned_kernels(model: ir.Model, leaving: Collection[tuple[str, str]] = ()) -> int:
+    """Store constant kernels of int8 as uint8, in place; how many.
+
+    An integer and its zero point move by 128, and mean the same: `(w + 128) - (z + 128) = w - z`.
+
+    Args:
+        model: the model.
+        leaving: operators (domain, name) whose kernels stay as they are.
+    """
+    moving = _Moving(model)
+    for node in list(all_nodes(model.graph)):
+        key = node.domain, node.op_type
+        if key in KERNELS and key not in leaving:
+            moving.move(node, KERNELS[key])
+    moving.clear()
+    return moving.count
+
+
+class _Moving:
+    def __init__(self, model: ir.Model) -> None:
+        self.constants = Constants(model)
+        self.known: dict[ir.Value, NDArray[np.generic] | None] = {}
+        self.moved: dict[ir.Value, ir.Value] = {}
+        self.zeros: dict[tuple[int, ...], ir.Value] = {}
+        self.count = 0
+
+    def move(self, node: ir.Node, slots: Slots) -> None:
+        given = [*node.inputs, *[None] * (slots.zero + 1 - len(node.inputs))]
+        kernel, zero = given[slots.kernel], given[slots.zero]
+        data = None if slots.data is None else given[slots.data]
+        met = data is None or data.dtype == ir.DataType.UINT8
+        if kernel is None or kernel.dtype not in (ir.DataType.INT8, None) or not met:
+            return
+        known = self._array(kernel)
+        parameter = self._zero(None if slots.scale is None else given[slots.scale]) if zero is None else zero
+        if known is None or known.dtype != np.int8 or known.ndim < 2 or parameter is None:
+            return
+        if self._array(parameter) is None:
+            return
+        self.count += kernel not in self.moved
+        node.resize_inputs(len(given))
+        node.replace_input_with(slots.kernel, self._moved(kernel))
+        node.replace_input_with(slots.zero, self._moved(parameter))
+
+    def _array(self, value: ir.Value) -> NDArray[np.generic] | None:
+        if value not in self.known:
+            self.known[value] = self.constants.behind(value)
+        return self.known[value]
+
+    def _moved(self, value: ir.Value) -> ir.Value:
+        """A constant as uint8, one for all of its readers."""
+        if value not in self.moved:
+            array = self._array(value)
+            assert array is not None
+            self.moved[value] = self.constants.new(f"{value.name}/unsigned", as_unsigned(array))
+        return self.moved[value]
+
+    def _zero(self, scale: ir.Value | None) -> ir.Value | None:
+        """The zero point of a node that names none, in the shape of its scale; None where that is not known."""
+        if scale is not None and (scale.shape is None or not scale.shape.is_static()):
+            return None
+        shape = () if scale is None or scale.shape is None else tuple(scale.shape.numpy())
+        return self.zeros.setdefault(shape, ir.val("zero_point", const_value=ir.tensor(np.zeros(shape, np.int8))))
+
+    def clear(self) -> None:
+        """Remove the constants that nothing reads any longer, and what moved them."""
+        waiting = list(self.moved)
+        while waiting:
+            value = waiting.pop()
+            graph, node = value.graph, value.producer()
+            if graph is None or value.uses() or value.is_graph_output():
+                continue
+            if node is not None:
+                waiting += [given for given in node.inputs if given is not None]
+                graph.remove(node, safe=True)
+            elif value.is_initializer():
+                del graph.initializers[value.name or ""]

@@ -1,0 +1,96 @@
+"""Transposes as the kernels of a target do them best.
+
+A kernel that copies whole runs where the innermost axis stays, and moves one axis in blocks, may have nothing but
+single elements to copy where the innermost axis moves while others change places, too: `a b c d e -> a c e b d`. In two
+steps, `a b c d e -> (a c) (b d) e -> (a c) e (b d)`, every byte moves twice, and none by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.apply.value_store import SHAPE_IS_INPUT
+from relayout.graph.constants import Constants
+from relayout.graph.operators import operator_of
+from relayout.graph.subgraphs import all_nodes
+from relayout.layout.perm import innermost
+from relayout.rules import Facts, Permuted
+
+LEAST_ELEMENTS = 4096
+"""Of a value for which a second step is worth three more nodes, some microseconds."""
+
+
+def in_two_steps(model: ir.Model, least: int) -> tuple[int, int]:
+    """Do Transposes that move the innermost axis among others in two steps: runs first, then that axis alone. In place.
+
+    Args:
+        model: the model. What has dynamic extents stays as it is.
+        least: the shortest run, in elements, for which two steps are faster.
+
+    Returns:
+        (how many Transposes are done in two steps, the bytes that their second steps move).
+    """
+    if model.opset_imports.get("", 1) < SHAPE_IS_INPUT:
+        return 0, 0
+    steps, known = _Steps(Constants(model)), Facts()
+    moving = ((node, known.of(operator_of(model, node))) for node in list(all_nodes(model.graph)))
+    divided = [node for node, fact in moving if isinstance(fact, Permuted) and steps.divide(node, fact.perm, least)]
+    return len(divided), sum(_bytes(node.outputs[0]) for node in divided)
+
+
+@dataclass
+class _Steps:
+    constants: Constants
+
+    def divide(self, node: ir.Node, perm: tuple[int, ...], least: int) -> bool:
+        """Do a Transpose in two steps, where that pays; it is the last node of them then."""
+        value, inner = node.outputs[0], innermost(perm)
+        if not inner or value.shape is None or not value.shape.is_static():
+            return False
+        shape = value.shape.numpy()
+        place = perm.index(inner[0])
+        behind = place + len(inner)
+        outer, run, rest = prod(shape[:place]), prod(shape[place:behind]), prod(shape[behind:])
+        if run < least or outer * run * rest < LEAST_ELEMENTS:
+            return False
+        runs = (*shape[:place], *shape[behind:], *shape[place:behind])
+        kept = ir.AttrInt64s("perm", [*perm[:place], *perm[behind:], *inner])
+        step = self._before(node, "Transpose", [node.inputs[0]], runs, kept)
+        step = self._before(node, "Reshape", [step, self._constant(value, (outer, rest, run))], (outer, rest, run))
+        step = self._before(node, "Transpose", [step], (outer, run, rest), ir.AttrInt64s("perm", (0, 2, 1)))
+        node.domain, node.op_type = "", "Reshape"
+        node.attributes.clear()
+        node.resize_inputs(2)
+        node.replace_input_with(0, step)
+        node.replace_input_with(1, self._constant(value, shape))
+        return True
+
+    def _before(
+        self,
+        node: ir.Node,
+        op_type: str,
+        operands: Sequence[ir.Value | None],
+        shape: Sequence[int],
+        *attributes: ir.Attr,
+    ) -> ir.Value:
+        value, graph = node.outputs[0], node.graph
+        assert graph is not None
+        names = self.constants.names
+        name = names.unique(f"{value.name}/runs")
+        output = ir.Value(name=name, shape=ir.Shape(shape), type=value.type)
+        new = ir.Node("", op_type, operands, attributes, outputs=[output], name=names.unique(f"{name}/{op_type}"))
+        graph.insert_before(node, new)
+        return output
+
+    def _constant(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+        return self.constants.new(f"{value.name}/shape", np.array(shape, np.int64))
+
+
+def _bytes(value: ir.Value) -> int:
+    assert value.shape is not None
+    return 0 if value.dtype is None else int(prod(value.shape.numpy()) * value.dtype.itemsize)

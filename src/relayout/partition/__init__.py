@@ -1,0 +1,1 @@
+"""The nodes that a target claims, as connected parts."""

@@ -1,0 +1,347 @@
+"""The parts of a graph that a target runs, and the rest: connected, without cycles between them, in order.
+
+A target is asked here for the second time: the graph has been rewritten, and Transposes, Reshapes or an axis that lies
+elsewhere now may have made nodes its own, or taken some away.
+
+A node with bodies (an If, a Loop, a Scan) is the target's where it runs the node and all that is inside. Otherwise the
+host runs it, and each body is parted by itself: a part of a body can be a function that the body calls
+(`as_functions`), but no file of its own, since it runs when the host comes by, once, often or never.
+
+What follows from initializers alone, a kernel that is dequantized, is no part's: each part that reads it computes it,
+so that what is constant in the graph is constant in the part.
+
+Calls of the model's own functions are spelled out when it is read, so that their nodes are parted like all others. One
+that had to stay a call is the target's as a whole or the host's as a whole, likewise.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import onnx_ir as ir
+
+from relayout.graph.operators import operator_of
+from relayout.graph.subgraphs import all_nodes, bodies, captured, nested
+from relayout.rules import FUNCTIONS, draws
+from relayout.targets import Target, pass_on
+
+REGIONS = "regions."
+"""What the domains of functions begin with that are parts of a graph."""
+
+STATING = 10
+"""The first IR version whose functions state types and shapes of their values, and what these hold."""
+
+
+class Part(NamedTuple):
+    """Nodes that run in one go.
+
+    Args:
+        name: `00_xnnpack`, `01_host`: its place in the order, and who runs it.
+        claimed: whether the target does.
+        nodes: in order.
+        inputs: values that it reads of other parts, and inputs of the graph.
+        outputs: values that other parts read, and outputs of the graph.
+        constants: initializers that it reads.
+        copied: nodes before its own that follow from initializers alone; other parts may have them, too.
+        within: what the target runs in the bodies of a host's nodes, and in the functions that these call; it is left
+            to the host with them.
+    """
+
+    name: str
+    claimed: bool
+    nodes: tuple[ir.Node, ...]
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+    constants: tuple[ir.Value, ...]
+    copied: tuple[ir.Node, ...] = ()
+    within: tuple[ir.Node, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a manifest: JSON types only."""
+        return {
+            "file": f"{self.name}.onnx",
+            "claimed": self.claimed,
+            "inputs": [value.name for value in self.inputs],
+            "outputs": [value.name for value in self.outputs],
+            "operators": self.operators,
+            "claimed_in_bodies": _counts(self.within),
+        }
+
+    @property
+    def operators(self) -> dict[str, int]:
+        """Operator -> how many."""
+        return _counts((*self.copied, *self.nodes))
+
+
+def _counts(nodes: Iterable[ir.Node]) -> dict[str, int]:
+    counts = Counter(f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in nodes)
+    return dict(sorted(counts.items()))
+
+
+def parts(model: ir.Model, target: Target) -> list[Part]:
+    """A model's main graph in parts, each of which a target claims as a whole or not at all.
+
+    Along every path the side changes at most as often as it must: what the target claims is one part where it is
+    connected and nothing that it needs has to come back from the host in between. Nodes that nothing reads are in none.
+    """
+    return _parts(model, model.graph, target)
+
+
+def _parts(model: ir.Model, graph: ir.Graph, target: Target) -> list[Part]:
+    """The parts of the main graph, or of a body."""
+    runs = _Claims(model, target)
+    constants = _constants(graph)
+    own = [node for node in graph if node not in constants]
+    claims = {node: runs(node) for node in own}
+    levels = _levels(own, claims)
+    groups = _Groups()
+    for node in own:
+        groups.add(node)
+        for before in _producers(node):
+            if claims[node] and claims.get(before) and levels[before] == levels[node]:
+                groups.join(before, node)
+    owners = {inner: node for node in graph for inner in nested(node)} | {node: node for node in graph}
+    members: dict[object, list[ir.Node]] = {}
+    for node in own:
+        key = groups.of(node) if claims[node] else levels[node]
+        members.setdefault(key, []).append(node)
+    ordered = sorted(members.values(), key=lambda nodes: levels[nodes[0]])
+    width = max(2, len(str(len(ordered))))
+    found = []
+    for place, nodes in enumerate(ordered):
+        claimed = claims[nodes[0]]
+        within = () if claimed else tuple(inner for node in nodes for inner in runs.inside(node))
+        name = f"{place:0{width}}_{target.name if claimed else 'host'}"
+        found.append(_part(owners, name, claimed, nodes, _copied(nodes, constants), within))
+    return [part for part in found if part.outputs]
+
+
+def _constants(graph: ir.Graph) -> dict[ir.Node, None]:
+    """The nodes that follow from initializers alone, in order."""
+    found: dict[ir.Node, None] = {}
+    for node in graph:
+        if not node.inputs or draws(node) or any(True for _ in bodies(node)):
+            continue
+        if not any(value.is_graph_output() for value in node.outputs) and all(
+            value is None or (value.is_initializer() and not value.is_graph_input()) or value.producer() in found
+            for value in node.inputs
+        ):
+            found[node] = None
+    return found
+
+
+def _copied(nodes: Iterable[ir.Node], constants: Mapping[ir.Node, None]) -> list[ir.Node]:
+    """Those of some nodes that others need, in order."""
+    ahead, needed = list(nodes), set[ir.Node]()
+    while ahead:
+        more = {node for node in _producers(ahead.pop()) if node in constants} - needed
+        needed |= more
+        ahead += more
+    return [node for node in constants if node in needed]
+
+
+class _Claims:
+    """Which nodes a target runs as they are, with all that is inside of them. A call of a part is one of them."""
+
+    def __init__(self, model: ir.Model, target: Target) -> None:
+        self.model, self.target, self.domain = model, target, domain_of(target)
+        self.imports: Mapping[str, int] = model.opset_imports
+        self.open: list[ir.OperatorIdentifier] = []
+
+    def __call__(self, node: ir.Node) -> bool:
+        return self._runs(node) and all(self._runs(inner) for inner in nested(node))
+
+    def _runs(self, node: ir.Node) -> bool:
+        own = node.domain == self.domain or self.target.runs(operator_of(self.model, node, self.imports))
+        return own or self._all_of(node)
+
+    def _all_of(self, node: ir.Node) -> bool:
+        """Whether a node calls a function of whose body the target runs every node."""
+        with self._called(node) as body:
+            return bool(body) and all(self(inner) for inner in body)
+
+    def inside(self, node: ir.Node) -> list[ir.Node]:
+        """What the target runs in the bodies of a node that it does not run, and in the functions that are called."""
+        found = [inner for inner in nested(node) if self(inner)]
+        for each in (each for each in (node, *nested(node)) if not self(each)):
+            with self._called(each) as body:
+                found += [inner for outer in body for inner in ([outer] if self(outer) else self.inside(outer))]
+        return found
+
+    @contextmanager
+    def _called(self, node: ir.Node) -> Iterator[list[ir.Node]]:
+        """The body of the function of the model's own that a node calls, seen with that function's versions."""
+        key = node.op_identifier()
+        function = self.model.functions.get(key)
+        if function is None or key in self.open or node.domain.startswith(FUNCTIONS):
+            yield []
+            return
+        outer, self.imports = self.imports, function.opset_imports
+        self.open.append(key)
+        try:
+            yield list(function)
+        finally:
+            self.open.pop()
+            self.imports = outer
+
+
+def domain_of(target: Target) -> str:
+    """The domain of the functions that a target's parts are."""
+    return f"{REGIONS}{target.name}"
+
+
+def part_model(model: ir.Model, part: Part) -> ir.Model:
+    """A part as a model of its own; functions that it calls come with it."""
+    graph = ir.convenience.extract(model.graph, list(part.inputs), list(part.outputs))
+    graph.name = part.name
+    functions = _called(model, graph)
+    domains = {node.domain for node in all_nodes(graph)} | {domain for domain, _, _ in functions} | {""}
+    imports = {domain: version for domain, version in model.opset_imports.items() if domain in domains}
+    graph.opset_imports.clear()
+    graph.opset_imports.update(imports)
+    found = ir.Model(
+        graph, ir_version=model.ir_version, producer_name=model.producer_name, functions=tuple(functions.values())
+    )
+    pass_on(model.metadata_props, found.metadata_props)
+    found.meta.update(model.meta)
+    return found
+
+
+def _called(model: ir.Model, graph: ir.Graph) -> dict[ir.OperatorIdentifier, ir.Function]:
+    """The functions that a graph calls, and those that these call, in the model's order."""
+    called: set[ir.OperatorIdentifier] = set()
+    ahead: list[ir.Graph | ir.Function] = [graph]
+    while ahead:
+        met = {node.op_identifier() for node in all_nodes(ahead.pop())} - called
+        called |= met
+        ahead += [model.functions[key] for key in met if key in model.functions]
+    return {key: function for key, function in model.functions.items() if key in called}
+
+
+def as_functions(model: ir.Model, target: Target) -> None:
+    """Replace each part that a target claims by a call of a model-local function, in place, in bodies too.
+
+    Its domain is `regions.NAME`; initializers that it reads become inputs of the call, after all others, and so does
+    what a part of a body reads of the graphs around it.
+    """
+    names = _names(model, domain_of(target))
+    before = len(model.functions)
+    ahead = [model.graph]
+    while ahead:
+        graph = ahead.pop(0)
+        given: dict[ir.Value, ir.Value] = {}
+        for part in _parts(model, graph, target):
+            if part.claimed and any(node.domain != domain_of(target) for node in part.nodes):
+                given.update(_fold(model, graph, part, (domain_of(target), next(names)), given))
+        ahead += [body for node in graph for body in bodies(node)]
+    if len(model.functions) > before:
+        model.ir_version = max(model.ir_version or STATING, STATING)
+    model.graph.sort()
+
+
+def _names(model: ir.Model, domain: str) -> Iterator[str]:
+    """Names of new functions, in order."""
+    place = 0
+    while True:
+        name = f"region_{place:02}"
+        if (domain, name, "") not in model.functions:
+            yield name
+        place += 1
+
+
+def _fold(
+    model: ir.Model, graph: ir.Graph, part: Part, key: tuple[str, str], known: Mapping[ir.Value, ir.Value]
+) -> Iterable[tuple[ir.Value, ir.Value]]:
+    """Fold one part of a graph; the values that it gave, each with the one that the call gives in its place."""
+    given = [known.get(value, value) for value in (*part.inputs, *part.constants)]
+    function = _function(model, key, given, part)
+    outputs = [ir.Value(name=value.name, type=value.type, shape=value.shape) for value in part.outputs]
+    for new, old in zip(outputs, part.outputs, strict=True):
+        new.metadata_props.update(old.metadata_props)
+    call = ir.Node(function.domain, function.name, given, outputs=outputs, name=function.name)
+    graph.insert_after(part.nodes[-1], call)
+    for new, old in zip(outputs, part.outputs, strict=True):
+        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    for inner in (inner for node in part.nodes for inner in nested(node)):
+        for slot in range(len(inner.inputs)):
+            inner.replace_input_with(slot, None)  # else what it read would seem to be read still
+    graph.remove(list(part.nodes), safe=True)
+    for node in reversed(part.copied):
+        if not any(value.uses() for value in node.outputs):
+            graph.remove(node, safe=True)
+    model.functions[function.identifier()] = function
+    model.opset_imports.setdefault(function.domain, 1)
+    return zip(part.outputs, outputs, strict=True)
+
+
+def _function(model: ir.Model, key: tuple[str, str], given: Sequence[ir.Value], part: Part) -> ir.Function:
+    """A part as a function of the values that it is given."""
+    nodes = (*part.copied, *part.nodes)
+    domains = {inner.domain for node in nodes for inner in (node, *nested(node))} | {""}
+    imports = {domain: model.opset_imports[domain] for domain in sorted(domains)}
+    body = ir.GraphView(given, part.outputs, nodes=nodes, opset_imports=imports, name=part.name).clone()
+    body.initializers.clear()
+    return ir.Function(*key, graph=body, attributes=[])
+
+
+class _Groups:
+    """Nodes that belong together."""
+
+    def __init__(self) -> None:
+        self.parent: dict[ir.Node, ir.Node] = {}
+
+    def add(self, node: ir.Node) -> None:
+        self.parent[node] = node
+
+    def of(self, node: ir.Node) -> ir.Node:
+        while self.parent[node] is not node:
+            self.parent[node] = self.parent[self.parent[node]]
+            node = self.parent[node]
+        return node
+
+    def join(self, first: ir.Node, second: ir.Node) -> None:
+        self.parent[self.of(second)] = self.of(first)
+
+
+def _levels(nodes: Iterable[ir.Node], claims: dict[ir.Node, bool]) -> dict[ir.Node, int]:
+    """How often the side has changed on the longest way to each node: even on the host, odd on the target.
+
+    Two nodes of one level and side never wait for each other through the other side.
+    """
+    levels: dict[ir.Node, int] = {}
+    for node in nodes:
+        level = max((levels[other] for other in _producers(node) if other in levels), default=0)
+        levels[node] = level + (level + claims[node]) % 2
+    return levels
+
+
+def _producers(node: ir.Node) -> Iterator[ir.Node]:
+    for value in (*node.inputs, *captured(node)):
+        producer = None if value is None else value.producer()
+        if producer is not None:
+            yield producer
+
+
+def _part(
+    owners: Mapping[ir.Node, ir.Node],
+    name: str,
+    claimed: bool,
+    nodes: list[ir.Node],
+    copied: list[ir.Node],
+    within: tuple[ir.Node, ...],
+) -> Part:
+    inside = {*nodes, *copied}
+    read = dict.fromkeys(v for node in (*copied, *nodes) for v in (*node.inputs, *captured(node)) if v is not None)
+    constants = tuple(value for value in read if value.is_initializer() and not value.is_graph_input())
+    inputs = tuple(v for v in read if v.producer() not in inside and v not in set(constants))
+    made = (value for node in nodes for value in node.outputs)
+    outputs = tuple(value for value in made if value.is_graph_output() or _leaves(owners, value, inside))
+    return Part(name, claimed, tuple(nodes), inputs, outputs, constants, tuple(copied), within)
+
+
+def _leaves(owners: Mapping[ir.Node, ir.Node], value: ir.Value, inside: set[ir.Node]) -> bool:
+    """Whether a node outside of a part reads a value, or a node in the body of one does."""
+    return any(owners[use.node] not in inside for use in value.uses())

@@ -1,0 +1,29 @@
+"""The verbs: read → lower → infer → solve → apply → write → verify."""
+
+from relayout.pipeline.verbs import (
+    Io,
+    Source,
+    check_plan,
+    convert,
+    diff,
+    explain,
+    fix_dims,
+    inspect,
+    optimize,
+    read,
+    relayout_in_place,
+)
+
+__all__ = [
+    "Io",
+    "Source",
+    "check_plan",
+    "convert",
+    "diff",
+    "explain",
+    "fix_dims",
+    "inspect",
+    "optimize",
+    "read",
+    "relayout_in_place",
+]

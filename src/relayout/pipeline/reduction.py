@@ -1,0 +1,207 @@
+"""The smallest part of a model that still shows a fault: delta debugging over its nodes.
+
+A. Zeller and R. Hildebrandt, "Simplifying and isolating failure-inducing input", 2002.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Literal, TypeVar
+
+import onnx
+import onnx_ir as ir
+
+from relayout.arguments import SECONDS, Kind, checked, whole
+from relayout.errors import RelayoutError
+from relayout.formats.onnx import complete, cut, lift_constants
+from relayout.formats.onnx import read as read_onnx
+from relayout.graph.subgraphs import captured
+from relayout.pipeline import verbs
+
+Still = Literal["verify", "transpose"]
+Fault = Callable[[ir.Model], bool]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A part of a model that still shows the fault.
+
+    Args:
+        model: the part.
+        before: nodes of the source.
+        after: nodes of the part.
+        tries: how many parts were tried.
+        smallest: no node can be left out or taken out; False where the time limit stopped the search.
+    """
+
+    model: ir.Model
+    before: int
+    after: int
+    tries: int
+    smallest: bool
+
+
+STILL = Kind(
+    "'verify', 'transpose' or a function of the part",
+    lambda value: callable(value) or value in ("verify", "transpose"),
+)
+
+
+@checked(still=STILL, time_limit=SECONDS, seed=whole(0))
+def reduce(
+    source: str | Path | onnx.ModelProto | ir.Model,
+    *,
+    still: Still | Fault = "verify",
+    time_limit: float | None = None,
+    seed: int = 0,
+) -> Reduced:
+    """Reduce a model to the nodes that a fault needs.
+
+    1. Nodes are left out, in ever smaller groups; values that they made become inputs.
+    2. Of what is left, a node whose operand has its result's type and shape is taken out, and the operand read instead.
+
+    Args:
+        source: an ONNX model.
+        still: what the part must still show: `verify`, that `optimize` gives a model which computes something else;
+            `transpose`, that `optimize` leaves a Transpose; or a function of the part.
+        time_limit: seconds after which the smallest part so far is given back.
+        seed: of the random inputs.
+
+    Raises:
+        ReadError: the file is not a model, or is damaged.
+        RelayoutError: the model itself does not show the fault.
+    """
+    whole = read_onnx(source)
+    complete(whole)
+    lift_constants(whole)
+    named = {"verify": lambda model: _differs(model, seed), "transpose": _transposes}
+    fault = still if callable(still) else named[still]
+    if not fault(whole.clone()):
+        shown = {"verify": "the optimized model computes the same", "transpose": "no Transpose remains"}
+        raise RelayoutError(f"nothing to reduce: {shown.get(str(still), 'the model does not show the fault')}")
+    search = _Search(whole, fault, None if time_limit is None else monotonic() + time_limit)
+    smallest = search.leave_out() and search.bypass()
+    return Reduced(search.model, len(whole.graph), len(search.model.graph), search.tries, smallest)
+
+
+@dataclass
+class _Search:
+    """The smallest part so far."""
+
+    model: ir.Model
+    fault: Fault
+    deadline: float | None
+    tries: int = 0
+
+    def leave_out(self) -> bool:
+        """Leave out what can be, what it gave becoming an input. False where the deadline came first."""
+        whole = self.model
+        every = list(range(len(whole.graph)))
+        kept, smallest = minimized(every, lambda some: self._shows(lambda: part(whole, some)), self.deadline)
+        if len(kept) < len(every):
+            self.model = part(whole, kept)
+        return smallest
+
+    def bypass(self) -> bool:
+        """Take out nodes whose operand can stand for their result, to a fixed point."""
+        count = -1
+        while count != len(self.model.graph):
+            count = len(self.model.graph)
+            for index in reversed(range(count)):
+                if self.deadline is not None and monotonic() > self.deadline:
+                    return False
+                shorter = bypassed(self.model, index)
+                if shorter is not None and self._shows(shorter.clone):
+                    self.model = shorter
+        return True
+
+    def _shows(self, candidate: Callable[[], ir.Model]) -> bool:
+        self.tries += 1
+        try:
+            return self.fault(candidate())
+        except Exception:  # a part that cannot be cut, planned or run does not show this fault, whatever it shows
+            return False
+
+
+def minimized(items: list[T], shows: Callable[[Sequence[T]], bool], deadline: float | None) -> tuple[list[T], bool]:
+    """Items none of which can be left out (ddmin), and whether that was reached before the deadline.
+
+    Args:
+        items: they show the fault together.
+        shows: whether some of them, in order, do.
+        deadline: `time.monotonic()` after which to stop.
+    """
+    parts = 2
+    while len(items) > 1:
+        size = -(-len(items) // parts)
+        chunks = [items[start : start + size] for start in range(0, len(items), size)]
+        rests = [[x for other in chunks if other is not chunk for x in other] for chunk in chunks]
+        found = None
+        for candidate in (*chunks, *rests) if parts > 2 else chunks:
+            if deadline is not None and monotonic() > deadline:
+                return items, False
+            if shows(candidate):
+                found = candidate
+                break
+        if found is not None:
+            parts = max(parts - 1, 2) if len(found) > size else 2
+            items = found
+        elif size == 1:
+            return items, True
+        else:
+            parts = min(2 * parts, len(items))
+    return items, True
+
+
+def part(model: ir.Model, kept: Sequence[int]) -> ir.Model:
+    """Some nodes of a model's main graph as a model: what they read of others is an input, what others read an output.
+
+    Raises:
+        NamesError: a value that would be an input is of unknown type or rank.
+    """
+    model = model.clone()
+    graph = model.graph
+    chosen = set(kept)
+    nodes = [node for index, node in enumerate(graph) if index in chosen]
+    inside = set(nodes)
+    read = [value for node in nodes for value in (*node.inputs, *captured(node)) if value is not None]
+    inputs = dict.fromkeys(
+        value.name or "" for value in read if value.producer() is not None and value.producer() not in inside
+    )
+    outputs: dict[str, None] = {}
+    for node in nodes:
+        made = [value for value in node.outputs if value.name]
+        ends = [v for v in made if v.is_graph_output() or any(user not in inside for user in v.consumers())]
+        ends += [] if any(v.uses() for v in made) else made[:1]
+        outputs.update(dict.fromkeys(value.name or "" for value in ends))
+    return cut(model, [name for name in inputs if name not in outputs], list(outputs))
+
+
+def bypassed(model: ir.Model, index: int) -> ir.Model | None:
+    """The model without a node, what reads its result reading an operand of equal type and shape; None: it has none."""
+    model = model.clone()
+    node = list(model.graph)[index]
+    if len(node.outputs) != 1 or node.outputs[0].is_graph_output():
+        return None
+    (made,) = node.outputs
+    alike = [v for v in node.inputs if v is not None and (v.dtype, v.shape) == (made.dtype, made.shape)]
+    operand = next((value for value in alike if value.const_value is None and value.shape is not None), None)
+    if operand is None:
+        return None
+    made.replace_all_uses_with(operand)
+    model.graph.remove(node)
+    return model
+
+
+def _transposes(model: ir.Model) -> bool:
+    return verbs.optimize(model).report.transposes > 0
+
+
+def _differs(model: ir.Model, seed: int) -> bool:
+    from relayout.verification import verify
+
+    return not verify(model, verbs.optimize(model).model, seed=seed).ok

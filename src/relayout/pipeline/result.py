@@ -1,0 +1,173 @@
+"""What a verb gives: the model, its report and its plan; how it is looked at, parted and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from relayout.errors import LayoutError, WriteError
+from relayout.partition.regions import Part, part_model, parts
+from relayout.reports import Naming, Report
+from relayout.targets import Target
+
+PARTS = "relayout-parts-1"
+"""The format of a manifest of parts."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A model and the report of how it came to be.
+
+    Args:
+        model: the result.
+        report: Transposes and bytes before, after and at least, layouts, reasons.
+        written: what gives `plan`.
+        untouched: the source itself, where nothing was to be won: it is given back as it was.
+        naming: what the values of the source are; see `layouts`.
+        target: the target that it was converted for, if any; see `parts`.
+    """
+
+    model: ir.Model
+    report: Report
+    written: Callable[[], dict[str, Any]]
+    untouched: Path | onnx.ModelProto | None = None
+    naming: Naming | None = None
+    target: Target | None = None
+
+    @cached_property
+    def plan(self) -> dict[str, Any]:
+        """The choice and its certificate for `relayout check`, as JSON types."""
+        return self.written()
+
+    def parts(self) -> list[Part]:
+        """The parts that the target runs, and the rest, in the order in which they run.
+
+        Raises:
+            LayoutError: the model was converted for no target.
+        """
+        return parts(self.model, target_of(self))
+
+    def save_parts(self, directory: str | Path) -> None:
+        """Write each part as a model of its own, and `manifest.json` with who runs it and what it reads and gives.
+
+        Run in their order, each fed with what was given before, they compute what the model does.
+
+        Args:
+            directory: where to; it must not hold anything yet.
+
+        Raises:
+            LayoutError: the model was converted for no target.
+            WriteError: there is something in the directory, the rank of a value that passes between parts is not known,
+                or a file cannot be written.
+        """
+        from relayout.formats.onnx import write, write_text
+
+        found, folder = self.parts(), Path(directory)
+        refuse_parts(folder)
+        unknown = sorted({v.name or "" for part in found for v in (*part.inputs, *part.outputs) if v.shape is None})
+        if unknown:
+            raise WriteError(
+                f"parts need the rank of every value that passes between them, which is not known of"
+                f" {', '.join(unknown[:5])}: state its shape in the model's value_info, or use regions='functions'"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = []
+        for part in found:
+            model = part_model(self.model, part)
+            write(model, folder / f"{part.name}.onnx", overwrite=False, checked=False)
+            rows.append(part.to_dict())
+        ends = {
+            "inputs": [value.name for value in self.model.graph.inputs],
+            "outputs": [value.name for value in self.model.graph.outputs],
+        }
+        manifest = {"format": PARTS, "target": target_of(self).name, **ends, "parts": rows}
+        write_text(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+
+    @property
+    def layouts(self) -> dict[str, str]:
+        """Value of the result -> its layout in einops' notation."""
+        return {} if self.naming is None else self.naming.of(self.model)
+
+    def html(self, title: str = "model") -> str:
+        """The graph before and after, with every remaining Transpose and its reason, as one page without requests."""
+        from relayout.reports.page import page
+
+        return page(self.report, title)
+
+    def node_data(self) -> dict[str, Any]:
+        """The layouts of all values as Model Explorer's node data, JSON types: for the source and for the result."""
+        from relayout.reports.explorer import keys_of, node_data
+
+        stored = {value.tensor: value.stored for value in self.report.chart.values}
+        if self.naming is None:
+            return node_data(self.report, self.layouts, {})
+        keys = keys_of(self.model) | self.naming.tensors
+        return node_data(self.report, self.naming.of_source(stored) | self.layouts, keys)
+
+    def __repr__(self) -> str:
+        """One line, also where a notebook shows it: model and plan are long."""
+        found = self.report
+        moved = f"{found.source_bytes:,} -> {found.bytes:,} bytes"
+        return f"<Result: {found.source_transposes} -> {found.transposes} Transposes, {moved}, {found.verdict}>"
+
+    def __str__(self) -> str:
+        """What a terminal shows: the report."""
+        return str(self.report)
+
+    @property
+    def proto(self) -> onnx.ModelProto:
+        """The result as ONNX's protobuf, with all weights in memory."""
+        from relayout.formats.onnx import to_proto
+
+        if self.untouched is not None and not isinstance(self.untouched, Path):
+            copied = type(self.untouched)()
+            copied.CopyFrom(self.untouched)
+            return copied
+        return to_proto(self.model)
+
+    def save(self, path: str | Path, *, external_data: bool | None = None, overwrite: bool = False) -> None:
+        """Check the model and write it: whole, or not at all.
+
+        Args:
+            path: where to; an existing file is replaced when the new one is complete, and gives it its permissions. At
+                the place of a symbolic link, the link is replaced.
+            external_data: weights in `<path>.data` beside it; default: only where the file would exceed 2 GB.
+            overwrite: whether a file that the model was read from may be replaced, under whatever name.
+
+        Raises:
+            WriteError: the model would not be valid, or the file cannot be written.
+        """
+        from relayout.formats.onnx import copy, write
+
+        if isinstance(self.untouched, Path) and external_data is None:
+            copy(self.untouched, path, overwrite=overwrite)
+            return
+        write(self.model, path, external_data=external_data, overwrite=overwrite, checked=False)
+
+
+def refuse_parts(folder: Path) -> None:
+    """Refuse a directory in which something is already.
+
+    Raises:
+        WriteError: there is.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise WriteError(f"{folder} is there already, and not empty: parts want a directory of their own")
+
+
+def target_of(result: Result) -> Target:
+    """The target that a model was converted for.
+
+    Raises:
+        LayoutError: there is none.
+    """
+    if result.target is None:
+        raise LayoutError("parts are what a target runs: convert with `target=`, or `--target`")
+    return result.target

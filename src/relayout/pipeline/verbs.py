@@ -1,0 +1,636 @@
+"""The sentence: read → infer → solve → rewrite → check. One short function a verb."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
+
+import onnx
+import onnx_ir as ir
+
+from relayout import arguments
+from relayout.apply.apply import UNSAID, apply
+from relayout.apply.duplicate_dequantize import apart, together
+from relayout.apply.layout_functions import inline_functions
+from relayout.apply.renaming import rename as rename_values
+from relayout.arguments import Kind, check, checked, one_of
+from relayout.errors import LayoutError, ReadError, RelayoutError, in_file
+from relayout.formats.recognition import is_tflite
+from relayout.formats.stored import open_stored
+from relayout.graph.source_names import forget
+from relayout.infer import Sites, build, plan, within_source
+from relayout.infer import plan_file as planfile
+from relayout.infer import what_if as relax
+from relayout.infer.plan_file import Checked
+from relayout.layout import Dim, Extent
+from relayout.layout.stored_as import FIXED, STATED
+from relayout.partition.regions import as_functions
+from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
+from relayout.pipeline.result import Result, target_of
+from relayout.progress import say
+from relayout.reports import (
+    Axes,
+    Naming,
+    Report,
+    constants,
+    grown,
+    no_worse,
+    operators,
+    report,
+    scattered,
+    unsaid,
+    unstated,
+)
+from relayout.reports.drawing import Drawing
+from relayout.rules import is_known, outputs_of
+from relayout.targets import LayoutFor, Target, Wishes, note, refuse_others
+from relayout.targets.onnxruntime.single_consumer import single_consumers
+
+if TYPE_CHECKING:
+    from relayout.reports.differing import Diff, Looked
+    from relayout.reports.inspection import Inspection
+
+Source = str | Path | bytes | onnx.ModelProto | ir.Model
+"""A path, the bytes of a `.tflite`, or an ONNX model in memory."""
+Regions = Literal["flat", "functions"]
+Io = Literal["keep", "convert"]
+State = Literal["zero", "io"]
+Quant = Literal["qdq", "float"]
+WISHES = arguments.mapping("{'Conv': ['NHWC', 'OHWI']}", lambda value: True)  # `targets.wishes` checks the layouts
+OPTIONS = {
+    "io": one_of("keep", "convert"),
+    "layouts": arguments.LAYOUTS,
+    "dims": arguments.EXTENTS,
+    "quant": one_of("qdq", "float"),
+    "opset": arguments.whole(*arguments.OPSETS),
+    "signature": arguments.TEXT,
+    "state": one_of("zero", "io"),
+    "custom_ops": arguments.NAMED,
+    "to": arguments.TEXT,
+    "target": Kind("a target's name, or a Target", lambda value: isinstance(value, str | Target)),
+    "desired_layouts": WISHES,
+    "node_layouts": WISHES,
+    "layout_for": arguments.FUNCTION,
+    "regions": one_of("flat", "functions"),
+    "inputs": arguments.NAMES,
+    "outputs": arguments.NAMES,
+    "rename": arguments.NAMED,
+    "per_transpose": arguments.BYTES,
+    "exchange": arguments.FLAG,
+    "time_limit": arguments.SECONDS,
+    "inline": arguments.FLAG,
+    "what_if": arguments.FLAG,
+    "annotate": arguments.FLAG,
+}
+"""What the options of `convert` take."""
+PLANNED = dict.fromkeys(("per_transpose", "per_scattered"), arguments.whole(0))
+"""What a plan's prices may be: those that were found have no limit."""
+PRICES: dict[str, Any] = {"per_transpose": 0, "per_scattered": 0, "exchange": False}
+"""Options that a plan may lack -> what they are then."""
+OF_TFLITE: dict[str, Any] = {"opset": None, "quant": "qdq", "signature": None, "state": "zero", "custom_ops": {}}
+"""Options that only a `.tflite` has -> what they are where they are not given."""
+TFLITE = "relayout.tflite"
+"""Set in `ir.Model.meta` of a model that was imported literally: its tensors are NHWC and never say so."""
+CUT = "relayout.cut"
+"""Metadata of a model that is a part of its source: the source's names of its inputs and outputs, as JSON."""
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collection: what is built here is all alive, and walking it again and again costs half of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@checked(**OPTIONS)
+@_collector_paused()
+def convert(
+    source: Source,
+    *,
+    io: Io = "keep",
+    layouts: Mapping[str, tuple[str, str]] | None = None,
+    dims: Mapping[str, Dim] | None = None,
+    opset: int | None = None,
+    quant: Quant = "qdq",
+    signature: str | None = None,
+    state: State = "zero",
+    custom_ops: Mapping[str, str] | None = None,
+    to: str | None = None,
+    target: str | Target | None = None,
+    desired_layouts: Mapping[str, Sequence[str] | str] | None = None,
+    node_layouts: Mapping[str, Sequence[str] | str] | None = None,
+    layout_for: LayoutFor | None = None,
+    inline: bool = False,
+    regions: Regions = "flat",
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    per_transpose: int | None = None,
+    exchange: bool = False,
+    time_limit: float | None = None,
+    what_if: bool = False,
+    annotate: bool = False,
+) -> Result:
+    """Convert a model to ONNX, or its operators to other layouts, with the fewest transposed bytes.
+
+    Args:
+        source: a path to a `.tflite` or `.onnx` file, or into a bundle of models; the bytes of a `.tflite`, or an ONNX
+            model in memory, which is not changed: protobuf, onnx-ir's, or what `torch.onnx.export(…, dynamo=True)`
+            returns.
+        io: `keep` leaves names, types, shapes and stored orders of inputs and outputs; `convert` stores each in the
+            order that costs nothing, and says so in the report and in the model's metadata.
+        layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
+        dims: dynamic dimension -> extent to fix it to, or the name of a dimension of the same extent, which it takes.
+        opset: opset of a converted `.tflite`, from 18 on; by default the least that the model needs.
+        quant: what becomes of a quantized `.tflite`: integers in Quantize-Dequantize units, or a float model.
+        signature: which signature of a `.tflite` to convert; by default the first.
+        state: what becomes of a `.tflite`'s variables: `zero` starts every run from their initial values, `io` makes
+            each an input and an output.
+        custom_ops: custom operator of a `.tflite` -> domain in which it is carried over as a node.
+        to: the layout of all layout-sensitive operators: `NHWC`, `NCHW`, `NCHW16c`; other ranks follow.
+        target: a backend (`relayout targets`): what it claims runs in layouts that it has.
+        desired_layouts: operator -> layout of its images, or of images and kernel: `{"Conv": ["NHWC", "OHWI"]}`;
+            `default` lets the target choose.
+        node_layouts: the same by a node's name, or that of its first output.
+        layout_for: the same by a function of the node, which answers None for no wish.
+        regions: `functions` makes each part that the target runs a call of a model-local function in the domain
+            `regions.NAME`; `flat` leaves one graph. `Result.save_parts` writes a file for each part.
+        inline: write operators in other layouts as standard operators between Transposes, not as functions.
+        inputs: only the part of the graph that these values begin: inputs of the source or interior values, by name.
+            An input that the part needs besides stays an input, after these.
+        outputs: only the part of the graph that ends in these values; by default all outputs.
+        rename: name of the source -> name in the result, for inputs, outputs and interior values. All other options
+            speak of the source's names.
+        per_transpose: bytes that each Transpose costs besides those that it moves: with more than any tensor has, there
+            are as few Transposes as can be, and then as few bytes. By default it is the target's, or 0; but of an ONNX
+            model of which no other layouts are asked there are no more Transposes than before, and no more that copy
+            single elements, though they may move fewer bytes (a note says how many).
+        exchange: let a MatMul or Gemm run with its operands exchanged (`yᵀ = cᵀ aᵀ`), where that saves bytes. ONNX
+            Runtime's CPU may take longer then.
+        time_limit: seconds for the solver; then the best plan is used and its gap reported (default: five minutes,
+            and more for large graphs).
+        what_if: also find what each single constraint costs (`report.what_if`).
+        annotate: put every value's layout into its metadata (`relayout.layout`), where viewers show it.
+
+    Raises:
+        ReadError: the file is not a model, or is damaged.
+        UnsupportedError: operators that cannot be converted, all of them.
+        LayoutError: a layout does not fit its tensor, or a target is not known.
+        NamesError: `inputs`, `outputs` or `rename` name what is not there or cannot be so.
+    """
+    began = perf_counter()
+    wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
+    if regions == "functions" and wishes.target is None:
+        raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
+    reading: dict[str, Any] = {
+        "opset": None if opset is None else int(opset),
+        "quant": quant,
+        "signature": signature,
+        "state": state,
+        "custom_ops": dict(custom_ops or {}),
+        "fast": wishes.target is not None and wishes.target.fast,
+        "widen": wishes.target is None or wishes.target.fast,
+        "saturates": wishes.target is not None and wishes.target.saturates,
+        "inputs": list(inputs or ()),
+        "outputs": list(outputs or ()),
+    }
+    say("reading")
+    model = read(source, dims=dims, **reading)
+    wishes.against(model.graph)
+    refuse_others(model, wishes.target.blocks if wishes.target else None)
+    fused = as_kernels(model, wishes.target)
+    read_in = perf_counter() - began
+    each = per_transpose if per_transpose is not None else wishes.target.per_transpose if wishes.target else 0
+    options = {
+        "io": io,
+        "layouts": dict(layouts or {}),
+        "dims": {name: extent if isinstance(extent, str) else int(extent) for name, extent in (dims or {}).items()},
+        "per_transpose": int(each),
+        "per_scattered": wishes.target.per_scattered if wishes.target else 0,
+        "exchange": bool(exchange),
+        "read": reading,
+    }
+    from relayout.formats.onnx import CONTRADICTED, EXTERNAL_DATA
+
+    own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
+    other = io == "convert" or layouts or wishes
+    asked = other or dims or inputs or outputs or rename or annotate
+    within = not other and per_transpose is None and TFLITE not in model.meta
+    path = Path(source) if isinstance(source, str | Path) else None
+    unlike = model.meta.get(CONTRADICTED) or (path and model.meta.get(EXTERNAL_DATA))
+    original = None if asked or unlike or not own_format else path or source
+    result = _relayout(model, options, wishes, time_limit, what_if, within, {"read": read_in}, original, annotate)
+    inlined = _inlined(result.model) if inline or (wishes.target is not None and wishes.target.inline) else ()
+    stored = (*in_full(result.model, wishes.target), *in_blocks(result.model, wishes.target))
+    report = replace(result.report, notes=(*result.report.notes, *fused, *inlined, *stored))
+    if inlined or stored:
+        report = replace(report, operators=operators(result.model))
+    result = replace(result, target=wishes.target, report=report)
+    if regions == "functions":
+        as_functions(result.model, target_of(result))
+    return _renamed(result, rename) if rename else result
+
+
+def optimize(
+    source: Source,
+    *,
+    dims: Mapping[str, Dim] | None = None,
+    target: str | Target | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    per_transpose: int | None = None,
+    exchange: bool = False,
+    time_limit: float | None = None,
+    what_if: bool = False,
+    annotate: bool = False,
+) -> Result:
+    """The same model, interface and meaning kept, with the fewest transposed bytes, and no more Transposes than before.
+
+    What `convert` does with an ONNX model of which no other layouts are asked; the options are its. Where fewer bytes
+    take more Transposes than the source has, or more that copy single elements and not runs, a note says so; with
+    `per_transpose=0` the bytes alone count. With a `target` the model is for that runtime alone, and what its kernels
+    cost counts, too.
+
+    Raises:
+        ReadError: the file is not a model, or is damaged.
+    """
+    return convert(
+        source,
+        dims=dims,
+        target=target,
+        inputs=inputs,
+        outputs=outputs,
+        rename=rename,
+        per_transpose=per_transpose,
+        exchange=exchange,
+        time_limit=time_limit,
+        what_if=what_if,
+        annotate=annotate,
+    )
+
+
+def relayout_in_place(
+    model: ir.Model, per_transpose: int | None = None, exchange: bool = False
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Optimize an onnx-ir model in place, as `optimize` does: (Transposes, bytes) before and after.
+
+    Where nothing is to be won the model is not touched.
+    """
+    from relayout.formats.onnx import CALLS, complete, lift_constants, restore_calls, spell_out
+
+    lift_constants(model)
+    spell_out(model, is_known)
+    if CALLS in model.meta:
+        complete(model, outputs_of)  # nothing is known of what is inside
+    shared = apart(model)
+    sites = build(model, per_transpose=per_transpose or 0, exchange=exchange)
+    decided = plan(sites)
+    if per_transpose is None:
+        decided = within_source(sites, decided)
+    before, after = (decided.source_count, decided.source_size), (len(decided.crossings), decided.size)
+    if before != after:
+        apply(model, decided, single_consumers=single_consumers)
+    together(shared)
+    forget(model.graph)
+    restore_calls(model)
+    return before, after
+
+
+def explain(source: Source, **options: Any) -> Report:
+    """What `convert` would do with a model, and why, without writing anything.
+
+    Args:
+        source: as `convert` takes it.
+        options: those of `convert`.
+
+    Raises:
+        RelayoutError: as `convert` does.
+    """
+    return convert(source, **options).report
+
+
+def diff(a: str | Path, b: str | Path) -> Diff:
+    """What two model files have in common, and in what they differ: operators, attributes, types, shapes, layouts.
+
+    Raises:
+        ReadError: one is not a model, or is damaged.
+        UnsupportedError: a `.tflite` holds operators that cannot be read.
+    """
+    from relayout.reports import differing
+
+    return differing.diff(_looked(Path(a)), _looked(Path(b)))
+
+
+def _looked(path: Path) -> Looked:
+    from relayout.reports.differing import Looked, attributes_of
+
+    say("reading")
+    model = read(path)
+    attributes = attributes_of(model.graph)
+    say("planning")
+    decided = plan(build(model))
+    axes = Axes(decided.sites, TFLITE in model.meta)
+    return Looked(str(path), Drawing(decided, axes).chart, attributes)
+
+
+def inspect(path: str | Path) -> Inspection:
+    """What a file is, and what conversions of it would win. Where it cannot be converted, that is said.
+
+    Raises:
+        ReadError: it is not a model, or is damaged.
+    """
+    from relayout.reports import inspection
+
+    path = Path(path)
+    if is_tflite(path):
+        with in_file(str(path)):
+            found = inspection.tflite(path)
+    else:
+        from relayout.formats.onnx import read as read_onnx
+
+        found = inspection.onnx(path, read_onnx(path))
+    try:
+        return found.with_reports(explain(path), explain(path, io="convert"))
+    except RelayoutError as error:
+        return replace(found, problem=str(error))
+
+
+def read(
+    source: Source,
+    *,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    dims: Mapping[str, Dim] | None = None,
+    **options: Any,
+) -> ir.Model:
+    """Read a model, or the part of it between named values: a `.tflite` literally, NHWC and all; an `.onnx` as it is.
+
+    Args:
+        source: a path, the bytes of a `.tflite`, or a model in memory.
+        inputs: what the part begins with; see `relayout.formats.onnx.cut`.
+        outputs: what it ends in.
+        dims: dynamic dimensions to fix, or to give the names of others.
+        options: of `relayout.formats.tflite.read`, where the source is a `.tflite`.
+
+    Raises:
+        ReadError: not a model, or damaged.
+        UnsupportedError: operators that cannot be converted.
+        LayoutError: `dims` names no dimension, or gives it no extent.
+        NamesError: `inputs` or `outputs` name what cannot be an end of a part.
+    """
+    model = _read(source, inputs, outputs, dims or {}, options)
+    if dims:
+        fix_dims(model, dims)
+    if inputs or outputs:
+        ends = {"inputs": [v.name for v in model.graph.inputs], "outputs": [v.name for v in model.graph.outputs]}
+        model.metadata_props[CUT] = json.dumps(ends, ensure_ascii=False)
+    return model
+
+
+def _read(
+    source: Source,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+    dims: Mapping[str, Dim],
+    options: Mapping[str, Any],
+) -> ir.Model:
+    if isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source)):
+        from relayout.formats import tflite
+        from relayout.formats.bundle import outermost
+        from relayout.formats.onnx import SOURCES, identity
+        from relayout.formats.onnx.parts import UNANNOTATED
+
+        extents = {name: int(extent) for name, extent in dims.items() if not isinstance(extent, str)}
+        with in_file("the given bytes" if isinstance(source, bytes) else str(source)), _told(extents):
+            model = tflite.read(source, inputs=inputs, outputs=outputs, dims=extents, **options)
+        model.meta[TFLITE] = model.meta[UNANNOTATED] = True
+        if not isinstance(source, bytes):
+            model.meta[SOURCES] = frozenset({identity(outermost(Path(source)))})
+        return model
+    _refuse_options_of_tflite(options)
+    from relayout.formats.onnx import CONTRADICTED, complete, cut, spell_out
+    from relayout.formats.onnx import read as read_onnx
+
+    model = read_onnx(source)
+    contradicted = model.meta.get(CONTRADICTED)
+    told = [unstated(contradicted)] if contradicted else []
+    if known := note(model):
+        told.append(known)
+    model.meta["relayout.notes"] = (*model.meta.get("relayout.notes", ()), *told)
+    if inputs or outputs:
+        complete(model, outputs_of)
+        model = cut(model, inputs, outputs)
+        if not model.functions:
+            return model
+    spell_out(model, is_known)
+    complete(model, outputs_of)
+    return model
+
+
+@contextmanager
+def _told(extents: Mapping[str, int]) -> Iterator[None]:
+    """Say in an error that the user gave extents, which the file may be right not to fit."""
+    try:
+        yield
+    except ReadError as error:
+        if not extents or error.hint:
+            raise
+        given = ", ".join(f"{name}={extent}" for name, extent in extents.items())
+        raise ReadError(error.what, where=error.where, hint=f"it was read with --dim {given}") from error
+
+
+def _refuse_options_of_tflite(options: Mapping[str, Any]) -> None:
+    for name, default in OF_TFLITE.items():
+        if options.get(name, default) != default:
+            option = name.replace("_", "-").removesuffix("s")
+            raise RelayoutError(f"--{option} is for a .tflite source, and this one is ONNX: leave it out")
+
+
+def fix_dims(model: ir.Model, dims: Mapping[str, Dim]) -> None:
+    """Fix dynamic dimensions, or give them the names of others, in place.
+
+    Raises:
+        LayoutError: no such dimension, an extent below 1, or the name of a dimension that is given another extent.
+    """
+    values = [*model.graph.inputs, *(value for node in model.graph for value in node.outputs)]
+    known = set[str](model.meta.get(FIXED, ()))
+    for value in values:
+        if value.shape is None:
+            continue
+        named = [Extent.of(dim.value) for dim in value.shape if isinstance(dim, ir.SymbolicDim) and dim.value]
+        symbols = {symbol for extent in named for symbol in extent.names}
+        known |= symbols
+        if not symbols.isdisjoint(dims):
+            value.shape = ir.Shape([_fixed(dim, dims) for dim in value.shape])
+            value.meta.pop(STATED, None)
+    for name, extent in dims.items():
+        if name not in known:
+            listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'})"
+            raise LayoutError(f"--dim {name}: the model has no dimension of that name {listed}")
+        if extent in dims:
+            raise LayoutError(f"--dim {name}={extent}: {extent} becomes {dims[str(extent)]}; give {name} that, too")
+        if not isinstance(extent, str) and extent < 1:
+            raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
+
+
+def _fixed(dim: int | ir.SymbolicDim, dims: Mapping[str, Dim]) -> int | str | ir.SymbolicDim:
+    if isinstance(dim, int) or not dim.value:
+        return dim
+    extent = Extent.of(dim.value).fixed(dims)
+    return extent.number if extent.is_static else str(extent)
+
+
+def _inlined(model: ir.Model) -> tuple[str, ...]:
+    """Write functions of layouts as their bodies, in place; what to say of it in a report."""
+    from relayout.formats.onnx import complete
+
+    before = _transposes(model)
+    if inline_functions(model):
+        complete(model)  # a body states no shapes of its own
+    count = _transposes(model) - before
+    return (f"Transposes in bodies of functions, for the runtime to cancel: {count}",) if count else ()
+
+
+def _transposes(model: ir.Model) -> int:
+    return operators(model).get("Transpose", 0)
+
+
+def check_plan(plan_file: str | Path, source: Source) -> Checked:
+    """Check a plan file against the model that it was made for, without the solver.
+
+    Raises:
+        ReadError: either cannot be read, the plan is of another model, or its certificate is not valid.
+    """
+    try:
+        file = open_stored(Path(plan_file))
+        data = json.loads(file.read(0, file.size))
+    except (OSError, ValueError, RecursionError):
+        raise ReadError(
+            f"{plan_file} is no plan: it is not JSON", hint="the plan comes first, then the model"
+        ) from None
+    with in_file(str(plan_file)):
+        options = planfile.options_of(data)
+    try:
+        options = {**PRICES, **options}
+        check({**options, **options["read"], **options["wishes"]}, {**OPTIONS, **PLANNED}, PRICES)
+        model = read(source, dims=dict(options["dims"]), **options["read"])
+        pairs = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
+        options |= {"io": options["io"], "layouts": pairs}
+        wishes = Wishes.of(**options["wishes"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
+    as_kernels(model, wishes.target)
+    apart(model)
+    return planfile.check(data, _sites(model, options, wishes))
+
+
+def _sites(model: ir.Model, options: Mapping[str, Any], wishes: Wishes) -> Sites:
+    """The sites of a model, by the options of a conversion or of its plan."""
+    return build(
+        model,
+        keep_interface=options["io"] == "keep",
+        layouts=options["layouts"],
+        choose=wishes if wishes else None,
+        **{name: options[name] for name in PRICES},
+    )
+
+
+def _relayout(
+    model: ir.Model,
+    options: dict[str, Any],
+    wishes: Wishes,
+    time_limit: float | None,
+    what_if: bool,
+    within: bool,
+    seconds: dict[str, float],
+    original: Any = None,
+    annotate: bool = False,
+) -> Result:
+    from relayout.formats.onnx import SILENT
+
+    say("planning")
+    began = perf_counter()
+    shared = apart(model)
+    sites = _sites(model, options, wishes)
+    decided = fewest = plan(sites, time_limit=time_limit)
+    if within:
+        decided = within_source(sites, fewest, time_limit=time_limit)
+    axes = Axes(sites, TFLITE in model.meta)
+    naming = Naming(sites, axes)
+    found = report(decided, axes, relaxed=relax(decided) if what_if else [])
+    if decided is not fewest:
+        found = no_worse(found, decided, fewest)
+    found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
+    prices = {"per_transpose": sites.per_transpose, "per_scattered": sites.per_scattered}
+    taken = {**prices, "wishes": wishes.to_json()}
+    written = planfile.later(decided, options | taken)
+    seconds["plan"] = perf_counter() - began
+    if original is not None and (decided.size, len(decided.crossings)) == (
+        decided.source_size,
+        decided.source_count,
+    ):
+        together(shared)
+        _restore_calls(model)
+        found = replace(found, operators=operators(model), seconds=seconds)
+        return Result(model, found, written, original, naming)
+    say("rewriting")
+    began = perf_counter()
+    held = constants(model)
+    blocks = None if wishes.target is None else wishes.target.blocks
+    result = apply(model, decided, blocks, single_consumers)
+    together(shared)
+    if wishes.target is None:  # a target claims operators, not calls
+        _restore_calls(result)
+    more = (*as_transposes(result, wishes.target), *grown(held, constants(result)), *unsaid(result.meta[UNSAID]))
+    if wishes.target is None:
+        more += scattered(decided)
+    found = replace(found, notes=(*found.notes, *more))
+    seconds["rewrite"] = perf_counter() - began
+    forget(result.graph)
+    _say_interface(result, found)
+    if annotate:
+        result.meta[SILENT] = False  # whoever looks at layouts looks at shapes
+        naming.annotate(result)
+    return Result(result, replace(found, operators=operators(result), seconds=seconds), written, naming=naming)
+
+
+def _restore_calls(model: ir.Model) -> None:
+    """Put back the calls that were spelled out, if any were."""
+    from relayout.formats.onnx import CALLS
+
+    if CALLS in model.meta:
+        from relayout.formats.onnx import restore_calls
+
+        restore_calls(model)
+
+
+def _say_interface(model: ir.Model, found: Report) -> None:
+    """Put into the model's metadata which of its inputs and outputs are stored in another order."""
+    changed = {end.name: end.layout for end in found.interface if "->" in end.layout}
+    if changed:
+        model.metadata_props["relayout.interface"] = json.dumps(changed)
+
+
+def _renamed(result: Result, names: Mapping[str, str]) -> Result:
+    """A result under other names. The plan and the reasons speak of the source's."""
+    ends = (*result.model.graph.inputs, *result.model.graph.outputs)
+    before = [value.name for value in ends]
+    rename_values(result.model, names)
+    now = dict(zip(before, (value.name or "" for value in ends), strict=True))
+    interface = tuple(replace(end, name=now.get(end.name, end.name)) for end in result.report.interface)
+    notes = (*result.report.notes, *(f"renamed: {old} is {new} in the result" for old, new in names.items()))
+    report = replace(result.report, interface=interface, notes=notes)
+    _say_interface(result.model, report)
+    return replace(result, report=report)

@@ -1,0 +1,269 @@
+"""Which layouts a node shall run in: what a user asks for, and what a target has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import onnx_ir as ir
+
+from relayout.errors import LayoutError, nearest
+from relayout.graph.source_names import known_as, label
+from relayout.graph.subgraphs import all_nodes
+from relayout.layout import Layout
+from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, laid, registry, rule_of
+from relayout.rules.known_layouts import IMAGES, KERNELS, parsed_as
+from relayout.rules.layouts import STANDARD, fitted
+from relayout.rules.validation import in_bytes
+from relayout.targets.registry import target as find
+from relayout.targets.target import Target
+
+DEFAULT = "default"
+IMAGE = 4
+"""The rank in which layouts are compared."""
+Layouts = tuple[str, str | None]
+"""A layout of images, and one of kernels; `default` lets the target choose."""
+LayoutFor = Callable[[ir.Node], Sequence[str] | str | None]
+
+
+def layouts_of(given: Any) -> Layouts:
+    """Read a wish: `"NHWC"`, `["NHWC"]`, `["NHWC", "OHWI"]`, `["default"]`.
+
+    Raises:
+        LayoutError: it is none.
+    """
+    words = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else []
+    if not 1 <= len(words) <= 2 or not all(isinstance(word, str) for word in words):
+        raise LayoutError(f"{given!r} is no desired layout: give one for images, or one for images and one for kernels")
+    for word, outer, what in zip(words, (IMAGES, KERNELS), ("images", "kernels"), strict=False):
+        if word != DEFAULT:
+            parsed_as(word, outer, what)
+    return words[0], words[1] if len(words) == 2 and words[1] != DEFAULT else None
+
+
+@dataclass
+class Wishes:
+    """What is asked of the layout of every operator, in order of precedence.
+
+    Args:
+        target: what there is to choose from; None: every layout, as a function.
+        to: the layout of all layout-sensitive operators (those that the target claims, where there is one).
+        operators: operator -> layouts.
+        nodes: node -> layouts, by its name or that of its first output.
+        layout_for: node -> layouts, or None for no wish.
+        declined: node -> why what was asked for it cannot be.
+        asked: node -> what `layout_for` answered.
+        left: node -> why the target does not claim it, of operators that have layouts.
+    """
+
+    target: Target | None = None
+    to: str | None = None
+    operators: Mapping[str, Layouts] = field(default_factory=dict)
+    nodes: Mapping[str, Layouts] = field(default_factory=dict)
+    layout_for: LayoutFor | None = None
+    declined: dict[str, str] = field(default_factory=dict)
+    asked: dict[str, Layouts] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Whether anything is asked for."""
+        return bool(self.target or self.to or self.operators or self.nodes or self.layout_for)
+
+    @staticmethod
+    def of(
+        to: str | None = None,
+        target: str | Target | None = None,
+        desired_layouts: Mapping[str, Sequence[str] | str] | None = None,
+        node_layouts: Mapping[str, Sequence[str] | str] | None = None,
+        layout_for: LayoutFor | None = None,
+    ) -> Wishes:
+        """What a user asks for.
+
+        Args:
+            to: layout of all layout-sensitive operators, such as `NHWC`.
+            target: a target, or its name.
+            desired_layouts: operator -> layout of images, or layouts of images and kernel; `default` lets the target
+                choose.
+            node_layouts: the same by a node's name, or that of its first output.
+            layout_for: the same by a function of the node; None for no wish.
+
+        Raises:
+            LayoutError: a layout that is none, an operator that has none of its own, or a target that is not known.
+        """
+        if to is not None:
+            parsed_as(to, IMAGES, "images")
+        images = {rule.op_type for rule in registry().values() if rule.layouts}
+        for name in desired_layouts or {}:
+            if name not in images:
+                raise LayoutError(f"{name!r} is no operator with layouts of its own{nearest(name, images)}")
+        found = find(target) if isinstance(target, str) else target
+        return Wishes(found, to, _parsed(desired_layouts or {}), _parsed(node_layouts or {}), layout_for)
+
+    def notes(self) -> tuple[str, ...]:
+        """What was asked for and could not be, once a graph has been built with it: for a report."""
+        name = "" if self.target is None else self.target.name
+        return (
+            *_grouped(self.declined, "does not run as asked: {}", "do not run as asked: {}"),
+            *_grouped(
+                self.left, f"is left in ONNX's layout by {name}: {{}}", f"are left in ONNX's layout by {name}: {{}}"
+            ),
+        )
+
+    def against(self, graph: ir.Graph) -> None:
+        """Hold the names in these wishes to a model.
+
+        Raises:
+            LayoutError: a node that the model does not have.
+        """
+        if not self.nodes:
+            return
+        names = dict.fromkeys(name for node in all_nodes(graph) for name in (node.name, node.outputs[0].name) if name)
+        for name in self.nodes:
+            if name not in names:
+                raise LayoutError(f"the model has no node {name!r}{nearest(name, names)}")
+
+    def to_json(self) -> dict[str, Any]:
+        """For a plan file: what was asked, answers of `layout_for` included, once a graph has been built with it."""
+        named = {} if self.target is None else {"target": self.target.name}
+        return named | {
+            "to": self.to,
+            "desired_layouts": {name: _written(wish) for name, wish in self.operators.items()},
+            "node_layouts": {name: _written(wish) for name, wish in {**self.nodes, **self.asked}.items()},
+        }
+
+    def __call__(self, operator: Operator, signature: Signature) -> Signature:
+        """A node's signature with the variants that are asked for, and the target's prices."""
+        price = None if self.target is None else self.target.price
+        if price is None:
+            return self._varied(operator, signature)
+        found = self._varied(operator, signature.cheap)
+        where = f"the price of target {self.target.name}: " if self.target else ""
+        return replace(found, price=lambda placement: in_bytes(where, price(operator, signature, placement)))
+
+    def _varied(self, operator: Operator, signature: Signature) -> Signature:
+        rule = rule_of(operator)
+        if rule is None or not rule.layouts:
+            return signature
+        wish = self._wish(operator)
+        ways = self._ways(operator, wish)
+        if not ways:
+            # What a target does not have stays in the source's positions: it has no price in others.
+            return signature if self.target is None else _where_it_stands(signature)
+        known = in_standard(operator)
+        if known is None:
+            return signature
+        inner, plain = known
+        variants: dict[Variant, None] = {}
+        reasons: list[str] = []
+        for way in ways:
+            found, reason = _first(rule, inner, plain, way)
+            reasons.append(reason)
+            if found is not None:
+                variants[found] = None
+        if not variants:
+            self.declined[label(operator.node)] = reasons[0]
+        if not variants or (self.target is not None and self.target.joins and wish is None):
+            usual, _ = _first(rule, inner, plain, Laid(STANDARD))
+            if usual is None:  # of a rank that no layout names: a BatchNormalization behind a Gemm
+                return signature
+            variants[usual] = None
+        if wish == self._in_general:
+            variants |= dict.fromkeys(each for each in signature.variants if each.free)
+        return replace(signature, variants=tuple(variants))
+
+    @property
+    def _in_general(self) -> Layouts | None:
+        """What is asked of an operator that nothing is asked of by name."""
+        return None if self.to is None else (self.to, None)
+
+    def _wish(self, operator: Operator) -> Layouts | None:
+        node = operator.node
+        if self.layout_for is not None and (found := self.layout_for(node)) is not None:
+            wish = layouts_of(found)
+            self.asked[label(node)] = wish
+            return wish
+        for name in (node.name, known_as(node.outputs[0])):
+            if name and name in self.nodes:
+                return self.nodes[name]
+        if operator.name in self.operators:
+            return self.operators[operator.name]
+        if self.to is not None and (self.target is None or self.target.claims(operator)):
+            return self._in_general
+        return None
+
+    def _ways(self, operator: Operator, wish: Layouts | None) -> list[Laid]:
+        """The layouts to choose from, best first; none: as the rule says."""
+        lacks = "" if self.target is None else self.target.lacks(operator)
+        has = self.target.layouts(operator) if self.target is not None and not lacks else []
+        if lacks and wish is None:
+            self.left[label(operator.node)] = lacks
+        if wish is None or wish[0] == DEFAULT:
+            return has
+        data, kernel = Layout.parse(wish[0]), None if wish[1] is None else Layout.parse(wish[1])
+        if not has:
+            return [Laid(data, kernel)]
+        found = [way for way in has if _same(way, data, kernel)]
+        if not found and self.target is not None:
+            ways = ", ".join(map(str, has))
+            self.declined[label(operator.node)] = f"{self.target.name} runs {operator.name} in {ways}"
+        return found or has
+
+
+def _where_it_stands(signature: Signature) -> Signature:
+    """An operator whose positions are not the standard's (a Resize of channels last), in its own alone."""
+    named = signature.standard
+    apart = (named.inputs, named.outputs) != (signature.inputs, signature.outputs)
+    return replace(signature, variants=signature.variants[:1]) if apart else signature
+
+
+def _same(way: Laid, data: Layout, kernel: Layout | None) -> bool:
+    """Whether a way is what a wish asks for, whatever rank either was written for."""
+
+    def alike(one: Layout | None, other: Layout) -> bool:
+        return one is not None and fitted(one, IMAGE) == fitted(other, IMAGE)
+
+    return alike(way.data, data) and (kernel is None or alike(way.kernel, kernel))
+
+
+def _first(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> tuple[Variant | None, str]:
+    """The variant for a way, or why there is none.
+
+    Where the channels of one side do not fall into tiles (an image of three), that side lies in the standard's order.
+    """
+    ways = [way]
+    if not way.data.is_plain and way.result is None:
+        ways += [replace(way, data=STANDARD, result=way.data), replace(way, result=STANDARD)]
+    if way.kernel is not None and not way.kernel.is_plain:
+        ways += [replace(each, kernel=without(way.kernel, axis)) for each in ways for axis in way.kernel.tiles]
+    reasons: list[str] = []
+    for each in ways:
+        try:
+            return laid(rule, operator, signature, each), ""
+        except LayoutError as error:
+            reasons.append(str(error))
+    return None, reasons[0]
+
+
+def without(layout: Layout, axis: str) -> Layout:
+    """A layout without the tile of one axis."""
+    return Layout(tuple(factor for factor in layout.factors if factor.axis != axis or not factor.tile))
+
+
+def _grouped(reasons: Mapping[str, str], one: str, several: str) -> Iterator[str]:
+    """A line a reason, with the first node that it is about and how many more."""
+    nodes: dict[str, list[str]] = {}
+    for node, reason in reasons.items():
+        nodes.setdefault(reason, []).append(node)
+    for reason, named in nodes.items():
+        more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+        yield f"{named[0]}{more} {(several if more else one).format(reason)}"
+
+
+def _written(wish: Layouts) -> list[str]:
+    return [word for word in wish if word is not None]
+
+
+def _parsed(given: Mapping[str, Sequence[str] | str]) -> dict[str, Layouts]:
+    """Read `{"Conv": ["NHWC", "OHWI"], "MaxPool": ["NHWC"]}`."""
+    return {name: layouts_of(value) for name, value in given.items()}

@@ -1,0 +1,1 @@
+"""What ONNX Runtime has, what its kernels cost, and what is rewritten for it."""

@@ -1,0 +1,257 @@
+"""ONNX Runtime's CPU provider: what it has on integers, channels last included, and what its kernels cost.
+
+Operators and their types: ONNX Runtime, "OperatorKernels.md", the tables of the CPU provider, and "ContribOperators.md"
+for `com.microsoft`; that the provider has them was seen by running each (`tests/targets/test_onnxruntime_cpu.py`).
+Prices: measured by `bench/measure_prices.py` and `bench/measure_float_prices.py`, kept in `onnxruntime_prices.py` and
+`onnxruntime_float_prices.py`.
+
+A quantized unit becomes the operator on integers that ONNX Runtime's own optimizer would make of it, and some that it
+makes not: a Sum of two, a constant border, and a scale and shift per channel (BatchNormalization, Mul or Add with
+constants), which run as a depthwise convolution of one element, so that nothing has to be brought back to channels
+first for them. A convolution in three dimensions of few channels stays on floats, as a FusedConv, which the optimizer
+does not look for (seen by running 1.32: `tests/targets/test_reals.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from relayout.lowering.conditions import (
+    CONSTANT_KERNEL,
+    CONSTANT_MODE,
+    INFERENCE,
+    NO_DILATIONS,
+    NO_INDICES,
+    PLAIN_PRODUCT,
+    RESIZE_PLAIN,
+    SPATIAL_ONLY,
+    Condition,
+    attribute,
+    inputs,
+)
+from relayout.lowering.fusion_rows import Fusion
+from relayout.lowering.unit_rows import Unit
+from relayout.rules import Attribute, Operator, Placement, Signature, Written
+from relayout.targets.onnxruntime.blocked import BLOCKED, STEM, lies_in_blocks
+from relayout.targets.onnxruntime.decompositions import EXPANSIONS
+from relayout.targets.onnxruntime.float_prices import LEAST_IN_VOLUMES, REDUCED, STRETCHED
+from relayout.targets.onnxruntime.memory_access import gathers, short_runs
+from relayout.targets.onnxruntime.prices import CHANNELS_FIRST, LEAST_CHANNELS, LEAST_RUN
+from relayout.targets.target import INT8, Kernel, Target
+
+CONTRIBUTED = "com.microsoft"
+IMAGES = (3, 4, 5)
+CHANNELS_LAST = Written(CONTRIBUTED, "QLinearConv", {"channels_last": 1})
+RESIZED = Written("", "Resize")
+LINEAR = attribute("mode", ("linear",), "nearest")
+LAST_POOL = Written(CONTRIBUTED, "NhwcMaxPool", {"storage_order": None})
+FLOAT32 = ("FLOAT",)
+BOTH_ENDS, FAR_END = ("NCHW", "NHWC", "NCHW->NHWC", "NHWC->NCHW"), ("NCHW", "NCHW->NHWC")
+"""A convolution of floats reorders what it reads into blocks, and what it gives out of them, from and to any order."""
+PRICED = {name: FLOAT32 if name == "Resize" else INT8 for name in CHANNELS_FIRST}
+"""Operator of the measured table -> the types that it was measured on."""
+UNSIGNED = ("UINT8",)
+"""The data's type for which there is a depthwise kernel; for int8 every channel is a product of its own."""
+COORDINATES = "coordinate_transformation_mode"
+ONE_OUTPUT = Condition("one output", lambda operator: not operator.gives(1))
+COUNTED = Condition(
+    "ceil_mode 0 or count_include_pad 0",
+    lambda operator: not (operator.int("ceil_mode", 0) and operator.int("count_include_pad", 0)),
+)
+"""The kernel on integers also counts what lies beyond the pads."""
+INSIDE = Condition("no tf_crop_and_resize", lambda operator: operator.string(COORDINATES, "") != "tf_crop_and_resize")
+"""What lies beyond an image is a real number there (`extrapolation_value`), and no integer."""
+
+
+def since(version: int) -> Condition:
+    """An operator of an opset."""
+    return Condition(f"opset {version} or later", lambda operator: operator.version >= version)
+
+
+def _channels(operator: Operator) -> int:
+    shape = operator.outputs[0]
+    return shape[1] if shape is not None and len(shape) > 1 and isinstance(shape[1], int) else 0
+
+
+def at_least(least: int) -> Condition:
+    """Enough channels for a depthwise convolution of one element to be no slower than what it stands for."""
+    return Condition(f"at least {least} channels", lambda operator: _channels(operator) >= least)
+
+
+def _whole_image(operator: Operator) -> bool:
+    rank = operator.rank() or 0
+    axes = operator.integers(1) if operator.has(1) else operator.ints("axes")
+    spatial = set(range(2, rank))
+    return bool(axes) and {axis % rank for axis in axes or ()} == spatial
+
+
+def _dropped(operator: Operator) -> tuple[int, ...]:
+    return () if operator.int("keepdims", 1) else tuple(range(2, operator.rank() or 0))
+
+
+def _softmax(operator: Operator) -> Mapping[str, Attribute | None]:
+    return {"opset": operator.version, "axis": operator.int("axis", -1 if operator.version >= 13 else 1)}
+
+
+def _transposed(operator: Operator) -> int:
+    return 0 if operator.int("transB", 0) else 1
+
+
+def _depthwise(operator: Operator) -> Mapping[str, Attribute | None]:
+    shape = next(shape for shape in operator.outputs if shape is not None)
+    assert isinstance(shape[1], int)
+    return {"group": shape[1], "kernel_shape": (1,) * (len(shape) - 2)}
+
+
+def price(operator: Operator, signature: Signature, placement: Placement) -> int:
+    """What an operator costs with channels first, beside last: it transposes inside, or works element by element.
+
+    At least a byte: ONNX Runtime's own optimizer would write Transposes around such a node, even of one element.
+    """
+    value = operator.node.inputs[0] if operator.node.inputs else None
+    if value is None or value.dtype is None or value.dtype.name not in PRICED.get(operator.name, ()):
+        return 0
+    letters = placement.letters()
+    standard = signature.inputs[0] or ()
+    channel = "c" if "c" in letters else standard[1]
+    if letters.index(channel) != 1:
+        return 0
+    operands = (placement.extents(), placement.extents(output=True))
+    elements = sum(prod(extent.number for extent in extents) for extents in operands)
+    return max(1, round(CHANNELS_FIRST[operator.name] * elements * value.dtype.itemsize))
+
+
+UPSAMPLED = ("align_corners", "asymmetric", "half_pixel")
+"""What a Resize in blocks takes for the place of an element."""
+
+
+def _upsampled(operator: Operator) -> bool:
+    """Whether ONNX Runtime resizes in blocks: what lies in them, to a multiple of its height and width."""
+    read, given = operator.inputs[0], operator.outputs[0]
+    if read is None or given is None or not lies_in_blocks(operator.node.inputs[0]):
+        return False
+    sides = zip(read, given, strict=True)
+    whole = all(isinstance(old, int) and isinstance(new, int) and new % old == 0 for old, new in sides)
+    return whole and operator.string(COORDINATES, "half_pixel") in UPSAMPLED
+
+
+SCALES = Fusion("Conv", (), CONTRIBUTED, "FusedConv", (), 3, {})
+"""Scales and shifts per channel are folded, so that no Transpose comes between them and their convolution."""
+
+
+def _price(operator: Operator, signature: Signature, placement: Placement) -> int:
+    """The same, and what floats cost that lie apart; nothing for a Resize in blocks, as fast as with channels last."""
+    if operator.name == "Resize" and _upsampled(operator):
+        return 0
+    return price(operator, signature, placement) or _price_apart(operator, signature, placement)
+
+
+LEAST_LONGER = 100_000
+"""What counts as longer in an inference, in transposed elements (some 25 µs): a Transpose that moves single elements,
+and not runs, may take so much longer than its bytes say."""
+
+
+def _price_apart(operator: Operator, signature: Signature, placement: Placement) -> int:
+    """What an operator on floats takes longer where what it works on together lies apart."""
+    given = operator.node.outputs[0]
+    if operator.node.domain or given.dtype is None or given.dtype.name not in FLOAT32:
+        return 0
+    longer = 0.0
+    if operator.name in REDUCED and gathers(placement):
+        longer = REDUCED[operator.name] * prod(extent.number for extent in placement.extents())
+    elif signature.broadcast:
+        longer = STRETCHED * short_runs(placement)
+    return round(longer * int(given.dtype.itemsize)) if longer * placement.runs >= LEAST_LONGER else 0
+
+
+def _of_few(operator: Operator) -> bool:
+    kernel = [side for side in operator.shape(1) or () if isinstance(side, int)]
+    return len(kernel) > 2 and kernel[1] < LEAST_IN_VOLUMES and prod(kernel[2:]) > 1
+
+
+OF_FEW = Condition(f"fewer than {LEAST_IN_VOLUMES} channels of a group, a window of several elements", _of_few)
+"""In three dimensions the integers of a window are gathered one by one, which takes longer than their products."""
+
+UNITS = (
+    Unit(
+        "BatchNormalization",
+        "QLinearConv",
+        limits=(INFERENCE, ONE_OUTPUT, at_least(LEAST_CHANNELS["BatchNormalization"])),
+        ranks=IMAGES,
+        types=UNSIGNED,
+        attributes=_depthwise,
+        affine=True,
+    ),
+    Unit(
+        "Add Div Mul Sub",
+        "QLinearConv",
+        limits=(at_least(LEAST_CHANNELS["constants"]),),
+        ranks=IMAGES,
+        types=UNSIGNED,
+        attributes=_depthwise,
+        affine=True,
+    ),
+    Unit("Conv", "com.microsoft:FusedConv", limits=(OF_FEW,), ranks=(5,), reals=True),
+    Unit("Conv", "QLinearConv", "0 1w y 2b", limits=(CONSTANT_KERNEL,), ranks=IMAGES),
+    Unit("MatMul", "QLinearMatMul", "0 1w y", lambda _: -1),
+    Unit(
+        "Gemm", "com.microsoft:QGemm", "0 1w 2b y", _transposed, (PLAIN_PRODUCT,), attributes=lambda _: {"beta": None}
+    ),
+    Unit("Add", "com.microsoft:QLinearAdd", "0 1 y"),
+    Unit("Sum", "com.microsoft:QLinearAdd", "0 1 y", limits=(inputs(2),)),
+    Unit("Mul", "com.microsoft:QLinearMul", "0 1 y"),
+    Unit("Where", "com.microsoft:QLinearWhere", "0. 1 2 y"),
+    Unit("Concat", "Concat", "*="),
+    Unit("Concat", "com.microsoft:QLinearConcat", "y *"),
+    Unit("Sigmoid", "com.microsoft:QLinearSigmoid", "0 y"),
+    Unit("LeakyRelu", "com.microsoft:QLinearLeakyRelu", "0 y"),
+    Unit("Softmax", "com.microsoft:QLinearSoftmax", "0 y", attributes=_softmax),
+    Unit(
+        "AveragePool",
+        "com.microsoft:QLinearAveragePool",
+        "0 y",
+        limits=(NO_DILATIONS, COUNTED),
+        ranks=IMAGES,
+        attributes=lambda _: {"dilations": None},
+    ),
+    Unit("GlobalAveragePool", "com.microsoft:QLinearGlobalAveragePool", "0 y", ranks=IMAGES),
+    Unit(
+        "ReduceMean",
+        "com.microsoft:QLinearGlobalAveragePool",
+        "0 y",
+        limits=(Condition("all spatial axes", _whole_image),),
+        ranks=IMAGES,
+        attributes=lambda _: dict.fromkeys(("axes", "keepdims", "noop_with_empty_axes")),
+        squeezed=_dropped,
+    ),
+    Unit("MaxPool", "", "0=", limits=(NO_INDICES, since(12)), early=True),
+    Unit("Pad", "", "0= 1. 2q 3.", limits=(CONSTANT_MODE, since(11))),
+    Unit("Max Min", "", "*=", limits=(since(12),)),
+    Unit("ReduceMax ReduceMin", "", "0= *.", limits=(since(12),)),
+    Unit("Resize", "", "0= *.", limits=(attribute("mode", ("nearest",), "nearest"), INSIDE)),
+    Unit("DepthToSpace Expand Flatten Gather Reshape Slice SpaceToDepth Squeeze Tile Transpose Unsqueeze", "", "0= *."),
+)
+
+TARGET = Target(
+    "onnxruntime-cpu",
+    "ONNX Runtime's CPU provider: quantized units on integers, images NHWC; all else as ONNX has it",
+    (
+        Kernel("Conv", BOTH_ENDS, FLOAT32, (4,), (CONSTANT_KERNEL,), BLOCKED),
+        Kernel("Conv", FAR_END, FLOAT32, (4,), (CONSTANT_KERNEL,), STEM),
+        Kernel("Resize", ("NHWC", "NCHW"), FLOAT32, (4,), (SPATIAL_ONLY, RESIZE_PLAIN), LINEAR, written=RESIZED),
+        Kernel("QLinearConv", ("NHWC", "NCHW"), INT8, IMAGES, (CONSTANT_KERNEL,), written=CHANNELS_LAST),
+        Kernel("MaxPool", ("NHWC", "NCHW"), INT8, IMAGES, (NO_INDICES,), written=LAST_POOL),
+    ),
+    joins=True,
+    price=_price,
+    rest=True,
+    units=UNITS,
+    unsigned=True,
+    per_scattered=1,  # one in two steps moves every byte twice
+    least_run=LEAST_RUN,
+    inline=True,
+    fast=True,
+    expansions=EXPANSIONS,
+    fusions=(SCALES,),
+)

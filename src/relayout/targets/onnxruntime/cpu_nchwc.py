@@ -1,0 +1,231 @@
+"""ONNX Runtime's CPU provider with its kernels for blocks of channels, written ahead of time.
+
+Facts: ONNX Runtime's sources (`nchwc_transformer.cc`, `nchwc_ops.cc`, and `platform.cpp` of MLAS), seen by running
+1.31 with blocks of 16 and 1.32 with blocks of 8 (`tests/targets/test_onnxruntime_cpu_nchwc.py`): operators of
+`com.microsoft.nchwc` on floats of rank 4; images lie `n c/16 h w 16`, kernels `OIHW16i16o`, those of one input channel
+a group and those that read a plain image `OIHW16o`. Shapes are stated as if nothing lay in blocks. MLAS has blocks of
+16 channels on x64 with AVX-512 F and on ARM64 (that was read only), of 8 on any other x64. No node says which, and with
+the wrong ones results are wrong without a word: there is a target for each size, and what it writes is stamped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+from relayout.apply.blocks import Blocks
+from relayout.errors import LayoutError
+from relayout.layout import Extent
+from relayout.lowering.conditions import FLOOR, NO_DILATIONS, NO_INDICES, Condition, clip_bounds, constant
+from relayout.lowering.fusion_rows import Fusion
+from relayout.rules import Operator, Placement, Signature, Written
+from relayout.targets.onnxruntime import cpu as plain
+from relayout.targets.onnxruntime.blocked_prices import IN_BLOCKS, KERNELS, LAST, NODE, PER_TAP, STRETCHED
+from relayout.targets.onnxruntime.cpu_guard import DOMAINS, block_here
+from relayout.targets.target import Kernel, Target
+
+NAME = "onnxruntime-cpu-nchwc"
+(DOMAIN,) = DOMAINS
+FEATURES = {8: "x64 without avx512f", 16: "x64 with avx512f, or arm64"}
+ITEM = 4
+"""Bytes of a float."""
+KNOWN = (constant(1, "kernel"), constant(2, "bias"))
+LARGEST = 3.4028234663852886e38
+"""The largest float: the bound of a Clip that has none."""
+
+
+def _extents(operator: Operator) -> tuple[int, int, int] | None:
+    """Output channels, input channels of a group, and groups, where they are numbers."""
+    kernel = operator.shape(1)
+    if kernel is None or not isinstance(kernel[0], int) or not isinstance(kernel[1], int):
+        return None
+    return kernel[0], kernel[1], operator.int("group", 1)
+
+
+def _whole_blocks(tile: int) -> Callable[[Operator], bool]:
+    def holds(operator: Operator) -> bool:
+        found = _extents(operator)
+        if found is None:
+            return False
+        given, read, groups = found
+        if groups > 1 and read == 1:
+            return given == groups and given % tile == 0
+        return read % tile == 0 and given % groups == 0 and given // groups % tile == 0
+
+    return holds
+
+
+def _stem(tile: int) -> Callable[[Operator], bool]:
+    def holds(operator: Operator) -> bool:
+        found = _extents(operator)
+        return found is not None and found[0] % tile == 0 and found[1] < tile and found[2] == 1
+
+    return holds
+
+
+def _channels(tile: int) -> Callable[[Operator], bool]:
+    def holds(operator: Operator) -> bool:
+        shape = operator.shape()
+        return shape is not None and len(shape) > 1 and isinstance(shape[1], int) and shape[1] % tile == 0
+
+    return holds
+
+
+def _bounds(operator: Operator) -> tuple[float, ...] | None:
+    found = clip_bounds(operator)
+    return None if found is None else (max(found[0], -LARGEST), min(found[1], LARGEST))
+
+
+def _none(_: Operator) -> tuple[float, ...]:
+    return ()
+
+
+def _float(operator: Operator, name: str, default: float) -> float:
+    return operator.node.attributes.get_float(name, default)
+
+
+NUMBERS = (
+    "Abs Add AveragePool Clip Cos Elu Erf Gelu GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish LeakyRelu Max"
+    " MaxPool Min Mish Mul Neg Relu Sigmoid Sin Softplus Sub Swish Tanh"
+)
+"""Operators that give numbers for numbers, of every channel alone."""
+ACTIVATIONS = {
+    "Relu": _none,
+    "Sigmoid": _none,
+    "Tanh": _none,
+    "LeakyRelu": lambda operator: (_float(operator, "alpha", 0.01),),
+    "HardSigmoid": lambda operator: (_float(operator, "alpha", 0.2), _float(operator, "beta", 0.5)),
+    "Clip": _bounds,
+}
+
+
+def _rows(tile: int, whole: Condition, stem: Condition) -> tuple[Kernel, ...]:
+    data, kernel = f"NCHW{tile}c", f"OIHW{tile}i{tile}o"
+    convolution, floats, images = Written(DOMAIN, "Conv", joined=True), plain.FLOAT32, (4,)
+    channels = Condition(f"channels in blocks of {tile}", _channels(tile))
+
+    def pool(name: str, *limits: Condition) -> Kernel:
+        return Kernel(name, (data,), floats, images, limits, channels, written=Written(DOMAIN, name, joined=True))
+
+    rows = []
+    for domain, name in (("", "Conv"), (plain.CONTRIBUTED, "FusedConv")):
+        for ways, when in ((f"{data} {kernel}", whole), (f"NCHW->{data} OIHW{tile}o", stem)):
+            rows.append(Kernel(name, (ways,), floats, images, KNOWN, when, domain, convolution))
+    return (
+        *rows,
+        pool("MaxPool", NO_INDICES),
+        pool("AveragePool", NO_DILATIONS, FLOOR),
+        pool("GlobalAveragePool"),
+        pool("GlobalMaxPool"),
+    )
+
+
+def _priced(tile: int, here: Callable[[Operator], bool]) -> Callable[[Operator, Signature, Placement], int]:
+    """What a node costs where it is not in blocks, beside blocks, in bytes that might be reordered instead."""
+
+    def price(operator: Operator, signature: Signature, placement: Placement) -> int:
+        if not here(operator):
+            return plain.price(operator, signature, placement) or _off_plain(operator, signature, placement, tile)
+        if len(placement.letters(0, output=True)) > len(signature.outputs[0] or ()):
+            return 0
+        operands = (placement.extents(), placement.extents(output=True))
+        elements = sum(prod(extent.number for extent in extents) for extents in operands)
+        return max(1, round(_price(operator) * elements * ITEM))
+
+    return price
+
+
+def _off_plain(operator: Operator, signature: Signature, placement: Placement, tile: int) -> int:
+    """What an operator costs that reduces an image, or stretches an operand over it, where channels lie innermost.
+
+    In blocks nothing but the tile lies together. Two nodes that bring an image into another order and back cost
+    something, too, which is set against it.
+    """
+    image = placement.inputs[0] or ()
+    if operator.name in IN_BLOCKS:
+        kept = bool(image) and image[-1] in (placement.outputs[0] or ())
+        longer = (IN_BLOCKS if _in_tiles(image, tile) else LAST)[operator.name] if kept and len(image) >= 4 else 0.0
+    else:
+        image = placement.outputs[0] or ()
+        count = _count(image)
+        read = [_count(dims) for dims in placement.inputs if dims is not None]
+        stretched = signature.broadcast and any(each not in (1, count) for each in read)
+        longer = STRETCHED if stretched and _in_tiles(image, tile) else 0.0
+    return max(0, round(longer * _count(image) - 2 * NODE) * ITEM)
+
+
+Dims = tuple[tuple[str, Extent], ...]
+
+
+def _in_tiles(image: Dims, tile: int) -> bool:
+    letters = [letter for letter, _ in image]
+    return len(set(letters)) < len(letters) and image[-1][1].number == tile
+
+
+def _count(image: Dims) -> int:
+    return prod(extent.number for _, extent in image)
+
+
+def _price(operator: Operator) -> float:
+    """Per element that is read or given."""
+    found = _extents(operator) if operator.has(1) else None
+    if found is None:
+        return KERNELS[operator.name]
+    kernel = operator.shape(1) or ()
+    taps = prod(side for side in kernel[2:] if isinstance(side, int))
+    form = "depthwise" if found[1] == 1 and found[2] > 1 else "Conv"
+    return KERNELS["Conv"] + PER_TAP[form] * (taps - 1)
+
+
+def _target(tile: int) -> Target:
+    whole = Condition(f"in whole blocks of {tile} channels", _whole_blocks(tile))
+    stem = Condition(f"fewer than {tile} channels into blocks", _stem(tile))
+    rows = _rows(tile, whole, stem)
+
+    def here(operator: Operator) -> bool:
+        domain = "" if operator.node.domain == "ai.onnx" else operator.node.domain
+        return any(row.concerns(operator, domain, operator.name) and not row.lacks(operator) for row in rows)
+
+    blocked = Condition("where blocks do not fit", lambda operator: not here(operator))
+    others = tuple(
+        replace(row, when=both(row.when, blocked)) if row.types == plain.FLOAT32 and row.op_types == "Conv" else row
+        for row in plain.TARGET.kernels
+    )
+    fits = Condition("floats of rank 4 in blocks", here)
+    return replace(
+        plain.TARGET,
+        name=f"{NAME}{tile}",
+        line=f"ONNX Runtime's CPU provider on CPUs with blocks of {tile} channels ({FEATURES[tile]}): floats in blocks",
+        kernels=(*rows, *others),
+        price=_priced(tile, here),
+        blocks=Blocks(tile, DOMAIN, "ReorderInput", "ReorderOutput", FEATURES[tile], "Conv", NUMBERS, "Concat"),
+        saturates=tile == 8,
+        fusions=(Fusion("Conv", (fits,), plain.CONTRIBUTED, "FusedConv", ("Add", "Sum"), 3, ACTIVATIONS),),
+    )
+
+
+def both(first: Condition | None, second: Condition) -> Condition:
+    """Two conditions as one."""
+    if first is None:
+        return second
+    return Condition(f"{first}, {second}", lambda operator: first.holds(operator) and second.holds(operator))
+
+
+TARGETS = tuple(map(_target, sorted(FEATURES)))
+
+
+def _here() -> str:
+    """The name of the target for this CPU.
+
+    Raises:
+        LayoutError: ONNX Runtime has no blocks here.
+        MissingRuntimeError: ONNX Runtime is not installed.
+    """
+    tile = block_here()
+    if tile not in FEATURES:
+        raise LayoutError("ONNX Runtime has no kernels for blocks of channels on this CPU")
+    return f"{NAME}{tile}"
+
+
+ALIASES = {NAME: _here}
