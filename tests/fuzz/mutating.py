@@ -16,7 +16,7 @@ import onnx
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from relayout.formats.flatbuffer import _SCALARS
+from relayout.formats.flatbuffer import SCALARS
 from relayout.formats.tflite.container.schema import SCHEMA
 
 Damage = Callable[[random.Random], bytes]
@@ -50,7 +50,7 @@ def fields_of(data: bytes) -> list[Field]:
 
     def vector(element: str, place: int) -> None:
         count = at(place, "I")
-        scalar = _SCALARS.get(element)
+        scalar = SCALARS.get(element)
         if count * (scalar.size if scalar else 4) > len(data) - place:
             raise ValueError("not a sound file")
         for index in range(min(count, RUN) if element == "uint8" else count):
@@ -75,7 +75,7 @@ def fields_of(data: bytes) -> list[Field]:
             if not offset:
                 continue
             here = place + offset
-            scalar = _SCALARS.get(SCHEMA.enums.get(row.type, row.type))
+            scalar = SCALARS.get(SCHEMA.enums.get(row.type, row.type))
             if scalar:
                 found.add(Field(here, scalar.size))
                 numbers[row.name] = scalar.unpack_from(data, here)[0]

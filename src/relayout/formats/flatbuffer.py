@@ -33,7 +33,7 @@ OVERLAP = 4
 
 DAMAGED = "the file is damaged or cut short"
 
-_SCALARS = {
+SCALARS = {
     "bool": struct.Struct("<?"),
     "int8": struct.Struct("<b"),
     "uint8": struct.Struct("<B"),
@@ -45,7 +45,9 @@ _SCALARS = {
     "uint64": struct.Struct("<Q"),
     "float32": struct.Struct("<f"),
 }
-_I32, _U32, _TWO_U16 = _SCALARS["int32"], _SCALARS["uint32"], struct.Struct("<HH")
+"""How each number is written."""
+
+_I32, _U32, _TWO_U16 = SCALARS["int32"], SCALARS["uint32"], struct.Struct("<HH")
 
 
 Source = memoryview | Window
@@ -100,7 +102,7 @@ class Schema:
     def places(self, kind: str) -> tuple[_Place, ...]:
         """The fields of a table by slot, each with how its number is written, if it is one."""
         if kind not in self._places:
-            scalars = (_SCALARS.get(self.enums.get(row.type, row.type)) for row in self.tables[kind])
+            scalars = (SCALARS.get(self.enums.get(row.type, row.type)) for row in self.tables[kind])
             self._places[kind] = tuple(zip(self.tables[kind], scalars, strict=True))
         return self._places[kind]
 
@@ -148,17 +150,18 @@ def read_root(data: Source, schema: Schema, kind: str, identifier: bytes = b"", 
 
 
 def _absent(row: Row, schema: Schema) -> Any:
-    if row.type in _SCALARS or row.type in schema.enums:
+    if row.type in SCALARS or row.type in schema.enums:
         return row.default
     if row.type == "string":
         return ""
     if row.type.startswith("["):
         element = row.type[1:-1]
-        return np.empty(0, _DTYPES[element]) if element in _SCALARS else ()
+        return np.empty(0, DTYPES[element]) if element in SCALARS else ()
     return None
 
 
-_DTYPES = {scalar: np.dtype(scalar).newbyteorder("<") for scalar in _SCALARS}
+DTYPES = {scalar: np.dtype(scalar).newbyteorder("<") for scalar in SCALARS}
+"""The elements of vectors of numbers."""
 
 
 class _Reader:
@@ -289,7 +292,7 @@ class _Reader:
 
     def vector(self, element: str, position: int, path: str, depth: int) -> Any:
         start, length = position + 4, self.number(_U32, position)
-        scalar = _SCALARS.get(element)
+        scalar = SCALARS.get(element)
         width = scalar.size if scalar else 4
         if length * width > self.size - start:
             raise self.error(f"declares {length} elements, more than the file has room for", path, position)
@@ -297,7 +300,7 @@ class _Reader:
             return raw(self.data, start, length)
         if scalar:
             self.spend(4 + width * length, path, position)
-            return np.frombuffer(self.data[start : start + width * length], _DTYPES[element])
+            return np.frombuffer(self.data[start : start + width * length], DTYPES[element])
         seen = self.again(f"[{element}]", position, path)
         if seen is not None:
             return seen

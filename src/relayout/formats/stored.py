@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 import onnx_ir as ir
@@ -29,6 +29,17 @@ PIECE, PIECES = 1 << 16, 64
 
 HELD = 1 << 12
 """Arrays of fewer bytes are read at once, those of others when they are wanted."""
+
+
+class Content(Protocol):
+    """Bytes of a known number that are made, or read, a piece at a time: what a writer streams."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes all chunks have together."""
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """Yield the bytes in order, anew at every call."""
 
 
 def open_stored(path: Path) -> StoredFile:

@@ -93,8 +93,8 @@ class Replacement:
         """
         self._mode(place)
 
-    def write(self, place: Path, chunks: Iterable[bytes | memoryview]) -> None:
-        """Write what `place` will hold."""
+    def write(self, place: Path, chunks: Iterable[bytes | memoryview]) -> Path:
+        """Write what `place` will hold. Returns where it is until the block ends."""
         mode = self._mode(place)
         staged = place.with_name(f".{place.name[:200]}.{os.urandom(6).hex()}.tmp")
         # Not tempfile's 0600: a new file has the permissions that any new file of this user has.
@@ -105,6 +105,7 @@ class Replacement:
                 os.fchmod(file.fileno(), mode)
             for chunk in chunks:
                 file.write(chunk)
+        return staged
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

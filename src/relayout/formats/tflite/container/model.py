@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relayout.formats.flatbuffer import Raw, Table
+from relayout.formats.stored import Content, StoredArray
 from relayout.formats.tflite.container.enums import TensorType
 
 MAX_RANK = 32
@@ -40,6 +41,9 @@ BITS = {
     TensorType.BOOL: 8,
 }
 """Bits per element; types without a fixed width (strings, resources, variants) are not listed."""
+
+
+NO_BYTES: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 
 
 class Quantization(NamedTuple):
@@ -80,18 +84,21 @@ class Blocks(NamedTuple):
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a subgraph. `signature` has -1 for dimensions known only at run time, else equals `shape`."""
+    """One tensor of a subgraph. `signature` has -1 for dimensions known only at run time, else equals `shape`.
+
+    The reader gives `data` as `Raw`; any other `Content` is for the writer, which streams it.
+    """
 
     index: int
     name: str
     type: TensorType
     shape: tuple[int, ...]
     signature: tuple[int, ...]
-    data: Raw | None = field(repr=False)
-    quantization: Quantization | None
-    is_variable: bool
-    sparsity: Table | None
-    place: str
+    data: Raw | Content | None = field(default=None, repr=False)
+    quantization: Quantization | None = None
+    is_variable: bool = False
+    sparsity: Table | None = None
+    place: str = ""
     shifted: bool = False
     """Whether it is int8 in the file, and here uint8 and 128 higher (see `unsigned`)."""
     listed: bool = False
@@ -103,7 +110,14 @@ class Tensor:
     @property
     def content(self) -> npt.NDArray[np.uint8]:
         """A constant's bytes, which are read now where they are in a file."""
-        return np.asarray(self.data if self.data is not None else (), np.uint8)
+        return np.asarray(self.raw)
+
+    @property
+    def raw(self) -> Raw:
+        """A constant's bytes; they stay in the file if they are in one."""
+        if isinstance(self.data, np.ndarray | StoredArray):
+            return self.data
+        return np.frombuffer(b"".join(self.data.chunks()), np.uint8) if self.data is not None else NO_BYTES
 
     @property
     def stated(self) -> TensorType:
@@ -118,10 +132,10 @@ class Operator(NamedTuple):
     version: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    intermediates: tuple[int, ...]
-    options: Table | None
-    custom_options: Raw
-    place: str
+    intermediates: tuple[int, ...] = ()
+    options: Table | None = None
+    custom_options: Raw = NO_BYTES
+    place: str = ""
 
 
 class Subgraph(NamedTuple):
@@ -132,7 +146,7 @@ class Subgraph(NamedTuple):
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     operators: tuple[Operator, ...]
-    place: str
+    place: str = ""
 
 
 class Signature(NamedTuple):

@@ -35,7 +35,7 @@ def dense(tensor: Tensor) -> npt.NDArray[Any]:
     if tensor.data is None or tensor.sparsity is None or tensor.type not in _DTYPES:
         raise ReadError(f"a sparse {tensor.type.name} cannot be expanded", where=tensor.place)
     width = np.dtype(_DTYPES[tensor.type]).itemsize
-    if tensor.data.size % width:
+    if tensor.data.nbytes % width:
         raise ReadError("the elements do not fill their buffer", where=tensor.place)
     values = tensor.content.view(_DTYPES[tensor.type])
     if math.prod(tensor.shape) > MAX_EXPANSION * (values.size + 1024):

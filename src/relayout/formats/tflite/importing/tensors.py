@@ -112,7 +112,7 @@ def literal(tensor: Tensor, dtype: ir.DataType) -> ir.TensorProtocol:
     """A constant's elements as those of `dtype`, which have as many bits: where they lie in the file, if they do."""
     if tensor.data is None or tensor.sparsity is not None:
         return ir.Tensor(array(tensor).view(dtype.numpy()), dtype, shape=ir.Shape(tensor.shape))
-    return tensor_of(tensor.data, dtype, tensor.shape)
+    return tensor_of(tensor.raw, dtype, tensor.shape)
 
 
 def dequantized(elements: npt.NDArray[Any], quantization: Quantization) -> npt.NDArray[np.float32]:

@@ -1,0 +1,325 @@
+"""Write FlatBuffers front to back, driven by the schema rows that the reader reads them by.
+
+A table comes before what it refers to, and its vtable before it, unless an equal one is there already. Some vectors of
+bytes (weights) come last, behind all tables. So a file is a head, which is small, and a row of vectors, which are
+streamed:
+
+    root offset, identifier | vtable, root table, its children, ... | padding, length, bytes | padding, length, bytes
+
+Equal tables give equal bytes. Scalars with the default value are absent, and so are empty strings and vectors, unless
+the caller names their fields: there are readers that refuse a table without them.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from relayout.errors import WriteError
+from relayout.formats.flatbuffer import DTYPES, SCALARS, Row, Schema, Table
+from relayout.formats.stored import CHUNK, Content
+
+LIMIT = (1 << 31) - 1
+"""The most bytes that a flatbuffer may have."""
+
+Field = tuple[str, str]
+"""A table's kind, and the name of one of its fields."""
+
+_U32 = SCALARS["uint32"]
+_OFFSET = bytes(4)
+
+
+def table(schema: Schema, kind: str, **fields: Any) -> Table:
+    """Make a table as the reader gives it: fields that are not named have their defaults.
+
+    The type of a union follows from the table that is given for it.
+
+    Raises:
+        ValueError: the schema has no such table, or the table no such field.
+
+    ```python
+    table(SCHEMA, "Conv2DOptions", padding=Padding.VALID, stride_w=1, stride_h=1)
+    ```
+    """
+    if kind not in schema.tables:
+        raise ValueError(f"there is no table {kind!r}")
+    values = schema.absent(kind)
+    if unknown := sorted(fields.keys() - values.keys()):
+        raise ValueError(f"{kind} has no field {', '.join(map(repr, unknown))}; it has {', '.join(values) or 'none'}")
+    values |= fields
+    for row in schema.tables[kind]:
+        member = values[row.name]
+        if row.type in schema.unions and member is not None:
+            values[f"{row.name}_type"] = _member(schema, row, member)
+    return Table(kind, 0, values)
+
+
+def _member(schema: Schema, row: Row, member: Table) -> int:
+    try:
+        return schema.unions[row.type].index(member.kind)
+    except ValueError:
+        raise ValueError(f"{member.kind} is no member of {row.type}") from None
+
+
+class Flatbuffer:
+    """A root table in the form of a file.
+
+    Args:
+        root: the root table.
+        schema: its rows.
+        identifier: the four bytes at position 4 by which a file shows what it is; b"": it has none.
+        present: strings and vectors that are there although they are empty.
+        last: vectors of bytes that are streamed behind all tables. Each may also be any `Content`.
+        alignment: the file position of each of these is a multiple of it.
+
+    Raises:
+        WriteError: a value does not fit its field; the message has the field's path.
+    """
+
+    def __init__(
+        self,
+        root: Table,
+        schema: Schema,
+        identifier: bytes = b"",
+        *,
+        present: Collection[Field] = (),
+        last: Collection[Field] = (),
+        alignment: int = 16,
+    ) -> None:
+        encoder = _Encoder(schema, present, last)
+        encoder.root(root, identifier)
+        self._head = encoder.out
+        self._streamed: list[tuple[int, Bytes]] = []
+        """Where the vector's length is, and its bytes."""
+        self._places: list[int] = []
+        """Where the head refers to these vectors."""
+        end = len(self._head)
+        for place, content in encoder.streamed:
+            start = align(end + 4, alignment)
+            self._places.append(place)
+            self._streamed.append((start - 4, content))
+            end = start + content.nbytes
+        self.size = end
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """Yield the file's bytes in order.
+
+        Raises:
+            WriteError: they are too many, or a content does not have as many as it says.
+        """
+        if self.size > LIMIT:
+            raise WriteError(f"the flatbuffer would have {self.size} bytes, and may have {LIMIT}")
+        for place, (start, _) in zip(self._places, self._streamed, strict=True):
+            _U32.pack_into(self._head, place, start - place)
+        yield bytes(self._head)
+        end = len(self._head)
+        for start, content in self._streamed:
+            yield bytes(start - end) + _U32.pack(content.nbytes)
+            yield from stream(content)
+            end = start + 4 + content.nbytes
+
+
+Bytes = npt.NDArray[np.uint8] | Content
+"""Bytes in memory, or a way to have them a piece at a time."""
+
+
+def stream(content: Bytes) -> Iterator[bytes | memoryview]:
+    """Yield the bytes a piece at a time, none copied.
+
+    Raises:
+        WriteError: there are not as many as it says.
+    """
+    length = 0
+    for chunk in _pieces(content):
+        length += chunk.nbytes if isinstance(chunk, memoryview) else len(chunk)
+        yield chunk
+    if length != content.nbytes:
+        raise WriteError(f"a constant of {content.nbytes} bytes gave {length} when it was written")
+
+
+def _pieces(content: Bytes) -> Iterator[bytes | memoryview]:
+    if isinstance(content, np.ndarray):
+        flat = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+        for start in range(0, flat.size, CHUNK):
+            yield flat[start : start + CHUNK].data
+    else:
+        yield from content.chunks()
+
+
+def align(position: int, alignment: int) -> int:
+    """The next multiple of the alignment."""
+    return -(-position // alignment) * alignment
+
+
+class _Encoder:
+    """The head of a file under construction.
+
+    References to streamed vectors are left open: `streamed` has the place of each, and what it refers to.
+    """
+
+    def __init__(self, schema: Schema, present: Collection[Field], last: Collection[Field]) -> None:
+        self.schema, self.present, self.last = schema, present, last
+        self.out = bytearray()
+        self.streamed: list[tuple[int, Bytes]] = []
+        self.vtables: dict[bytes, int] = {}
+        self.defaults: dict[str, tuple[bytes | None, ...]] = {}
+
+    def root(self, root: Table, identifier: bytes) -> None:
+        self.out += _OFFSET + identifier
+        self.refer(0, self.table(root, ""))
+
+    def refer(self, place: int, target: int) -> None:
+        """Fill in a reference."""
+        if target > LIMIT:
+            raise WriteError(f"the flatbuffer would have more than {LIMIT} bytes without its weights")
+        _U32.pack_into(self.out, place, target - place)
+
+    def pad(self, alignment: int, ahead: int = 0) -> None:
+        """Make the position `ahead` bytes further on a multiple of the alignment."""
+        self.out += bytes(-(len(self.out) + ahead) % alignment)
+
+    def table(self, table: Table, path: str) -> int:
+        """Write a table with all that it refers to; its position."""
+        inline, references = self.fields(table, path)
+        # The largest fields first: behind the four bytes that lead to the vtable nothing is padded then.
+        order = sorted(inline, key=lambda slot: (-len(inline[slot]), slot))
+        offsets, end = [0] * (max(inline, default=-1) + 1), 4
+        for slot in order:
+            offsets[slot] = end
+            end += len(inline[slot])
+        vtable = self.vtable(struct.pack(f"<{2 + len(offsets)}H", 4 + 2 * len(offsets), end, *offsets))
+        if order and len(inline[order[0]]) == 8:
+            self.pad(8, ahead=4)
+        else:
+            self.pad(4)
+        position = len(self.out)
+        self.out += struct.pack("<i", position - vtable)
+        for slot in order:
+            self.out += inline[slot]
+        for row, value in references:
+            self.reference(row, value, (table.kind, row.name), position + offsets[row.slot], _within(path, row))
+        return position
+
+    def vtable(self, vtable: bytes) -> int:
+        """The position of an equal vtable, written now if there was none."""
+        if vtable not in self.vtables:
+            self.pad(2)
+            self.vtables[vtable] = len(self.out)
+            self.out += vtable
+        return self.vtables[vtable]
+
+    def fields(self, table: Table, path: str) -> tuple[dict[int, bytes], list[tuple[Row, Any]]]:
+        """The fields that are present: by slot what the table holds itself, and what it refers to."""
+        if table.kind not in self.schema.tables:
+            raise WriteError(f"{path} is of a kind that the schema does not have: {table.kind}")
+        inline: dict[int, bytes] = {}
+        references: list[tuple[Row, Any]] = []
+        for (row, scalar), default in zip(
+            self.schema.places(table.kind), self.packed_defaults(table.kind), strict=True
+        ):
+            value = table.fields.get(row.name)
+            if value is None:
+                continue
+            if scalar is not None:
+                packed = _packed(scalar, value, _within(path, row))
+                if packed != default:
+                    inline[row.slot] = packed
+            elif isinstance(value, Table) or _size(value) or (table.kind, row.name) in self.present:
+                inline[row.slot] = _OFFSET
+                references.append((row, value))
+        return inline, references
+
+    def packed_defaults(self, kind: str) -> tuple[bytes | None, ...]:
+        """The bytes of each field's default; None for a field that is no scalar."""
+        if kind not in self.defaults:
+            places = self.schema.places(kind)
+            self.defaults[kind] = tuple(scalar.pack(row.default) if scalar else None for row, scalar in places)
+        return self.defaults[kind]
+
+    def reference(self, row: Row, value: Any, field: Field, place: int, path: str) -> None:
+        """Write what a field refers to, or leave it for later."""
+        if field in self.last:
+            self.streamed.append((place, _bytes(value)))
+        elif row.type == "string":
+            self.refer(place, self.string(value, path))
+        elif row.type.startswith("["):
+            self.refer(place, self.vector(row.type[1:-1], value, path))
+        else:
+            kinds = self.schema.unions.get(row.type, (row.type,))
+            if not isinstance(value, Table) or value.kind not in kinds:
+                raise WriteError(f"{path} is no {row.type}: {getattr(value, 'kind', value)}")
+            self.refer(place, self.table(value, path))
+
+    def string(self, text: str, path: str) -> int:
+        """Write a string; its position. A zero behind it is not counted."""
+        try:
+            encoded = text.encode()
+        except UnicodeEncodeError:
+            raise WriteError(f"{path} cannot be written as UTF-8: {text!r}") from None
+        self.pad(4)
+        position = len(self.out)
+        self.out += _U32.pack(len(encoded)) + encoded + b"\0"
+        return position
+
+    def vector(self, element: str, items: Any, path: str) -> int:
+        """Write a vector with all that it refers to; its position."""
+        if element in SCALARS:
+            return self.numbers(element, items, path)
+        self.pad(4)
+        position = len(self.out)
+        self.out += _U32.pack(len(items)) + _OFFSET * len(items)
+        for i, item in enumerate(items):
+            here, place = f"{path}[{i}]", position + 4 + 4 * i
+            if element != "string" and item.kind != element:
+                raise WriteError(f"{here} is no {element}: {item.kind}")
+            self.refer(place, self.string(item, here) if element == "string" else self.table(item, here))
+        return position
+
+    def numbers(self, element: str, items: Any, path: str) -> int:
+        """Write a vector of numbers; its position."""
+        array = _numbers(DTYPES[element], items, path)
+        self.pad(math.lcm(4, array.itemsize), ahead=4)
+        position = len(self.out)
+        self.out += _U32.pack(array.size)
+        self.out += array.data
+        return position
+
+
+def _within(path: str, row: Row) -> str:
+    return f"{path}.{row.name}" if path else row.name
+
+
+def _size(value: Any) -> int:
+    size: int = value.nbytes if hasattr(value, "nbytes") else len(value)
+    return size
+
+
+def _packed(scalar: struct.Struct, value: Any, path: str) -> bytes:
+    try:
+        return scalar.pack(value)
+    except (struct.error, OverflowError, TypeError):
+        raise WriteError(f"{path} cannot be {value!r}") from None
+
+
+def _bytes(value: Any) -> Bytes:
+    return value if hasattr(value, "nbytes") and not isinstance(value, memoryview) else np.frombuffer(value, np.uint8)
+
+
+def _numbers(dtype: np.dtype[Any], items: Any, path: str) -> npt.NDArray[Any]:
+    """The numbers as they are in the file, if all of them fit."""
+    if dtype.itemsize == 1 and (isinstance(items, bytes | memoryview) or hasattr(items, "chunks")):
+        return np.frombuffer(b"".join(stream(_bytes(items))), dtype)
+    given = np.asarray(items).reshape(-1)
+    if given.dtype.kind not in "biuf":
+        raise WriteError(f"{path} does not fit {dtype.name}")
+    with np.errstate(all="ignore"):
+        array = np.ascontiguousarray(given, dtype)
+    # Reals are rounded; no other number may change.
+    if not np.array_equal(np.isfinite(array), np.isfinite(given)) or (dtype.kind != "f" and np.any(array != given)):
+        raise WriteError(f"{path} does not fit {dtype.name}")
+    return array

@@ -1,0 +1,81 @@
+"""Whether two models say the same, and if not, where they differ first."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from relayout.formats.flatbuffer import Table
+from relayout.formats.flatbuffer_writer import stream
+from relayout.formats.tflite.container.model import Model
+
+_UNSAID = {"place", "byte"}
+"""Where something was in its file."""
+
+
+def first_difference(model: Model, other: Model, *, bytewise: bool = False) -> str:
+    """Return the path of the first difference with both values, or "" if there is none.
+
+    Args:
+        model: one.
+        other: the other. Metadata without a buffer counts for nothing.
+        bytewise: whether constants are compared by their bytes; if not, by their lengths.
+    """
+    one, two = (
+        m._replace(metadata=tuple((name, content) for name, content in m.metadata if content is not None))
+        for m in (model, other)
+    )
+    return _difference(one, two, "", bytewise)
+
+
+def _difference(one: Any, two: Any, path: str, bytewise: bool) -> str:
+    """The first difference of two values of any kind."""
+    if one is None or two is None:
+        return "" if one is two else f"{path or 'the model'}: {_short(one)} and {_short(two)}"
+    if _is_content(one) or _is_content(two):
+        return _difference_of_contents(one, two, path, bytewise)
+    if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
+        one, two = np.asarray(one), np.asarray(two)
+        same = np.array_equal(one, two, equal_nan=one.dtype.kind == two.dtype.kind == "f")
+        return "" if same else f"{path}: {_short(one.tolist())} and {_short(two.tolist())}"
+    parts = _parts(one), _parts(two)
+    if parts[0] is None or parts[1] is None:
+        return "" if one == two or (one != one and two != two) else f"{path}: {_short(one)} and {_short(two)}"
+    if len(parts[0]) != len(parts[1]):
+        return f"{path}: {len(parts[0])} and {len(parts[1])}"
+    for (name, first), (_, second) in zip_longest(parts[0], parts[1]):
+        if found := _difference(first, second, f"{path}.{name}" if path else name, bytewise):
+            return found
+    return ""
+
+
+def _parts(value: Any) -> list[tuple[str, Any]] | None:
+    """What a value consists of, with names; None if it is one thing."""
+    if isinstance(value, Table):
+        return [("kind", value.kind), *value.fields.items()]
+    if is_dataclass(value):
+        return [(f.name, getattr(value, f.name)) for f in fields(value) if f.name not in _UNSAID]
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", map(str, range(len(value))))
+        return [(name, part) for name, part in zip(names, value, strict=True) if name not in _UNSAID]
+    return None
+
+
+def _is_content(value: Any) -> bool:
+    return hasattr(value, "chunks") or (isinstance(value, np.ndarray) and value.dtype == np.uint8)
+
+
+def _difference_of_contents(one: Any, two: Any, path: str, bytewise: bool) -> str:
+    if one.nbytes != two.nbytes:
+        return f"{path}: {one.nbytes} and {two.nbytes} bytes"
+    if bytewise and b"".join(stream(one)) != b"".join(stream(two)):
+        return f"{path}: other bytes"
+    return ""
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
