@@ -82,14 +82,24 @@ class Weight(NamedTuple):
         return proto
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The raw data in pieces: of a lazy tensor its value, of one in a file a chunk at a time, and nothing twice."""
-        raw = getattr(self.tensor, "raw", None)
-        if isinstance(raw, StoredArray):
-            yield from raw.chunks()
-        elif self.dtype.bitwidth < 8 or self.size <= CHUNK:
-            yield self.tensor.tobytes()
-        else:
-            yield from _array_chunks(self.tensor.numpy())
+        """The raw data in pieces."""
+        return raw_chunks(self.tensor, self.size)
+
+
+def raw_chunks(tensor: ir.TensorProtocol, size: int) -> Iterator[bytes | memoryview]:
+    """Yield a tensor's raw data: of a lazy one its value, of one in a file a chunk at a time, and nothing twice.
+
+    Args:
+        tensor: no tensor of strings.
+        size: how many bytes that are.
+    """
+    raw = getattr(tensor, "raw", None)
+    if isinstance(raw, StoredArray):
+        yield from raw.chunks()
+    elif tensor.dtype.bitwidth < 8 or size <= CHUNK:
+        yield tensor.tobytes()
+    else:
+        yield from _array_chunks(tensor.numpy())
 
 
 def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, list[Weight]]:

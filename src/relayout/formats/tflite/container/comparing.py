@@ -12,8 +12,8 @@ from relayout.formats.flatbuffer import Table
 from relayout.formats.flatbuffer_writer import stream
 from relayout.formats.tflite.container.model import Model
 
-_UNSAID = {"place", "byte"}
-"""Where something was in its file."""
+_UNSAID = {"place", "byte", "index", "beside"}
+"""Where something is in its file or its subgraph: where it stands says as much."""
 
 
 def first_difference(model: Model, other: Model, *, bytewise: bool = False) -> str:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.container.model import Tensor
 from relayout.formats.tflite.importing.registry import Unsupported
+
+
+def packed_texts(encoded: Sequence[bytes]) -> npt.NDArray[np.uint8]:
+    """Return the data of a constant of strings."""
+    starts = np.cumsum([4 * (len(encoded) + 2), *map(len, encoded)])
+    head = np.array([len(encoded), *starts], "<i4").tobytes()
+    return np.frombuffer(head + b"".join(encoded), np.uint8)
 
 
 def texts(tensor: Tensor) -> list[str]:

@@ -61,7 +61,7 @@ def write(model: Model, file: BinaryIO, *, limit: int = LIMIT) -> None:
     """Write a model as a `.tflite` file.
 
     Args:
-        model: the model; its places and `index`es are not looked at.
+        model: the model; its places and indices of tensors are not looked at.
         file: what is written to, from where it is.
         limit: the most bytes of a flatbuffer. The buffers of a larger model are behind its flatbuffer.
 
@@ -113,6 +113,19 @@ def _check(model: Model, written: Path) -> None:
         raise WriteError(f"the model would not be a sound file: {error}") from error
     if difference:
         raise WriteError(f"the file would not say what the model says: {difference}")
+
+
+def options(kind: str, **fields: Any) -> Table:
+    """Make an operator's options; fields that are not named have their defaults.
+
+    Raises:
+        ValueError: the schema has no such table, or the table no such field.
+
+    ```python
+    options("Conv2DOptions", padding=Padding.VALID, stride_w=1, stride_h=1)
+    ```
+    """
+    return table(SCHEMA, kind, **fields)
 
 
 def file_chunks(model: Model, limit: int = LIMIT) -> Iterator[bytes | memoryview]:

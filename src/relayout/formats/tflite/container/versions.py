@@ -1,0 +1,389 @@
+"""The version of each operator, and the oldest runtime that knows it.
+
+An operator's version is the highest that one of its properties asks for: each new version of TensorFlow Lite's
+operators took more (a type, a rank, an option) and refused nothing. So a rule is a row (property, version), and rows
+need no order. A runtime registers a range of versions; an older one says of a higher version that it lacks it, where it
+would read past the end of a buffer otherwise.
+
+Facts from TensorFlow's `op_version.cc`; the converter, which asks there, states a lower version in four places. There
+these rows follow the runtime that first had the kernel: int16 activations with int8 weights, SELECT of int8, properties
+of FULLY_CONNECTED that come together, and a kernel of one row, which has one scale either way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
+from relayout.formats.tflite.container.runtimes import first_runtime, parsed
+
+MIN_RUNTIME_VERSION = "min_runtime_version"
+"""The metadata buffer that states the oldest runtime, in `_STATED` bytes filled up with zeros."""
+
+_STATED = 16
+
+_BY_TYPE = """
+in0 INT8=2
+    DEPTH_TO_SPACE GREATER LESS_EQUAL LOG_SOFTMAX SPACE_TO_DEPTH SPLIT_V SQUARED_DIFFERENCE SUM
+in0 INT8=2 INT16=2
+    EXP FLOOR_MOD LOG REDUCE_PROD SQRT
+in0 INT8=2 INT16=3
+    AVERAGE_POOL_2D BATCH_MATMUL GREATER_EQUAL LESS LOGISTIC MAX_POOL_2D MEAN MIRROR_PAD PACK PAD PADV2 REDUCE_MAX
+    REDUCE_MIN RELU6 RSQRT SOFTMAX TANH TOPK_V2
+in0 INT8=2 INT16=4
+    BATCH_TO_SPACE_ND GATHER MAXIMUM MINIMUM MUL RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR SLICE SPACE_TO_BATCH_ND
+in0 INT8=2 INT64=4 FLOAT16=6
+    ADD
+in0 INT64=5 COMPLEX64=6 UINT32=7 FLOAT16=8
+    MUL
+in0 INT8=2 INT64=4
+    SUB
+in0 INT8=2 UINT8=2 INT32=5
+    ABS
+in0 INT8=2 UINT8=2 INT16=3
+    RELU
+in0 INT8=2 UINT8=2 FLOAT16=3
+    GELU
+in0 INT8=2 UINT8=2 BOOL=3 INT16=4 FLOAT16=5 BFLOAT16=5 FLOAT8=6
+    UNPACK
+in0 INT8=2 INT16=3 UINT32=4 INT4=5 FLOAT16=6 FLOAT8=7
+    CONCATENATION
+in0 INT8=2 INT16=3 FLOAT16=3 INT4=6 INT2=7 UINT4=8 FLOAT8=9
+    DEQUANTIZE
+in0 INT8=2 BOOL=3
+    ARG_MAX ARG_MIN GATHER STRIDED_SLICE TRANSPOSE
+in0 INT8=2 STRING=3 INT16=5
+    EQUAL
+in0 INT8=2 STRING=3 INT16=4
+    NOT_EQUAL
+in0 INT8=3 INT16=3 FLOAT32=2
+    FLOOR_DIV
+in0 INT8=3 INT16=3 FLOAT8=4
+    BROADCAST_TO
+in0 INT8=3 INT16=4
+    CONV_2D
+in0 INT8=3 INT16=5
+    DEPTHWISE_CONV_2D
+in0 INT8=4 INT16=7
+    FULLY_CONNECTED
+in0 INT8=3
+    SVDF
+in0 INT16=5 INT4=7 BFLOAT16=8 FLOAT16=9
+    TRANSPOSE
+in0 INT16=2
+    LEAKY_RELU
+in0 INT32=2
+    SIGN
+in0 INT64=2
+    RANGE
+in0 FLOAT16=2
+    COS SIN
+in0 FLOAT16=4
+    SOFTMAX
+in0 UINT32=4 FLOAT8=5
+    PACK
+in0 BOOL=5 FLOAT8=6
+    PAD PADV2
+in0 BOOL=2 INT8=3 FLOAT8=4
+    REVERSE_V2
+in0 STRING=2 INT8=3
+    TILE
+in0 STRING=2
+    SQUEEZE
+in0 STRING=3 UINT32=6 INT4=7 FLOAT16=8
+    SLICE
+in0 STRING=5 UINT32=7
+    STRIDED_SLICE
+in0 STRING=2 INT16=3 BOOL=5 FLOAT8=6
+    GATHER_ND
+in0 INT4=7 FLOAT8=8
+    GATHER
+in0 FLOAT16=3 INT16=4 INT4=5 BFLOAT16=6
+    DYNAMIC_UPDATE_SLICE
+in0 FLOAT8=3
+    SPLIT_V
+in0 INT4=4 UINT4=5
+    QUANTIZE
+in0 UINT32=2 INT8=3 UINT16=4 FLOAT64=5 FLOAT16=5 INT4=6 BFLOAT16=7 INT2=8 UINT4=8 FLOAT8=9
+    CAST
+in1 INT8=2 UINT32=4
+    SELECT
+in1 UINT32=2
+    SELECT_V2
+in1 INT8=2
+    TRANSPOSE_CONV
+in1 INT8=2 INT32=3 INT16=4 FLOAT8=5
+    SPLIT
+in1 INT4=4 INT2=5
+    EMBEDDING_LOOKUP
+in1 INT4=7
+    CONV_2D DEPTHWISE_CONV_2D
+in1 INT4=10 INT2=14
+    FULLY_CONNECTED
+in1 BOOL=2 STRING=2 INT8=3 INT16=3 FLOAT16=4 FLOAT8=5
+    FILL
+in1 INT16=3
+    TOPK_V2
+in1 INT16=4
+    GATHER_ND
+in1 INT16=6
+    GATHER
+in2 INT64=2 INT8=3 UINT8=3
+    SPARSE_TO_DENSE
+in2 INT64=2
+    DYNAMIC_UPDATE_SLICE
+out0 INT8=2
+    L2_NORMALIZATION
+out0 INT16=2 INT4=4 UINT4=5
+    QUANTIZE
+out0 UINT32=2 INT8=3 UINT16=4 FLOAT64=5 FLOAT16=5 BFLOAT16=7 INT2=8 UINT4=8 FLOAT8=9
+    CAST
+out1 INT16=3
+    TOPK_V2
+"""
+"""The version that an operand's type asks for, and below it of which operators."""
+
+
+class _Use(NamedTuple):
+    """An operator with its tensors; None for an operand left out."""
+
+    operator: Operator
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor, ...]
+
+    def input(self, i: int) -> Tensor | None:
+        return self.inputs[i] if i < len(self.inputs) else None
+
+    def types(self, *types: TensorType) -> bool:
+        """Whether the first operands are of these types."""
+        return tuple(tensor and tensor.type for tensor in self.inputs[: len(types)]) == types
+
+    def rank(self, i: int = 0) -> int:
+        tensor = self.input(i)
+        return len(tensor.shape) if tensor else 0
+
+    def option(self, name: str) -> Any:
+        """An option's value; None if the operator states no options, or has no such one."""
+        return self.operator.options.fields.get(name) if self.operator.options else None
+
+    def is_quantized(self, i: int) -> bool:
+        tensor = self.input(i)
+        return tensor is not None and tensor.quantization is not None
+
+    def is_hybrid(self, weights: int = 1) -> bool:
+        """Whether reals meet weights of 8 bits, and reals come out."""
+        x, w, reals = self.input(0), self.input(weights), TensorType.FLOAT32
+        return bool(x and w and self.outputs) and (
+            (x.type, w.type, self.outputs[0].type) == (reals, TensorType.INT8, reals)  # type: ignore[union-attr]
+        )
+
+
+_Property = Callable[[_Use], object]
+
+
+def _rank_above(rank: int) -> _Property:
+    return lambda use: use.rank() > rank
+
+
+def _stretched(use: _Use) -> bool:
+    """Whether operands of different shapes meet, and one has more than four axes."""
+    first, second = use.input(0), use.input(1)
+    return bool(first and second) and max(use.rank(0), use.rank(1)) > 4 and first.shape != second.shape  # type: ignore[union-attr]
+
+
+def _option(name: str) -> _Property:
+    return lambda use: use.option(name)
+
+
+def _both(*properties: _Property) -> _Property:
+    return lambda use: all(has(use) for has in properties)
+
+
+def _has_scales(tensor: Tensor | None) -> bool:
+    """Whether the tensor has a scale for each index of an axis."""
+    return tensor is not None and tensor.quantization is not None and tensor.quantization.per_channel
+
+
+def _weights_have_scales(use: _Use) -> bool:
+    return _has_scales(use.input(1))
+
+
+def _is_int16(use: _Use) -> bool:
+    return use.types(TensorType.INT16)
+
+
+def _is_plain_int16(use: _Use) -> bool:
+    return use.types(TensorType.INT16) and not use.is_quantized(0)
+
+
+def _is_grouped(use: _Use) -> bool:
+    x, weights = use.input(0), use.input(1)
+    return bool(x and weights and x.shape and weights.shape) and x.shape[-1] != weights.shape[-1]  # type: ignore[union-attr]
+
+
+def _is_rescaled_up(use: _Use) -> bool:
+    """Whether the product of two scales is at least the result's."""
+    tensors = (*use.inputs[:2], *use.outputs[:1])
+    scales = [float(t.quantization.scale[0]) for t in tensors if t and t.quantization]
+    return len(scales) == 3 and 0 not in scales and scales[0] * scales[1] >= scales[2]
+
+
+def _is_hybrid(use: _Use) -> bool:
+    return use.is_hybrid()
+
+
+def _is_hybrid_lstm(use: _Use) -> bool:
+    return use.is_hybrid(weights=2)
+
+
+def _is_int16_lstm(use: _Use) -> bool:
+    weights = use.input(2)
+    return _is_int16(use) and weights is not None and weights.type == TensorType.INT8
+
+
+def _has_full_kernel(use: _Use) -> bool:
+    return not use.option("kernel_type")
+
+
+_ASYMMETRIC = _option("asymmetric_quantize_inputs")
+_RNNS = "RNN UNIDIRECTIONAL_SEQUENCE_RNN BIDIRECTIONAL_SEQUENCE_RNN BIDIRECTIONAL_SEQUENCE_LSTM"
+
+_BY_PROPERTY: tuple[tuple[str, int, _Property], ...] = (
+    ("ABS", 3, _is_int16),
+    ("ABS", 4, _is_plain_int16),
+    ("ADD", 3, lambda use: _is_int16(use) and use.option("pot_scale_int16") is False),
+    ("ADD", 5, _is_plain_int16),
+    ("SUB", 5, lambda use: _is_int16(use) and use.option("pot_scale_int16") is False),
+    ("MUL", 3, _is_rescaled_up),
+    ("MUL", 7, _is_plain_int16),
+    ("DIV", 2, _stretched),
+    ("MAXIMUM MINIMUM SUB", 3, _stretched),
+    ("CONV_2D", 2, _is_hybrid),
+    ("CONV_2D", 5, _both(_is_hybrid, _weights_have_scales)),
+    ("CONV_2D", 6, _is_grouped),
+    ("CONV_2D", 8, _both(_is_int16, _option("quantized_bias_type"))),
+    ("DEPTHWISE_CONV_2D", 2, lambda use: (use.option("dilation_w_factor") or 1) != 1),
+    ("DEPTHWISE_CONV_2D", 2, lambda use: (use.option("dilation_h_factor") or 1) != 1),
+    ("DEPTHWISE_CONV_2D", 4, _is_hybrid),
+    ("DEPTHWISE_CONV_2D", 6, _both(_is_hybrid, _weights_have_scales)),
+    ("TRANSPOSE_CONV", 3, lambda use: use.input(3) is not None),
+    ("TRANSPOSE_CONV", 4, _option("fused_activation_function")),
+    ("TRANSPOSE_CONV", 5, _both(_is_int16, _option("quantized_bias_type"))),
+    ("FULLY_CONNECTED", 2, _option("weights_format")),
+    ("FULLY_CONNECTED", 3, _is_hybrid),
+    ("FULLY_CONNECTED", 5, _option("keep_num_dims")),
+    ("FULLY_CONNECTED", 6, lambda use: len(use.inputs) == 2),
+    ("FULLY_CONNECTED", 8, lambda use: (weights := use.input(1)) and weights.sparsity),
+    ("FULLY_CONNECTED", 9, _both(_is_hybrid, _ASYMMETRIC)),
+    ("FULLY_CONNECTED", 11, _both(_is_int16, _option("quantized_bias_type"))),
+    ("FULLY_CONNECTED", 12, _both(_is_hybrid, _weights_have_scales)),
+    ("FULLY_CONNECTED", 13, lambda use: use.types(TensorType.INT16, TensorType.INT4)),
+    ("BATCH_MATMUL", 4, _both(_is_hybrid, _ASYMMETRIC)),
+    ("EMBEDDING_LOOKUP", 4, _weights_have_scales),
+    ("DEQUANTIZE", 5, lambda use: _has_scales(use.input(0))),
+    ("QUANTIZE", 3, lambda use: _has_scales(use.outputs[0])),
+    ("FAKE_QUANT", 2, _option("narrow_range")),
+    ("GATHER", 5, _option("batch_dims")),
+    ("PAD PADV2 STRIDED_SLICE TRANSPOSE", 4, _rank_above(4)),
+    ("SLICE", 5, _rank_above(4)),
+    ("TRANSPOSE", 6, _rank_above(5)),
+    ("TRANSPOSE", 8, _rank_above(6)),
+    ("SPACE_TO_BATCH_ND BATCH_TO_SPACE_ND", 3, lambda use: use.rank() != 4),
+    ("SELECT", 3, lambda use: max(map(use.rank, range(3))) == 5),
+    ("STRIDED_SLICE", 6, lambda use: use.option("ellipsis_mask") or use.option("new_axis_mask")),
+    ("STRIDED_SLICE", 8, _option("offset")),
+    ("RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR", 3, _option("half_pixel_centers")),
+    ("RESIZE_NEAREST_NEIGHBOR", 3, _option("align_corners")),
+    ("WHERE", 2, lambda use: not use.types(TensorType.BOOL)),
+    ("BROADCAST_TO", 2, lambda use: True),
+    ("SVDF", 2, _is_hybrid),
+    ("SVDF", 4, _both(_is_hybrid, _ASYMMETRIC)),
+    (_RNNS, 2, _is_hybrid),
+    (_RNNS, 3, _both(_is_hybrid, _ASYMMETRIC)),
+    ("LSTM", 2, _option("kernel_type")),
+    ("LSTM", 3, _both(_has_full_kernel, _is_hybrid_lstm)),
+    ("LSTM", 4, _both(_has_full_kernel, _is_hybrid_lstm, _ASYMMETRIC)),
+    ("LSTM", 5, _both(_has_full_kernel, _is_int16_lstm)),
+    ("UNIDIRECTIONAL_SEQUENCE_LSTM", 2, _is_hybrid_lstm),
+    ("UNIDIRECTIONAL_SEQUENCE_LSTM", 3, _both(_is_hybrid_lstm, _ASYMMETRIC)),
+    ("UNIDIRECTIONAL_SEQUENCE_LSTM", 4, _option("diagonal_recurrent_tensors")),
+    ("UNIDIRECTIONAL_SEQUENCE_LSTM", 5, _is_int16_lstm),
+)
+"""The version that a property asks for, of which operators."""
+
+
+def _type_rows() -> Iterator[tuple[str, int, _Property]]:
+    """The rows of `_BY_TYPE` one type at a time."""
+    for side, place, types, operators in re.findall(r"^(in|out)(\d) (.*)\n((?:    .*\n)+)", _BY_TYPE, re.MULTILINE):
+        for word in types.split():
+            name, version = word.split("=")
+            kinds = frozenset(kind for kind in TensorType if kind.name == name or kind.name.startswith(f"{name}_"))
+            yield operators, int(version), _typed(side == "in", int(place), kinds)
+
+
+def _typed(is_input: bool, place: int, types: frozenset[TensorType]) -> _Property:
+    def has_type(use: _Use) -> bool:
+        side = use.inputs if is_input else use.outputs
+        tensor = side[place] if place < len(side) else None
+        return tensor is not None and tensor.type in types
+
+    return has_type
+
+
+def _by_operator() -> dict[str, list[tuple[int, _Property]]]:
+    rules: dict[str, list[tuple[int, _Property]]] = {}
+    for operators, version, has in (*_type_rows(), *_BY_PROPERTY):
+        for name in operators.split():
+            rules.setdefault(name, []).append((version, has))
+    return rules
+
+
+_RULES = _by_operator()
+
+
+def version(operator: Operator, tensors: tuple[Tensor, ...]) -> int:
+    """Return the version that the operator needs.
+
+    Args:
+        operator: the operator; the version that it states is not looked at.
+        tensors: of its subgraph.
+    """
+    use = _Use(
+        operator,
+        tuple(tensors[i] if i >= 0 else None for i in operator.inputs),
+        tuple(tensors[i] for i in operator.outputs),
+    )
+    return max((number for number, has in _RULES.get(operator.name, ()) if has(use)), default=1)
+
+
+def min_runtime_version(model: Model) -> str:
+    """Return the oldest TensorFlow (from 2.17 on LiteRT) that knows all operators in the versions that they state.
+
+    Operators that no runtime is known to have, custom ones among them, count for nothing; "" if there are no others.
+    """
+    uses = {(operator.name, operator.version) for subgraph in model.subgraphs for operator in subgraph.operators}
+    return max((first_runtime(*use) for use in uses), key=parsed, default="")
+
+
+def finished(model: Model) -> Model:
+    """Return the model with the versions that its operators need, and the oldest runtime for them in its metadata.
+
+    A higher version that an operator states stays.
+    """
+    model = model._replace(subgraphs=tuple(map(_versioned, model.subgraphs)))
+    stated = np.frombuffer(min_runtime_version(model).encode().ljust(_STATED, b"\0"), np.uint8)
+    others = tuple(row for row in model.metadata if row[0] != MIN_RUNTIME_VERSION)
+    return model._replace(metadata=((MIN_RUNTIME_VERSION, stated), *others))
+
+
+def _versioned(subgraph: Subgraph) -> Subgraph:
+    operators = (
+        operator._replace(version=max(operator.version, version(operator, subgraph.tensors)))
+        for operator in subgraph.operators
+    )
+    return subgraph._replace(operators=tuple(operators))
