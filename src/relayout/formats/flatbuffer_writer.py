@@ -34,7 +34,7 @@ _U32 = SCALARS["uint32"]
 _OFFSET = bytes(4)
 
 
-def table(schema: Schema, kind: str, **fields: Any) -> Table:
+def table(schema: Schema, kind: str, /, **fields: Any) -> Table:
     """Make a table as the reader gives it: fields that are not named have their defaults.
 
     The type of a union follows from the table that is given for it.

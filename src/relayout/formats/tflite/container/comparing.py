@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -28,26 +27,26 @@ def first_difference(model: Model, other: Model, *, bytewise: bool = False) -> s
         m._replace(metadata=tuple((name, content) for name, content in m.metadata if content is not None))
         for m in (model, other)
     )
-    return _difference(one, two, "", bytewise)
+    return difference(one, two, bytewise=bytewise)
 
 
-def _difference(one: Any, two: Any, path: str, bytewise: bool) -> str:
-    """The first difference of two values of any kind."""
+def difference(one: Any, two: Any, path: str = "", *, bytewise: bool = False) -> str:
+    """Return the first difference of two values of any kind, with its path; "" if there is none."""
     if one is None or two is None:
-        return "" if one is two else f"{path or 'the model'}: {_short(one)} and {_short(two)}"
-    if _is_content(one) or _is_content(two):
+        return "" if one is two else f"{path}: {_short(one)} and {_short(two)}"
+    if _is_content(one) and _is_content(two):
         return _difference_of_contents(one, two, path, bytewise)
     if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
         one, two = np.asarray(one), np.asarray(two)
         same = np.array_equal(one, two, equal_nan=one.dtype.kind == two.dtype.kind == "f")
         return "" if same else f"{path}: {_short(one.tolist())} and {_short(two.tolist())}"
-    parts = _parts(one), _parts(two)
-    if parts[0] is None or parts[1] is None:
+    parts, others = _parts(one), _parts(two)
+    if parts is None or others is None:
         return "" if one == two or (one != one and two != two) else f"{path}: {_short(one)} and {_short(two)}"
-    if len(parts[0]) != len(parts[1]):
-        return f"{path}: {len(parts[0])} and {len(parts[1])}"
-    for (name, first), (_, second) in zip_longest(parts[0], parts[1]):
-        if found := _difference(first, second, f"{path}.{name}" if path else name, bytewise):
+    if len(parts) != len(others):
+        return f"{path}: {len(parts)} and {len(others)}"
+    for (name, first), (_, second) in zip(parts, others, strict=True):
+        if found := difference(first, second, f"{path}.{name}" if path else name, bytewise=bytewise):
             return found
     return ""
 

@@ -115,7 +115,7 @@ def _check(model: Model, written: Path) -> None:
         raise WriteError(f"the file would not say what the model says: {difference}")
 
 
-def options(kind: str, **fields: Any) -> Table:
+def options(kind: str, /, **fields: Any) -> Table:
     """Make an operator's options; fields that are not named have their defaults.
 
     Raises:
