@@ -5,9 +5,15 @@ operators took more (a type, a rank, an option) and refused nothing. So a rule i
 need no order. A runtime registers a range of versions; an older one says of a higher version that it lacks it, where it
 would read past the end of a buffer otherwise.
 
-Facts from TensorFlow's `op_version.cc`; the converter, which asks there, states a lower version in four places. There
-these rows follow the runtime that first had the kernel: int16 activations with int8 weights, SELECT of int8, properties
-of FULLY_CONNECTED that come together, and a kernel of one row, which has one scale either way.
+Facts from LiteRT's `op_version.cc`, which the converter asks. These rows differ from it where it states a version that
+is too low, or one that no runtime has:
+
+- Several properties count together: a hybrid FULLY_CONNECTED without bias, say.
+- Activations of int16 ask for the version that brought them with weights of int8, too; there for weights of int16 only.
+- SELECT and SELECT_V2 choose among values of a type; there the condition's type is looked at. The first operand of
+  TRANSPOSE_CONV is a shape, so there a wide bias is never found.
+- A kernel of one row has one scale, as one without scales for its rows.
+- No runtime registers version 5 of the LSTMs.
 """
 
 from __future__ import annotations
@@ -217,6 +223,10 @@ def _is_int16(use: _Use) -> bool:
     return use.types(TensorType.INT16)
 
 
+def _gives_int16(use: _Use) -> bool:
+    return use.outputs[0].type == TensorType.INT16
+
+
 def _is_plain_int16(use: _Use) -> bool:
     return use.types(TensorType.INT16) and not use.is_quantized(0)
 
@@ -239,11 +249,6 @@ def _is_hybrid(use: _Use) -> bool:
 
 def _is_hybrid_lstm(use: _Use) -> bool:
     return use.is_hybrid(weights=2)
-
-
-def _is_int16_lstm(use: _Use) -> bool:
-    weights = use.input(2)
-    return _is_int16(use) and weights is not None and weights.type == TensorType.INT8
 
 
 def _has_full_kernel(use: _Use) -> bool:
@@ -273,7 +278,7 @@ _BY_PROPERTY: tuple[tuple[str, int, _Property], ...] = (
     ("DEPTHWISE_CONV_2D", 6, _both(_is_hybrid, _weights_have_scales)),
     ("TRANSPOSE_CONV", 3, lambda use: use.input(3) is not None),
     ("TRANSPOSE_CONV", 4, _option("fused_activation_function")),
-    ("TRANSPOSE_CONV", 5, _both(_is_int16, _option("quantized_bias_type"))),
+    ("TRANSPOSE_CONV", 5, _both(_gives_int16, _option("quantized_bias_type"))),
     ("FULLY_CONNECTED", 2, _option("weights_format")),
     ("FULLY_CONNECTED", 3, _is_hybrid),
     ("FULLY_CONNECTED", 5, _option("keep_num_dims")),
@@ -308,11 +313,9 @@ _BY_PROPERTY: tuple[tuple[str, int, _Property], ...] = (
     ("LSTM", 2, _option("kernel_type")),
     ("LSTM", 3, _both(_has_full_kernel, _is_hybrid_lstm)),
     ("LSTM", 4, _both(_has_full_kernel, _is_hybrid_lstm, _ASYMMETRIC)),
-    ("LSTM", 5, _both(_has_full_kernel, _is_int16_lstm)),
     ("UNIDIRECTIONAL_SEQUENCE_LSTM", 2, _is_hybrid_lstm),
     ("UNIDIRECTIONAL_SEQUENCE_LSTM", 3, _both(_is_hybrid_lstm, _ASYMMETRIC)),
     ("UNIDIRECTIONAL_SEQUENCE_LSTM", 4, _option("diagonal_recurrent_tensors")),
-    ("UNIDIRECTIONAL_SEQUENCE_LSTM", 5, _is_int16_lstm),
 )
 """The version that a property asks for, of which operators."""
 
