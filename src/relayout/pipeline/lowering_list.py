@@ -25,9 +25,11 @@ def as_kernels(model: ir.Model, target: Target | None) -> tuple[str, ...]:
         return ()
     blocks = target.blocks
     tile = 0 if blocks is None else blocks.tile
+    early = fold_scales(model, target.fusions) if blocks is None else {}
     expanded = expand(model, target.expansions)
     reals = keep_reals(model, target.units)
     units, folded = fuse_units(model, target.units, target.unsigned), fold_scales(model, target.fusions, tile)
+    folded = {name: folded.get(name, 0) + early.get(name, 0) for name in sorted({*folded, *early})}
     padded = {} if blocks is None else {f"to whole blocks of {blocks.tile}": pad_channels(model, blocks)}
     found = {
         "operators that take less time as others": expanded,

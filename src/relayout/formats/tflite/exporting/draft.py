@@ -1,0 +1,185 @@
+"""The graph of a `.tflite` file under construction. Tensors are objects; they get their indices at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.formats.stored import Content
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Operator, Quantization, Subgraph, Tensor
+from relayout.formats.tflite.container.options import OPTIONS
+from relayout.formats.tflite.container.writer import options
+
+Dims = tuple[int | str, ...]
+"""Extents of a tensor; one that is known only at run time has a name."""
+
+NUMPY_TYPES: Mapping[str, TensorType] = {
+    "float32": TensorType.FLOAT32,
+    "float16": TensorType.FLOAT16,
+    "float64": TensorType.FLOAT64,
+    "int64": TensorType.INT64,
+    "int32": TensorType.INT32,
+    "int16": TensorType.INT16,
+    "int8": TensorType.INT8,
+    "uint64": TensorType.UINT64,
+    "uint32": TensorType.UINT32,
+    "uint16": TensorType.UINT16,
+    "uint8": TensorType.UINT8,
+    "bool": TensorType.BOOL,
+    "complex64": TensorType.COMPLEX64,
+}
+
+
+@dataclass(eq=False)
+class DraftTensor:
+    """One tensor.
+
+    Args:
+        name: its name in the file.
+        type: its element type.
+        dims: its extents.
+        data: a constant's bytes, or what streams them; None: it is computed.
+        array: the constant, where it is small and known.
+        quantization: what its integers mean.
+        variable: whether it keeps its value from run to run.
+    """
+
+    name: str
+    type: TensorType
+    dims: Dims
+    data: Content | NDArray[np.uint8] | None = None
+    array: NDArray[Any] | None = None
+    quantization: Quantization | None = None
+    variable: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents that the file states: 1 for one that is known only at run time."""
+        return tuple(dim if isinstance(dim, int) else 1 for dim in self.dims)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every extent is known."""
+        return all(isinstance(dim, int) for dim in self.dims)
+
+
+@dataclass(eq=False)
+class DraftOperator:
+    """One operator: its builtin's name (or `CUSTOM code`), operands, results and options."""
+
+    name: str
+    inputs: list[DraftTensor | None]
+    outputs: list[DraftTensor]
+    options: dict[str, Any] = field(default_factory=dict)
+    custom_options: bytes = b""
+
+
+class Draft:
+    """One subgraph under construction: its operators run in the order in which they were added."""
+
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
+        self.inputs: list[DraftTensor] = []
+        self.outputs: list[DraftTensor] = []
+        self.operators: list[DraftOperator] = []
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], DraftTensor] = {}
+        self._names: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        """Return a name that no tensor has yet."""
+        result = name
+        while result in self._names:
+            self._names[name] += 1
+            result = f"{name}_{self._names[name]}"
+        self._names[result] = 0
+        return result
+
+    def tensor(self, name: str, kind: TensorType, dims: Dims, quantization: Quantization | None = None) -> DraftTensor:
+        """Add a tensor that an operator computes."""
+        return DraftTensor(self.unique(name), kind, dims, quantization=quantization)
+
+    def constant(self, name: str, array: NDArray[Any], quantization: Quantization | None = None) -> DraftTensor:
+        """Add a small constant; equal ones without quantization are one tensor."""
+        array = np.asarray(array, order="C")
+        kind, raw = NUMPY_TYPES[array.dtype.name], array.tobytes()
+        key = (array.dtype.name, array.shape, raw)
+        if quantization is None and key in self._constants:
+            return self._constants[key]
+        data = np.frombuffer(raw, np.uint8)
+        made = DraftTensor(self.unique(name), kind, array.shape, data, array, quantization)
+        if quantization is None:
+            self._constants[key] = made
+        return made
+
+    def add(
+        self,
+        name: str,
+        inputs: Sequence[DraftTensor | None],
+        outputs: Sequence[DraftTensor],
+        custom_options: bytes = b"",
+        **fields: Any,
+    ) -> DraftOperator:
+        """Add an operator. Options that are not named have the schema's defaults."""
+        made = DraftOperator(name, list(inputs), list(outputs), fields, custom_options)
+        self.operators.append(made)
+        return made
+
+    def readers(self) -> dict[DraftTensor, int]:
+        """Return how many operands and outputs of the graph each tensor is."""
+        counts: dict[DraftTensor, int] = {}
+        for operator in self.operators:
+            for tensor in operator.inputs:
+                if tensor is not None:
+                    counts[tensor] = counts.get(tensor, 0) + 1
+        for tensor in self.outputs:
+            counts[tensor] = counts.get(tensor, 0) + 1
+        return counts
+
+    def finish(self, place: str = "subgraphs[0]") -> Subgraph:
+        """Return the subgraph as the writer takes it."""
+        used = dict.fromkeys(self._all_tensors())
+        index = {tensor: number for number, tensor in enumerate(used)}
+        tensors = tuple(_written(tensor, number, place) for tensor, number in index.items())
+        operators = tuple(
+            Operator(
+                each.name,
+                1,
+                tuple(-1 if tensor is None else index[tensor] for tensor in each.inputs),
+                tuple(index[tensor] for tensor in each.outputs),
+                (),
+                options(OPTIONS[each.name], **each.options) if OPTIONS.get(each.name) else None,
+                np.frombuffer(each.custom_options, np.uint8),
+                f"{place}.operators[{number}]",
+            )
+            for number, each in enumerate(self.operators)
+        )
+        inputs, outputs = (tuple(index[tensor] for tensor in side) for side in (self.inputs, self.outputs))
+        return Subgraph(self.name, tensors, inputs, outputs, operators, place)
+
+    def _all_tensors(self) -> Iterable[DraftTensor]:
+        yield from self.inputs
+        for operator in self.operators:
+            yield from (tensor for tensor in operator.inputs if tensor is not None)
+            yield from operator.outputs
+        yield from self.outputs
+
+
+def _written(tensor: DraftTensor, index: int, place: str) -> Tensor:
+    signature = tuple(dim if isinstance(dim, int) else -1 for dim in tensor.dims)
+    return Tensor(
+        index=index,
+        name=tensor.name,
+        type=tensor.type,
+        shape=tensor.shape,
+        signature=signature,
+        data=tensor.data,
+        quantization=tensor.quantization,
+        is_variable=tensor.variable,
+        sparsity=None,
+        place=f"{place}.tensors[{index}]",
+    )

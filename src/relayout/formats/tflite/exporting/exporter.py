@@ -1,0 +1,382 @@
+"""A graph whose layouts are chosen becomes a `.tflite` model: one function per operator, in the graph's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.errors import UnsupportedError
+from relayout.formats.stored import nbytes
+from relayout.formats.tflite.container.contents import TensorContent
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Model, Quantization, Signature
+from relayout.formats.tflite.container.versions import finished
+from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
+from relayout.formats.tflite.exporting.fusing import fuse
+from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
+from relayout.formats.tflite.exporting.registry import Unwritable, entries
+from relayout.formats.tflite.exporting.units import QuantizedUnit, QuantizedUnits
+
+SMALL = 1 << 16
+"""Elements of constants that are looked at as arrays."""
+DEQUANTIZE, QUANTIZE = "DequantizeLinear", "QuantizeLinear"
+TYPES: Mapping[ir.DataType, TensorType] = {
+    ir.DataType.FLOAT: TensorType.FLOAT32,
+    ir.DataType.FLOAT16: TensorType.FLOAT16,
+    ir.DataType.DOUBLE: TensorType.FLOAT64,
+    ir.DataType.INT64: TensorType.INT64,
+    ir.DataType.INT32: TensorType.INT32,
+    ir.DataType.INT16: TensorType.INT16,
+    ir.DataType.INT8: TensorType.INT8,
+    ir.DataType.INT4: TensorType.INT4,
+    ir.DataType.UINT8: TensorType.UINT8,
+    ir.DataType.UINT16: TensorType.UINT16,
+    ir.DataType.UINT32: TensorType.UINT32,
+    ir.DataType.UINT64: TensorType.UINT64,
+    ir.DataType.BOOL: TensorType.BOOL,
+    ir.DataType.COMPLEX64: TensorType.COMPLEX64,
+    ir.DataType.BFLOAT16: TensorType.BFLOAT16,
+}
+SHIFTS: Mapping[TensorType, tuple[TensorType, int]] = {
+    TensorType.UINT8: (TensorType.INT8, 128),
+    TensorType.UINT16: (TensorType.INT16, 32768),
+}
+"""Unsigned integers -> the signed ones that LiteRT's kernels take, and how much lower these lie."""
+
+
+def export(
+    model: ir.Model,
+    *,
+    units: QuantizedUnits | None = None,
+    signature: str = "serving_default",
+    metadata: Mapping[str, bytes] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Model:
+    """Translate a model operator by operator.
+
+    Args:
+        model: its layouts are those of TensorFlow Lite; every value has a type and a rank.
+        units: the operators that run on integers.
+        signature: the key of the signature.
+        metadata: name -> bytes of what the file says beside its graph.
+        names: input or output -> its name in the signature, where that is another one.
+
+    Raises:
+        UnsupportedError: operators that cannot be written, all of them with reason and count.
+    """
+    graph = GraphExport(model, model.graph, units or {})
+    graph.run()
+    if graph.refused:
+        raise UnsupportedError(graph.refused, "")
+    fuse(graph.draft)
+    subgraph = graph.draft.finish()
+    called = names or {}
+
+    def ends(values: Any, indices: tuple[int, ...]) -> tuple[tuple[str, int], ...]:
+        listed = [(value.name or "") for value in values]
+        return tuple((called.get(name, name), index) for name, index in zip(listed, indices, strict=True))
+
+    ports = Signature(
+        signature, 0, ends(model.graph.inputs, subgraph.inputs), ends(model.graph.outputs, subgraph.outputs)
+    )
+    notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in (metadata or {}).items())
+    return finished(Model("relayout", (subgraph,), (ports,), notes))
+
+
+class GraphExport:
+    """A graph and the subgraph that it becomes.
+
+    Args:
+        model: the model.
+        graph: its graph, or a body.
+        units: the operators that run on integers.
+    """
+
+    def __init__(self, model: ir.Model, graph: ir.Graph, units: QuantizedUnits) -> None:
+        self.model, self.graph, self.units = model, graph, units
+        self.version = model.opset_imports.get("", 1)
+        self.draft = Draft(graph.name or "main")
+        self.tensors: dict[ir.Value, DraftTensor] = {}
+        self.integers: dict[ir.Value, DraftTensor] = {}
+        """Integers between quantized units -> their tensor, of a type that kernels take."""
+        self.refused: dict[str, tuple[int, str]] = {}
+        self.absorbed = {unit.activation for unit in units.values() if unit.activation is not None}
+        self.parameters = dict(_parameters(graph))
+        """Integers -> (scale, zero point, axis), by the nodes that quantize them or read them as real numbers."""
+
+    def run(self) -> None:
+        """Translate every node; what cannot be written is collected in `refused`."""
+        ends = {value.name for value in (*self.graph.inputs, *self.graph.outputs) if value.name}
+        for name in ends:
+            self.draft.unique(name)
+        for value in self.graph.inputs:
+            tensor = DraftTensor(value.name or "", _type(value), self.dims_of(value))
+            tensor.quantization = self.quantization_of(value)
+            self.tensors[value] = tensor
+            self.draft.inputs.append(tensor)
+        table = entries()
+        for node in self.graph:
+            self._node(node, table)
+        if not self.refused:
+            self.draft.outputs.extend(self._output(value) for value in self.graph.outputs)
+
+    def _node(self, node: ir.Node, table: Any) -> None:
+        if node in self.absorbed or (node.op_type == DEQUANTIZE and not node.domain):
+            return  # read where it is wanted
+        if node.op_type == QUANTIZE and self._is_in_unit(node):
+            return
+        unit = self.units.get(node)
+        domain = "" if node.domain == "ai.onnx" or node.domain.startswith(IMAGES) else node.domain
+        entry = table.get((domain, node.op_type))
+        try:
+            if entry is None:
+                raise Unwritable("TensorFlow Lite has no such operator")
+            entry.export(NodeExport(self, node, quantized=unit is not None))
+        except Unwritable as problem:
+            self._refuse(node, problem.reason)
+
+    def _refuse(self, node: ir.Node, reason: str) -> None:
+        kind = f"{node.domain}:{node.op_type}" if node.domain and not node.domain.startswith(IMAGES) else node.op_type
+        key = f"{kind} ({reason})"
+        count, first = self.refused.get(key, (0, node.name or node.outputs[0].name or ""))
+        self.refused[key] = (count + 1, first)
+        for value in node.outputs:
+            self.tensors.setdefault(value, DraftTensor("", TensorType.FLOAT32, (value.shape and _dims(value)) or ()))
+
+    def _is_in_unit(self, node: ir.Node) -> bool:
+        value = node.inputs[0]
+        producer = None if value is None else value.producer()
+        return producer is not None and (producer in self.units or producer in self.absorbed)
+
+    # Values.
+
+    def dims_of(self, value: ir.Value) -> Dims:
+        """Return the extents of a value.
+
+        Raises:
+            Unwritable: its rank is not known.
+        """
+        if value.shape is None:
+            raise Unwritable("the rank of an operand or result is not known")
+        return _dims(value)
+
+    def tensor_of(self, value: ir.Value, *, integers: bool = False) -> DraftTensor:
+        """Return the tensor of a value; with `integers` those of which it was made, where it was dequantized."""
+        node = value.producer()
+        if node is not None and node.op_type == DEQUANTIZE and not node.domain:
+            source = node.inputs[0]
+            assert source is not None
+            if integers:
+                return self.integers_of(source, node)
+            if value not in self.tensors:
+                self.tensors[value] = self._dequantized(value, source, node)
+            return self.tensors[value]
+        if value not in self.tensors:
+            if value.const_value is None:
+                raise Unwritable("an operand is not computed before it is read")
+            self.tensors[value] = self._constant(value)
+        return self.tensors[value]
+
+    def integers_of(self, value: ir.Value, reader: ir.Node | None = None) -> DraftTensor:
+        """Return the tensor of integers that are read as real numbers, of a type that kernels take."""
+        if value not in self.integers:
+            scale, zero, axis = self._scales(value, reader)
+            kind = _type(value)
+            signed, shift = SHIFTS.get(kind, (kind, 0))
+            quantization = Quantization(scale, zero - shift, axis)
+            if value.const_value is not None and not value.is_graph_input():
+                self.integers[value] = self._integer_constant(value, signed, shift, quantization)
+            elif shift and value in self.tensors:
+                made = self.draft.tensor(f"{value.name}/{signed.name.lower()}", signed, _dims(value), quantization)
+                self.draft.add("QUANTIZE", [self.tensors[value]], [made])
+                self.integers[value] = made
+            else:
+                self.integers[value] = self.tensors[value]
+        return self.integers[value]
+
+    def quantization_of(self, value: ir.Value) -> Quantization | None:
+        """Return what the integers of a value mean, if anything in the graph says so."""
+        if value not in self.parameters or value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
+            return None
+        scale, zero, axis = self.parameters[value]
+        return Quantization(scale, zero, axis)
+
+    def _scales(self, value: ir.Value, reader: ir.Node | None) -> tuple[NDArray[np.float32], NDArray[np.int64], int]:
+        if reader is not None and (found := _scales_of(reader)) is not None:
+            return found
+        if value not in self.parameters:
+            raise Unwritable("the scale of its integers is computed")
+        return self.parameters[value]
+
+    def _integer_constant(
+        self, value: ir.Value, kind: TensorType, shift: int, quantization: Quantization
+    ) -> DraftTensor:
+        tensor = value.const_value
+        assert tensor is not None
+        name = self.draft.unique(value.name or "constant")
+        if shift:
+            signed = np.int8 if kind == TensorType.INT8 else np.int16
+            lowered: NDArray[Any] = (tensor.numpy().astype(np.int32) - shift).astype(signed)
+            data = np.frombuffer(lowered.tobytes(), np.uint8)
+            return DraftTensor(name, kind, lowered.shape, data, lowered, quantization)
+        array = tensor.numpy() if tensor.size <= SMALL and kind != TensorType.INT4 else None
+        return DraftTensor(name, kind, _dims(value), TensorContent(tensor), array, quantization)
+
+    def _constant(self, value: ir.Value) -> DraftTensor:
+        tensor = value.const_value
+        assert tensor is not None
+        if tensor.dtype not in TYPES:
+            raise Unwritable(f"constants of {tensor.dtype.name}")
+        kind = TYPES[tensor.dtype]
+        array = tensor.numpy() if tensor.size <= SMALL and kind != TensorType.INT4 else None
+        size = nbytes(tensor.dtype, tuple(tensor.shape.numpy()))
+        data: Any = TensorContent(tensor) if size else None
+        name = self.draft.unique(value.name or "constant")
+        return DraftTensor(name, kind, tuple(tensor.shape.numpy()), data, array)
+
+    def _dequantized(self, value: ir.Value, source: ir.Value, node: ir.Node) -> DraftTensor:
+        integers = self.integers_of(source, node)
+        result = self.draft.tensor(value.name or "dequantized", _type(value), _dims(value))
+        self.draft.add("DEQUANTIZE", [integers], [result])
+        return result
+
+    # Results.
+
+    def result_of(self, node: NodeExport, slot: int) -> DraftTensor:
+        """Return the tensor that an operator writes for a node's output."""
+        value = node.node.outputs[slot]
+        unit = self.units.get(node.node)
+        if unit is None:
+            if value not in self.tensors:
+                name = value.name or ""
+                named = name if value.is_graph_output() else self.draft.unique(name or node.op_type)
+                self.tensors[value] = DraftTensor(named, _type(value), self.dims_of(value))
+            return self.tensors[value]
+        return self._integer_result(unit, value)
+
+    def _integer_result(self, unit: QuantizedUnit, value: ir.Value) -> DraftTensor:
+        """Return the integers that a unit's kernel gives: those of its QuantizeLinear, or some before a QUANTIZE."""
+        source = value if unit.activation is None or slot_of(unit, value) else unit.activation.outputs[0]
+        quantize = unit.quantize[source][0]
+        target = quantize.outputs[0]
+        if target not in self.integers:
+            scale, zero, axis = self._scales(target, quantize)
+            kind = _type(target)
+            signed, shift = SHIFTS.get(kind, (kind, 0))
+            dims = self.dims_of(value)
+            if target.is_graph_output() and shift:
+                name = self.draft.unique(f"{target.name}/{signed.name.lower()}")
+            else:
+                name = target.name or "" if target.is_graph_output() else self.draft.unique(target.name or "integers")
+            made = DraftTensor(name or "", signed, dims, quantization=Quantization(scale, zero - shift, axis))
+            for each in unit.quantize[source]:
+                self.integers[each.outputs[0]] = made
+                self.tensors[each.outputs[0]] = made
+        return self.integers[target]
+
+    def alias(self, node: NodeExport, slot: int, tensor: DraftTensor) -> None:
+        """Let a tensor be a node's output. One that the last operator gives takes the output's name."""
+        value = node.node.outputs[slot]
+        if not node.quantized and not value.is_graph_output():
+            self.tensors[value] = tensor
+            return
+        result = self.result_of(node, slot)
+        last = self.draft.operators[-1] if self.draft.operators else None
+        if last is not None and tensor in last.outputs:
+            last.outputs = [result if each is tensor else each for each in last.outputs]
+        else:
+            self.draft.add("RESHAPE", [tensor, self.shape_tensor(node, result.dims, tensor)], [result])
+
+    def _output(self, value: ir.Value) -> DraftTensor:
+        tensor = self.tensors.get(value)
+        if tensor is None:
+            tensor = self.tensor_of(value)
+        kind = _type(value)
+        if tensor.type != kind or tensor in self.draft.inputs or tensor.data is not None or tensor.name != value.name:
+            result = DraftTensor(value.name or "", kind, self.dims_of(value), quantization=self.quantization_of(value))
+            if tensor.type != kind:
+                self.draft.add("QUANTIZE", [tensor], [result])
+            else:
+                shape = self.draft.constant("shape", np.array(result.shape, np.int32))
+                self.draft.add("RESHAPE", [tensor, shape], [result])
+            return result
+        return tensor
+
+    def shape_tensor(self, node: NodeExport, dims: Dims, source: DraftTensor) -> DraftTensor:
+        """Return extents as a tensor of int32, for operators that take a shape.
+
+        Args:
+            node: the node that is written.
+            dims: the extents; of one that is known only at run time RESHAPE finds out by itself.
+            source: what is reshaped: its extents are read where several are not known.
+
+        Raises:
+            Unwritable: extents that `source` does not have.
+        """
+        unknown = [dim for dim in dims if not isinstance(dim, int)]
+        if len(unknown) <= 1:
+            return node.ints32([dim if isinstance(dim, int) else -1 for dim in dims], "shape")
+        listed = node.emit("SHAPE", [source], (len(source.dims),), TensorType.INT32, out_type=TensorType.INT32)
+        pieces = []
+        for dim in dims:
+            if isinstance(dim, int):
+                pieces.append(node.ints32([dim]))
+            elif dim in source.dims:
+                place = source.dims.index(dim)
+                pieces.append(
+                    node.emit("SLICE", [listed, node.ints32([place]), node.ints32([1])], (1,), TensorType.INT32)
+                )
+            else:
+                raise Unwritable("several extents of a shape are known only at run time")
+        return node.emit("CONCATENATION", pieces, (len(dims),), TensorType.INT32, axis=0)
+
+
+def slot_of(unit: QuantizedUnit, value: ir.Value) -> bool:
+    """Return whether a QuantizeLinear reads an output of a unit's node itself, not that of its activation."""
+    return value in unit.quantize
+
+
+def _type(value: ir.Value) -> TensorType:
+    if value.dtype is None:
+        raise Unwritable("the element type of an operand or result is not known")
+    if value.dtype not in TYPES:
+        raise Unwritable(f"elements of {value.dtype.name}")
+    return TYPES[value.dtype]
+
+
+def _dims(value: ir.Value) -> Dims:
+    assert value.shape is not None
+    return tuple(
+        dim if isinstance(dim, int) else str(dim.value or f"?{value.name}.{axis}")
+        for axis, dim in enumerate(value.shape)
+    )
+
+
+def _parameters(graph: ir.Graph) -> Iterator[tuple[ir.Value, tuple[NDArray[np.float32], NDArray[np.int64], int]]]:
+    """Yield integers and what they mean: of each DequantizeLinear its operand, of each QuantizeLinear its result."""
+    for node in graph:
+        if node.domain or node.op_type not in (DEQUANTIZE, QUANTIZE):
+            continue
+        integers = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0]
+        found = _scales_of(node)
+        if integers is not None and found is not None:
+            yield integers, found
+
+
+def _scales_of(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.int64], int] | None:
+    """Return the scale, zero point and axis of a QuantizeLinear or DequantizeLinear; None where they are computed."""
+    scale = None if len(node.inputs) < 2 or node.inputs[1] is None else node.inputs[1].const_value
+    if scale is None or node.attributes.get_int("block_size", 0) != 0:
+        return None
+    zero_value = node.inputs[2] if len(node.inputs) > 2 else None
+    if zero_value is not None and zero_value.const_value is None:
+        return None
+    scales = scale.numpy().astype(np.float32).reshape(-1)
+    zero = None if zero_value is None or zero_value.const_value is None else zero_value.const_value.numpy()
+    zeros = np.zeros(scales.shape, np.int64) if zero is None else zero.astype(np.int64).reshape(-1)
+    rank = 1 if node.inputs[0] is None or node.inputs[0].shape is None else len(node.inputs[0].shape)
+    return scales, zeros, node.attributes.get_int("axis", 1) % max(rank, 1) if scales.size > 1 else 0

@@ -1,0 +1,104 @@
+"""What the schema lets an operator take in: an activation after it, a bias after a product.
+
+    CONV_2D, RELU      ->  CONV_2D(fused_activation_function=RELU)
+    FULLY_CONNECTED, ADD(constant)  ->  FULLY_CONNECTED with a bias
+
+Only a result with a single reader is taken in; a RESHAPE between the two does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
+from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+
+ACTIVATIONS: Mapping[str, ActivationFunctionType] = {
+    "RELU": ActivationFunctionType.RELU,
+    "RELU6": ActivationFunctionType.RELU6,
+    "RELU_N1_TO_1": ActivationFunctionType.RELU_N1_TO_1,
+}
+FUSE_ACTIVATIONS = frozenset(
+    ["ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MAX_POOL_2D", "AVERAGE_POOL_2D"]
+)
+"""Operators whose kernels, plain ones and XNNPACK's, apply an activation."""
+FLOATS = (TensorType.FLOAT32,)
+BIAS = 2
+"""Place of a bias among the operands of FULLY_CONNECTED."""
+
+
+def fuse(draft: Draft) -> None:
+    """Take activations and biases into the operators before them, in place."""
+    fusion = _Fusion(draft)
+    for operator in list(draft.operators):
+        if operator.name in ACTIVATIONS:
+            fusion.activation(operator)
+        elif operator.name == "ADD":
+            fusion.bias(operator)
+    if fusion.removed:
+        draft.operators = [each for each in draft.operators if each not in fusion.removed]
+
+
+class _Fusion:
+    def __init__(self, draft: Draft) -> None:
+        self.producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+        self.readers = draft.readers()
+        self.removed: set[DraftOperator] = set()
+
+    def activation(self, operator: DraftOperator) -> None:
+        """Take an activation into the operator whose result alone it reads."""
+        (tensor,) = operator.inputs
+        (result,) = operator.outputs
+        if tensor is None or tensor.type not in FLOATS:
+            return
+        producer = self._behind_reshapes(tensor)
+        if producer is None or producer.name not in FUSE_ACTIVATIONS:
+            return
+        if not producer.options.get("fused_activation_function"):
+            producer.options["fused_activation_function"] = ACTIVATIONS[operator.name]
+            self._remove(operator, tensor, result)
+
+    def bias(self, operator: DraftOperator) -> None:
+        """Take the addition of a constant row into the product before it."""
+        first, second = operator.inputs
+        if first is None or second is None:
+            return
+        tensor, constant = (first, second) if second.data is not None else (second, first)
+        if constant.data is None or tensor.data is not None or tensor.type not in FLOATS:
+            return
+        (result,) = operator.outputs
+        producer = self.producers.get(tensor)
+        if producer is None or producer.name != "FULLY_CONNECTED" or self.readers.get(tensor) != 1:
+            return
+        rows = tensor.dims[-1] if tensor.dims else 0
+        fits = constant.dims and constant.dims[-1] == rows and np.prod(constant.shape) == rows
+        has_bias = len(producer.inputs) > BIAS and producer.inputs[BIAS] is not None
+        if (
+            fits
+            and not has_bias
+            and not producer.options.get("fused_activation_function")
+            and result.dims == tensor.dims
+        ):
+            flat = DraftTensor(constant.name, constant.type, (rows,), constant.data)
+            producer.inputs = [*producer.inputs[:BIAS], flat]
+            if "fused_activation_function" in operator.options:
+                producer.options["fused_activation_function"] = operator.options["fused_activation_function"]
+            self._remove(operator, tensor, result)
+
+    def _behind_reshapes(self, tensor: DraftTensor) -> DraftOperator | None:
+        """Return the operator before a tensor, over Reshapes, if each result on the way has one reader."""
+        while self.readers.get(tensor) == 1 and (producer := self.producers.get(tensor)) is not None:
+            source = producer.inputs[0]
+            if producer.name != "RESHAPE" or source is None:
+                return producer
+            tensor = source
+        return None
+
+    def _remove(self, operator: DraftOperator, tensor: DraftTensor, result: DraftTensor) -> None:
+        """Let the operator before give what another one gave."""
+        producer = self.producers[tensor]
+        producer.outputs = [result if each is tensor else each for each in producer.outputs]
+        self.producers[result] = producer
+        self.removed.add(operator)

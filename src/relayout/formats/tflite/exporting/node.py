@@ -1,0 +1,301 @@
+"""A node of the ONNX graph as its export sees it: attributes, constants, extents, and what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.registry import Unwritable
+
+if TYPE_CHECKING:
+    from relayout.formats.tflite.exporting.exporter import GraphExport
+
+IMAGES = "relayout."
+"""What the domains of operators in other layouts begin with: `relayout.nhwc.ohwi`."""
+
+
+class NodeExport:
+    """One node, and the graph that its operators are added to.
+
+    Args:
+        graph: the graph under construction.
+        node: the node.
+        unit: whether it runs on integers.
+    """
+
+    def __init__(self, graph: GraphExport, node: ir.Node, *, quantized: bool = False) -> None:
+        self.graph, self.node, self.quantized = graph, node, quantized
+        self.name = node.name or node.op_type
+
+    # What the node says.
+
+    @property
+    def op_type(self) -> str:
+        """The operator's name."""
+        return self.node.op_type
+
+    @property
+    def version(self) -> int:
+        """The version of ONNX's operators that the model imports."""
+        return self.graph.version
+
+    @property
+    def layouts(self) -> tuple[str, str]:
+        """The layouts of images and of the kernel: `("nhwc", "ohwi")`; empty where they are ONNX's."""
+        if not self.node.domain.startswith(IMAGES):
+            return "", ""
+        images, _, kernel = self.node.domain.removeprefix(IMAGES).partition(".")
+        return images, kernel
+
+    def require_channels_last(self) -> None:
+        """Refuse an operator on images whose channels do not come last.
+
+        Raises:
+            Unwritable: it is one.
+        """
+        rank = self.rank(0)
+        if rank > 2 and not self.layouts[0].endswith("c"):
+            raise Unwritable("its channels do not come last")
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """Return an attribute that is an integer."""
+        return self.node.attributes.get_int(name, default)
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        """Return an attribute that is a number."""
+        return self.node.attributes.get_float(name, default)
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return an attribute that is a text."""
+        return self.node.attributes.get_string(name, default)
+
+    def integers(self, name: str, default: Sequence[int] = ()) -> list[int]:
+        """Return an attribute that is a list of integers."""
+        return list(self.node.attributes.get_ints(name, default))
+
+    def numbers(self, name: str, default: Sequence[float] = ()) -> list[float]:
+        """Return an attribute that is a list of numbers."""
+        return list(self.node.attributes.get_floats(name, default))
+
+    def has(self, slot: int) -> bool:
+        """Return whether the node has an operand."""
+        return slot < len(self.node.inputs) and self.node.inputs[slot] is not None
+
+    def gives(self, slot: int) -> bool:
+        """Return whether anybody reads an output."""
+        if slot >= len(self.node.outputs):
+            return False
+        value = self.node.outputs[slot]
+        return bool(value.uses()) or value.is_graph_output()
+
+    def value(self, slot: int) -> ir.Value:
+        """Return the value that an operand is.
+
+        Raises:
+            Unwritable: there is no such operand.
+        """
+        value = self.node.inputs[slot] if slot < len(self.node.inputs) else None
+        if value is None:
+            raise Unwritable(f"operand {slot} is missing")
+        return value
+
+    def constant(self, slot: int) -> NDArray[Any] | None:
+        """Return an operand that is a constant; None where it is absent or computed."""
+        if not self.has(slot):
+            return None
+        tensor = self.value(slot).const_value
+        return None if tensor is None or self.value(slot).is_graph_input() else tensor.numpy()
+
+    def required_constant(self, slot: int, what: str) -> NDArray[Any]:
+        """Return an operand that must be a constant.
+
+        Raises:
+            Unwritable: it is computed.
+        """
+        array = self.constant(slot)
+        if array is None:
+            raise Unwritable(f"{what} is computed")
+        return array
+
+    def dims(self, slot: int = 0) -> Dims:
+        """Return the extents of an operand.
+
+        Raises:
+            Unwritable: its rank is not known.
+        """
+        return self.graph.dims_of(self.value(slot))
+
+    def out_dims(self, slot: int = 0) -> Dims:
+        """Return the extents of an output.
+
+        Raises:
+            Unwritable: its rank is not known.
+        """
+        return self.graph.dims_of(self.node.outputs[slot])
+
+    def rank(self, slot: int = 0) -> int:
+        """Return the number of axes of an operand."""
+        return len(self.dims(slot))
+
+    def static(self, slot: int = 0) -> tuple[int, ...]:
+        """Return the extents of an operand that must all be known.
+
+        Raises:
+            Unwritable: one is known only at run time.
+        """
+        return known(self.dims(slot))
+
+    def axis(self, default: int = 0, *, slot: int = 0, name: str = "axis") -> int:
+        """Return an attribute that counts an operand's axes, counted from the front."""
+        return self.integer(name, default) % max(self.rank(slot), 1)
+
+    def type(self, slot: int = 0) -> TensorType:
+        """Return the element type of an operand in the file."""
+        return self.input(slot).type
+
+    def axes(self, slot: int = 1, default: Sequence[int] | None = None) -> list[int]:
+        """Return axes that are an attribute in old versions and an operand in new ones, counted from the front.
+
+        Args:
+            slot: the operand.
+            default: where they are not given; None: all axes.
+
+        Raises:
+            Unwritable: they are computed.
+        """
+        rank = self.rank()
+        if self.node.attributes.get("axes") is not None:
+            found = self.integers("axes")
+        elif self.has(slot):
+            found = [int(each) for each in self.required_constant(slot, "the list of axes").reshape(-1)]
+        else:
+            found = list(range(rank) if default is None else default)
+        return sorted(each % rank for each in found) if rank else []
+
+    # What it reads.
+
+    def input(self, slot: int = 0) -> DraftTensor:
+        """Return the tensor of an operand: its integers, where the node runs on integers."""
+        return self.graph.tensor_of(self.value(slot), integers=self.quantized)
+
+    def inputs(self) -> list[DraftTensor]:
+        """Return the tensors of all operands."""
+        return [self.input(slot) for slot in range(len(self.node.inputs)) if self.has(slot)]
+
+    # What it writes.
+
+    def const(self, array: NDArray[Any], quantization: Quantization | None = None, what: str = "") -> DraftTensor:
+        """Add a constant."""
+        return self.graph.draft.constant(f"{self.name}/{what or 'constant'}", array, quantization)
+
+    def ints32(self, items: Sequence[int], what: str = "") -> DraftTensor:
+        """Add a list of int32."""
+        return self.const(np.array(items, np.int32), what=what)
+
+    def real(self, number: float | NDArray[Any], like: DraftTensor | None = None, what: str = "") -> DraftTensor:
+        """Add a constant of an operand's type."""
+        kind = self.input(0).type if like is None else like.type
+        return self.const(np.asarray(number, NUMPY[kind]), what=what)
+
+    def emit(
+        self,
+        name: str,
+        inputs: Sequence[DraftTensor | None],
+        dims: Dims,
+        kind: TensorType | None = None,
+        quantization: Quantization | None = None,
+        **options: Any,
+    ) -> DraftTensor:
+        """Add an operator with one result, which is not the node's.
+
+        Args:
+            name: the builtin operator.
+            inputs: its operands.
+            dims: the extents of the result.
+            kind: its element type; None: that of the first operand.
+            quantization: what its integers mean; None: as the first operand's, where it has the same type.
+            options: of the schema.
+        """
+        first = next(tensor for tensor in inputs if tensor is not None)
+        kind = first.type if kind is None else kind
+        if quantization is None and kind == first.type:
+            quantization = first.quantization
+        result = self.graph.draft.tensor(f"{self.name}/{name.lower()}", kind, dims, quantization)
+        self.graph.draft.add(name, inputs, [result], **options)
+        return result
+
+    def output(self, slot: int = 0) -> DraftTensor:
+        """Return the tensor of an output: integers, where the node runs on integers."""
+        return self.graph.result_of(self, slot)
+
+    def result(self, name: str, inputs: Sequence[DraftTensor | None], slot: int = 0, **options: Any) -> None:
+        """Add the operator that gives one of the node's outputs."""
+        self.graph.draft.add(name, inputs, [self.output(slot)], **options)
+
+    def results(self, name: str, inputs: Sequence[DraftTensor | None], **options: Any) -> None:
+        """Add the operator that gives all of the node's outputs."""
+        slots = range(len(self.node.outputs))
+        self.graph.draft.add(name, inputs, [self.output(slot) for slot in slots], **options)
+
+    def give(self, tensor: DraftTensor, slot: int = 0) -> None:
+        """Let a tensor that is there already be one of the node's outputs."""
+        self.graph.alias(self, slot, tensor)
+
+    # What many need.
+
+    def reshaped(self, tensor: DraftTensor, dims: Dims) -> DraftTensor:
+        """Return a tensor with other extents and the same elements."""
+        if tensor.dims == dims:
+            return tensor
+        if tensor.data is not None and tensor.array is not None:
+            return self.const(tensor.array.reshape(known(dims)), tensor.quantization)
+        return self.emit("RESHAPE", [tensor, self.graph.shape_tensor(self, dims, tensor)], dims)
+
+    def transposed(self, tensor: DraftTensor, perm: Sequence[int]) -> DraftTensor:
+        """Return a tensor with its axes in another order."""
+        if list(perm) == list(range(len(perm))):
+            return tensor
+        dims = tuple(tensor.dims[axis] for axis in perm)
+        return self.emit("TRANSPOSE", [tensor, self.ints32(perm)], dims)
+
+    def cast(self, tensor: DraftTensor, kind: TensorType) -> DraftTensor:
+        """Return a tensor with elements of another type."""
+        if tensor.type == kind:
+            return tensor
+        if tensor.array is not None:
+            return self.const(tensor.array.astype(NUMPY[kind]))
+        return self.emit("CAST", [tensor], tensor.dims, kind, in_data_type=tensor.type, out_data_type=kind)
+
+
+NUMPY: dict[TensorType, type[Any]] = {
+    TensorType.FLOAT32: np.float32,
+    TensorType.FLOAT16: np.float16,
+    TensorType.FLOAT64: np.float64,
+    TensorType.INT64: np.int64,
+    TensorType.INT32: np.int32,
+    TensorType.INT16: np.int16,
+    TensorType.INT8: np.int8,
+    TensorType.UINT8: np.uint8,
+    TensorType.UINT16: np.uint16,
+    TensorType.UINT32: np.uint32,
+    TensorType.UINT64: np.uint64,
+    TensorType.BOOL: np.bool_,
+}
+
+
+def known(dims: Dims) -> tuple[int, ...]:
+    """Return extents that must all be known.
+
+    Raises:
+        Unwritable: one is known only at run time.
+    """
+    if not all(isinstance(dim, int) for dim in dims):
+        raise Unwritable("an extent that it counts on is known only at run time")
+    return tuple(int(dim) for dim in dims)

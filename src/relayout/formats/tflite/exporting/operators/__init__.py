@@ -1,0 +1,1 @@
+"""The exports, by family. Importing a module registers its operators."""

@@ -1,0 +1,502 @@
+"""Operators on each element by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
+from relayout.formats.tflite.exporting.registry import Unwritable, described, exporter
+
+FLOATS = (TensorType.FLOAT32,)
+INTEGERS = (TensorType.INT8, TensorType.INT16, TensorType.INT32, TensorType.INT64, TensorType.UINT8)
+SMALL_INTEGERS = (TensorType.INT8, TensorType.INT16)
+
+
+def _unary(op: NodeExport, builtin: str, types: Sequence[TensorType]) -> None:
+    operand = op.input(0)
+    if operand.type in types or op.quantized:
+        op.result(builtin, [operand])
+        return
+    wide = _wider(operand.type, types)
+    inner = op.emit(builtin, [op.cast(operand, wide)], operand.dims)
+    op.result("CAST", [inner], in_data_type=wide, out_data_type=operand.type)
+
+
+def _wider(kind: TensorType, types: Sequence[TensorType]) -> TensorType:
+    """Return a type of a kernel that holds every number of another type.
+
+    Raises:
+        Unwritable: there is none.
+    """
+    ladder = {
+        TensorType.FLOAT16: (TensorType.FLOAT32,),
+        TensorType.INT8: (TensorType.INT16, TensorType.INT32, TensorType.INT64),
+        TensorType.UINT8: (TensorType.INT16, TensorType.INT32, TensorType.INT64),
+        TensorType.INT16: (TensorType.INT32, TensorType.INT64),
+        TensorType.UINT16: (TensorType.INT32, TensorType.INT64),
+        TensorType.INT32: (TensorType.INT64,),
+        TensorType.UINT32: (TensorType.INT64,),
+        TensorType.BOOL: (TensorType.INT32,),
+    }
+    for wide in ladder.get(kind, ()):
+        if wide in types:
+            return wide
+    raise Unwritable(f"elements of {kind.name}")
+
+
+_F, _I32, _I64 = TensorType.FLOAT32, TensorType.INT32, TensorType.INT64
+UNARY: dict[str, tuple[str, tuple[TensorType, ...]]] = {
+    "Abs": ("ABS", (_F, _I32)),
+    "Ceil": ("CEIL", FLOATS),
+    "Cos": ("COS", FLOATS),
+    "Exp": ("EXP", FLOATS),
+    "Floor": ("FLOOR", FLOATS),
+    "HardSwish": ("HARD_SWISH", FLOATS),
+    "Log": ("LOG", FLOATS),
+    "Neg": ("NEG", (_F, _I32, _I64)),
+    "Relu": ("RELU", FLOATS),
+    "Round": ("ROUND", FLOATS),
+    "Sigmoid": ("LOGISTIC", FLOATS),
+    "Sin": ("SIN", FLOATS),
+    "Sqrt": ("SQRT", FLOATS),
+    "Tanh": ("TANH", FLOATS),
+}
+"""ONNX's operator -> the builtin, and types of its kernel."""
+
+for _name, (_builtin, _types) in UNARY.items():
+    exporter(_name)(described(partial(_unary, builtin=_builtin, types=_types), _name.lower(), f"{_builtin}."))
+
+
+@exporter("Not")
+def logical_not(op: NodeExport) -> None:
+    """LOGICAL_NOT."""
+    op.result("LOGICAL_NOT", [op.input(0)])
+
+
+@exporter("Identity", "Dropout")
+def identity(op: NodeExport) -> None:
+    """Nothing: its operand."""
+    if len(op.node.outputs) > 1 and op.gives(1):
+        raise Unwritable("the mask of a Dropout")
+    op.give(op.input(0))
+
+
+@exporter("Elu")
+def elu(op: NodeExport) -> None:
+    """ELU; with another alpha MAXIMUM, MINIMUM, EXP, SUB, MUL and ADD."""
+    alpha = op.number("alpha", 1.0)
+    if alpha == 1.0:
+        op.result("ELU", [op.input(0)])
+        return
+    operand = op.input(0)
+    below = op.emit("EXP", [op.emit("MINIMUM", [operand, op.real(0.0)], operand.dims)], operand.dims)
+    scaled = op.emit("MUL", [op.emit("SUB", [below, op.real(1.0)], operand.dims), op.real(alpha)], operand.dims)
+    op.result("ADD", [op.emit("RELU", [operand], operand.dims), scaled])
+
+
+@exporter("Selu")
+def selu(op: NodeExport) -> None:
+    """RELU, EXP and sums."""
+    alpha, gamma = op.number("alpha", 1.6732632), op.number("gamma", 1.0507010)
+    operand = op.input(0)
+    dims = operand.dims
+    below = op.emit("EXP", [op.emit("MINIMUM", [operand, op.real(0.0)], dims)], dims)
+    scaled = op.emit("MUL", [op.emit("SUB", [below, op.real(1.0)], dims), op.real(alpha * gamma)], dims)
+    above = op.emit("MUL", [op.emit("RELU", [operand], dims), op.real(gamma)], dims)
+    op.result("ADD", [above, scaled])
+
+
+@exporter("Celu")
+def celu(op: NodeExport) -> None:
+    """ELU between a division and a product."""
+    alpha, operand = op.number("alpha", 1.0), op.input(0)
+    inner = op.emit("ELU", [op.emit("MUL", [operand, op.real(1.0 / alpha)], operand.dims)], operand.dims)
+    below = op.emit("MUL", [op.emit("MINIMUM", [inner, op.real(0.0)], operand.dims), op.real(alpha)], operand.dims)
+    op.result("ADD", [op.emit("RELU", [operand], operand.dims), below])
+
+
+@exporter("LeakyRelu")
+def leaky_relu(op: NodeExport) -> None:
+    """LEAKY_RELU."""
+    op.result("LEAKY_RELU", [op.input(0)], alpha=op.number("alpha", 0.01))
+
+
+@exporter("PRelu")
+def prelu(op: NodeExport) -> None:
+    """PRELU with a slope for each channel; with others a sum of RELU and a product."""
+    operand, slope = op.input(0), op.input(1)
+    dims = operand.dims
+    tail = slope.dims[len(slope.dims) - len(dims) + 1 :] if len(slope.dims) >= len(dims) else slope.dims
+    fits = len(dims) > 1 and len(tail) == len(dims) - 1 and all(dim in (1, dims[i + 1]) for i, dim in enumerate(tail))
+    if fits and slope.data is not None and (len(slope.dims) < len(dims) or slope.dims[0] == 1):
+        op.result("PRELU", [operand, op.reshaped(slope, tail)])
+        return
+    below = op.emit("MUL", [op.emit("MINIMUM", [operand, op.real(0.0)], dims), slope], dims)
+    op.result("ADD", [op.emit("RELU", [operand], dims), below])
+
+
+@exporter("Gelu")
+@exporter("Gelu", "FastGelu", "QuickGelu", domain="com.microsoft")
+def gelu(op: NodeExport) -> None:
+    """GELU; QuickGelu as a product with LOGISTIC."""
+    operand = op.input(0)
+    if op.op_type == "QuickGelu":
+        scaled = op.emit("MUL", [operand, op.real(op.number("alpha", 1.702))], operand.dims)
+        op.result("MUL", [operand, op.emit("LOGISTIC", [scaled], operand.dims)])
+        return
+    if op.op_type == "FastGelu" and op.has(1):
+        operand = op.emit("ADD", [operand, op.input(1)], operand.dims)
+    approximate = op.op_type == "FastGelu" or op.text("approximate", "none") == "tanh"
+    op.result("GELU", [operand], approximate=approximate)
+
+
+@exporter("Swish")
+def swish(op: NodeExport) -> None:
+    """MUL with LOGISTIC."""
+    operand = op.input(0)
+    alpha = op.number("alpha", 1.0)
+    inner = operand if alpha == 1.0 else op.emit("MUL", [operand, op.real(alpha)], operand.dims)
+    op.result("MUL", [operand, op.emit("LOGISTIC", [inner], operand.dims)])
+
+
+@exporter("HardSigmoid")
+def hard_sigmoid(op: NodeExport) -> None:
+    """MUL, ADD and RELU_0_TO_1."""
+    operand = op.input(0)
+    scaled = op.emit("MUL", [operand, op.real(op.number("alpha", 0.2))], operand.dims)
+    moved = op.emit("ADD", [scaled, op.real(op.number("beta", 0.5))], operand.dims)
+    op.result("RELU_0_TO_1", [moved])
+
+
+@exporter("Clip")
+def clip(op: NodeExport) -> None:
+    """RELU, RELU6, RELU_N1_TO_1 or RELU_0_TO_1 where its bounds are these; else MAXIMUM and MINIMUM."""
+    operand = op.input(0)
+    low, high = _bound(op, 1, "min", -math.inf), _bound(op, 2, "max", math.inf)
+    names = {
+        (0.0, math.inf): "RELU",
+        (0.0, 6.0): "RELU6",
+        (-1.0, 1.0): "RELU_N1_TO_1",
+        (0.0, 1.0): "RELU_0_TO_1",
+    }
+    if operand.type == TensorType.FLOAT32 or op.quantized:
+        name = None if low is None or high is None else names.get((low, high))
+        if name is not None:
+            op.result(name, [operand])
+            return
+        if op.quantized:
+            raise Unwritable("bounds of a quantized Clip that no activation has")
+    result = operand
+    if low is None or not math.isinf(low):
+        bound = op.input(1) if low is None else op.real(np.asarray(low, NUMPY[operand.type]), operand)
+        result = op.emit("MAXIMUM", [result, bound], operand.dims)
+    if high is None or not math.isinf(high):
+        bound = op.input(2) if high is None else op.real(np.asarray(high, NUMPY[operand.type]), operand)
+        result = op.emit("MINIMUM", [result, bound], operand.dims)
+    op.give(result)
+
+
+def _bound(op: NodeExport, slot: int, name: str, default: float) -> float | None:
+    """Return a bound of a Clip; None where it is computed."""
+    if op.node.attributes.get(name) is not None:
+        value = op.number(name)
+        return math.copysign(math.inf, value) if abs(value) >= float(np.finfo(np.float32).max) else value
+    if not op.has(slot):
+        return default
+    array = op.constant(slot)
+    if array is None:
+        return None
+    value = float(array.reshape(-1)[0])
+    kind = array.dtype
+    limit = float(np.finfo(kind).max) if np.issubdtype(kind, np.floating) else math.inf
+    return math.copysign(math.inf, value) if abs(value) >= limit else value
+
+
+@exporter("ThresholdedRelu")
+def thresholded_relu(op: NodeExport) -> None:
+    """GREATER and SELECT_V2."""
+    operand = op.input(0)
+    above = op.emit("GREATER", [operand, op.real(op.number("alpha", 1.0))], operand.dims, TensorType.BOOL)
+    op.result("SELECT_V2", [above, operand, op.real(0.0)])
+
+
+@exporter("Shrink")
+def shrink(op: NodeExport) -> None:
+    """LESS, GREATER and SELECT_V2."""
+    operand = op.input(0)
+    limit, bias = op.number("lambd", 0.5), op.number("bias", 0.0)
+    zero = op.real(0.0)
+    below = op.emit("LESS", [operand, op.real(-limit)], operand.dims, TensorType.BOOL)
+    above = op.emit("GREATER", [operand, op.real(limit)], operand.dims, TensorType.BOOL)
+    raised = op.emit("ADD", [operand, op.real(bias)], operand.dims)
+    lowered = op.emit("SUB", [operand, op.real(bias)], operand.dims)
+    inner = op.emit("SELECT_V2", [above, lowered, zero], operand.dims, operand.type)
+    op.result("SELECT_V2", [below, raised, inner])
+
+
+@exporter("Softsign")
+def softsign(op: NodeExport) -> None:
+    """ABS, ADD and DIV."""
+    operand = op.input(0)
+    size = op.emit("ADD", [op.emit("ABS", [operand], operand.dims), op.real(1.0)], operand.dims)
+    op.result("DIV", [operand, size])
+
+
+@exporter("Softplus")
+def softplus(op: NodeExport) -> None:
+    """`max(x, 0) + log(1 + exp(-|x|))`."""
+    operand = op.input(0)
+    op.give(_softplus(op, operand))
+
+
+def _softplus(op: NodeExport, operand: DraftTensor) -> DraftTensor:
+    dims = operand.dims
+    size = op.emit("EXP", [op.emit("NEG", [op.emit("ABS", [operand], dims)], dims)], dims)
+    log = op.emit("LOG", [op.emit("ADD", [size, op.real(1.0, operand)], dims)], dims)
+    return op.emit("ADD", [op.emit("RELU", [operand], dims), log], dims)
+
+
+@exporter("Mish")
+def mish(op: NodeExport) -> None:
+    """A product with TANH of Softplus."""
+    operand = op.input(0)
+    op.result("MUL", [operand, op.emit("TANH", [_softplus(op, operand)], operand.dims)])
+
+
+@exporter("Reciprocal")
+def reciprocal(op: NodeExport) -> None:
+    """DIV."""
+    op.result("DIV", [op.real(1.0), op.input(0)])
+
+
+@exporter("Sign")
+def sign(op: NodeExport) -> None:
+    """SIGN."""
+    operand = op.input(0)
+    if operand.type in (TensorType.FLOAT32, TensorType.INT32):
+        op.result("SIGN", [operand])
+        return
+    one = op.real(1, operand)
+    bounded = op.emit("MINIMUM", [op.emit("MAXIMUM", [operand, op.real(-1, operand)], operand.dims), one], operand.dims)
+    if operand.type not in (TensorType.INT64, TensorType.INT8, TensorType.INT16):
+        raise Unwritable(f"elements of {operand.type.name}")
+    op.give(bounded)
+
+
+@exporter("Erf")
+def erf(op: NodeExport) -> None:
+    """GELU divided by its operand; a product near 0."""
+    operand = op.input(0)
+    op.give(_erf(op, operand))
+
+
+def _erf(op: NodeExport, operand: DraftTensor) -> DraftTensor:
+    """`erf(x) = 2 gelu(sqrt(2) x) / (sqrt(2) x) - 1`, by the kernel that computes it best; 0 at 0."""
+    dims = operand.dims
+    # gelu(z) = z/2 (1 + erf(z / sqrt 2)). With z = sqrt(2) x, away from 0: erf(x) = 2 gelu(z) / z - 1.
+    tiny = 1e-3
+    wide = op.emit("MUL", [operand, op.real(math.sqrt(2), operand)], dims)
+    small = op.emit("LESS", [op.emit("ABS", [operand], dims), op.real(tiny, operand)], dims, TensorType.BOOL)
+    safe = op.emit("SELECT_V2", [small, op.real(1.0, operand), wide], dims, operand.type)
+    doubled = op.emit("MUL", [op.emit("GELU", [safe], dims), op.real(2.0, operand)], dims)
+    far = op.emit("SUB", [op.emit("DIV", [doubled, safe], dims), op.real(1.0, operand)], dims)
+    near = op.emit("MUL", [operand, op.real(2 / math.sqrt(math.pi), operand)], dims)
+    return op.emit("SELECT_V2", [small, near, far], dims, operand.type)
+
+
+# Two operands
+
+
+def stretched(op: NodeExport, *tensors: DraftTensor) -> Dims:
+    """Return the extents of what several operands stretch to."""
+    rank = max(len(tensor.dims) for tensor in tensors)
+    columns = zip(*((1,) * (rank - len(tensor.dims)) + tensor.dims for tensor in tensors), strict=True)
+    return tuple(next((dim for dim in column if dim != 1), 1) for column in columns)
+
+
+def _binary(op: NodeExport, builtin: str, types: Sequence[TensorType]) -> None:
+    first, second = op.input(0), op.input(1)
+    if op.quantized or first.type in types:
+        op.result(builtin, [first, second])
+        return
+    wide = _wider(first.type, types)
+    dims = op.out_dims()
+    inner = op.emit(builtin, [op.cast(first, wide), op.cast(second, wide)], dims)
+    op.result("CAST", [inner], in_data_type=wide, out_data_type=first.type)
+
+
+BINARY: dict[str, tuple[str, tuple[TensorType, ...]]] = {
+    "Add": ("ADD", (_F, _I32, _I64)),
+    "Sub": ("SUB", (_F, _I32, _I64)),
+    "Mul": ("MUL", (_F, _I32, _I64)),
+}
+for _name, (_builtin, _types) in BINARY.items():
+    exporter(_name)(described(partial(_binary, builtin=_builtin, types=_types), _name.lower(), f"{_builtin}."))
+
+
+@exporter("Div")
+def div(op: NodeExport) -> None:
+    """DIV, which cuts integers off towards zero as ONNX does."""
+    first, second = op.input(0), op.input(1)
+    if first.type in (TensorType.FLOAT32, TensorType.INT32):
+        op.result("DIV", [first, second])
+        return
+    if first.type == TensorType.INT64:
+        _div_64(op, first, second)
+        return
+    _binary(op, "DIV", (TensorType.FLOAT32, TensorType.INT32))
+
+
+def _div_64(op: NodeExport, first: DraftTensor, second: DraftTensor) -> None:
+    """Divide extents and indices, which fit into 32 bits."""
+    dims = op.out_dims()
+    inner = op.emit("DIV", [op.cast(first, TensorType.INT32), op.cast(second, TensorType.INT32)], dims)
+    op.result("CAST", [inner], in_data_type=TensorType.INT32, out_data_type=TensorType.INT64)
+
+
+@exporter("Pow")
+def power(op: NodeExport) -> None:
+    """SQUARE, SQRT, RSQRT or products where the exponent is a constant that allows it; else POW."""
+    base, exponent = op.input(0), op.constant(1)
+    known = None if exponent is None or exponent.size != 1 else float(exponent.reshape(-1)[0])
+    if base.type == TensorType.FLOAT32 and known in (2.0, 0.5, -0.5, 3.0, 1.0):
+        if known == 1.0:
+            op.give(base)
+        elif known == 3.0:
+            op.result("MUL", [op.emit("SQUARE", [base], base.dims), base])
+        else:
+            op.result({2.0: "SQUARE", 0.5: "SQRT", -0.5: "RSQRT"}[known], [base])
+        return
+    if base.type not in (TensorType.FLOAT32, TensorType.INT32):
+        raise Unwritable(f"powers of {base.type.name}")
+    op.result("POW", [base, op.cast(op.input(1), base.type)])
+
+
+@exporter("Mod")
+def mod(op: NodeExport) -> None:
+    """FLOOR_MOD; with `fmod` the remainder of DIV."""
+    first, second = op.input(0), op.input(1)
+    if not op.integer("fmod"):
+        _binary(op, "FLOOR_MOD", (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64))
+        return
+    dims = op.out_dims()
+    kind = first.type if first.type == TensorType.FLOAT32 else TensorType.INT32
+    a, b = op.cast(first, kind), op.cast(second, kind)
+    quotient = op.emit("DIV", [a, b], dims)
+    if kind == TensorType.FLOAT32:
+        size = op.emit("FLOOR", [op.emit("ABS", [quotient], dims)], dims)
+        quotient = op.emit("MUL", [op.emit("SIGN", [quotient], dims), size], dims)
+    rest = op.emit("SUB", [a, op.emit("MUL", [quotient, b], dims)], dims)
+    op.give(op.cast(rest, first.type))
+
+
+def _variadic(op: NodeExport, builtin: str) -> None:
+    tensors = op.inputs()
+    result = tensors[0]
+    if len(tensors) == 1:
+        op.give(result)
+        return
+    for tensor in tensors[1:-1]:
+        result = op.emit(builtin, [result, tensor], stretched(op, result, tensor))
+    op.result(builtin, [result, tensors[-1]])
+
+
+for _name, _builtin in {"Max": "MAXIMUM", "Min": "MINIMUM", "Sum": "ADD"}.items():
+    exporter(_name)(described(partial(_variadic, builtin=_builtin), _name.lower(), f"{_builtin}, pair by pair."))
+
+
+@exporter("Mean")
+def mean(op: NodeExport) -> None:
+    """ADD, pair by pair, and MUL."""
+    tensors = op.inputs()
+    result = tensors[0]
+    for tensor in tensors[1:]:
+        result = op.emit("ADD", [result, tensor], stretched(op, result, tensor))
+    op.result("MUL", [result, op.real(1.0 / len(tensors))])
+
+
+COMPARISONS = {
+    "Equal": "EQUAL",
+    "Greater": "GREATER",
+    "GreaterOrEqual": "GREATER_EQUAL",
+    "Less": "LESS",
+    "LessOrEqual": "LESS_EQUAL",
+}
+
+
+def _compare(op: NodeExport, builtin: str) -> None:
+    first, second = op.input(0), op.input(1)
+    takes = (
+        TensorType.FLOAT32,
+        TensorType.INT32,
+        TensorType.INT64,
+        *((TensorType.BOOL,) if builtin == "EQUAL" else ()),
+    )
+    if first.type not in takes:
+        wide = _wider(first.type, takes)
+        first, second = op.cast(first, wide), op.cast(second, wide)
+    op.result(builtin, [first, second])
+
+
+for _name, _builtin in COMPARISONS.items():
+    exporter(_name)(described(partial(_compare, builtin=_builtin), _name.lower(), f"{_builtin}."))
+
+
+def _logical(op: NodeExport, builtin: str) -> None:
+    op.result(builtin, [op.input(0), op.input(1)])
+
+
+for _name, _builtin in {"And": "LOGICAL_AND", "Or": "LOGICAL_OR", "Xor": "NOT_EQUAL"}.items():
+    exporter(_name)(described(partial(_logical, builtin=_builtin), _name.lower(), f"{_builtin}."))
+
+
+@exporter("Where")
+def where(op: NodeExport) -> None:
+    """SELECT_V2."""
+    op.result("SELECT_V2", [op.input(0), op.input(1), op.input(2)])
+
+
+@exporter("IsNaN")
+def is_nan(op: NodeExport) -> None:
+    """NOT_EQUAL with itself."""
+    operand = op.input(0)
+    op.result("NOT_EQUAL", [operand, operand])
+
+
+@exporter("IsInf")
+def is_inf(op: NodeExport) -> None:
+    """EQUAL with an infinity; with both, of the operand's size."""
+    operand = op.input(0)
+    positive, negative = op.integer("detect_positive", 1), op.integer("detect_negative", 1)
+    infinity = op.real(np.inf, operand)
+    if positive and negative:
+        op.result("EQUAL", [op.emit("ABS", [operand], operand.dims), infinity])
+    elif positive or negative:
+        op.result("EQUAL", [operand, infinity if positive else op.real(-np.inf, operand)])
+    else:
+        never = op.emit("NOT_EQUAL", [operand, operand], operand.dims, TensorType.BOOL)
+        op.result("LOGICAL_AND", [never, op.const(np.array(False))])
+
+
+@exporter("Cast")
+def cast(op: NodeExport) -> None:
+    """CAST; of numbers to truth values NOT_EQUAL with 0."""
+    operand, kind = op.input(0), op.output(0).type
+    if operand.type == kind:
+        op.give(operand)
+    elif kind == TensorType.BOOL:
+        op.result("NOT_EQUAL", [operand, op.real(0, operand)])
+    else:
+        op.result("CAST", [operand], in_data_type=operand.type, out_data_type=kind)
+
+
+@exporter("CastLike")
+def cast_like(op: NodeExport) -> None:
+    """CAST, as Cast is written."""
+    cast(op)

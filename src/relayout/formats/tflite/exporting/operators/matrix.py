@@ -1,0 +1,120 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.stored import nbytes
+from relayout.formats.tflite.container.contents import TensorContent
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.operators.convolution import bias_of
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+
+WEIGHTS_RANK = 2
+
+
+@exporter("MatMul")
+def matmul(op: NodeExport) -> None:
+    """FULLY_CONNECTED where the second operand is a constant matrix, else BATCH_MATMUL."""
+    left, right = op.input(0), op.input(1)
+    if len(left.dims) == 0 or len(right.dims) == 0:
+        raise Unwritable("a product of scalars")
+    if len(right.dims) == WEIGHTS_RANK and right.data is not None and len(left.dims) >= 1:
+        weights = transposed_weights(op, 1, right)
+        bias = bias_of(op, 9, left, weights, int(weights.dims[0])) if op.quantized else None
+        _fully_connected(op, left, weights, bias)
+        return
+    if op.quantized and right.data is not None:
+        raise Unwritable("a quantized product by constant matrices")
+    _batch_matmul(op, left, right)
+
+
+def _fully_connected(op: NodeExport, left: DraftTensor, weights: DraftTensor, bias: DraftTensor | None) -> None:
+    result = op.output(0)
+    inputs = [left, weights, *([] if bias is None else [bias])]
+    if len(left.dims) == 1:
+        row = op.reshaped(left, (1, left.dims[0]))
+        made = op.emit("FULLY_CONNECTED", [row, *inputs[1:]], (1, *result.dims), result.type, result.quantization)
+        op.give(op.reshaped(made, result.dims))
+        return
+    op.result("FULLY_CONNECTED", inputs, keep_num_dims=len(left.dims) > WEIGHTS_RANK)
+
+
+def _batch_matmul(op: NodeExport, left: DraftTensor, right: DraftTensor) -> None:
+    if left.type not in (TensorType.FLOAT32, TensorType.INT8, TensorType.INT16):
+        raise Unwritable(f"a product of {left.type.name}")
+    first = op.reshaped(left, (1, left.dims[0])) if len(left.dims) == 1 else left
+    second = op.reshaped(right, (right.dims[0], 1)) if len(right.dims) == 1 else right
+    if first is left and second is right:
+        op.result("BATCH_MATMUL", [first, second], adj_x=False, adj_y=False)
+        return
+    result = op.output(0)
+    dims: Dims = result.dims
+    if len(right.dims) == 1:
+        dims = (*dims, 1)
+    if len(left.dims) == 1:
+        dims = (*dims[:-1], 1, dims[-1])
+    made = op.emit("BATCH_MATMUL", [first, second], dims, result.type, result.quantization)
+    op.give(op.reshaped(made, result.dims))
+
+
+def transposed_weights(op: NodeExport, slot: int, weights: DraftTensor) -> DraftTensor:
+    """Return a constant matrix `k n` as `n k`, transposed when it is written."""
+    dims = (weights.dims[1], weights.dims[0])
+    quantization = weights.quantization
+    if quantization is not None:
+        quantization = Quantization(quantization.scale, quantization.zero_point, 1 - quantization.axis)
+    if weights.array is not None:
+        return op.const(np.ascontiguousarray(weights.array.T), quantization, "weights")
+    content = weights.data
+    if not isinstance(content, TensorContent):
+        raise Unwritable("a large constant that cannot be transposed")
+    source = content.tensor
+    lazy = ir.LazyTensor(
+        lambda: ir.Tensor(np.ascontiguousarray(source.numpy().T)),
+        dtype=source.dtype,
+        shape=ir.Shape([int(dim) for dim in dims]),
+        name=weights.name,
+    )
+    assert nbytes(source.dtype, tuple(int(dim) for dim in dims)) == content.nbytes
+    name = op.graph.draft.unique(f"{weights.name}/transposed")
+    return DraftTensor(name, weights.type, dims, TensorContent(lazy), None, quantization)
+
+
+@exporter("Gemm")
+def gemm(op: NodeExport) -> None:
+    """FULLY_CONNECTED where the second operand is constant, else BATCH_MATMUL, MUL and ADD."""
+    left, right = op.input(0), op.input(1)
+    alpha, beta = op.number("alpha", 1.0), op.number("beta", 1.0)
+    if op.integer("transA"):
+        left = op.transposed(left, (1, 0))
+    transposed = bool(op.integer("transB"))
+    result = op.output(0)
+    if right.data is not None and not (op.quantized and alpha != 1.0):
+        weights = right if transposed else transposed_weights(op, 1, right)
+        count = int(weights.dims[0])
+        row = op.has(2) and op.constant(2) is not None and _is_row(op, count)
+        if op.quantized or (alpha == 1.0 and beta == 1.0 and (row or not op.has(2))):
+            bias = bias_of(op, 2, left, weights, count) if op.quantized or op.has(2) else None
+            op.result("FULLY_CONNECTED", [left, weights, *([] if bias is None else [bias])])
+            return
+        product = op.emit("FULLY_CONNECTED", [left, weights], result.dims)
+    else:
+        product = op.emit("BATCH_MATMUL", [left, right], result.dims, adj_y=transposed)
+    if alpha != 1.0:
+        product = op.emit("MUL", [product, op.real(alpha, product)], result.dims)
+    if op.has(2):
+        addend = op.input(2)
+        if beta != 1.0:
+            addend = op.emit("MUL", [addend, op.real(beta, addend)], addend.dims)
+        product = op.emit("ADD", [product, addend], result.dims)
+    op.give(product)
+
+
+def _is_row(op: NodeExport, count: int) -> bool:
+    dims = op.dims(2)
+    return bool(dims) and dims[-1] == count and all(dim == 1 for dim in dims[:-1])

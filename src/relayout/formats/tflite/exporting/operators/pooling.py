@@ -1,0 +1,168 @@
+"""Pools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
+from relayout.formats.tflite.exporting.operators.window import Window, known_dims
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+
+
+@exporter("MaxPool")
+def max_pool(op: NodeExport) -> None:
+    """MAX_POOL_2D; a border that SAME does not say is the lowest number, three axes of space are two pools."""
+    if op.gives(1):
+        raise Unwritable("places of maxima")
+    op.require_channels_last()
+    window = Window.of(op, op.integers("kernel_shape"))
+    if any(each != 1 for each in window.dilations):
+        raise Unwritable("a pool with dilations")
+    image = op.input(0)
+    kind = NUMPY[image.type]
+    lowest = float(np.finfo(kind).min) if np.issubdtype(kind, np.floating) else float(np.iinfo(kind).min)
+    _write(op, "MAX_POOL_2D", image, window, lowest)
+
+
+def _write(op: NodeExport, name: str, image: DraftTensor, window: Window, border: float) -> None:
+    image = window.bordered(op, image, border)
+    result = op.output(0)
+    if len(window.sizes) == 2:
+        op.result(name, [image], **_options(window))
+        return
+    op.give(_pooled(op, name, image, window, result.dims))
+
+
+def _pooled(op: NodeExport, name: str, image: DraftTensor, window: Window, dims: Dims) -> DraftTensor:
+    """Return the pool over one axis of space or over three, as pools over two."""
+    if len(window.sizes) == 1:
+        tall = op.reshaped(image, (image.dims[0], 1, *image.dims[1:]))
+        inner: Dims = (dims[0], 1, *dims[1:])
+        return op.reshaped(op.emit(name, [tall], inner, **_options(window)), dims)
+    if len(window.sizes) != 3:
+        raise Unwritable(f"a pool over {len(window.sizes)} axes")
+    n, d, h, w, c = known_dims(image.dims)
+    _, out_d, out_h, out_w, _ = known_dims(dims)
+    flat = op.reshaped(image, (n * d, h, w, c))
+    over_space = op.emit(name, [flat], (n * d, out_h, out_w, c), **_options(window, slice(1, 3)))
+    rows = op.reshaped(over_space, (n, d, out_h * out_w, c))
+    depth: dict[str, Any] = {
+        "padding": window.padding,
+        "stride_h": window.strides[0],
+        "stride_w": 1,
+        "filter_height": window.sizes[0],
+        "filter_width": 1,
+    }
+    return op.reshaped(op.emit(name, [rows], (n, out_d, out_h * out_w, c), **depth), dims)
+
+
+def _options(window: Window, part: slice = slice(None)) -> dict[str, Any]:
+    sizes, strides = window.sizes[part], window.strides[part]
+    if len(sizes) == 1:
+        sizes, strides = (1, *sizes), (1, *strides)
+    return {
+        "padding": window.padding,
+        "stride_h": strides[0],
+        "stride_w": strides[1],
+        "filter_height": sizes[0],
+        "filter_width": sizes[1],
+    }
+
+
+@exporter("AveragePool")
+def average_pool(op: NodeExport) -> None:
+    """AVERAGE_POOL_2D; where its border counts otherwise than in SAME, PAD before it and MUL by what is off."""
+    op.require_channels_last()
+    window = Window.of(op, op.integers("kernel_shape"))
+    if any(each != 1 for each in window.dilations):
+        raise Unwritable("a pool with dilations")
+    image = op.input(0)
+    counted = bool(op.integer("count_include_pad"))
+    if window.is_valid or (window.same and not counted):
+        _write(op, "AVERAGE_POOL_2D", image, window, 0.0)
+        return
+    factors = _factors(op, window, counted)
+    window = window._replace(same=False, pads=_pads(window))
+    if op.quantized:
+        raise Unwritable("a quantized average whose border does not count as in SAME")
+    image = window.bordered(op, image)
+    result = op.output(0)
+    valid = window._replace(pads=((0, 0),) * len(window.sizes))
+    if (factors == 1).all() and len(window.sizes) == 2:
+        op.result("AVERAGE_POOL_2D", [image], **_options(valid))
+        return
+    pooled = (
+        op.emit("AVERAGE_POOL_2D", [image], result.dims, **_options(valid))
+        if len(window.sizes) == 2
+        else _pooled(op, "AVERAGE_POOL_2D", image, valid, result.dims)
+    )
+    if (factors == 1).all():
+        op.give(pooled)
+    else:
+        op.result("MUL", [pooled, op.real(factors.reshape(1, *factors.shape, 1), pooled)])
+
+
+def _pads(window: Window) -> tuple[tuple[int, int], ...]:
+    """Return the border that SAME means, in numbers."""
+    if not window.same:
+        return window.pads
+    extents, results = known_dims(window.extents), known_dims(window.results)
+    totals = [
+        max((r - 1) * s + k - e, 0) for e, r, k, s in zip(extents, results, window.sizes, window.strides, strict=True)
+    ]
+    return tuple((total // 2, total - total // 2) for total in totals)
+
+
+def _factors(op: NodeExport, window: Window, counted: bool) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return, for each window, its size by the number of elements that ONNX divides its sum by."""
+    extents, results = known_dims(window.extents), known_dims(window.results)
+    count = len(extents)
+    given = op.integers("pads", [0] * (2 * count))
+    same = op.text("auto_pad", "NOTSET").startswith("SAME")
+    found = np.ones(())
+    for axis, (extent, result, size, stride) in enumerate(
+        zip(extents, results, window.sizes, window.strides, strict=True)
+    ):
+        before = _pads(window)[axis][0]
+        # What `ceil_mode` adds behind the border that the node states never counts.
+        after = _pads(window)[axis][1] if same else given[count + axis]
+        low, high = (-before, extent + after) if counted else (0, extent)
+        begins = np.arange(result) * stride - before
+        counts = np.minimum(begins + size, high) - np.maximum(begins, low)
+        found = np.multiply.outer(found, size / np.maximum(counts, 1))
+    return found
+
+
+@exporter("GlobalAveragePool")
+def global_average_pool(op: NodeExport) -> None:
+    """MEAN over the axes of space."""
+    _over_space(op, "MEAN")
+
+
+@exporter("GlobalMaxPool")
+def global_max_pool(op: NodeExport) -> None:
+    """REDUCE_MAX over the axes of space."""
+    _over_space(op, "REDUCE_MAX")
+
+
+def _over_space(op: NodeExport, name: str) -> None:
+    op.require_channels_last()
+    op.result(name, [op.input(0), op.ints32(range(1, op.rank(0) - 1), "axes")], keep_dims=True)
+
+
+@exporter("LpPool")
+def lp_pool(op: NodeExport) -> None:
+    """L2_POOL_2D's sum: AVERAGE_POOL_2D of squares, times the window's size, under a root."""
+    op.require_channels_last()
+    window = Window.of(op, op.integers("kernel_shape"))
+    if op.integer("p", 2) != 2 or len(window.sizes) != 2 or any(each != 1 for each in window.dilations):
+        raise Unwritable("a pool of another norm than the second, or not over two axes")
+    image = window._replace(same=False, pads=_pads(window)).bordered(op, op.input(0))
+    squares = op.emit("SQUARE", [image], image.dims)
+    valid = window._replace(same=False, pads=((0, 0),) * 2)
+    means = op.emit("AVERAGE_POOL_2D", [squares], op.out_dims(0), **_options(valid))
+    sums = op.emit("MUL", [means, op.real(float(np.prod(window.sizes)))], means.dims)
+    op.result("SQRT", [sums])

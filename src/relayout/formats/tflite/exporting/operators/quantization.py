@@ -1,0 +1,45 @@
+"""Numbers as integers, where no unit takes them in."""
+
+from __future__ import annotations
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.exporting.exporter import SHIFTS, _scales_of, _type
+from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+
+
+@exporter("QuantizeLinear")
+def quantize_linear(op: NodeExport) -> None:
+    """QUANTIZE, to signed integers inside of the graph."""
+    value = op.node.outputs[0]
+    found = _scales_of(op.node)
+    if found is None:
+        raise Unwritable("a scale that is computed, or one for each block")
+    scale, zero, axis = found
+    if scale.size > 1:
+        raise Unwritable("a scale for each channel of a computed tensor")
+    kind = _type(value)
+    inside = not value.is_graph_output() and all(use.node.op_type == "DequantizeLinear" for use in value.uses())
+    signed, shift = SHIFTS.get(kind, (kind, 0)) if inside else (kind, 0)
+    if signed not in (TensorType.INT8, TensorType.UINT8, TensorType.INT16):
+        raise Unwritable(f"integers of {kind.name}")
+    quantization = Quantization(scale, zero - shift, axis)
+    operand = op.input(0)
+    result = op.output(0)
+    result.type, result.quantization = signed, quantization
+    op.graph.draft.add("QUANTIZE", [operand], [result])
+    if inside:
+        op.graph.integers[value] = result
+
+
+@exporter("DequantizeLinear")
+def dequantize_linear(op: NodeExport) -> None:
+    """DEQUANTIZE, where real numbers are read."""
+    raise AssertionError("the graph reads it where it is wanted")
+
+
+@exporter("DynamicQuantizeLinear")
+def dynamic_quantize_linear(op: NodeExport) -> None:
+    """Nothing: LiteRT finds scales when it converts a model, not when it runs one."""
+    raise Unwritable("scales that are found at run time")

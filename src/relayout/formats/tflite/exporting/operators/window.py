@@ -1,0 +1,152 @@
+"""Windows that slide over images: which border they have, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import Padding
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.formats.tflite.importing import window as imported
+
+
+class Window(NamedTuple):
+    """A window over the axes `*s` of an image `n *s c`.
+
+    Args:
+        extents: of the image.
+        sizes: of the window.
+        strides: between windows.
+        dilations: between elements of a window.
+        pads: of the border, (before, after) of each axis.
+        same: whether the border is what TensorFlow Lite calls SAME.
+        results: how many windows there are.
+    """
+
+    extents: Dims
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    same: bool
+    results: Dims
+
+    @staticmethod
+    def of(op: NodeExport, sizes: Sequence[int]) -> Window:
+        """Read a node's window, its image stored channels last.
+
+        Raises:
+            Unwritable: its border depends on extents that are known only at run time.
+        """
+        count = len(sizes)
+        extents, results = op.dims(0)[1:-1], op.out_dims(0)[1:-1]
+        strides = tuple(op.integers("strides", [1] * count))
+        dilations = tuple(op.integers("dilations", [1] * count))
+        auto = op.text("auto_pad", "NOTSET")
+        given = op.integers("pads", [0] * (2 * count))
+        if auto == "VALID":
+            given = [0] * (2 * count)
+        if auto.startswith("SAME"):
+            if auto == "SAME_UPPER":
+                return Window(extents, tuple(sizes), strides, dilations, ((0, 0),) * count, True, results)
+            given = imported.pads(_static(extents, strides), sizes, strides, dilations, same=True)
+            begins, ends = given[:count], given[count:]
+            given = [*ends, *begins]
+        pads = list(zip(given[:count], given[count:], strict=True))
+        if op.integer("ceil_mode"):
+            pads = [
+                (before, max(after, _needed(extent, result, size, stride, dilation) - before))
+                for (before, after), extent, result, size, stride, dilation in zip(
+                    pads, extents, results, sizes, strides, dilations, strict=True
+                )
+            ]
+        same = all(_is_same(*each) for each in zip(extents, results, sizes, strides, dilations, pads, strict=True))
+        return Window(extents, tuple(sizes), strides, dilations, tuple(pads), same, results)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether there is no border."""
+        return not self.same and not any(map(any, self.pads))
+
+    @property
+    def padding(self) -> Padding:
+        """The padding of the operator, once the border is written."""
+        return Padding.SAME if self.same else Padding.VALID
+
+    def bordered(self, op: NodeExport, image: DraftTensor, border: float = 0.0) -> DraftTensor:
+        """Return the image with its border written by an operator of its own, where SAME does not say it.
+
+        Args:
+            op: the node.
+            image: `n *s c`.
+            border: what the border holds.
+        """
+        if self.same or self.is_valid:
+            return image
+        return bordered(op, image, [(0, 0), *self.pads, (0, 0)], border)
+
+
+def bordered(op: NodeExport, image: DraftTensor, pads: Sequence[tuple[int, int]], border: float = 0.0) -> DraftTensor:
+    """Return a tensor with a border of one number; negative pads cut."""
+    if any(side < 0 for pair in pads for side in pair):
+        dims = known_dims(image.dims)
+        begin = [max(-before, 0) for before, _ in pads]
+        size = [dim + min(before, 0) + min(after, 0) for dim, (before, after) in zip(dims, pads, strict=True)]
+        image = op.emit("SLICE", [image, op.ints32(begin), op.ints32(size)], tuple(size))
+        pads = [(max(before, 0), max(after, 0)) for before, after in pads]
+    if not any(map(any, pads)):
+        return image
+    grown = zip(image.dims, pads, strict=True)
+    dims_: Dims = tuple(
+        dim + before + after if isinstance(dim, int) else (f"{dim} + {before + after}" if before + after else dim)
+        for dim, (before, after) in grown
+    )
+    amounts = op.const(np.array(pads, np.int32), what="pads")
+    if not border:
+        return op.emit("PAD", [image, amounts], dims_)
+    return op.emit("PADV2", [image, amounts, op.real(border, image)], dims_)
+
+
+def known_dims(dims: Dims) -> tuple[int, ...]:
+    """Return extents that must all be known.
+
+    Raises:
+        Unwritable: one is known only at run time.
+    """
+    if not all(isinstance(dim, int) for dim in dims):
+        raise Unwritable("its border depends on an extent that is known only at run time")
+    return tuple(int(dim) for dim in dims)
+
+
+def _static(extents: Dims, strides: Sequence[int]) -> list[int | None]:
+    found = [extent if isinstance(extent, int) else None for extent in extents]
+    if any(extent is None and stride > 1 for extent, stride in zip(found, strides, strict=True)):
+        raise Unwritable("its border depends on an extent that is known only at run time")
+    return found
+
+
+def _needed(extent: int | str, result: int | str, size: int, stride: int, dilation: int) -> int:
+    """Return how much border all windows need."""
+    if not isinstance(extent, int) or not isinstance(result, int):
+        raise Unwritable("its border depends on an extent that is known only at run time")
+    return (result - 1) * stride + (size - 1) * dilation + 1 - extent
+
+
+def _is_same(
+    extent: int | str, result: int | str, size: int, stride: int, dilation: int, pads: tuple[int, int]
+) -> bool:
+    """Return whether TensorFlow Lite's SAME gives the same border to one axis."""
+    total = sum(pads)
+    if pads[0] != total // 2:
+        return False
+    if stride == 1:
+        return total == (size - 1) * dilation
+    if not isinstance(extent, int) or not isinstance(result, int) or result != -(-extent // stride):
+        return False
+    needed = max((result - 1) * stride + (size - 1) * dilation + 1 - extent, 0)
+    # A border that no window reaches does not count.
+    return pads[0] == needed // 2 and total >= needed

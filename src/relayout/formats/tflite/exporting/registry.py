@@ -1,0 +1,89 @@
+"""The one table of ONNX operators that can be written: operator -> the function that writes its builtin operators."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from relayout.formats.tflite.exporting.node import NodeExport
+
+FAMILIES = "relayout.formats.tflite.exporting.operators"
+"""The package whose modules register the operators."""
+
+Export = Callable[["NodeExport"], None]
+Key = tuple[str, str]
+"""Domain and operator."""
+
+
+class Unwritable(Exception):  # noqa: N818 - a verdict on one operator, collected into one UnsupportedError
+    """Raised by an export: TensorFlow Lite has no operators that compute this one, as it is used here.
+
+    Args:
+        reason: what stands in the way; equal reasons are counted together, so it names no tensor.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Entry(NamedTuple):
+    """One ONNX operator.
+
+    Args:
+        domain: "" for ONNX's own.
+        op_type: the operator.
+        export: the function that writes it.
+    """
+
+    domain: str
+    op_type: str
+    export: Export
+
+    @property
+    def summary(self) -> str:
+        """The first line of the function's docstring."""
+        return (self.export.__doc__ or "").strip().partition("\n")[0]
+
+
+_ENTRIES: dict[Key, Entry] = {}
+
+
+def exporter(*names: str, domain: str = "") -> Callable[[Export], Export]:
+    """Register a function as the export of one or several ONNX operators.
+
+    Args:
+        names: operators of the domain.
+        domain: "" for ONNX's own.
+
+    Raises:
+        ValueError: an operator is registered twice.
+    """
+
+    def register(function: Export) -> Export:
+        for name in names:
+            if (domain, name) in _ENTRIES:
+                raise ValueError(f"{name} is registered twice: {_ENTRIES[domain, name].export} and {function}")
+            _ENTRIES[domain, name] = Entry(domain, name, function)
+        return function
+
+    return register
+
+
+def described(function: Export, name: str, summary: str) -> Export:
+    """Give an export made by a factory a name and a docstring of its own, for the table of operators."""
+    function.__name__, function.__doc__ = name, summary
+    return function
+
+
+@cache
+def entries() -> dict[Key, Entry]:
+    """Return every registered operator, in alphabetical order."""
+    package = import_module(FAMILIES)
+    for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
+        import_module(f"{FAMILIES}.{module}")
+    return dict(sorted(_ENTRIES.items()))

@@ -1,0 +1,1 @@
+"""LiteRT: what it runs, and what is rewritten for it before a `.tflite` is written."""

@@ -1,0 +1,97 @@
+"""Operators that LiteRT has no builtin for, as others that layouts pass through.
+
+They are written before layouts are chosen: means and products run in any order of axes, where the operator that they
+stand for exists in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from relayout.lowering.conditions import Condition, attribute
+from relayout.lowering.decomposition_rows import Expansion
+from relayout.rules import Operator, Step
+from relayout.rules.normalization import Normalizing
+from relayout.rules.signature import Constants
+
+INSIDE = Condition("inference", lambda operator: not operator.int("training_mode", 0) and not operator.gives(1))
+STATIC_RANK = Condition("a known rank", lambda operator: operator.rank() is not None)
+
+
+def _batch_normalization(operator: Operator, given: Constants) -> Sequence[Step]:
+    """`a x + b` for each channel."""
+    if any(each is None for each in given[1:5]):
+        return ()
+    scale, bias, mean, variance = (each.astype(np.float64) for each in given[1:5] if each is not None)
+    kind = next(each.dtype for each in given if each is not None)
+    shape = (-1, *[1] * ((operator.rank() or 2) - 2))
+    factor = scale / np.sqrt(variance + operator.node.attributes.get_float("epsilon", 1e-5))
+    shift = bias - mean * factor
+    return (
+        Step("Mul", (0, factor.astype(kind).reshape(shape)), "scaled"),
+        Step("Add", ("scaled", shift.astype(kind).reshape(shape)), "normalized"),
+    )
+
+
+def _instance_normalization(operator: Operator, given: Constants) -> Sequence[Step]:
+    """Mean and variance over the axes of space."""
+    rank = operator.rank()
+    if rank is None or rank < 3 or given[1] is None or given[2] is None:
+        return ()
+    shape = (-1, *[1] * (rank - 2))
+    scale, bias = (each.reshape(shape) for each in given[1:3] if each is not None)
+    return tuple(Normalizing.of(operator)(0, range(2, rank), scale, bias))
+
+
+def _group_normalization(operator: Operator, given: Constants) -> Sequence[Step]:
+    """Mean and variance over each group of channels and the axes of space."""
+    shape, groups = operator.shape(), operator.int("num_groups", 0)
+    if shape is None or not groups or given[1] is None or given[2] is None or not isinstance(shape[1], int):
+        return ()
+    return tuple(_grouped(operator, shape[1], groups, len(shape), given))
+
+
+def _grouped(operator: Operator, channels: int, groups: int, rank: int, given: Constants) -> Iterator[Step]:
+    scale, bias = (each for each in given[1:3] if each is not None)
+    if operator.version < 21:  # a scale for each group
+        scale, bias = (np.repeat(each, channels // groups) for each in (scale, bias))
+    shape = operator.shape() or ()
+    space = [extent if isinstance(extent, int) else 0 for extent in shape[2:]]
+    if any(not extent for extent in space):
+        return
+    split = np.array([0, groups, channels // groups, *space], np.int64)
+    joined = np.array([0, channels, *space], np.int64)
+    unit = np.ones((1,), scale.dtype)
+    yield Step("Reshape", (0, split), "grouped")
+    yield from Normalizing.of(operator)("grouped", range(2, rank + 1), unit, np.zeros_like(unit))
+    yield Step("Reshape", ("normalized", joined), "joined")
+    row = (-1, *[1] * (rank - 2))
+    yield Step("Mul", ("joined", scale.reshape(row)), "weighted")
+    yield Step("Add", ("weighted", bias.reshape(row)), "shifted")
+
+
+def _depth_to_space(operator: Operator, _: Constants) -> Sequence[Step]:
+    """Channels of one pixel that lie together, as those that lie apart: a view, and the operator that LiteRT has."""
+    shape, block = operator.shape(), operator.int("blocksize", 1)
+    if shape is None or len(shape) != 4 or not isinstance(shape[1], int):
+        return ()
+    space = [extent if isinstance(extent, int) else 0 for extent in shape[2:]]
+    if any(not extent for extent in space):
+        return ()
+    channels = shape[1] // block**2
+    return (
+        Step("Reshape", (0, np.array([0, channels, block**2, *space], np.int64)), "split"),
+        Step("Transpose", ("split",), "moved", {"perm": (0, 2, 1, 3, 4)}),
+        Step("Reshape", ("moved", np.array([0, shape[1], *space], np.int64)), "joined"),
+        Step("DepthToSpace", ("joined",), "spread", {"blocksize": block, "mode": "DCR"}),
+    )
+
+
+DECOMPOSITIONS = (
+    Expansion("BatchNormalization", (INSIDE, STATIC_RANK), _batch_normalization),
+    Expansion("InstanceNormalization", (STATIC_RANK,), _instance_normalization),
+    Expansion("GroupNormalization", (STATIC_RANK,), _group_normalization),
+    Expansion("DepthToSpace", (attribute("mode", ("CRD",), "DCR"),), _depth_to_space),
+)

@@ -1,0 +1,68 @@
+"""LiteRT (TensorFlow Lite): what its builtin operators take, or a few of them together.
+
+Layouts: TensorFlow, the operations of the `tfl` dialect (`tfl.conv_2d`, `tfl.depthwise_conv_2d`, `tfl.transpose_conv`),
+and the kernels of ai-edge-litert 2.3, run by this project's tests of the exporter
+(`relayout/formats/tflite/exporting/operators`).
+"""
+
+import onnx
+
+from relayout.formats.tflite.exporting.registry import entries
+from relayout.lowering.conditions import (
+    DEPTH_FIRST,
+    DEPTHWISE,
+    NO_DILATIONS,
+    NO_INDICES,
+    NOT_DEPTHWISE,
+    constant,
+)
+from relayout.targets.litert.decompositions import DECOMPOSITIONS
+from relayout.targets.litert.folding import FOLDED
+from relayout.targets.target import INT8, Kernel, Target
+
+FLOAT32 = ("FLOAT",)
+BYTES_TOO = (*FLOAT32, *INT8)
+ONE_OR_TWO = (3, 4)
+"""Ranks of images with one or two axes of space."""
+IMAGE = (4,)
+VOLUME = (5,)
+ANY_IMAGE = (3, 4, 5)
+
+_ON_IMAGES = (
+    Kernel("Conv", ("NHWC OHWI",), FLOAT32, ONE_OR_TWO, (), NOT_DEPTHWISE),
+    Kernel("Conv", ("NHWC IHWO",), FLOAT32, ONE_OR_TWO, (), DEPTHWISE),
+    Kernel("Conv", ("NHWC HWIO",), FLOAT32, VOLUME, (), NOT_DEPTHWISE),
+    Kernel("ConvTranspose", ("NHWC OHWI",), FLOAT32, ONE_OR_TWO),
+    Kernel("MaxPool", ("NHWC",), BYTES_TOO, ANY_IMAGE, (NO_INDICES, NO_DILATIONS)),
+    Kernel("AveragePool LpPool", ("NHWC",), FLOAT32, ANY_IMAGE, (NO_DILATIONS,)),
+    Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), FLOAT32, ANY_IMAGE),
+    Kernel("DepthToSpace", ("NHWC",), BYTES_TOO, IMAGE, (DEPTH_FIRST,)),
+    Kernel("SpaceToDepth", ("NHWC",), BYTES_TOO, IMAGE),
+    Kernel("LRN", ("NHWC",), FLOAT32, IMAGE),
+    Kernel("Resize Upsample", ("NHWC",), BYTES_TOO, IMAGE),
+    Kernel("BatchNormalization", ("NHWC",), FLOAT32),
+)
+_CONSTANT_OPERANDS = {
+    "CumSum": constant(1, "axis"),
+    "OneHot": constant(1, "depth"),
+    "Pad": constant(1, "list of pads"),
+}
+"""What the export of an operator wants besides."""
+
+
+def _rows() -> tuple[Kernel, ...]:
+    """Return the rows of all operators that have an export, but for those on images."""
+    written = {name for row in _ON_IMAGES for name in row.op_types.split()}
+    # ONNX Runtime has operators of its own in the standard's domain; tables name the standard's.
+    names = [name for domain, name in entries() if not domain and name not in written and onnx.defs.has(name)]
+    plain = Kernel(" ".join(name for name in names if name not in _CONSTANT_OPERANDS))
+    return (plain, *(Kernel(name, limits=(limit,)) for name, limit in _CONSTANT_OPERANDS.items()))
+
+
+TARGET = Target(
+    "litert",
+    "LiteRT (TensorFlow Lite), its builtin operators: NHWC, kernels OHWI, depthwise 1HWC",
+    (*_ON_IMAGES, *_rows()),
+    expansions=DECOMPOSITIONS,
+    fusions=FOLDED,
+)
