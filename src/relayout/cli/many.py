@@ -58,10 +58,13 @@ def jobs_of(
             raise click.UsageError("give SOURCE and TARGET, or any number of sources with --out-dir DIR")
         if jobs != 1:
             raise click.UsageError("--jobs is for many models: give --out-dir DIR")
-        if paths[1].suffix == ".tflite":  # two sources that a shell found, more likely than a name for an ONNX model
-            raise click.UsageError(
-                f"{paths[1]} would be replaced by an ONNX model; for several sources give --out-dir DIR"
-            )
+        if paths[1].suffix == ".tflite":
+            if verb != "convert":
+                raise click.UsageError(f"{verb} writes ONNX: use `relayout convert {paths[0]} {paths[1]}`")
+            if paths[0].suffix == ".tflite" and paths[1].exists() and not given.get("overwrite"):
+                # Two sources that a shell found, more likely than a result that is there already.
+                raise click.UsageError(f"{paths[1]} is there already; for several sources give --out-dir DIR")
+            given = {**given, "format": "tflite"}
         return [Job.of(verb, paths[0], paths[1], verify, given)]
     for option, name in options.FOR_ONE.items():
         if given.get(name):

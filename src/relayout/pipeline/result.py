@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, WriteError
+from relayout.formats.tflite.container.model import Model
 from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Naming, Report
 from relayout.targets import Target
@@ -32,6 +33,7 @@ class Result:
         untouched: the source itself, where nothing was to be won: it is given back as it was.
         naming: what the values of the source are; see `layouts`.
         target: the target that it was converted for, if any; see `parts`.
+        file: the `.tflite` model, where that format was asked for; see `tflite`.
     """
 
     model: ir.Model
@@ -40,6 +42,12 @@ class Result:
     untouched: Path | onnx.ModelProto | None = None
     naming: Naming | None = None
     target: Target | None = None
+    file: Model | None = field(default=None, repr=False)
+
+    @property
+    def format(self) -> str:
+        """The format that was asked for: `onnx` or `tflite`."""
+        return "onnx" if self.file is None else "tflite"
 
     @cached_property
     def plan(self) -> dict[str, Any]:
@@ -132,6 +140,19 @@ class Result:
             return copied
         return to_proto(self.model)
 
+    @property
+    def tflite(self) -> bytes:
+        """The result as the bytes of a `.tflite` file, with all weights in memory.
+
+        Raises:
+            WriteError: the result is ONNX.
+        """
+        from relayout.formats.tflite.container.writer import to_bytes
+
+        if self.file is None:
+            raise WriteError('the result is ONNX: convert with format="tflite" for a .tflite')
+        return to_bytes(self.file)
+
     def save(self, path: str | Path, *, external_data: bool | None = None, overwrite: bool = False) -> None:
         """Check the model and write it: whole, or not at all.
 
@@ -146,10 +167,26 @@ class Result:
         """
         from relayout.formats.onnx import copy, write
 
+        suffix = Path(path).suffix
+        if self.file is not None:
+            if suffix == ".onnx":
+                raise WriteError(
+                    f"cannot write '{path}': the result is a .tflite; give it that suffix, or format='onnx'"
+                )
+            self._save_tflite(self.file, path, overwrite)
+            return
+        if suffix == ".tflite":
+            raise WriteError(f"cannot write '{path}': the result is ONNX; convert with format='tflite'")
         if isinstance(self.untouched, Path) and external_data is None:
             copy(self.untouched, path, overwrite=overwrite)
             return
         write(self.model, path, external_data=external_data, overwrite=overwrite, checked=False)
+
+    def _save_tflite(self, file: Model, path: str | Path, overwrite: bool) -> None:
+        from relayout.formats.onnx import SOURCES
+        from relayout.formats.tflite.container.writer import save
+
+        save(file, path, sources=() if overwrite else self.model.meta.get(SOURCES, ()))
 
 
 def refuse_parts(folder: Path) -> None:

@@ -62,8 +62,10 @@ Regions = Literal["flat", "functions"]
 Io = Literal["keep", "convert"]
 State = Literal["zero", "io"]
 Quant = Literal["qdq", "float"]
+Format = Literal["onnx", "tflite"]
 WISHES = arguments.mapping("{'Conv': ['NHWC', 'OHWI']}", lambda value: True)  # `targets.wishes` checks the layouts
 OPTIONS = {
+    "format": one_of("onnx", "tflite"),
     "io": one_of("keep", "convert"),
     "layouts": arguments.LAYOUTS,
     "dims": arguments.EXTENTS,
@@ -118,6 +120,7 @@ def _collector_paused() -> Iterator[None]:
 def convert(
     source: Source,
     *,
+    format: Format = "onnx",  # noqa: A002 - the name that users expect
     io: Io = "keep",
     layouts: Mapping[str, tuple[str, str]] | None = None,
     dims: Mapping[str, Dim] | None = None,
@@ -142,12 +145,13 @@ def convert(
     what_if: bool = False,
     annotate: bool = False,
 ) -> Result:
-    """Convert a model to ONNX, or its operators to other layouts, with the fewest transposed bytes.
+    """Convert a model to ONNX or TensorFlow Lite, or its operators to other layouts, with the fewest transposed bytes.
 
     Args:
         source: a path to a `.tflite` or `.onnx` file, or into a bundle of models; the bytes of a `.tflite`, or an ONNX
             model in memory, which is not changed: protobuf, onnx-ir's, or what `torch.onnx.export(…, dynamo=True)`
             returns.
+        format: of the result. For `tflite` the target is `litert`, unless another one is given.
         io: `keep` leaves names, types, shapes and stored orders of inputs and outputs; `convert` stores each in the
             order that costs nothing, and says so in the report and in the model's metadata.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
@@ -190,6 +194,8 @@ def convert(
         NamesError: `inputs`, `outputs` or `rename` name what is not there or cannot be so.
     """
     began = perf_counter()
+    if format == "tflite":
+        target = _tflite_target(target, inline, regions)
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
     if regions == "functions" and wishes.target is None:
         raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
@@ -224,7 +230,7 @@ def convert(
     from relayout.formats.onnx import CONTRADICTED, EXTERNAL_DATA
 
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
-    other = io == "convert" or layouts or wishes
+    other = io == "convert" or layouts or wishes or format == "tflite"
     asked = other or dims or inputs or outputs or rename or annotate
     within = not other and per_transpose is None and TFLITE not in model.meta
     path = Path(source) if isinstance(source, str | Path) else None
@@ -239,7 +245,8 @@ def convert(
     result = replace(result, target=wishes.target, report=report)
     if regions == "functions":
         as_functions(result.model, target_of(result))
-    return _renamed(result, rename) if rename else result
+    result = _renamed(result, rename) if rename else result
+    return _as_tflite(result) if format == "tflite" else result
 
 
 def optimize(
@@ -604,6 +611,26 @@ def _relayout(
         result.meta[SILENT] = False  # whoever looks at layouts looks at shapes
         naming.annotate(result)
     return Result(result, replace(found, operators=operators(result), seconds=seconds), written, naming=naming)
+
+
+def _tflite_target(target: str | Target | None, inline: bool, regions: Regions) -> str | Target:
+    """Return the target that a `.tflite` is written for.
+
+    Raises:
+        LayoutError: options that say how functions are written, of which a `.tflite` has none.
+    """
+    if inline:
+        raise LayoutError("--inline is for ONNX results: a .tflite has operators in NHWC, and no functions")
+    if regions == "functions":
+        raise LayoutError("--regions functions is for ONNX results: a .tflite has no functions")
+    return "litert" if target is None else target
+
+
+def _as_tflite(result: Result) -> Result:
+    from relayout.pipeline.tflite_result import tflite_model
+
+    say("exporting")
+    return replace(result, file=tflite_model(result.model))
 
 
 def _restore_calls(model: ir.Model) -> None:
