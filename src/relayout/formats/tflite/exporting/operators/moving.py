@@ -214,21 +214,28 @@ def scatter_nd(op: NodeExport) -> None:
 def expand(op: NodeExport) -> None:
     """BROADCAST_TO; RESHAPE where nothing is stretched."""
     operand, dims = op.input(0), op.out_dims()
-    if op.constant(1) is None and not all(isinstance(dim, int) for dim in dims):
-        shape = op.cast(op.input(1), TensorType.INT32)
-        padded: Dims = (1,) * (len(dims) - len(operand.dims)) + operand.dims
-        if (
-            len(op.dims(1)) != 1
-            or op.dims(1)[0] != len(dims)
-            or not all(d == 1 or d == e for d, e in zip(padded, dims, strict=True))
-        ):
-            raise Unwritable("an operand that is stretched by extents that are computed")
-        op.result("BROADCAST_TO", [operand, shape])
-        return
     if [dim for dim in operand.dims if dim != 1] == [dim for dim in dims if dim != 1]:
         op.give(op.reshaped(operand, dims))
-        return
-    op.result("BROADCAST_TO", [operand, op.ints32(known(dims), "shape")])
+    elif all(isinstance(dim, int) for dim in dims):
+        op.result("BROADCAST_TO", [operand, op.ints32(known(dims), "shape")])
+    else:
+        op.result("BROADCAST_TO", [operand, _stretched_shape(op, operand, dims)])
+
+
+def _stretched_shape(op: NodeExport, operand: DraftTensor, dims: Dims) -> DraftTensor:
+    """Return the extents that an operand is stretched to: in each axis the larger one of its own and the given one."""
+    rank = len(dims)
+    given = op.cast(op.input(1), TensorType.INT32)
+    if given.dims != (rank,):
+        count = known(given.dims)[0]
+        given = op.emit("CONCATENATION", [op.ints32([1] * (rank - count)), given], (rank,), axis=0)
+    if operand.is_static:
+        own = op.ints32([1] * (rank - len(operand.dims)) + list(operand.shape))
+    else:
+        own = op.emit("SHAPE", [operand], (len(operand.dims),), TensorType.INT32, out_type=TensorType.INT32)
+        if len(operand.dims) < rank:
+            own = op.emit("CONCATENATION", [op.ints32([1] * (rank - len(operand.dims))), own], (rank,), axis=0)
+    return op.emit("MAXIMUM", [given, own], (rank,))
 
 
 @exporter("Tile")

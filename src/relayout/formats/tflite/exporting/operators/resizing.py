@@ -28,7 +28,7 @@ def resize(op: NodeExport) -> None:
     rank = op.rank()
     if op.layouts[0] and not op.layouts[0].endswith("c"):
         raise Unwritable("its channels do not come last")
-    changed = [axis for axis in range(rank) if operand.dims[axis] != dims[axis]]
+    changed = _changed(op, operand.dims, dims)
     mode = op.text("mode", "nearest")
     coordinates = op.text(
         "coordinate_transformation_mode", "half_pixel" if op.op_type == "Resize" and op.version > 10 else "asymmetric"
@@ -52,10 +52,16 @@ def resize(op: NodeExport) -> None:
 def _size(op: NodeExport, dims: Dims) -> DraftTensor:
     if all(isinstance(dim, int) for dim in dims[1:3]):
         return op.ints32(known(dims[1:3]), "size")
-    if not op.has(3):
-        raise Unwritable("a size that is a multiple of extents known only at run time")
-    sizes = op.cast(op.input(3), TensorType.INT32)
-    return op.emit("SLICE", [sizes, op.ints32([1]), op.ints32([2])], (2,))
+    if op.has(3):
+        sizes = op.cast(op.input(3), TensorType.INT32)
+        first = 2 if op.layouts[0] else 1  # the node counts the standard's axes
+        return op.emit("SLICE", [sizes, op.ints32([first]), op.ints32([2])], (2,))
+    scales = _scales(op, op.dims(), dims)[1:3]
+    if any(scale != int(scale) for scale in scales):
+        raise Unwritable("a size that is a part of an extent known only at run time")
+    listed = op.emit("SHAPE", [op.input(0)], (4,), TensorType.INT32, out_type=TensorType.INT32)
+    extents = op.emit("SLICE", [listed, op.ints32([1]), op.ints32([2])], (2,))
+    return op.emit("MUL", [extents, op.ints32([int(scale) for scale in scales])], (2,))
 
 
 def _scales(op: NodeExport, operand: Dims, dims: Dims) -> list[float]:
@@ -68,9 +74,25 @@ def _scales(op: NodeExport, operand: Dims, dims: Dims) -> list[float]:
         found = [1.0] * len(operand)
         for axis, scale in zip(axes, given.tolist(), strict=True):
             found[axis] = float(scale)
-        return found
+        return _as_stored(op, found)
     return [
         b / a if isinstance(a, int) and isinstance(b, int) and a else 1.0 for a, b in zip(operand, dims, strict=True)
+    ]
+
+
+def _as_stored(op: NodeExport, listed: list[float]) -> list[float]:
+    """Return what a node says of the standard's axes in the order in which its image is stored."""
+    return [listed[0], *listed[2:], listed[1]] if op.layouts[0] else listed
+
+
+def _changed(op: NodeExport, operand: Dims, dims: Dims) -> list[int]:
+    """Return the axes that the node resizes: not those whose scale is 1, though nobody knows their extent."""
+    scales = _scales(op, operand, dims)
+    given = op.has(2 if _is_new(op) else 1) or op.node.attributes.get("scales") is not None
+    return [
+        axis
+        for axis, (before, after) in enumerate(zip(operand, dims, strict=True))
+        if before != after and not (given and scales[axis] == 1.0)
     ]
 
 
