@@ -12,6 +12,7 @@ from relayout.lowering.int8_weights_to_uint8 import unsigned_kernels
 from relayout.lowering.keep_float import keep_reals
 from relayout.lowering.merge_block_dims import join_tiles
 from relayout.lowering.pad_channels import pad_channels
+from relayout.lowering.qlinear_to_qdq import qlinear_to_qdq
 from relayout.lowering.quantized_units import fuse_units
 from relayout.lowering.split_transposes import in_two_steps
 from relayout.targets import Target, note, stamp
@@ -25,6 +26,7 @@ def as_kernels(model: ir.Model, target: Target | None) -> tuple[str, ...]:
         return ()
     blocks = target.blocks
     tile = 0 if blocks is None else blocks.tile
+    integers = qlinear_to_qdq(model) if target.reads_units else {}
     early = fold_scales(model, target.fusions) if blocks is None else {}
     expanded = expand(model, target.expansions)
     reals = keep_reals(model, target.units)
@@ -32,6 +34,7 @@ def as_kernels(model: ir.Model, target: Target | None) -> tuple[str, ...]:
     folded = {name: folded.get(name, 0) + early.get(name, 0) for name in sorted({*folded, *early})}
     padded = {} if blocks is None else {f"to whole blocks of {blocks.tile}": pad_channels(model, blocks)}
     found = {
+        "operators on integers as quantized units": integers,
         "operators that take less time as others": expanded,
         "quantized units that stay on real numbers": reals,
         "quantized units that run on integers": units,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from relayout.targets.litert.quantized_units import quantized_units
+from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
@@ -30,9 +30,10 @@ def tflite_model(model: ir.Model) -> Model:
     from relayout.formats.tflite.exporting.exporter import export
 
     complete(model)
-    units = quantized_units(model)
+    unsigned = keeps_unsigned(model)
+    units = quantized_units(model, unsigned=unsigned)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
-    return export(model, units=units, signature=key, metadata=_metadata(model))
+    return export(model, units=units, unsigned=unsigned, signature=key, metadata=_metadata(model))
 
 
 def _metadata(model: ir.Model) -> Mapping[str, bytes]:

@@ -128,7 +128,7 @@ _TARGET = {
     "blocks": arguments.instance(Blocks, "a Blocks"),
     "expansions": arguments.several_of(Expansion),
     "fusions": arguments.several_of(Fusion),
-    **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline", "fast"), arguments.FLAG),
+    **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline", "fast", "reads_units"), arguments.FLAG),
 }
 
 
@@ -155,6 +155,7 @@ class Target:
         blocks: the blocks of channels that its kernels want: a result that has such kernels is stamped with them.
         expansions: what it runs as other operators, since it takes longer for the one.
         fusions: what it runs as a part of a kernel, before layouts are chosen.
+        reads_units: it reads operators on integers (QLinearConv) as quantized units.
         fast: a `.tflite` is read in forms for which ONNX Runtime takes less time, though they move more bytes.
     """
 
@@ -175,6 +176,7 @@ class Target:
     expansions: tuple[Expansion, ...] = ()
     fusions: tuple[Fusion, ...] = ()
     fast: bool = False
+    reads_units: bool = False
 
     def __post_init__(self) -> None:
         """See that every part of the table is what it is taken for.

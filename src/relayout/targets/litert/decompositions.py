@@ -89,9 +89,20 @@ def _depth_to_space(operator: Operator, _: Constants) -> Sequence[Step]:
     )
 
 
+def _mean_variance(operator: Operator, given: Constants) -> Sequence[Step]:
+    """Mean and variance over some axes."""
+    dtype = operator.node.outputs[0].dtype
+    if operator.rank() is None or dtype is None:
+        return ()
+    unit = np.ones((1,), dtype.numpy())
+    axes = operator.ints("axes") or (0, 2, 3)
+    return tuple(Normalizing(operator.version, 1e-9)(0, axes, unit, np.zeros_like(unit)))
+
+
 DECOMPOSITIONS = (
     Expansion("BatchNormalization", (INSIDE, STATIC_RANK), _batch_normalization),
     Expansion("InstanceNormalization", (STATIC_RANK,), _instance_normalization),
     Expansion("GroupNormalization", (STATIC_RANK,), _group_normalization),
+    Expansion("MeanVarianceNormalization", (STATIC_RANK,), _mean_variance),
     Expansion("DepthToSpace", (attribute("mode", ("CRD",), "DCR"),), _depth_to_space),
 )

@@ -13,14 +13,16 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.exporting.units import QuantizedUnit
 
-DEQUANTIZE, QUANTIZE = "DequantizeLinear", "QuantizeLinear"
+DEQUANTIZING, QUANTIZING = frozenset({"DequantizeLinear"}), frozenset({"QuantizeLinear"})
 SHIFTS = {ir.DataType.UINT8: 128, ir.DataType.UINT16: 32768}
 """Unsigned types -> how much lower their integers lie once they are signed."""
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
-ACTIVATIONS = ("Relu", "Clip")
+WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Operators with weights."""
 IMAGES = "relayout."
 
 
@@ -60,84 +62,150 @@ class Candidate(NamedTuple):
         inputs: what each operand's integers mean; None for one that is none or absent.
         constants: whether each operand's integers are constant.
         outputs: what each result's integers mean.
+        unsigned: whether unsigned integers stay so.
     """
 
     node: ir.Node
     inputs: tuple[Scale | None, ...]
     constants: tuple[bool, ...]
     outputs: tuple[Scale, ...]
+    unsigned: bool = False
 
 
-Row = Callable[[Candidate], bool]
+class Kernel(NamedTuple):
+    """LiteRT's integer kernel for a unit.
+
+    Args:
+        gives: the (scale, zero point) that it gives; None: whatever is asked for.
+    """
+
+    gives: tuple[float, int] | None = None
 
 
-def quantized_units(model: ir.Model) -> dict[ir.Node, QuantizedUnit]:
-    """Return the operators that run on integers."""
+AS_ASKED = Kernel()
+Row = Callable[[Candidate], "Kernel | None"]
+"""The kernel that computes a unit; None: there is none."""
+
+
+def keeps_unsigned(model: ir.Model) -> bool:
+    """Return whether some weights are unsigned and have a zero point: LiteRT has kernels of uint8 alone for them."""
+    for node in model.graph:
+        if node.op_type in WEIGHTED and len(node.inputs) > 1 and (value := node.inputs[1]) is not None:
+            producer = value.producer()
+            scale = None if producer is None or producer.op_type not in DEQUANTIZING else scale_of(producer)
+            if scale is not None and scale.dtype == ir.DataType.UINT8 and scale.is_one and not scale.is_symmetric:
+                return True
+    return False
+
+
+def quantized_units(model: ir.Model, *, unsigned: bool = False) -> dict[ir.Node, QuantizedUnit]:
+    """Return the operators that run on integers.
+
+    Args:
+        model: its layouts are chosen.
+        unsigned: whether unsigned integers stay so.
+    """
     found: dict[ir.Node, QuantizedUnit] = {}
     for node in model.graph:
         row = ROWS.get(node.op_type) if not node.domain or node.domain.startswith(IMAGES) else None
-        if row is None:
+        ends = None if row is None else _ends(node)
+        if row is None or ends is None:
             continue
-        ends = _ends(node)
-        if ends is None:
-            continue
-        quantize, activation = ends
-        candidate = _candidate(node, quantize)
-        if candidate is not None and row(candidate):
-            found[node] = QuantizedUnit(node, quantize, activation)
+        candidate = _candidate(node, ends.quantize, unsigned)
+        kernel = None if candidate is None else row(candidate)
+        if kernel is not None:
+            found[node] = QuantizedUnit(node, ends.quantize, ends.activation, ends.fused, kernel.gives)
     return found
 
 
-def _ends(node: ir.Node) -> tuple[Mapping[ir.Value, tuple[ir.Node, ...]], ir.Node | None] | None:
-    """Return the QuantizeLinear nodes behind each output, and the activation before them; None: others read one."""
-    found: dict[ir.Value, tuple[ir.Node, ...]] = {}
+class _Ends(NamedTuple):
+    """What stands behind an operator: its QuantizeLinear nodes, and the activation before them."""
+
+    quantize: Mapping[ir.Value, tuple[ir.Node, ...]]
     activation: ir.Node | None = None
+    fused: ActivationFunctionType = ActivationFunctionType.NONE
+
+
+def _ends(node: ir.Node) -> _Ends | None:
+    """Return what stands behind each output; None: something else than a QuantizeLinear reads one."""
+    if len(node.outputs) == 1 and node.op_type in TAKES:
+        activated = _activated(node.outputs[0])
+        if activated is not None:
+            return activated
+    found: dict[ir.Value, tuple[ir.Node, ...]] = {}
     for value in node.outputs:
-        source = value
-        readers = [use.node for use in value.uses()]
-        if len(node.outputs) == len(readers) == 1 and readers[0].op_type in ACTIVATIONS and node.op_type in TAKES:
-            follower = readers[0]
-            if not follower.domain and _is_saturating(follower) and not value.is_graph_output():
-                activation, source = follower, follower.outputs[0]
-                readers = [use.node for use in source.uses()]
-        quantizers = tuple(reader for reader in readers if reader.op_type == QUANTIZE and not reader.domain)
-        if not quantizers or len(quantizers) != len(readers) or source.is_graph_output():
+        quantize = _quantizers(value)
+        if quantize is None:
             return None
-        scales = [scale_of(each) for each in quantizers]
-        if any(scale is None or not scale.equals(scales[0]) or scale.dtype != scales[0].dtype for scale in scales):  # type: ignore[union-attr]
-            return None
-        found[source] = quantizers
-    return (found, activation) if found else None
+        found[value] = quantize
+    return _Ends(found) if found else None
 
 
-def _is_saturating(node: ir.Node) -> bool:
-    """Whether the range of the integers behind an activation does what it does."""
-    quantizers = [use.node for use in node.outputs[0].uses()]
-    scale = scale_of(quantizers[0]) if quantizers and quantizers[0].op_type == QUANTIZE else None
+def _activated(value: ir.Value) -> _Ends | None:
+    """Return what stands behind a value that an activation alone reads, if a kernel can apply that."""
+    readers = [use.node for use in value.uses()]
+    if len(readers) != 1 or readers[0].domain or value.is_graph_output():
+        return None
+    bounds_of = BOUNDS.get(readers[0].op_type)
+    bounds = None if bounds_of is None else bounds_of(readers[0])
+    result = readers[0].outputs[0]
+    quantize = None if bounds is None else _quantizers(result)
+    fused = None if bounds is None or quantize is None else _fused(bounds, quantize[0])
+    return None if quantize is None or fused is None else _Ends({result: quantize}, readers[0], fused)
+
+
+def _quantizers(value: ir.Value) -> tuple[ir.Node, ...] | None:
+    """Return the equal QuantizeLinear nodes that alone read a value; None: there are others."""
+    readers = [use.node for use in value.uses()]
+    if not readers or value.is_graph_output():
+        return None
+    if any(reader.op_type not in QUANTIZING or reader.domain for reader in readers):
+        return None
+    scales = [scale_of(reader) for reader in readers]
+    first = scales[0]
+    if first is None or any(each is None or not each.equals(first) or each.dtype != first.dtype for each in scales):
+        return None
+    return tuple(readers)
+
+
+def _fused(bounds: tuple[float, float], quantize: ir.Node) -> ActivationFunctionType | None:
+    """Return the activation that keeps a result in bounds; NONE where the range of its integers does; None: no one."""
+    scale = scale_of(quantize)
     if scale is None or not scale.is_one:
-        return False
+        return None
     least, most = (-128, 127) if scale.dtype in BYTES else (-32768, 32767)
-    low, high = _bounds(node)
-    if low is None or high is None:
-        return False
     step, zero = float(scale.scale[0]), int(scale.zero[0])
-    cuts_low = np.isinf(low) or np.rint(low / step) + zero <= least
-    cuts_high = np.isinf(high) or np.rint(high / step) + zero >= most
-    return bool(cuts_low and cuts_high)
+    low, high = (bound if np.isinf(bound) else np.rint(bound / step) + zero for bound in bounds)
+    if low <= least and high >= most:
+        return ActivationFunctionType.NONE
+    for kind, (floor, ceiling) in CLAMPS.items():
+        if bounds[0] == floor and (bounds[1] == ceiling or (high >= most and np.isinf(ceiling))):
+            return kind
+    return None
 
 
-def _bounds(node: ir.Node) -> tuple[float | None, float | None]:
-    if node.op_type == "Relu":
-        return 0.0, np.inf
-    found: list[float | None] = []
+def _clip_bounds(node: ir.Node) -> tuple[float, float] | None:
+    found: list[float] = []
     for slot, name, default in ((1, "min", -np.inf), (2, "max", np.inf)):
         value = node.inputs[slot] if slot < len(node.inputs) else None
-        if value is None:
-            found.append(node.attributes.get_float(name, default))
-        else:
-            array = _constant(value)
-            found.append(None if array is None else float(array.reshape(-1)[0]))
+        array = None if value is None else _constant(value)
+        if value is not None and array is None:
+            return None
+        found.append(node.attributes.get_float(name, default) if array is None else float(array.reshape(-1)[0]))
     return found[0], found[1]
+
+
+BOUNDS: Mapping[str, Callable[[ir.Node], tuple[float, float] | None]] = {
+    "Relu": lambda _: (0.0, float("inf")),
+    "Clip": _clip_bounds,
+}
+"""Activation -> the bounds that it keeps its operand in; None where they are computed."""
+CLAMPS: Mapping[ActivationFunctionType, tuple[float, float]] = {
+    ActivationFunctionType.RELU: (0.0, float("inf")),
+    ActivationFunctionType.RELU6: (0.0, 6.0),
+    ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0),
+}
+"""Activations that kernels of integers apply, and their bounds."""
 
 
 def _constant(value: ir.Value) -> NDArray[np.generic] | None:
@@ -145,7 +213,7 @@ def _constant(value: ir.Value) -> NDArray[np.generic] | None:
     if value.const_value is not None:
         return value.const_value.numpy()
     node = value.producer()
-    if node is None or node.op_type != DEQUANTIZE or node.inputs[0] is None or node.inputs[0].const_value is None:
+    if node is None or node.op_type not in DEQUANTIZING or node.inputs[0] is None or node.inputs[0].const_value is None:
         return None
     scale = scale_of(node)
     if scale is None or not scale.is_one:
@@ -158,7 +226,7 @@ def _constant(value: ir.Value) -> NDArray[np.generic] | None:
 
 def scale_of(node: ir.Node) -> Scale | None:
     """Return what the integers of a QuantizeLinear or DequantizeLinear mean; None where that is computed."""
-    integers = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0]
+    integers = node.inputs[0] if node.op_type in DEQUANTIZING else node.outputs[0]
     scale = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
     if integers is None or integers.dtype is None or scale is None or node.attributes.get_int("block_size", 0) != 0:
         return None
@@ -172,19 +240,21 @@ def scale_of(node: ir.Node) -> Scale | None:
     return Scale(integers.dtype, scales, zeros - SHIFTS.get(integers.dtype, 0))
 
 
-def _candidate(node: ir.Node, quantize: Mapping[ir.Value, tuple[ir.Node, ...]]) -> Candidate | None:
+def _candidate(node: ir.Node, quantize: Mapping[ir.Value, tuple[ir.Node, ...]], unsigned: bool) -> Candidate | None:
     inputs: list[Scale | None] = []
     constants: list[bool] = []
     for value in node.inputs:
         producer = None if value is None else value.producer()
-        is_dequantized = producer is not None and producer.op_type == DEQUANTIZE and not producer.domain
+        is_dequantized = producer is not None and producer.op_type in DEQUANTIZING and not producer.domain
         inputs.append(scale_of(producer) if producer is not None and is_dequantized else None)
         source = producer.inputs[0] if producer is not None and is_dequantized else value
         constants.append(source is not None and source.const_value is not None and not source.is_graph_input())
     outputs = [scale_of(nodes[0]) for nodes in quantize.values()]
     if any(scale is None or not scale.is_one for scale in outputs):
         return None
-    return Candidate(node, tuple(inputs), tuple(constants), tuple(scale for scale in outputs if scale is not None))
+    return Candidate(
+        node, tuple(inputs), tuple(constants), tuple(scale for scale in outputs if scale is not None), unsigned
+    )
 
 
 # What kernels want
@@ -201,90 +271,104 @@ def _data(candidate: Candidate, slots: Iterator[int] | range) -> bool:
     )
 
 
-def _weighted(candidate: Candidate) -> bool:
-    """Weights are constant int8 without zero points; the bias, if any, is constant."""
+def _has_weights(candidate: Candidate) -> bool:
+    """Whether the kernel takes the weights: constant, of 8 bits, without zero points but in kernels of uint8."""
     if not _data(candidate, range(1)) or len(candidate.inputs) < 2:
         return False
     weights = candidate.inputs[1]
-    if weights is None or not candidate.constants[1] or weights.dtype not in BYTES or not weights.is_symmetric:
+    if weights is None or not candidate.constants[1] or weights.dtype not in BYTES:
         return False
-    if (
-        candidate.node.attributes.get_float("alpha", 1.0) != 1.0
-        or candidate.node.attributes.get_float("beta", 1.0) != 1.0
-    ):
+    if candidate.unsigned and candidate.outputs[0].dtype == ir.DataType.UINT8:
+        if weights.dtype != ir.DataType.UINT8 or not weights.is_one:
+            return False
+    elif not weights.is_symmetric:
+        return False
+    if any(candidate.node.attributes.get_float(name, 1.0) != 1.0 for name in ("alpha", "beta")):
         return False
     return len(candidate.inputs) < 3 or candidate.node.inputs[2] is None or candidate.constants[2]
 
 
-def _on_two(candidate: Candidate) -> bool:
-    return _data(candidate, range(2))
+def _weighted(candidate: Candidate) -> Kernel | None:
+    return AS_ASKED if _has_weights(candidate) else None
 
 
-def _product(candidate: Candidate) -> bool:
+def _on_two(candidate: Candidate) -> Kernel | None:
+    return AS_ASKED if _data(candidate, range(2)) else None
+
+
+def _product(candidate: Candidate) -> Kernel | None:
     """A product by constant weights, or of two tensors."""
     if len(candidate.constants) > 1 and candidate.constants[1]:
         value = candidate.node.inputs[1]
-        matrix = value is not None and value.shape is not None and len(value.shape) == 2
-        return matrix and _weighted(candidate)
+        is_matrix = value is not None and value.shape is not None and len(value.shape) == 2
+        return AS_ASKED if is_matrix and _has_weights(candidate) else None
     return _on_two(candidate)
 
 
-def _alike(candidate: Candidate) -> bool:
-    """The result has the operand's scale: the kernel does not rescale."""
-    return _data(candidate, range(1)) and all(scale.equals(candidate.inputs[0]) for scale in candidate.outputs)
+def _on_one(candidate: Candidate) -> Kernel | None:
+    return AS_ASKED if _data(candidate, range(1)) else None
 
 
-def _on_one(candidate: Candidate) -> bool:
-    return _data(candidate, range(1))
+def _alike(candidate: Candidate) -> Kernel | None:
+    """The kernel does not rescale: it gives the operand's scale."""
+    if not _data(candidate, range(1)):
+        return None
+    operand = candidate.inputs[0]
+    assert operand is not None
+    if all(scale.equals(operand) for scale in candidate.outputs):
+        return AS_ASKED
+    return Kernel((float(operand.scale[0]), int(operand.zero[0])))
+
+
+def _all_alike(candidate: Candidate) -> Kernel | None:
+    """The kernel compares integers: all operands and the result have one scale."""
+    same = all(scale is not None and scale.equals(candidate.outputs[0]) for scale in candidate.inputs)
+    return AS_ASKED if same and _data(candidate, range(len(candidate.inputs))) else None
 
 
 def _fixed(scale: float, zero: int) -> Row:
-    """The result has the one scale that the kernel gives."""
+    """The kernel gives one scale. A QUANTIZE to another loses nothing that its steps would show."""
 
-    def fits(candidate: Candidate) -> bool:
+    def row(candidate: Candidate) -> Kernel | None:
         result = candidate.outputs[0]
-        same = abs(float(result.scale[0]) - scale) <= scale * 1e-6 and int(result.zero[0]) == zero
-        return _data(candidate, range(1)) and result.dtype in BYTES and same
+        if not _data(candidate, range(1)) or result.dtype not in BYTES:
+            return None
+        if abs(float(result.scale[0]) - scale) <= scale * 1e-6 and int(result.zero[0]) == zero:
+            return AS_ASKED
+        return Kernel((scale, zero)) if float(result.scale[0]) >= scale * FINE else None
 
-    return fits
+    return row
 
 
-def _concatenated(candidate: Candidate) -> bool:
-    return _data(candidate, range(len(candidate.inputs)))
+FINE = 0.6
+"""How much finer than the kernel's a result's steps may be: both roundings together stay below one step and a half."""
+
+
+def _clipped(candidate: Candidate) -> Kernel | None:
+    """There is an activation with these bounds."""
+    bounds = _clip_bounds(candidate.node)
+    return _on_one(candidate) if bounds in CLAMPS.values() else None
+
+
+def _concatenated(candidate: Candidate) -> Kernel | None:
+    return AS_ASKED if _data(candidate, range(len(candidate.inputs))) else None
 
 
 ROWS: Mapping[str, Row] = {
-    "Conv": _weighted,
-    "ConvTranspose": _weighted,
-    "Gemm": _weighted,
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), _weighted),
     "MatMul": _product,
-    "Add": _on_two,
-    "Sub": _on_two,
-    "Mul": _on_two,
-    "MaxPool": _alike,
-    "AveragePool": _alike,
-    "GlobalAveragePool": _on_one,
-    "ReduceMean": _on_one,
+    **dict.fromkeys(("Add", "Sub", "Mul"), _on_two),
+    **dict.fromkeys(("MaxPool", "AveragePool", "Resize", "DepthToSpace", "SpaceToDepth"), _alike),
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), _alike),
+    **dict.fromkeys(("Slice", "Split", "Gather", "Pad", "GlobalMaxPool", "ReduceMax"), _alike),
+    **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "Relu", "LeakyRelu", "HardSwish"), _on_one),
+    **dict.fromkeys(("Max", "Min"), _all_alike),
     "Concat": _concatenated,
-    "Reshape": _alike,
-    "Flatten": _alike,
-    "Squeeze": _alike,
-    "Unsqueeze": _alike,
-    "Transpose": _alike,
-    "Slice": _alike,
-    "Split": _alike,
-    "Gather": _alike,
-    "Pad": _alike,
-    "Resize": _alike,
-    "DepthToSpace": _alike,
-    "SpaceToDepth": _alike,
-    "Relu": _on_one,
-    "LeakyRelu": _on_one,
-    "HardSwish": _on_one,
+    "Clip": _clipped,
     "Sigmoid": _fixed(1 / 256, -128),
     "Softmax": _fixed(1 / 256, -128),
     "Tanh": _fixed(1 / 128, 0),
 }
 """ONNX's operator -> whether LiteRT's integer kernel computes a unit of it."""
-TAKES = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "AveragePool", "MaxPool"})
-"""Operators behind which an activation may stand that the range of the integers implies."""
+TAKES = frozenset({"Conv", "Gemm", "MatMul", "Add", "Sub", "Mul", "AveragePool", "MaxPool"})
+"""Operators whose kernels apply an activation."""

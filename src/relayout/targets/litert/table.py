@@ -14,7 +14,6 @@ from relayout.lowering.conditions import (
     NO_DILATIONS,
     NO_INDICES,
     NOT_DEPTHWISE,
-    constant,
 )
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.folding import FOLDED
@@ -31,7 +30,7 @@ ANY_IMAGE = (3, 4, 5)
 _ON_IMAGES = (
     Kernel("Conv", ("NHWC OHWI",), FLOAT32, ONE_OR_TWO, (), NOT_DEPTHWISE),
     Kernel("Conv", ("NHWC IHWO",), FLOAT32, ONE_OR_TWO, (), DEPTHWISE),
-    Kernel("Conv", ("NHWC HWIO",), FLOAT32, VOLUME, (), NOT_DEPTHWISE),
+    Kernel("Conv", ("NDHWC DHWIO",), FLOAT32, VOLUME, (), NOT_DEPTHWISE),
     Kernel("ConvTranspose", ("NHWC OHWI",), FLOAT32, ONE_OR_TWO),
     Kernel("MaxPool", ("NHWC",), BYTES_TOO, ANY_IMAGE, (NO_INDICES, NO_DILATIONS)),
     Kernel("AveragePool LpPool", ("NHWC",), FLOAT32, ANY_IMAGE, (NO_DILATIONS,)),
@@ -42,21 +41,16 @@ _ON_IMAGES = (
     Kernel("Resize Upsample", ("NHWC",), BYTES_TOO, IMAGE),
     Kernel("BatchNormalization", ("NHWC",), FLOAT32),
 )
-_CONSTANT_OPERANDS = {
-    "CumSum": constant(1, "axis"),
-    "OneHot": constant(1, "depth"),
-    "Pad": constant(1, "list of pads"),
-}
-"""What the export of an operator wants besides."""
+ELSEWHERE = frozenset({"Constant", "Identity", "MeanVarianceNormalization", "Range"})
+"""Operators that no row is about: they are gone once a graph has been read, or are written as several."""
 
 
 def _rows() -> tuple[Kernel, ...]:
-    """Return the rows of all operators that have an export, but for those on images."""
-    written = {name for row in _ON_IMAGES for name in row.op_types.split()}
+    """Return the row of all operators that have an export, but for those on images."""
+    left_out = ELSEWHERE.union(*(row.op_types.split() for row in _ON_IMAGES))
     # ONNX Runtime has operators of its own in the standard's domain; tables name the standard's.
-    names = [name for domain, name in entries() if not domain and name not in written and onnx.defs.has(name)]
-    plain = Kernel(" ".join(name for name in names if name not in _CONSTANT_OPERANDS))
-    return (plain, *(Kernel(name, limits=(limit,)) for name, limit in _CONSTANT_OPERANDS.items()))
+    names = [name for domain, name in entries() if not domain and name not in left_out and onnx.defs.has(name)]
+    return (Kernel(" ".join(names)),)
 
 
 TARGET = Target(
@@ -65,4 +59,5 @@ TARGET = Target(
     (*_ON_IMAGES, *_rows()),
     expansions=DECOMPOSITIONS,
     fusions=FOLDED,
+    reads_units=True,
 )

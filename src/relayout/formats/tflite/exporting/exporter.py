@@ -41,6 +41,16 @@ TYPES: Mapping[ir.DataType, TensorType] = {
     ir.DataType.COMPLEX64: TensorType.COMPLEX64,
     ir.DataType.BFLOAT16: TensorType.BFLOAT16,
 }
+DEQUANTIZED = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.INT4, ir.DataType.FLOAT16)
+"""Types that DEQUANTIZE has kernels for."""
+INTEGERS = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
+MOVING = frozenset(
+    {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice"}
+    | {"SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
+"""Operators whose results hold elements of their first operand, whatever these mean."""
+JOINING = frozenset({"Concat"})
+"""Those of which this is true of all operands."""
 SHIFTS: Mapping[TensorType, tuple[TensorType, int]] = {
     TensorType.UINT8: (TensorType.INT8, 128),
     TensorType.UINT16: (TensorType.INT16, 32768),
@@ -52,6 +62,7 @@ def export(
     model: ir.Model,
     *,
     units: QuantizedUnits | None = None,
+    unsigned: bool = False,
     signature: str = "serving_default",
     metadata: Mapping[str, bytes] | None = None,
     names: Mapping[str, str] | None = None,
@@ -61,6 +72,7 @@ def export(
     Args:
         model: its layouts are those of TensorFlow Lite; every value has a type and a rank.
         units: the operators that run on integers.
+        unsigned: whether unsigned integers stay so, for kernels whose weights have zero points.
         signature: the key of the signature.
         metadata: name -> bytes of what the file says beside its graph.
         names: input or output -> its name in the signature, where that is another one.
@@ -68,7 +80,7 @@ def export(
     Raises:
         UnsupportedError: operators that cannot be written, all of them with reason and count.
     """
-    graph = GraphExport(model, model.graph, units or {})
+    graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned)
     graph.run()
     if graph.refused:
         raise UnsupportedError(graph.refused, "")
@@ -94,16 +106,22 @@ class GraphExport:
         model: the model.
         graph: its graph, or a body.
         units: the operators that run on integers.
+        unsigned: whether unsigned integers stay so.
     """
 
-    def __init__(self, model: ir.Model, graph: ir.Graph, units: QuantizedUnits) -> None:
+    def __init__(self, model: ir.Model, graph: ir.Graph, units: QuantizedUnits, *, unsigned: bool = False) -> None:
         self.model, self.graph, self.units = model, graph, units
+        self.shifts = {} if unsigned else SHIFTS
         self.version = model.opset_imports.get("", 1)
         self.draft = Draft(graph.name or "main")
         self.tensors: dict[ir.Value, DraftTensor] = {}
         self.integers: dict[ir.Value, DraftTensor] = {}
         """Integers between quantized units -> their tensor, of a type that kernels take."""
         self.refused: dict[str, tuple[int, str]] = {}
+        self._stated: dict[ir.Value, DraftTensor] = {}
+        """Unsigned integers that are stored as signed ones -> a copy in the type that ONNX states."""
+        self._before: dict[ir.Value, DraftTensor] = {}
+        """Output of a unit's node -> what its kernel gives, before a QUANTIZE."""
         self.absorbed = {unit.activation for unit in units.values() if unit.activation is not None}
         self.parameters = dict(_parameters(graph))
         """Integers -> (scale, zero point, axis), by the nodes that quantize them or read them as real numbers."""
@@ -136,6 +154,8 @@ class GraphExport:
             if entry is None:
                 raise Unwritable("TensorFlow Lite has no such operator")
             entry.export(NodeExport(self, node, quantized=unit is not None))
+            if unit is not None:
+                self._finish(unit)
         except Unwritable as problem:
             self._refuse(node, problem.reason)
 
@@ -186,7 +206,7 @@ class GraphExport:
         if value not in self.integers:
             scale, zero, axis = self._scales(value, reader)
             kind = _type(value)
-            signed, shift = SHIFTS.get(kind, (kind, 0))
+            signed, shift = self.shifts.get(kind, (kind, 0))
             quantization = Quantization(scale, zero - shift, axis)
             if value.const_value is not None and not value.is_graph_input():
                 self.integers[value] = self._integer_constant(value, signed, shift, quantization)
@@ -195,7 +215,9 @@ class GraphExport:
                 self.draft.add("QUANTIZE", [self.tensors[value]], [made])
                 self.integers[value] = made
             else:
-                self.integers[value] = self.tensors[value]
+                tensor = self.tensors[value]
+                tensor.quantization = tensor.quantization or quantization
+                self.integers[value] = tensor
         return self.integers[value]
 
     def quantization_of(self, value: ir.Value) -> Quantization | None:
@@ -239,10 +261,63 @@ class GraphExport:
         return DraftTensor(name, kind, tuple(tensor.shape.numpy()), data, array)
 
     def _dequantized(self, value: ir.Value, source: ir.Value, node: ir.Node) -> DraftTensor:
+        if source.const_value is not None and source.dtype not in DEQUANTIZED:
+            return self._dequantized_constant(value, source.const_value, node)
         integers = self.integers_of(source, node)
         result = self.draft.tensor(value.name or "dequantized", _type(value), _dims(value))
         self.draft.add("DEQUANTIZE", [integers], [result])
         return result
+
+    def _dequantized_constant(self, value: ir.Value, integers: ir.TensorProtocol, node: ir.Node) -> DraftTensor:
+        """Return what DEQUANTIZE has no kernel for: the integers of a bias."""
+        found = _scales_of(node)
+        if found is None:
+            raise Unwritable("the scale of constant integers is computed")
+        scale, zero, axis = found
+        array = integers.numpy().astype(np.float64)
+        if scale.size > 1:
+            shape = [-1 if place == axis else 1 for place in range(array.ndim)]
+            scale, zero = scale.reshape(shape), zero.reshape(shape)
+        else:
+            scale, zero = scale[0], zero[0]
+        return self.draft.constant(value.name or "constant", ((array - zero) * scale).astype(np.float32))
+
+    def moves_shifted(self, node: ir.Node) -> bool:
+        """Return whether a node moves integers that are all stored as signed ones: then its results are, too."""
+        if node.op_type not in MOVING:
+            return False
+        values = node.inputs if node.op_type in JOINING else node.inputs[:1]
+        tensors = [self.tensors.get(value) for value in values if value is not None]
+        kinds = [TYPES.get(value.dtype) if value.dtype else None for value in values if value is not None]
+        shifted = (
+            tensor is not None and kind is not None and tensor.type != kind
+            for tensor, kind in zip(tensors, kinds, strict=True)
+        )
+        return all(shifted) and bool(tensors)
+
+    def _moved(self, node: ir.Node, value: ir.Value) -> DraftTensor | None:
+        """Return the integers that a node moves, whose meaning its result has, too."""
+        source = node.inputs[0] if node.op_type in MOVING and node.inputs else None
+        if source is None or source.dtype != value.dtype or value.dtype not in INTEGERS:
+            return None
+        tensor = self.tensors.get(source)
+        return tensor if tensor is None or self.moves_shifted(node) or tensor.type == _type(value) else None
+
+    def as_stated(self, value: ir.Value, tensor: DraftTensor) -> DraftTensor:
+        """Return integers in the type that ONNX states, where they are stored as signed ones."""
+        if value.dtype not in INTEGERS or tensor.type == _type(value) or tensor.quantization is None:
+            return tensor
+        if value not in self._stated:
+            kind = _type(value)
+            scale, zero, axis = tensor.quantization
+            _, shift = SHIFTS[kind]
+            dims = self.dims_of(value)
+            made = self.draft.tensor(
+                f"{value.name}/{kind.name.lower()}", kind, dims, Quantization(scale, zero + shift, axis)
+            )
+            self.draft.add("QUANTIZE", [tensor], [made])
+            self._stated[value] = made
+        return self._stated[value]
 
     # Results.
 
@@ -254,9 +329,35 @@ class GraphExport:
             if value not in self.tensors:
                 name = value.name or ""
                 named = name if value.is_graph_output() else self.draft.unique(name or node.op_type)
-                self.tensors[value] = DraftTensor(named, _type(value), self.dims_of(value))
+                made = DraftTensor(named, _type(value), self.dims_of(value))
+                source = self._moved(node.node, value)
+                if source is not None:
+                    made.type, made.quantization = source.type, source.quantization
+                self.tensors[value] = made
             return self.tensors[value]
-        return self._integer_result(unit, value)
+        if unit.kernel is None:
+            return self._integer_result(unit, value)
+        if value not in self._before:
+            scale, zero = unit.kernel
+            kind = self._integer_result(unit, value).type
+            meaning = Quantization(np.array([scale], np.float32), np.array([zero + self._raised(kind)], np.int64), 0)
+            self._before[value] = self.draft.tensor(f"{value.name}/kernel", kind, self.dims_of(value), meaning)
+        return self._before[value]
+
+    @staticmethod
+    def _raised(kind: TensorType) -> int:
+        """Return how much higher integers lie than the signed ones of the same width."""
+        return 128 if kind == TensorType.UINT8 else 0
+
+    def _finish(self, unit: QuantizedUnit) -> None:
+        """Write what a unit's kernel does besides, and what follows it."""
+        for value in unit.node.outputs:
+            given = self.result_of(NodeExport(self, unit.node, quantized=True), unit.node.outputs.index(value))
+            if unit.fused:
+                operator = next(each for each in reversed(self.draft.operators) if given in each.outputs)
+                operator.options["fused_activation_function"] = unit.fused
+            if unit.kernel is not None:
+                self.draft.add("QUANTIZE", [given], [self._integer_result(unit, value)])
 
     def _integer_result(self, unit: QuantizedUnit, value: ir.Value) -> DraftTensor:
         """Return the integers that a unit's kernel gives: those of its QuantizeLinear, or some before a QUANTIZE."""
@@ -266,7 +367,7 @@ class GraphExport:
         if target not in self.integers:
             scale, zero, axis = self._scales(target, quantize)
             kind = _type(target)
-            signed, shift = SHIFTS.get(kind, (kind, 0))
+            signed, shift = self.shifts.get(kind, (kind, 0))
             dims = self.dims_of(value)
             if target.is_graph_output() and shift:
                 name = self.draft.unique(f"{target.name}/{signed.name.lower()}")

@@ -183,7 +183,19 @@ class NodeExport:
 
     def input(self, slot: int = 0) -> DraftTensor:
         """Return the tensor of an operand: its integers, where the node runs on integers."""
-        return self.graph.tensor_of(self.value(slot), integers=self.quantized)
+        tensor = self.graph.tensor_of(self.value(slot), integers=self.quantized)
+        if self.quantized or self.graph.moves_shifted(self.node):
+            return tensor
+        return self.graph.as_stated(self.value(slot), tensor)
+
+    def dequantized_constant(self, slot: int) -> DraftTensor | None:
+        """Return the integers of an operand that is made of constant ones alone; None where it is not."""
+        node = self.value(slot).producer()
+        source = None if node is None or node.op_type != "DequantizeLinear" or node.domain else node.inputs[0]
+        if source is None or source.const_value is None or source.is_graph_input() or self.quantized:
+            return None
+        tensor = self.graph.integers_of(source, node)
+        return tensor if tensor.type in (TensorType.INT8, TensorType.INT4, TensorType.UINT8) else None
 
     def inputs(self) -> list[DraftTensor]:
         """Return the tensors of all operands."""

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from relayout.formats.tflite.container.enums import ActivationFunctionType
+
 
 class QuantizedUnit(NamedTuple):
     """What an operator on integers takes the place of.
@@ -15,14 +17,16 @@ class QuantizedUnit(NamedTuple):
         node: the operator between real numbers.
         quantize: output of the node, or of its activation -> the equal QuantizeLinear nodes that read it.
         activation: a Relu or Clip between the two; None: there is none.
-        requantize: output -> the (scale, zero point) that the operator's kernel gives, where another is asked for: a
-            QUANTIZE follows it.
+        fused: the activation that the kernel applies, where the range of the integers does not imply it.
+        kernel: the (scale, zero point) of signed integers that the kernel gives, where another is asked for: a QUANTIZE
+            follows it. None: as asked for.
     """
 
     node: ir.Node
     quantize: Mapping[ir.Value, tuple[ir.Node, ...]]
     activation: ir.Node | None = None
-    requantize: tuple[float, int] | None = None
+    fused: ActivationFunctionType = ActivationFunctionType.NONE
+    kernel: tuple[float, int] | None = None
 
 
 QuantizedUnits = Mapping[ir.Node, QuantizedUnit]

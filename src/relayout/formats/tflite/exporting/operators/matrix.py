@@ -20,17 +20,35 @@ WEIGHTS_RANK = 2
 @exporter("MatMul")
 def matmul(op: NodeExport) -> None:
     """FULLY_CONNECTED where the second operand is a constant matrix, else BATCH_MATMUL."""
-    left, right = op.input(0), op.input(1)
-    if len(left.dims) == 0 or len(right.dims) == 0:
-        raise Unwritable("a product of scalars")
-    if len(right.dims) == WEIGHTS_RANK and right.data is not None and len(left.dims) >= 1:
-        weights = transposed_weights(op, 1, right)
+    left = op.input(0)
+    weights = weights_of(op, transposed=False)
+    if weights is not None and left.dims:
         bias = bias_of(op, 9, left, weights, int(weights.dims[0])) if op.quantized else None
         _fully_connected(op, left, weights, bias)
         return
+    right = op.input(1)
+    if len(left.dims) == 0 or len(right.dims) == 0:
+        raise Unwritable("a product of scalars")
     if op.quantized and right.data is not None:
         raise Unwritable("a quantized product by constant matrices")
     _batch_matmul(op, left, right)
+
+
+def weights_of(op: NodeExport, *, transposed: bool) -> DraftTensor | None:
+    """Return the second operand as the weights `n k` of FULLY_CONNECTED; None where it is no constant matrix.
+
+    Args:
+        op: the node.
+        transposed: whether the node has them as `n k`.
+    """
+    if len(op.dims(1)) != WEIGHTS_RANK:
+        return None
+    integers = op.dequantized_constant(1)
+    matrix = op.input(1) if integers is None else integers
+    if matrix.data is None:
+        return None
+    matrix = matrix if transposed else transposed_weights(op, 1, matrix)
+    return matrix if integers is None else op.emit("DEQUANTIZE", [matrix], matrix.dims, TensorType.FLOAT32)
 
 
 def _fully_connected(op: NodeExport, left: DraftTensor, weights: DraftTensor, bias: DraftTensor | None) -> None:
@@ -88,14 +106,14 @@ def transposed_weights(op: NodeExport, slot: int, weights: DraftTensor) -> Draft
 @exporter("Gemm")
 def gemm(op: NodeExport) -> None:
     """FULLY_CONNECTED where the second operand is constant, else BATCH_MATMUL, MUL and ADD."""
-    left, right = op.input(0), op.input(1)
+    left = op.input(0)
     alpha, beta = op.number("alpha", 1.0), op.number("beta", 1.0)
     if op.integer("transA"):
         left = op.transposed(left, (1, 0))
     transposed = bool(op.integer("transB"))
     result = op.output(0)
-    if right.data is not None and not (op.quantized and alpha != 1.0):
-        weights = right if transposed else transposed_weights(op, 1, right)
+    weights = weights_of(op, transposed=transposed)
+    if weights is not None and not (op.quantized and alpha != 1.0):
         count = int(weights.dims[0])
         row = op.has(2) and op.constant(2) is not None and _is_row(op, count)
         if op.quantized or (alpha == 1.0 and beta == 1.0 and (row or not op.has(2))):
@@ -104,7 +122,7 @@ def gemm(op: NodeExport) -> None:
             return
         product = op.emit("FULLY_CONNECTED", [left, weights], result.dims)
     else:
-        product = op.emit("BATCH_MATMUL", [left, right], result.dims, adj_y=transposed)
+        product = op.emit("BATCH_MATMUL", [left, op.input(1)], result.dims, adj_y=transposed)
     if alpha != 1.0:
         product = op.emit("MUL", [product, op.real(alpha, product)], result.dims)
     if op.has(2):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.exporter import SHIFTS, _scales_of, _type
+from relayout.formats.tflite.exporting.exporter import _scales_of, _type
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
@@ -21,7 +21,7 @@ def quantize_linear(op: NodeExport) -> None:
         raise Unwritable("a scale for each channel of a computed tensor")
     kind = _type(value)
     inside = not value.is_graph_output() and all(use.node.op_type == "DequantizeLinear" for use in value.uses())
-    signed, shift = SHIFTS.get(kind, (kind, 0)) if inside else (kind, 0)
+    signed, shift = op.graph.shifts.get(kind, (kind, 0)) if inside else (kind, 0)
     if signed not in (TensorType.INT8, TensorType.UINT8, TensorType.INT16):
         raise Unwritable(f"integers of {kind.name}")
     quantization = Quantization(scale, zero - shift, axis)

@@ -9,7 +9,7 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import Padding
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.importing import window as imported
 
@@ -108,7 +108,8 @@ def bordered(op: NodeExport, image: DraftTensor, pads: Sequence[tuple[int, int]]
     amounts = op.const(np.array(pads, np.int32), what="pads")
     if not border:
         return op.emit("PAD", [image, amounts], dims_)
-    return op.emit("PADV2", [image, amounts, op.real(border, image)], dims_)
+    value = op.const(np.asarray(border, NUMPY[image.type]), image.quantization, "border")
+    return op.emit("PADV2", [image, amounts, value], dims_)
 
 
 def known_dims(dims: Dims) -> tuple[int, ...]:

@@ -1,0 +1,179 @@
+"""Operators on integers as quantized units: QLinearConv becomes DequantizeLinear, Conv and QuantizeLinear.
+
+    y = QLinearConv(x, xs, xz, w, ws, wz, ys, yz, b)
+    y = Q(Conv(D(x, xs, xz), D(w, ws, wz), D(b, xs ws)), ys, yz)        D, Q: DequantizeLinear, QuantizeLinear
+
+The two are the same by definition. A target that reads quantized units reads both then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.graph.constants import Constants
+from relayout.graph.subgraphs import all_nodes
+
+Slots = tuple[int, int, int]
+"""Places of integers, their scale and their zero point among a node's inputs."""
+
+
+class Form(NamedTuple):
+    """How an operator on integers is read.
+
+    Args:
+        op_type: the operator that it computes on real numbers.
+        operands: of each operand the places of its integers, scale and zero point.
+        result: the places of the result's scale and zero point.
+        bias: the place of a bias in steps of the product of the first two operands' scales; -1: there is none.
+        dropped: attributes that the operator on real numbers does not have.
+        channel: the axis along which the second operand's scales may lie, of its attributes and rank.
+    """
+
+    op_type: str
+    operands: Callable[[int], Sequence[Slots]]
+    result: tuple[int, int]
+    bias: int = -1
+    dropped: tuple[str, ...] = ()
+    channel: Callable[[ir.Node, int], int] = lambda _, __: 0
+
+
+def _unary(_: int) -> Sequence[Slots]:
+    return ((0, 1, 2),)
+
+
+def _binary(_: int) -> Sequence[Slots]:
+    return ((0, 1, 2), (3, 4, 5))
+
+
+def _variadic(count: int) -> Sequence[Slots]:
+    return [(place, place + 1, place + 2) for place in range(2, count, 3)]
+
+
+def _last(_: ir.Node, rank: int) -> int:
+    return rank - 1
+
+
+def _gemm_channel(node: ir.Node, _: int) -> int:
+    return 0 if node.attributes.get_int("transB", 0) else 1
+
+
+MICROSOFT = "com.microsoft"
+FORMS: Mapping[tuple[str, str], Form] = {
+    ("", "QLinearConv"): Form("Conv", _binary, (6, 7), bias=8),
+    ("", "QLinearMatMul"): Form("MatMul", _binary, (6, 7), channel=_last),
+    (MICROSOFT, "QGemm"): Form("Gemm", _binary, (7, 8), bias=6, channel=_gemm_channel),
+    (MICROSOFT, "QLinearAdd"): Form("Add", _binary, (6, 7)),
+    (MICROSOFT, "QLinearMul"): Form("Mul", _binary, (6, 7)),
+    (MICROSOFT, "QLinearSigmoid"): Form("Sigmoid", _unary, (3, 4)),
+    (MICROSOFT, "QLinearLeakyRelu"): Form("LeakyRelu", _unary, (3, 4)),
+    (MICROSOFT, "QLinearSoftmax"): Form("Softmax", _unary, (3, 4), dropped=("opset",)),
+    (MICROSOFT, "QLinearAveragePool"): Form("AveragePool", _unary, (3, 4), dropped=("channels_last",)),
+    (MICROSOFT, "QLinearGlobalAveragePool"): Form("GlobalAveragePool", _unary, (3, 4), dropped=("channels_last",)),
+    (MICROSOFT, "QLinearReduceMean"): Form("ReduceMean", _unary, (3, 4)),
+    (MICROSOFT, "QLinearConcat"): Form("Concat", _variadic, (0, 1)),
+}
+"""Domain and operator -> how it is read."""
+REFUSED = {"channels_last": 1}
+"""Attributes that say of a node that it is not the standard's operator."""
+
+
+def qlinear_to_qdq(model: ir.Model) -> dict[str, int]:
+    """Write operators on integers as quantized units, in place.
+
+    Returns:
+        Operator -> how many of it are units now.
+    """
+    counts: Counter[str] = Counter()
+    nodes = [node for node in all_nodes(model.graph) if _form(node) is not None]
+    if not nodes:
+        return {}
+    writer = _Writer(Constants(model))
+    for node in nodes:
+        form = _form(node)
+        if form is not None and writer.write(node, form):
+            counts[node.op_type] += 1
+    return dict(sorted(counts.items()))
+
+
+def _form(node: ir.Node) -> Form | None:
+    form = FORMS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
+    if form is None or any(node.attributes.get_int(name, 0) == value for name, value in REFUSED.items()):
+        return None
+    return form
+
+
+class _Writer:
+    def __init__(self, constants: Constants) -> None:
+        self.constants, self.names = constants, constants.names
+
+    def write(self, node: ir.Node, form: Form) -> bool:
+        """Write one node; False where its bias cannot be read."""
+        graph = node.graph
+        if not isinstance(graph, ir.Graph):
+            return False
+        operands = form.operands(len(node.inputs))
+        bias = self._bias(node, form, operands)
+        if bias is None:
+            return False
+        reals = [self._dequantized(node, slots, form, place) for place, slots in enumerate(operands)]
+        kept = [attribute for name, attribute in node.attributes.items() if name not in form.dropped]
+        y = node.outputs[0]
+        real = ir.Value(name=self.names.unique(f"{y.name}/real"), shape=y.shape, type=ir.TensorType(ir.DataType.FLOAT))
+        made = ir.Node("", form.op_type, [*reals, *bias], kept, outputs=[real], name=node.name)
+        graph.insert_before(node, made)
+        scale, zero = (_at(node, place) for place in form.result)
+        quantized = ir.Value(name=None, shape=y.shape, type=y.type)
+        stem = self.names.unique(f"{y.name}/QuantizeLinear")
+        quantize = ir.Node("", "QuantizeLinear", [real, scale, zero], [], outputs=[quantized], name=stem)
+        graph.insert_before(node, quantize)
+        quantized.metadata_props.update(y.metadata_props)
+        name = y.name
+        ir.convenience.replace_all_uses_with(y, quantized, replace_graph_outputs=True)
+        graph.remove(node, safe=True)
+        quantized.name = name
+        return True
+
+    def _dequantized(self, node: ir.Node, slots: Slots, form: Form, place: int) -> ir.Value:
+        integers, scale, zero = (_at(node, slot) for slot in slots)
+        assert integers is not None
+        rank = 0 if integers.shape is None else len(integers.shape)
+        per_channel = scale is not None and scale.shape is not None and len(scale.shape) == 1 and scale.shape[0] != 1
+        axis = [ir.AttrInt64("axis", form.channel(node, rank))] if place == 1 and per_channel else []
+        return self._node(node, [integers, scale, zero], axis, integers)
+
+    def _bias(self, node: ir.Node, form: Form, operands: Sequence[Slots]) -> list[ir.Value] | None:
+        """Return the bias as real numbers, if there is one; None: its steps are computed."""
+        integers = _at(node, form.bias) if form.bias >= 0 else None
+        if integers is None:
+            return []
+        scales = [self.constants.array(_at(node, scale)) for _, scale, _ in operands]
+        if any(scale is None for scale in scales):
+            return None
+        steps = np.multiply(*(scale.astype(np.float64) for scale in scales if scale is not None)).reshape(-1)
+        rounded: NDArray[np.generic] = steps.astype(np.float32).reshape(steps.shape if steps.size > 1 else ())
+        product = self.constants.new(f"{integers.name}/steps", rounded)
+        axis = [ir.AttrInt64("axis", 0)] if steps.size > 1 else []
+        return [self._node(node, [integers, product], axis, integers)]
+
+    def _node(
+        self, before: ir.Node, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr], like: ir.Value
+    ) -> ir.Value:
+        stem = self.names.unique(f"{like.name}/dequantized")
+        value = ir.Value(name=stem, shape=like.shape, type=ir.TensorType(ir.DataType.FLOAT))
+        given = list(inputs)
+        while given and given[-1] is None:
+            given.pop()
+        node = ir.Node("", "DequantizeLinear", given, attributes, outputs=[value], name=f"{stem}/DequantizeLinear")
+        assert isinstance(before.graph, ir.Graph)
+        before.graph.insert_before(before, node)
+        return value
+
+
+def _at(node: ir.Node, slot: int) -> ir.Value | None:
+    return node.inputs[slot] if 0 <= slot < len(node.inputs) else None
