@@ -25,6 +25,7 @@ from relayout.errors import ReadError, WriteError
 from relayout.formats import flatbuffer_writer
 from relayout.formats.flatbuffer import Schema, Table, read_root, rows
 from relayout.formats.flatbuffer_writer import LIMIT, Flatbuffer, table
+from relayout.formats.onnx.atomic import identity
 from relayout.formats.stored import CHUNK, Content
 from relayout.formats.tflite.container import TensorContent, first_difference, options, save, to_bytes, write, writer
 from relayout.formats.tflite.container.comparing import difference
@@ -33,6 +34,7 @@ from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Operator, Quantization, Signature, Subgraph, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
 from relayout.formats.tflite.container.texts import packed_texts, texts
+from relayout.formats.tflite.container.writer import file_chunks
 
 OWN = sorted((Path(__file__).parents[3] / "models").glob("*.tflite"))
 FINDINGS = sorted((Path(__file__).parents[2] / "fuzz" / "findings").glob("*.tflite"))
@@ -294,6 +296,7 @@ def fields_of(found: Table, data: bytearray, schema: Schema = SCHEMA) -> Iterato
         elif isinstance(value, np.ndarray):
             length = getattr(bound, f"{camel(row.name)}Length")()
             assert [reader(i) for i in range(min(length, 100))] == value[:100].tolist()
+            assert not length or bound._tab.Vector(bound._tab.Offset(4 + 2 * row.slot)) % value.itemsize == 0
             assert length == len(value)
         elif value is not None:
             assert reader() == value
@@ -315,6 +318,18 @@ def test_empty_parts_and_names_are_there() -> None:
     assert interpreter(to_bytes(empty)).get_signature_list() == {"": {"inputs": [], "outputs": []}}
     nameless = added()._replace(signatures=(Signature("", 0, (("", 0),), (("", 2),)),))
     assert interpreter(to_bytes(nameless)).get_signature_list() == {"": {"inputs": [""], "outputs": [""]}}
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_equal_vtables_are_there_once(path: Path) -> None:
+    data = to_bytes(load(path))
+    root = read_root(memoryview(data), SCHEMA, "Model")
+    graph = root.subgraphs[0]
+    tables = [*root.buffers, *root.operator_codes, *graph.tensors, *graph.operators]
+    places = {found.byte - int.from_bytes(data[found.byte : found.byte + 4], "little", signed=True) for found in tables}
+    vtables = {data[place : place + int.from_bytes(data[place : place + 2], "little")] for place in places}
+    assert len(places) == len(vtables) < len(tables)
+    assert all(tensor.has_rank for tensor in graph.tensors)
 
 
 def test_two_tensors_of_one_constant_share_a_buffer() -> None:
@@ -471,6 +486,14 @@ def test_a_file_is_written_from_where_the_file_object_is(tmp_path: Path) -> None
     assert (tmp_path / "two").read_bytes() == b"before" + to_bytes(added())
 
 
+def test_no_flatbuffer_is_above_2_gb() -> None:
+    model = sum_of(1 << 29, Pieces(1 << 31))
+    with pytest.raises(WriteError, match=r"would have 2147484\d+ bytes, and may have 2147483647"):
+        next(file_chunks(model, limit=1 << 40))
+    flatbuffer = next(file_chunks(model))
+    assert read_root(memoryview(flatbuffer), SCHEMA, "Model").buffers[1].size == 1 << 31
+
+
 @pytest.mark.slow
 def test_a_model_above_2_gb(tmp_path: Path) -> None:
     """Two tables of 1.1 GB, of which LiteRT reads rows: it maps the file."""
@@ -542,6 +565,15 @@ def test_what_fails_leaves_everything_as_it_was(model: Model, message: str, ther
     with pytest.raises(WriteError, match=message):
         save(model, path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == ({"model.tflite": b"old"} if there else {})
+
+
+def test_a_source_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    save(added(), path)
+    own = identity(path)
+    assert own
+    with pytest.raises(WriteError, match="replaced by its own result"):
+        save(added(), path, sources={own})
 
 
 def test_an_interruption_leaves_nothing(tmp_path: Path) -> None:
