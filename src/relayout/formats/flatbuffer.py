@@ -98,6 +98,7 @@ class Schema:
     enums: Mapping[str, str]
     _absent: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _places: dict[str, tuple[_Place, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _by_name: dict[str, dict[str, Row]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def places(self, kind: str) -> tuple[_Place, ...]:
         """The fields of a table by slot, each with how its number is written, if it is one."""
@@ -105,6 +106,12 @@ class Schema:
             scalars = (SCALARS.get(self.enums.get(row.type, row.type)) for row in self.tables[kind])
             self._places[kind] = tuple(zip(self.tables[kind], scalars, strict=True))
         return self._places[kind]
+
+    def by_name(self, kind: str) -> dict[str, Row]:
+        """The fields of a table by name."""
+        if kind not in self._by_name:
+            self._by_name[kind] = {row.name: row for row in self.tables[kind]}
+        return self._by_name[kind]
 
     def absent(self, kind: str) -> dict[str, Any]:
         """The fields of a table in which every one is absent: a new dictionary of the same few values."""

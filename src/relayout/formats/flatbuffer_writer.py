@@ -30,17 +30,18 @@ LIMIT = (1 << 31) - 1
 Field = tuple[str, str]
 """A table's kind, and the name of one of its fields."""
 
-_U32 = SCALARS["uint32"]
+_U32, _F32 = SCALARS["uint32"], SCALARS["float32"]
 _OFFSET = bytes(4)
 
 
 def table(schema: Schema, kind: str, /, **fields: Any) -> Table:
-    """Make a table as the reader gives it: fields that are not named have their defaults.
+    """Make a table as the reader gives it: fields that are not named, or None, have their defaults.
 
-    The type of a union follows from the table that is given for it.
+    Vectors of numbers may be given as any sequence. The type of a union follows from the table that is given for it.
 
     Raises:
         ValueError: the schema has no such table, or the table no such field.
+        WriteError: a number does not fit its field.
 
     ```python
     table(SCHEMA, "Conv2DOptions", padding=Padding.VALID, stride_w=1, stride_h=1)
@@ -48,14 +49,16 @@ def table(schema: Schema, kind: str, /, **fields: Any) -> Table:
     """
     if kind not in schema.tables:
         raise ValueError(f"there is no table {kind!r}")
-    values = schema.absent(kind)
-    if unknown := sorted(fields.keys() - values.keys()):
-        raise ValueError(f"{kind} has no field {', '.join(map(repr, unknown))}; it has {', '.join(values) or 'none'}")
-    values |= fields
-    for row in schema.tables[kind]:
-        member = values[row.name]
-        if row.type in schema.unions and member is not None:
-            values[f"{row.name}_type"] = _member(schema, row, member)
+    values, named = schema.absent(kind), schema.by_name(kind)
+    for name, value in fields.items():
+        if name not in named:
+            raise ValueError(f"{kind} has no field {name!r}; it has {', '.join(named) or 'none'}")
+        row = named[name]
+        if value is None:
+            continue
+        if row.type in schema.unions:
+            values[f"{name}_type"] = _member(schema, row, value)
+        values[name] = _as_read(row, value, f"{kind}.{name}")
     return Table(kind, 0, values)
 
 
@@ -64,6 +67,17 @@ def _member(schema: Schema, row: Row, member: Table) -> int:
         return schema.unions[row.type].index(member.kind)
     except ValueError:
         raise ValueError(f"{member.kind} is no member of {row.type}") from None
+
+
+def _as_read(row: Row, value: Any, path: str) -> Any:
+    """The value as the reader would give it: numbers rounded to those of the file."""
+    if row.type == "float32":
+        (rounded,) = _F32.unpack(_packed(_F32, value, path))
+        return rounded
+    element = row.type[1:-1]
+    if element == "uint8":
+        return _bytes(value)
+    return _numbers(element, value, path) if element in SCALARS and row.type.startswith("[") else value
 
 
 class Flatbuffer:
@@ -223,7 +237,7 @@ class _Encoder:
             self.schema.places(table.kind), self.packed_defaults(table.kind), strict=True
         ):
             value = table.fields.get(row.name)
-            if value is None:
+            if value is None or (scalar is not None and value is row.default):
                 continue
             if scalar is not None:
                 packed = _packed(scalar, value, _within(path, row))
@@ -282,7 +296,7 @@ class _Encoder:
 
     def numbers(self, element: str, items: Any, path: str) -> int:
         """Write a vector of numbers; its position."""
-        array = _numbers(DTYPES[element], items, path)
+        array = _numbers(element, items, path)
         self.pad(math.lcm(4, array.itemsize), ahead=4)
         position = len(self.out)
         self.out += _U32.pack(array.size)
@@ -307,19 +321,18 @@ def _packed(scalar: struct.Struct, value: Any, path: str) -> bytes:
 
 
 def _bytes(value: Any) -> Bytes:
-    return value if hasattr(value, "nbytes") and not isinstance(value, memoryview) else np.frombuffer(value, np.uint8)
+    return np.frombuffer(value, np.uint8) if isinstance(value, bytes | bytearray | memoryview) else value
 
 
-def _numbers(dtype: np.dtype[Any], items: Any, path: str) -> npt.NDArray[Any]:
+def _numbers(element: str, items: Any, path: str) -> npt.NDArray[Any]:
     """The numbers as they are in the file, if all of them fit."""
-    if dtype.itemsize == 1 and (isinstance(items, bytes | memoryview) or hasattr(items, "chunks")):
-        return np.frombuffer(b"".join(stream(_bytes(items))), dtype)
-    given = np.asarray(items).reshape(-1)
-    if given.dtype.kind not in "biuf":
-        raise WriteError(f"{path} does not fit {dtype.name}")
-    with np.errstate(all="ignore"):
-        array = np.ascontiguousarray(given, dtype)
-    # Reals are rounded; no other number may change.
-    if not np.array_equal(np.isfinite(array), np.isfinite(given)) or (dtype.kind != "f" and np.any(array != given)):
-        raise WriteError(f"{path} does not fit {dtype.name}")
-    return array
+    dtype, kind = DTYPES[element], SCALARS[element].format[-1]
+    if element == "uint8" and (isinstance(items, bytes) or hasattr(items, "chunks")):
+        items = np.frombuffer(b"".join(stream(_bytes(items))), dtype)
+    if isinstance(items, np.ndarray) and items.dtype == dtype:
+        return np.ascontiguousarray(items).reshape(-1)
+    try:
+        packed = struct.pack(f"<{len(items)}{kind}", *items)
+    except (struct.error, OverflowError, TypeError):
+        raise WriteError(f"{path} does not fit {element}") from None
+    return np.frombuffer(packed, dtype)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
-from test_tflite_writer import FILES, FINDINGS, OWN
 from tflite_running import interpreter
+from tflite_written import FILES, FINDINGS, OWN
 
 from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.container import finished, first_difference, options, to_bytes

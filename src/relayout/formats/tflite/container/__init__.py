@@ -1,12 +1,25 @@
 """Write `.tflite` files: the container alone, from the values that the verified reader gives.
 
 `writer` makes the file, `comparing` holds what is read back against what was written. `versions` knows what each
-operator asks of a runtime, `runtimes` which runtime has it. `contents` streams what is not in memory.
+operator asks of a runtime, `runtimes` which runtime has it. `contents` are constants that are streamed, `records` what
+relayout says in a file for itself.
 """
 
 from relayout.formats.tflite.container.comparing import first_difference
-from relayout.formats.tflite.container.contents import TensorContent
+from relayout.formats.tflite.container.contents import TensorContent, array_content
+from relayout.formats.tflite.container.records import record, recorded
 from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.container.writer import options, save, to_bytes, write
 
-__all__ = ["TensorContent", "finished", "first_difference", "options", "save", "to_bytes", "write"]
+__all__ = [
+    "TensorContent",
+    "array_content",
+    "finished",
+    "first_difference",
+    "options",
+    "record",
+    "recorded",
+    "save",
+    "to_bytes",
+    "write",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -30,36 +30,54 @@ def first_difference(model: Model, other: Model, *, bytewise: bool = False) -> s
     return difference(one, two, bytewise=bytewise)
 
 
-def difference(one: Any, two: Any, path: str = "", *, bytewise: bool = False) -> str:
+def difference(one: Any, two: Any, *, bytewise: bool = False) -> str:
     """Return the first difference of two values of any kind, with its path; "" if there is none."""
-    if one is None or two is None:
-        return "" if one is two else f"{path}: {_short(one)} and {_short(two)}"
+    return _difference(one, two, bytewise).removeprefix(".")
+
+
+def _difference(one: Any, two: Any, bytewise: bool) -> str:
+    if one is two or (type(one) in _WHOLE and one == two):
+        return ""
     if _is_content(one) and _is_content(two):
-        return _difference_of_contents(one, two, path, bytewise)
-    if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
-        one, two = np.asarray(one), np.asarray(two)
+        return _difference_of_contents(one, two, bytewise)
+    if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
         same = np.array_equal(one, two, equal_nan=one.dtype.kind == two.dtype.kind == "f")
-        return "" if same else f"{path}: {_short(one.tolist())} and {_short(two.tolist())}"
+        return "" if same else f": {_short(one.tolist())} and {_short(two.tolist())}"
     parts, others = _parts(one), _parts(two)
     if parts is None or others is None:
-        return "" if one == two or (one != one and two != two) else f"{path}: {_short(one)} and {_short(two)}"
+        return "" if _equal(one, two) else f": {_short(one)} and {_short(two)}"
     if len(parts) != len(others):
-        return f"{path}: {len(parts)} and {len(others)}"
+        return f": {len(parts)} and {len(others)}"
     for (name, first), (_, second) in zip(parts, others, strict=True):
-        if found := difference(first, second, f"{path}.{name}" if path else name, bytewise=bytewise):
-            return found
+        if found := _difference(first, second, bytewise):
+            return f".{name}{found}"
     return ""
+
+
+_WHOLE = {str, int, bool}
+
+
+def _equal(one: Any, two: Any) -> bool:
+    if type(one) is float and type(two) is float and one != one:
+        return two != two
+    return type(one) not in _LARGE and type(two) not in _LARGE and bool(one == two)
+
+
+_LARGE = {np.ndarray}
+"""Of them one has no counterpart, and their comparison would be many."""
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
     """What a value consists of, with names; None if it is one thing."""
     if isinstance(value, Table):
         return [("kind", value.kind), *value.fields.items()]
-    if is_dataclass(value):
-        return [(f.name, getattr(value, f.name)) for f in fields(value) if f.name not in _UNSAID]
     if isinstance(value, tuple):
-        names = getattr(value, "_fields", map(str, range(len(value))))
+        names = getattr(value, "_fields", None)
+        if names is None:
+            return [(str(i), part) for i, part in enumerate(value)]
         return [(name, part) for name, part in zip(names, value, strict=True) if name not in _UNSAID]
+    if is_dataclass(value):
+        return [(name, part) for name, part in vars(value).items() if name not in _UNSAID]
     return None
 
 
@@ -67,11 +85,11 @@ def _is_content(value: Any) -> bool:
     return hasattr(value, "chunks") or (isinstance(value, np.ndarray) and value.dtype == np.uint8)
 
 
-def _difference_of_contents(one: Any, two: Any, path: str, bytewise: bool) -> str:
+def _difference_of_contents(one: Any, two: Any, bytewise: bool) -> str:
     if one.nbytes != two.nbytes:
-        return f"{path}: {one.nbytes} and {two.nbytes} bytes"
+        return f": {one.nbytes} and {two.nbytes} bytes"
     if bytewise and b"".join(stream(one)) != b"".join(stream(two)):
-        return f"{path}: other bytes"
+        return ": other bytes"
     return ""
 
 

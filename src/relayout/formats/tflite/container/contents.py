@@ -1,9 +1,12 @@
-"""Constants of an ONNX graph as contents of a `.tflite` file: evaluated, or read, when they are written."""
+"""Constants as contents of a `.tflite` file. Those of an ONNX graph are evaluated, or read, when they are written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.errors import WriteError
@@ -30,3 +33,9 @@ class TensorContent:
     def chunks(self) -> Iterator[bytes | memoryview]:
         """Yield the bytes; a lazy tensor is evaluated anew for each call."""
         return raw_chunks(self.tensor, self.nbytes)
+
+
+def array_content(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return the bytes of an array as a constant's data: little-endian, in C order, copied only if they are not so."""
+    ordered = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    return ordered.reshape(-1).view(np.uint8)
