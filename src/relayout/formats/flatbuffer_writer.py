@@ -74,10 +74,10 @@ def _as_read(row: Row, value: Any, path: str) -> Any:
     if row.type == "float32":
         (rounded,) = _F32.unpack(_packed(_F32, value, path))
         return rounded
-    element = row.type[1:-1]
-    if element == "uint8":
-        return _bytes(value)
-    return _numbers(element, value, path) if element in SCALARS and row.type.startswith("[") else value
+    if row.type == "[uint8]":
+        return _bytes(value, path)
+    is_vector = row.type.startswith("[") and row.type[1:-1] in SCALARS
+    return _numbers(row.type[1:-1], value, path) if is_vector else value
 
 
 class Flatbuffer:
@@ -258,22 +258,19 @@ class _Encoder:
     def reference(self, row: Row, value: Any, field: Field, place: int, path: str) -> None:
         """Write what a field refers to, or leave it for later."""
         if field in self.last:
-            self.streamed.append((place, _bytes(value)))
+            self.streamed.append((place, _bytes(value, path)))
         elif row.type == "string":
             self.refer(place, self.string(value, path))
         elif row.type.startswith("["):
             self.refer(place, self.vector(row.type[1:-1], value, path))
         else:
-            kinds = self.schema.unions.get(row.type, (row.type,))
-            if not isinstance(value, Table) or value.kind not in kinds:
-                raise WriteError(f"{path} is no {row.type}: {getattr(value, 'kind', value)}")
-            self.refer(place, self.table(value, path))
+            self.refer(place, self.table(_table(value, row.type, self.schema, path), path))
 
     def string(self, text: str, path: str) -> int:
         """Write a string; its position. A zero behind it is not counted."""
         try:
             encoded = text.encode()
-        except UnicodeEncodeError:
+        except (UnicodeEncodeError, AttributeError):
             raise WriteError(f"{path} cannot be written as UTF-8: {text!r}") from None
         self.pad(4)
         position = len(self.out)
@@ -289,9 +286,10 @@ class _Encoder:
         self.out += _U32.pack(len(items)) + _OFFSET * len(items)
         for i, item in enumerate(items):
             here, place = f"{path}[{i}]", position + 4 + 4 * i
-            if element != "string" and item.kind != element:
-                raise WriteError(f"{here} is no {element}: {item.kind}")
-            self.refer(place, self.string(item, here) if element == "string" else self.table(item, here))
+            if element == "string":
+                self.refer(place, self.string(item, here))
+            else:
+                self.refer(place, self.table(_table(item, element, self.schema, here), here))
         return position
 
     def numbers(self, element: str, items: Any, path: str) -> int:
@@ -302,6 +300,13 @@ class _Encoder:
         self.out += _U32.pack(array.size)
         self.out += array.data
         return position
+
+
+def _table(value: Any, kind: str, schema: Schema, path: str) -> Table:
+    """The value, which must be a table of that kind, or a member of that union."""
+    if not isinstance(value, Table) or value.kind not in schema.unions.get(kind, (kind,)):
+        raise WriteError(f"{path} is no {kind}: {getattr(value, 'kind', value)}")
+    return value
 
 
 def _within(path: str, row: Row) -> str:
@@ -320,15 +325,21 @@ def _packed(scalar: struct.Struct, value: Any, path: str) -> bytes:
         raise WriteError(f"{path} cannot be {value!r}") from None
 
 
-def _bytes(value: Any) -> Bytes:
-    return np.frombuffer(value, np.uint8) if isinstance(value, bytes | bytearray | memoryview) else value
+def _bytes(value: Any, path: str) -> Bytes:
+    """A vector of bytes; what is streamed stays as it is."""
+    if hasattr(value, "chunks"):
+        content: Content = value
+        return content
+    return _numbers("uint8", value, path)
 
 
 def _numbers(element: str, items: Any, path: str) -> npt.NDArray[Any]:
     """The numbers as they are in the file, if all of them fit."""
     dtype, kind = DTYPES[element], SCALARS[element].format[-1]
-    if element == "uint8" and (isinstance(items, bytes) or hasattr(items, "chunks")):
-        items = np.frombuffer(b"".join(stream(_bytes(items))), dtype)
+    if hasattr(items, "chunks"):
+        items = b"".join(stream(items))
+    if element == "uint8" and isinstance(items, bytes | bytearray | memoryview):
+        return np.frombuffer(items, dtype)
     if isinstance(items, np.ndarray) and items.dtype == dtype:
         return np.ascontiguousarray(items).reshape(-1)
     try:

@@ -66,6 +66,8 @@ ANY_SCHEMA = Schema({"Any": ANY, "Other": ()}, {}, {})
         ({"longs": [float("nan")]}, "longs does not fit int64"),
         ({"table": Table("Other", 0, {})}, "table is no Any: Other"),
         ({"tables": (Table("Other", 0, {}),)}, r"tables\[0\] is no Any: Other"),
+        ({"tables": (None,)}, r"tables\[0\] is no Any: None"),
+        ({"text": b"bytes"}, "text cannot be written as UTF-8: b'bytes'"),
         ({"tables": (Table("Any", 0, {"byte": -129}),)}, r"tables\[0\].byte cannot be -129"),
     ],
 )
