@@ -154,6 +154,11 @@ def test_streamed_and_held_constants_give_the_same_file(limit: int) -> None:
     assert to_bytes(sum_of(size // 4, Pieces(size)), limit=limit) == to_bytes(sum_of(size // 4, held), limit=limit)
 
 
+def test_a_streamed_constant_has_its_bytes_like_any_other() -> None:
+    tensor = sum_of(100, Pieces(400)).subgraphs[0].tensors[1]
+    assert tensor.content.tobytes() == (bytes(range(256)) * 2)[:400]
+
+
 def test_a_file_is_written_from_where_the_file_object_is(tmp_path: Path) -> None:
     with (tmp_path / "two").open("wb") as file:
         file.write(b"before")

@@ -36,6 +36,7 @@ def difference(one: Any, two: Any, *, bytewise: bool = False) -> str:
 
 
 def _difference(one: Any, two: Any, bytewise: bool) -> str:
+    """The rest of the path, a colon, and both values."""
     if one is two or (type(one) in _WHOLE and one == two):
         return ""
     if _is_content(one) and _is_content(two):
@@ -55,16 +56,14 @@ def _difference(one: Any, two: Any, bytewise: bool) -> str:
 
 
 _WHOLE = {str, int, bool}
+"""Types without parts, of most values."""
 
 
 def _equal(one: Any, two: Any) -> bool:
-    if type(one) is float and type(two) is float and one != one:
-        return two != two
-    return type(one) not in _LARGE and type(two) not in _LARGE and bool(one == two)
-
-
-_LARGE = {np.ndarray}
-"""Of them one has no counterpart, and their comparison would be many."""
+    """Whether two values without parts are equal; NaN equals NaN."""
+    if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
+        return False
+    return bool(one == two) or bool(one != one and two != two)
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
