@@ -1,9 +1,8 @@
 """The version of each operator, and the oldest runtime that knows it.
 
-An operator's version is the highest that one of its properties asks for: each new version of TensorFlow Lite's
-operators took more (a type, a rank, an option) and refused nothing. So a rule is a row (property, version), and rows
-need no order. A runtime registers a range of versions; an older one says of a higher version that it lacks it, where it
-would read past the end of a buffer otherwise.
+An operator's version is the highest that one of its properties asks for: each new version of an operator takes more
+than the last one (a type, a rank, an option). So a rule is a row (property, version), and rows need no order. A runtime
+registers the versions that it knows, and refuses a model with a higher one.
 
 Facts from LiteRT's `op_version.cc`, which the converter asks. These rows differ from it where it states a version that
 is too low, or one that no runtime has:
@@ -165,6 +164,9 @@ class _Use(NamedTuple):
     def input(self, i: int) -> Tensor | None:
         return self.inputs[i] if i < len(self.inputs) else None
 
+    def output(self, i: int) -> Tensor | None:
+        return self.outputs[i] if i < len(self.outputs) else None
+
     def types(self, *types: TensorType) -> bool:
         """Whether the first operands are of these types."""
         return tuple(tensor and tensor.type for tensor in self.inputs[: len(types)]) == types
@@ -183,11 +185,11 @@ class _Use(NamedTuple):
 
     def is_hybrid(self, weights: int = 1) -> bool:
         """Whether reals meet weights of 8 bits, and reals come out."""
-        x, w, reals = self.input(0), self.input(weights), TensorType.FLOAT32
-        return bool(x and w and self.outputs) and (
-            (x.type, w.type, self.outputs[0].type) == (reals, TensorType.INT8, reals)  # type: ignore[union-attr]
-        )
+        operands = (self.input(0), self.input(weights), self.output(0))
+        return [tensor and tensor.type for tensor in operands] == _HYBRID
 
+
+_HYBRID = [TensorType.FLOAT32, TensorType.INT8, TensorType.FLOAT32]
 
 _Property = Callable[[_Use], object]
 
@@ -199,7 +201,9 @@ def _rank_above(rank: int) -> _Property:
 def _stretched(use: _Use) -> bool:
     """Whether operands of different shapes meet, and one has more than four axes."""
     first, second = use.input(0), use.input(1)
-    return bool(first and second) and max(use.rank(0), use.rank(1)) > 4 and first.shape != second.shape  # type: ignore[union-attr]
+    if first is None or second is None:
+        return False
+    return first.shape != second.shape and max(len(first.shape), len(second.shape)) > 4
 
 
 def _option(name: str) -> _Property:
@@ -224,7 +228,8 @@ def _is_int16(use: _Use) -> bool:
 
 
 def _gives_int16(use: _Use) -> bool:
-    return use.outputs[0].type == TensorType.INT16
+    result = use.output(0)
+    return result is not None and result.type == TensorType.INT16
 
 
 def _is_plain_int16(use: _Use) -> bool:
@@ -233,7 +238,9 @@ def _is_plain_int16(use: _Use) -> bool:
 
 def _is_grouped(use: _Use) -> bool:
     x, weights = use.input(0), use.input(1)
-    return bool(x and weights and x.shape and weights.shape) and x.shape[-1] != weights.shape[-1]  # type: ignore[union-attr]
+    if x is None or weights is None or not x.shape:
+        return False
+    return x.shape[-1:] != weights.shape[-1:]
 
 
 def _is_rescaled_up(use: _Use) -> bool:
@@ -291,7 +298,7 @@ _BY_PROPERTY: tuple[tuple[str, int, _Property], ...] = (
     ("BATCH_MATMUL", 4, _both(_is_hybrid, _ASYMMETRIC)),
     ("EMBEDDING_LOOKUP", 4, _weights_have_scales),
     ("DEQUANTIZE", 5, lambda use: _has_scales(use.input(0))),
-    ("QUANTIZE", 3, lambda use: _has_scales(use.outputs[0])),
+    ("QUANTIZE", 3, lambda use: _has_scales(use.output(0))),
     ("FAKE_QUANT", 2, _option("narrow_range")),
     ("GATHER", 5, _option("batch_dims")),
     ("PAD PADV2 STRIDED_SLICE TRANSPOSE", 4, _rank_above(4)),
@@ -331,8 +338,7 @@ def _type_rows() -> Iterator[tuple[str, int, _Property]]:
 
 def _typed(is_input: bool, place: int, types: frozenset[TensorType]) -> _Property:
     def has_type(use: _Use) -> bool:
-        side = use.inputs if is_input else use.outputs
-        tensor = side[place] if place < len(side) else None
+        tensor = use.input(place) if is_input else use.output(place)
         return tensor is not None and tensor.type in types
 
     return has_type
