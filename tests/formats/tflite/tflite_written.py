@@ -19,8 +19,10 @@ from relayout.formats.tflite.container.model import Model, Operator, Signature, 
 
 OWN = sorted((Path(__file__).parents[3] / "models").glob("*.tflite"))
 FINDINGS = sorted((Path(__file__).parents[2] / "fuzz" / "findings").glob("*.tflite"))
-FILES = [*OWN, *sorted(KERAS.glob("*.tflite")), *FINDINGS, *sorted(SHARED.rglob("*.tflite"))]
-"""Real files; the shared ones where they are beside the project."""
+BESIDE = sorted(SHARED.parent.rglob("*.tflite"))
+"""Real files beside the project; none where they are absent."""
+
+FILES = [*OWN, *sorted(KERAS.glob("*.tflite")), *FINDINGS, *BESIDE]
 
 Ranges = Sequence[tuple[float, float]]
 
