@@ -19,7 +19,7 @@ SOURCE = ROOT / "src" / "relayout"
 # The rooms, bottom first. A room imports from itself and from lower levels, not from its neighbours on its level.
 LEVELS = (
     ("errors", "lazy_exports", "progress"),
-    ("arguments", "terminal"),
+    ("arguments", "isolation", "terminal"),
     ("layout",),
     ("rules", "solve"),
     ("graph",),

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from relayout import isolation
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.perm import between
 from relayout.rules import FUNCTIONS, Letters, Variant
@@ -65,9 +66,8 @@ def _is_exact(model: ir.Model, node: ir.Node, variant: Variant) -> bool:
     }
     proto = onnx.helper.make_node(operator, names, [f"y{slot}" for slot in range(schema.max_output)])
     proto.attribute.extend(ir.to_proto(attribute) for attribute in node.attributes.values())
-    imports = [onnx.helper.make_opsetid("", model.opset_imports.get("", 1))]
     try:
-        onnx.shape_inference.infer_node_outputs(schema, proto, types, opset_imports=imports)
+        isolation.infer_node_outputs(schema, proto, types, {}, model.opset_imports.get("", 1))
     except (onnx.shape_inference.InferenceError, RuntimeError):
         return True
     return False

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import onnx
 import onnx_ir as ir
 
+from relayout import isolation
+from relayout.errors import ReadError
 from relayout.layout import Dim
 from relayout.rules.facts import rule_of
 from relayout.rules.operator import WRAPPING, Operator, Shape
@@ -169,9 +171,9 @@ def _by_schema(
     types = {name: _type(shapes[name], kind or value.dtype) for name, value in given}
     data = dict(_constants(given))
     try:
-        found = onnx.shape_inference.infer_node_outputs(
-            schema, node, types, data, opset_imports=[onnx.helper.make_opsetid("", version)]
-        )
+        found = isolation.infer_node_outputs(schema, node, types, data, version)
+    except ReadError:  # it crashes
+        raise
     except Exception:  # onnx raises types of its own: the node is not what its operator allows
         return
     for name in node.output:

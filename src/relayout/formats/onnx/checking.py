@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import onnx
 import onnx_ir as ir
 
-from relayout.errors import InvalidModelError
+from relayout import isolation
+from relayout.errors import InvalidModelError, ReadError
 from relayout.formats.onnx.inferring import infer_shapes, is_settled
 from relayout.formats.onnx.parts import Weight, one_line, split
 
@@ -34,11 +35,13 @@ def check_parts(proto: onnx.ModelProto, weights: Sequence[Weight]) -> None:
     """`check` of a model that is serialized already; it is not changed."""
     light = _light(proto, weights)
     try:
-        onnx.checker.check_model(light, full_check=True)
+        isolation.check_model(light)
         if is_settled(light.graph, may_be_open=True) and not _unknown(light):
             return  # no shape is computed: the checker itself has held all that is claimed against what it inferred
         bare, claims = _without_claims(light)
         inferred = infer_shapes(bare, light.graph)
+    except ReadError:  # it crashes
+        raise
     except Exception as error:  # onnx raises three types of its own, ValueError and RuntimeError
         raise InvalidModelError(one_line(error)) from None
     found = {value.name: value.type.tensor_type for value in (*inferred.graph.value_info, *inferred.graph.output)}
@@ -96,7 +99,9 @@ def _unknown(model: onnx.ModelProto) -> set[tuple[str, str]]:
 def _consistent(proto: onnx.ModelProto) -> onnx.ModelProto | None:
     """The model with inferred shapes; None where an operator contradicts what is stated or what it is given."""
     try:
-        return onnx.shape_inference.infer_shapes(proto, strict_mode=True)
+        return isolation.infer_shapes(proto, strict=True)
+    except ReadError:  # it crashes
+        raise
     except Exception:  # onnx raises three types of its own, ValueError and RuntimeError
         return None
 

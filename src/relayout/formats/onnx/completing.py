@@ -65,6 +65,8 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
     for _ in range(ROUNDS):
         try:
             inferred, known = _with_states(model, names.used)
+        except ReadError:  # it crashes
+            raise
         except Exception:  # onnx raises types of its own; what is wrong is said when the result is checked
             return
         _complete(model.graph, inferred, names)

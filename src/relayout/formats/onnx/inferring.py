@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import onnx
 
+from relayout import isolation
+from relayout.errors import ReadError
 from relayout.formats.onnx.bodies import graphs_in
 
 SHORT = 1 << 10
@@ -33,18 +35,18 @@ def infer_shapes(model: onnx.ModelProto, stated: onnx.GraphProto | None = None) 
     """
     complete = stated is not None and not model.functions and _is_complete(stated)
     if stated is not None and complete and sum(_lengths(stated)) <= MOST_PROPAGATED:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return isolation.infer_shapes(model, propagates=True)
     return infer_and_judge(model)[0]
 
 
 def infer_and_judge(model: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
     """The model with inferred types and shapes, and whether nothing is left to find: see `is_settled`."""
-    plain = onnx.shape_inference.infer_shapes(model)
+    plain = isolation.infer_shapes(model)
     if is_settled(plain.graph):
         return plain, True
     if sum(_lengths(plain.graph)) > MOST_PROPAGATED:
         return plain, False
-    return onnx.shape_inference.infer_shapes(model, data_prop=True), False
+    return isolation.infer_shapes(model, propagates=True), False
 
 
 def is_settled(graph: onnx.GraphProto, *, may_be_open: bool = False) -> bool:
@@ -99,8 +101,9 @@ def infer_node(
         return {}
     try:
         schema = onnx.defs.get_schema(node.op_type, version, "")
-        ids = [onnx.helper.make_opsetid("", version)]
-        return dict(onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=ids))
+        return isolation.infer_node_outputs(schema, node, types, data, version)
+    except ReadError:  # it crashes: that is said at once
+        raise
     except Exception:  # onnx raises types of its own: what is wrong is said when the result is checked
         return {}
 

@@ -1,0 +1,86 @@
+"""Answer questions to ONNX's C++ code: `python -I -S onnx_server.py EXTENSION`.
+
+It is run as a file of its own, and loads nothing but that extension module, so that it starts in 20 ms. Each question
+is one message on standard input, each answer one on standard output. See `calls.py` for what they hold.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+ROOM = 1 << 30
+"""Bytes of memory that a question may take, besides some for each of its own bytes."""
+FOR_EACH = 256
+"""Bytes of memory that a question may take for each of its own."""
+
+
+def main(extension: str) -> None:
+    """Answer until standard input ends."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path.insert(0, folder)
+    frames: Any = __import__("frames")
+    native = _native(extension)
+    questions, answers = sys.stdin.buffer, sys.stdout.buffer
+    while True:
+        try:
+            kind, *parts = frames.receive(questions)
+        except EOFError:
+            return
+        _limit_memory(sum(map(len, parts)))
+        try:
+            answer = [b"", *_answer(native, kind.decode(), parts)]
+        except Exception as error:  # onnx raises types of its own
+            answer = [type(error).__name__.encode(), str(error).encode(errors="replace")]
+        frames.send(answers, answer)
+
+
+def _native(extension: str) -> Any:
+    """ONNX's extension module, without its package: that takes three times as long to load."""
+    package = ModuleType("onnx")
+    package.__path__ = [os.path.dirname(extension)]
+    sys.modules["onnx"] = package
+    try:
+        return __import__("onnx.onnx_cpp2py_export").onnx_cpp2py_export
+    except ImportError:
+        del sys.modules["onnx"]
+        sys.path.append(os.path.dirname(os.path.dirname(extension)))
+        return __import__("onnx").onnx_cpp2py_export
+
+
+def _answer(native: Any, kind: str, parts: list[bytes]) -> list[bytes]:
+    if kind == "infer":
+        content, strict, propagates = parts
+        return [native.shape_inference.infer_shapes(content, False, bool(strict), bool(propagates))]
+    if kind == "check":
+        native.checker.check_model(parts[0], True, False, False)
+        return []
+    name, version, domain, format_version, node, *rest = parts
+    types, data = (dict(zip(keys[::2], keys[1::2])) for keys in _two(rest))  # noqa: B905
+    schema = native.defs.get_schema(name.decode(), int(version), domain.decode())
+    given = [{key.decode(): value for key, value in found.items()} for found in (types, data)]
+    found = schema._infer_node_outputs(node, *given, {}, {domain.decode(): int(version)}, int(format_version))
+    return [part for key, value in found.items() for part in (key.encode(), value)]
+
+
+def _two(parts: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """The first part says how many follow of the first kind."""
+    count = int(parts[0])
+    return parts[1 : 1 + count], parts[1 + count :]
+
+
+def _limit_memory(length: int) -> None:
+    """Let a question take memory in proportion to its length: beyond, an allocation fails, and that is an answer."""
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (ROOM + FOR_EACH * length, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    except (ImportError, ValueError, OSError):  # Windows has none; a limit of the user's own may be lower
+        pass
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

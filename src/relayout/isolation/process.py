@@ -1,0 +1,156 @@
+"""A child process that answers questions, is kept, and may die."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+
+from relayout.isolation import frames
+
+
+class DiedError(Exception):
+    """The child process ended over a question, or was ended since it took too long.
+
+    Args:
+        how: how it ended, in words: `signal SIGSEGV`.
+        late: whether it took too long.
+    """
+
+    def __init__(self, how: str, late: bool = False) -> None:
+        self.how, self.late = how, late
+        super().__init__(how)
+
+
+class Process:
+    """A child process that starts at the first question, and again after its death.
+
+    Args:
+        options: of the Python interpreter.
+        script: a file of Python; it reads questions from its standard input and writes answers to its standard output.
+        arguments: of the script.
+        environment: variables that are set besides those of this process.
+    """
+
+    def __init__(
+        self,
+        options: Sequence[str],
+        script: str,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._command = [sys.executable, *options, script, *arguments]
+        self._environment = environment
+        self._child: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def can_start() -> bool:
+        """Whether this Python can start another: one that is built into a program cannot."""
+        return bool(sys.executable) and not getattr(sys, "frozen", False)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the child process was started and has not ended."""
+        return self._child is not None and self._owner == os.getpid() and self._child.poll() is None
+
+    def ask(self, question: Sequence[bytes | memoryview], seconds: float | None = None) -> list[bytes]:
+        """Return the answer to a question.
+
+        Args:
+            question: some byte strings.
+            seconds: after so long the child process is ended; None: never.
+
+        Raises:
+            DiedError: it ended, or was ended.
+        """
+        with self._lock:
+            child = self._started()
+            assert child.stdin is not None
+            assert child.stdout is not None
+            clock = _Clock(child, seconds)
+            try:
+                frames.send(child.stdin, question)
+                return frames.receive(child.stdout)
+            except (EOFError, OSError):
+                self._end(child)
+                if clock.rang:
+                    raise DiedError(f"it takes more than {seconds:.0f} s", late=True) from None
+                raise DiedError(_how(child.returncode)) from None
+            except BaseException:  # interrupted in the middle of an answer: the next would get the rest of it
+                child.kill()
+                self._end(child)
+                raise
+            finally:
+                clock.stop()
+
+    def close(self) -> None:
+        """End the child process."""
+        if self._child is not None and self._owner == os.getpid():
+            self._end(self._child)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._child is not None and self.runs:
+            return self._child
+        if self._child is not None and self._owner == os.getpid():
+            self._end(self._child)
+        self._child = subprocess.Popen(
+            self._command,
+            env=None if self._environment is None else {**os.environ, **self._environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for this process, which ends the other
+        )
+        self._owner = os.getpid()
+        atexit.register(self.close)
+        return self._child
+
+    def _end(self, child: subprocess.Popen[bytes]) -> None:
+        for stream in (child.stdin, child.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):  # what was not yet written has no reader
+                    stream.close()
+        try:
+            child.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        self._child = None
+        atexit.unregister(self.close)
+
+
+class _Clock:
+    """Ends a child process after so many seconds."""
+
+    def __init__(self, child: subprocess.Popen[bytes], seconds: float | None) -> None:
+        self._child, self.rang = child, False
+        self._timer = None if seconds is None else threading.Timer(seconds, self._ring)
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _ring(self) -> None:
+        self.rang = True
+        self._child.kill()
+
+    def stop(self) -> None:
+        """Let the child process live."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _how(status: int) -> str:
+    """The end of a process in words."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"
