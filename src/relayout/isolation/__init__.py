@@ -1,6 +1,6 @@
 """ONNX's own C++ code, asked such that no model can end this process."""
 
-from relayout.isolation.calls import NativeCrashError, check_model, infer_node_outputs, infer_shapes
+from relayout.isolation.calls import NativeCrashError, check_model, infer_node_outputs, infer_shapes, propagate
 from relayout.isolation.doubts import doubt_of_model, doubt_of_node
 from relayout.isolation.process import DiedError, Process
 
@@ -13,4 +13,5 @@ __all__ = [
     "doubt_of_node",
     "infer_node_outputs",
     "infer_shapes",
+    "propagate",
 ]

@@ -21,6 +21,7 @@ SECONDS, FOR_EACH = 60, 1e-5
 
 ERRORS: Mapping[str, Callable[[str], Exception]] = {
     "InferenceError": onnx.shape_inference.InferenceError,
+    "MemoryError": MemoryError,
     "ValidationError": onnx.checker.ValidationError,
 }
 """What onnx raises -> how to raise it here."""
@@ -35,13 +36,12 @@ class NativeCrashError(ReadError):
         return NativeCrashError(found.what, where=found.where, hint=found.hint)
 
 
-def infer_shapes(model: onnx.ModelProto, *, strict: bool = False, propagates: bool = False) -> onnx.ModelProto:
+def infer_shapes(model: onnx.ModelProto, *, strict: bool = False) -> onnx.ModelProto:
     """Return the model with the types and shapes that ONNX infers.
 
     Args:
         model: the model; large weights should be left out of it.
         strict: whether an operator that contradicts its operands is an error.
-        propagates: whether the values of shapes are followed, too.
 
     Raises:
         NativeCrashError: ONNX crashes over the model.
@@ -49,16 +49,37 @@ def infer_shapes(model: onnx.ModelProto, *, strict: bool = False, propagates: bo
     """
     doubt = _doubt(model)
     if not doubt:
-        found: onnx.ModelProto = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=propagates)
+        found: onnx.ModelProto = onnx.shape_inference.infer_shapes(model, strict_mode=strict)
         return found
-    flags = [b"1" if strict else b"", b"1" if propagates else b""]
+    kind = b"strict" if strict else b"infer"
     try:
-        (content,) = _asked([b"infer", model.SerializeToString(), *flags])
+        (content,) = _asked([kind, model.SerializeToString()])
     except DiedError as death:
-        raise _crash("shape inference", death, _culprit(model, flags, death) or doubt) from None
-    found = onnx.ModelProto()
-    found.ParseFromString(content)
-    return found
+        raise _crash("shape inference", death, _culprit(model, kind, death) or doubt) from None
+    return _parsed(content)
+
+
+def propagate(model: onnx.ModelProto, *, is_short: bool) -> onnx.ModelProto | None:
+    """Return the model with the shapes that ONNX infers where it follows the values of shapes, too.
+
+    Args:
+        model: the model.
+        is_short: whether all of its vectors are known to be short. ONNX makes a symbol for every element of a vector.
+
+    Returns:
+        None where that takes too much memory, or crashes.
+
+    Raises:
+        Exception: what onnx raises for a model that is not consistent.
+    """
+    if _process() is None or (is_short and not doubt_of_model(model)):
+        found: onnx.ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return found
+    try:
+        (content,) = _asked([b"propagate", model.SerializeToString()])
+    except (DiedError, MemoryError):
+        return None
+    return _parsed(content)
 
 
 def check_model(model: onnx.ModelProto) -> None:
@@ -75,7 +96,7 @@ def check_model(model: onnx.ModelProto) -> None:
     try:
         _asked([b"check", model.SerializeToString()])
     except DiedError as death:
-        raise _crash("checker", death, _culprit(model, [b"1", b""], death) or doubt) from None
+        raise _crash("checker", death, _culprit(model, b"strict", death) or doubt) from None
 
 
 def infer_node_outputs(
@@ -116,6 +137,12 @@ def infer_node_outputs(
     except DiedError as death:
         raise _crash("shape inference", death, doubt) from None
     return {name.decode(): onnx.TypeProto.FromString(kind) for name, kind in zip(found[::2], found[1::2], strict=True)}
+
+
+def _parsed(content: bytes) -> onnx.ModelProto:
+    found = onnx.ModelProto()
+    found.ParseFromString(content)
+    return found
 
 
 @cache
@@ -159,30 +186,30 @@ def _crash(what: str, death: DiedError, where: str) -> NativeCrashError:
     )
 
 
-def _culprit(model: onnx.ModelProto, flags: list[bytes], death: DiedError) -> str:
+def _culprit(model: onnx.ModelProto, kind: bytes, death: DiedError) -> str:
     """The node of the main graph with which shape inference begins to crash; nothing where it cannot be found.
 
     A graph that ends behind a node is bisected: the nodes before infer as they did.
     """
     low, high = 0, len(model.graph.node)  # the first `high` nodes crash, the first `low` do not
-    if death.late or not _crashes(model, high, flags):
+    if death.late or not _crashes(model, high, kind):
         return ""
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _crashes(model, middle, flags) else (middle, high)
+        low, high = (low, middle) if _crashes(model, middle, kind) else (middle, high)
     node = model.graph.node[high - 1]
     attributes = (attribute for attribute in node.attribute if attribute.type in (attribute.INT, attribute.INTS))
     said = (f"{each.name} = {list(each.ints) if each.type == each.INTS else each.i}" for each in attributes)
     return f"{node.op_type} '{node.name or next(iter(node.output), '')}' ({', '.join(said) or 'no attributes'})"
 
 
-def _crashes(model: onnx.ModelProto, count: int, flags: list[bytes]) -> bool:
+def _crashes(model: onnx.ModelProto, count: int, kind: bytes) -> bool:
     """Whether shape inference crashes over the first nodes."""
     part = onnx.ModelProto()
     part.CopyFrom(model)
     del part.graph.node[count:]
     try:
-        _asked([b"infer", part.SerializeToString(), *flags])
+        _asked([kind, part.SerializeToString()])
     except DiedError:
         return True
     except Exception:  # it answers

@@ -11,8 +11,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-ROOM = 1 << 30
-"""Bytes of memory that a question may take, besides some for each of its own bytes."""
+ROOM, LESS_ROOM = 1 << 29, 1 << 28
+"""Bytes of memory that a question may take, besides some for each of its own bytes; and where values are followed."""
 FOR_EACH = 256
 """Bytes of memory that a question may take for each of its own."""
 
@@ -29,7 +29,7 @@ def main(extension: str) -> None:
             kind, *parts = frames.receive(questions)
         except EOFError:
             return
-        _limit_memory(sum(map(len, parts)))
+        _limit_memory((LESS_ROOM if kind == b"propagate" else ROOM) + FOR_EACH * sum(map(len, parts)))
         try:
             answer = [b"", *_answer(native, kind.decode(), parts)]
         except Exception as error:  # onnx raises types of its own
@@ -51,9 +51,8 @@ def _native(extension: str) -> Any:
 
 
 def _answer(native: Any, kind: str, parts: list[bytes]) -> list[bytes]:
-    if kind == "infer":
-        content, strict, propagates = parts
-        return [native.shape_inference.infer_shapes(content, False, bool(strict), bool(propagates))]
+    if kind in ("infer", "strict", "propagate"):
+        return [native.shape_inference.infer_shapes(parts[0], False, kind == "strict", kind == "propagate")]
     if kind == "check":
         native.checker.check_model(parts[0], True, False, False)
         return []
@@ -71,12 +70,12 @@ def _two(parts: list[bytes]) -> tuple[list[bytes], list[bytes]]:
     return parts[1 : 1 + count], parts[1 + count :]
 
 
-def _limit_memory(length: int) -> None:
-    """Let a question take memory in proportion to its length: beyond, an allocation fails, and that is an answer."""
+def _limit_memory(size: int) -> None:
+    """Let a question take so much memory: beyond, an allocation fails, and that is an answer."""
     try:
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (ROOM + FOR_EACH * length, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        resource.setrlimit(resource.RLIMIT_AS, (size, resource.getrlimit(resource.RLIMIT_AS)[1]))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except (ImportError, ValueError, OSError):  # Windows has none; a limit of the user's own may be lower
         pass

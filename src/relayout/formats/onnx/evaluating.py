@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from relayout.formats.onnx.inferring import infer_node
+from relayout.formats.onnx.output_sizes import fits
 from relayout.layout import Extent, product
 
 Array = NDArray[Any]
@@ -50,7 +51,9 @@ PRODUCTS = frozenset(("Div", "Mul"))
 MOST_ELEMENTS = 64
 """Of a value that is evaluated from constants: shapes and axes are short."""
 MOST_BYTES = 1 << 18
-"""Of a value that follows from extents."""
+"""Of a value that follows from extents. An operator that would write more elements is not run."""
+MOST_TOGETHER = 1 << 26
+"""Bytes of all long values of a graph."""
 
 
 class Evaluation:
@@ -72,6 +75,7 @@ class Evaluation:
         self.opsets = model.opset_import
         self.shapes = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.input, *graph.output)}
         self.values = dict(known)
+        self._long = 0
         self.extents = {name for name, array in known.items() if array.size > MOST_ELEMENTS}
         self.weights: dict[str, onnx.TensorProto] = {}
         self.named: dict[str, Item] = {}
@@ -97,6 +101,10 @@ class Evaluation:
         for name, array in zip(node.output, self._results(node, names, follows), strict=False):
             if array.size > MOST_ELEMENTS and not (follows and array.nbytes <= MOST_BYTES):
                 continue
+            if array.size > MOST_ELEMENTS:
+                self._long += array.nbytes
+                if self._long > MOST_TOGETHER:
+                    continue
             array = self._typed(name, array)
             self.values[name] = array
             if follows:
@@ -290,6 +298,8 @@ class Evaluation:
             if array is None:
                 return []
             given[name] = array
+        if not fits(node, [given.get(name) for name in node.input], MOST_BYTES):
+            return []
         if any(array.dtype == object for array in given.values()):
             if node.op_type in OF_ITEMS:
                 return OF_ITEMS[node.op_type](*(given[name] for name in node.input))
@@ -319,8 +329,6 @@ class Evaluation:
             return []
         if node.op_type == "Div" and any((array < 0).any() for array in given.values() if array.dtype.kind == "i"):
             return []  # integers are truncated by the standard, and floored by its reference
-        if node.op_type in ("ConstantOfShape", "Expand") and np.prod(given[node.input[-1]], dtype=float) > MOST_BYTES:
-            return []
         from onnx.reference import ReferenceEvaluator
 
         inputs = [

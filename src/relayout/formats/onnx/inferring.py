@@ -21,6 +21,9 @@ SHORT = 1 << 10
 MOST_PROPAGATED = 1 << 21
 """Elements of all longer vectors together with which data is still propagated: some 300 MB."""
 
+INTEGERS = (onnx.TensorProto.UNDEFINED, onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+"""Types of what shapes are made of."""
+
 
 def infer_shapes(model: onnx.ModelProto, stated: onnx.GraphProto | None = None) -> onnx.ModelProto:
     """The model with inferred types and shapes; from the values of shapes, too, where that stays small.
@@ -35,7 +38,7 @@ def infer_shapes(model: onnx.ModelProto, stated: onnx.GraphProto | None = None) 
     """
     complete = stated is not None and not model.functions and _is_complete(stated)
     if stated is not None and complete and sum(_lengths(stated)) <= MOST_PROPAGATED:
-        return isolation.infer_shapes(model, propagates=True)
+        return isolation.propagate(model, is_short=True) or isolation.infer_shapes(model)
     return infer_and_judge(model)[0]
 
 
@@ -46,7 +49,7 @@ def infer_and_judge(model: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
         return plain, True
     if sum(_lengths(plain.graph)) > MOST_PROPAGATED:
         return plain, False
-    return isolation.infer_shapes(model, propagates=True), False
+    return isolation.propagate(model, is_short=not _has_open_vector(plain.graph)) or plain, False
 
 
 def is_settled(graph: onnx.GraphProto, *, may_be_open: bool = False) -> bool:
@@ -79,11 +82,7 @@ def is_settled(graph: onnx.GraphProto, *, may_be_open: bool = False) -> bool:
 def _is_plain(tensor: onnx.TypeProto.Tensor, may_be_open: bool) -> bool:
     """Whether it is a tensor of known extents, and not of the numbers that shapes are made of."""
     known = tensor.HasField("shape") and (may_be_open or all(dim.HasField("dim_value") for dim in tensor.shape.dim))
-    return known and tensor.elem_type not in (
-        onnx.TensorProto.UNDEFINED,
-        onnx.TensorProto.INT32,
-        onnx.TensorProto.INT64,
-    )
+    return known and tensor.elem_type not in INTEGERS
 
 
 def infer_node(
@@ -120,6 +119,21 @@ def _is_complete(graph: onnx.GraphProto) -> bool:
 def _has_lengths(tensor: onnx.TypeProto.Tensor) -> bool:
     dims = tensor.shape.dim
     return tensor.HasField("shape") and (len(dims) != 1 or dims[0].HasField("dim_value"))
+
+
+def _has_open_vector(graph: onnx.GraphProto) -> bool:
+    """Whether a vector of integers may be longer than a shape, as far as is known; of subgraphs too."""
+    return any(map(_is_open_vector, (*graph.input, *graph.value_info, *graph.output))) or any(
+        _has_open_vector(inner) for node in graph.node for attribute in node.attribute for inner in graphs_in(attribute)
+    )
+
+
+def _is_open_vector(value: onnx.ValueInfoProto) -> bool:
+    tensor = value.type.tensor_type
+    if tensor.elem_type not in INTEGERS:
+        return False
+    dims = tensor.shape.dim
+    return not tensor.HasField("shape") or (len(dims) == 1 and not dims[0].HasField("dim_value"))
 
 
 def _lengths(graph: onnx.GraphProto) -> Iterator[int]:
