@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from relayout.errors import InvalidModelError, ReadError
-from relayout.formats.onnx import CONTRADICTED, check, read, to_proto
+from relayout.formats.onnx import CONTRADICTED, check, checking, read, to_proto
 from relayout.formats.onnx.wire import fields, varint
 from relayout.formats.stored import StoredArray
 
@@ -134,6 +135,36 @@ def test_what_is_not_a_graph_is_refused(body: str, message: str) -> None:
 
 BRANCH = """{ c = Constant<value = bool {1}>()
   y = If(c) <then_branch = t () => (float[2,3] o) { %s }, else_branch = e () => (float[2,3] p) { p = Neg(x) }> }"""
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ("y = GatherND<batch_dims=-2>(x, i)", "-2 is no axis of an operand of rank 2"),
+        ("y = Softmax<axis=2147483648>(x)", "2147483648 is no axis of an operand of rank 2"),
+        ("y = Softmax<axis=-9>(x)", "-9 is no axis of an operand of rank 2"),
+        ("r = Relu(x) y = Softmax<axis=300>(r)", "300 is no axis of any operand"),
+        ("y = Transpose<perm=[0,9223372036854775807]>(x)", "9223372036854775807 is no axis of an operand of rank 2"),
+        ("y = Concat<axis=-9223372036854775808>(x, x)", "-9223372036854775808 is no axis"),
+        (
+            "y = If<then_branch=g () => (float t) { t = Softmax<axis=1000>(x) }, else_branch=g () => (float e)"
+            " { e = Relu(x) }>(b)",
+            "1000 is no axis of any operand at the given ModelProto, If 'y', then_branch, Softmax 't', axis",
+        ),
+    ],
+)
+def test_axes_that_nothing_has_are_refused_before_anything_is_inferred(
+    node: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking.isolation, "infer_shapes", lambda *_, **__: pytest.fail("inferred"))
+    text = f'<ir_version: 10, opset_import: ["": 21]> g (float[2,3] x, int64[2,1] i, bool b) => (float y) {{ {node} }}'
+    with pytest.raises(ReadError, match=re.escape(message)):
+        read(parser.parse_model(text))
+
+
+def test_axes_that_an_operator_adds_are_read() -> None:
+    text = '<ir_version: 10, opset_import: ["": 11]> g (float[2,3] x) => (float[n,m,k,l,o] y) { y = '
+    assert read(parser.parse_model(text + "Unsqueeze<axes=[2,3,4]>(x) }")).graph.outputs[0].shape is not None
 
 
 def test_subgraphs_see_outer_values() -> None:

@@ -24,6 +24,9 @@ MOST_VERSION = (1 << 31) - 1
 MOST_NAME = 1 << 16
 """Characters of a name. They go into new names, messages and reports."""
 
+AXES = frozenset(("axes", "axis", "batch_axis", "batch_dims", "new_axis", "perm", "time_axis"))
+"""Attributes of the standard's operators that index axes."""
+
 SHOWN = 3
 """How many names one message lists."""
 MOST_NODES = 2_000_000
@@ -40,6 +43,8 @@ class _Scope:
     in_function: bool = False
     made: dict[str, int] = field(default_factory=dict)
     """Value -> the node that makes it."""
+    ranks: dict[str, int] = field(default_factory=dict)
+    """Graph input or initializer -> its rank, where it is stated."""
 
 
 def check_structure(model: onnx.ModelProto) -> bool:
@@ -90,6 +95,9 @@ def _check_graph(
     if not all(inputs) or not all(weights):
         raise ReadError("a graph input or initializer has no name", where=place or "the main graph")
     scope = _Scope(place, outer, {*inputs, *weights}, in_function)
+    scope.ranks = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+    stated = (value for value in graph.input if value.type.tensor_type.HasField("shape"))
+    scope.ranks |= {value.name: len(value.type.tensor_type.shape.dim) for value in stated}
     return _check_nodes(scope, graph.node, [value.name for value in graph.output])
 
 
@@ -104,6 +112,7 @@ def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterab
         if node.attribute:
             _refuse_hollow(scope, node)
             _refuse_types(scope, node)
+            _refuse_axes(scope, node)
             _refuse_endless(scope, node)
         for name in filter(None, made):
             if name in scope.made or name in scope.given:
@@ -193,6 +202,23 @@ def _refuse_types(scope: _Scope, node: onnx.NodeProto) -> None:
         if types is not None and attribute.type not in types:
             what = _TYPES.Name(attribute.type) if attribute.type in _TYPES.values() else attribute.type
             raise ReadError(f"an attribute has the type {what}", where=f"{_at(scope, node)}, {attribute.name}")
+
+
+def _refuse_axes(scope: _Scope, node: onnx.NodeProto) -> None:
+    """Refuse attributes that index axes far from all that there can be: ONNX's shape inference counts with them first.
+
+    Some operators add as many axes as an attribute lists, and one more; so much is let pass, and judged by inference.
+    """
+    for attribute in node.attribute if node.domain in ("", "ai.onnx") else ():
+        if attribute.name in AXES and attribute.type in (_TYPES.INT, _TYPES.INTS) and not attribute.ref_attr_name:
+            axes = attribute.ints if attribute.type == _TYPES.INTS else [attribute.i]
+            rank = scope.ranks.get(node.input[0], MOST_RANK) if node.input else MOST_RANK
+            most = rank + len(axes) + 1
+            least = 0 if attribute.name == "batch_dims" else -most
+            wrong = next((axis for axis in axes if not least <= axis <= most), None)
+            if wrong is not None:
+                known = f"of an operand of rank {rank}" if rank < MOST_RANK else "of any operand"
+                raise ReadError(f"{wrong} is no axis {known}", where=f"{_at(scope, node)}, {attribute.name}")
 
 
 @lru_cache(1024)
