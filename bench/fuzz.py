@@ -4,8 +4,9 @@
     python bench/fuzz.py --seconds 60                   # as many of them as there is time for
 
 Of the inputs, `--guided` is the part that atheris chooses, guided by coverage (`pip install atheris`). The others are
-dealt out: every field of `.tflite` and `.onnx` files at its extremes, every truncation, both from the smallest file on
-as far as the number goes, and random damage. `--models` adds the small models of a folder to the committed ones.
+dealt out: every field of `.tflite` and `.onnx` files at its extremes, every axis at -1, at the rank and where it loses
+bits, every truncation, all from the smallest file on as far as the number goes, and random damage. `--kinds axes,cuts`
+deals out these alone. `--models` adds the small models of a folder to the committed ones.
 Inputs go in portions to processes of their own, which may end: the input that ended one is known. The inputs of a seed
 are always the same, the guided ones excepted.
 
@@ -33,7 +34,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ STUCK, STOPPED = 60, 600
 PORTION, GUIDED_PORTION = 2000, 10_000
 """Inputs for one process."""
 
-SAMPLE = 50
+SAMPLE, SAMPLE_OF_AXES = 50, 5
 """One in so many of the inputs that can be read is converted and written too."""
 
 KEPT = 3
@@ -57,7 +58,7 @@ KEPT = 3
 GUIDED_LIMIT = 13_000
 """Bytes of a seed that coverage guides from."""
 
-SHARES = {"fields of .tflite": 0.22, "fields of .onnx": 0.32, "cuts": 0.28, "random": 0.18}
+SHARES = {"axes": 0.15, "fields of .tflite": 0.19, "fields of .onnx": 0.27, "cuts": 0.23, "random": 0.16}
 """Of the inputs that are not guided. Where there are fewer of a kind than its share, the rest is random."""
 
 Inputs = Iterator[tuple[str, bytes]]
@@ -71,12 +72,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("findings"), help="where findings go")
     parser.add_argument("--models", type=Path, help="small models of other people to begin with too")
+    parser.add_argument("--kinds", default=",".join(SHARES), help=f"some of: {', '.join(SHARES)}")
     parser.add_argument("--runs", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.runs:
         guided(given.runs, given.seed, given.out)
     else:
-        sys.exit(supervise(given.inputs, given.seconds, given.guided, given.seed, given.out, given.models))
+        sys.exit(supervise(given.inputs, given.seconds, given.guided, given.seed, given.out, given.models, given.kinds))
 
 
 # The supervisor: it keeps the count, and never looks at a damaged model itself.
@@ -95,7 +97,9 @@ class Portion:
         return f"{self.kind} {self.first}"
 
 
-def supervise(inputs: int, seconds: float, part: float, seed: int, out: Path, more: Path | None) -> int:
+def supervise(
+    inputs: int, seconds: float, part: float, seed: int, out: Path, more: Path | None, kinds: str = ",".join(SHARES)
+) -> int:
     """Give out portions until all are done or the time is over, and say what came of them."""
     out.mkdir(parents=True, exist_ok=True)
     quiet()
@@ -104,7 +108,7 @@ def supervise(inputs: int, seconds: float, part: float, seed: int, out: Path, mo
     gc.collect()
     gc.freeze()
     end = time.monotonic() + seconds
-    for portion in portions(source, inputs, part):
+    for portion in portions(source, inputs, part, kinds.split(",")):
         if time.monotonic() > end:
             break
         if portion.name not in state.done:
@@ -114,11 +118,13 @@ def supervise(inputs: int, seconds: float, part: float, seed: int, out: Path, mo
     return int(bool(state.findings))
 
 
-def portions(source: Source, inputs: int, part: float) -> list[Portion]:
+def portions(source: Source, inputs: int, part: float, kinds: Sequence[str] = tuple(SHARES)) -> list[Portion]:
     """All portions, the kinds mixed: a run that is cut short has seen some of each."""
     plain = inputs - int(inputs * part)
-    counts = {kind: min(int(plain * share), source.size(kind)) for kind, share in SHARES.items()}
-    counts["random"] = plain - sum(count for kind, count in counts.items() if kind != "random")
+    whole = sum(SHARES[kind] for kind in kinds)
+    counts = {kind: min(int(plain * SHARES[kind] / whole), source.size(kind)) for kind in kinds}
+    if "random" in kinds:
+        counts["random"] = plain - sum(count for kind, count in counts.items() if kind != "random")
     found: list[tuple[float, Portion]] = []
     for kind, count in (*counts.items(), ("guided", inputs - plain)):
         size = GUIDED_PORTION if kind == "guided" else PORTION
@@ -237,6 +243,7 @@ class Source:
         import mutating
 
         edits: dict[str, dict[str, int]] = {kind: {} for kind in SHARES}
+        edits["axes"] = {name: sum(1 for _ in mutating.axis_edits(data)) for name, data in self.counting.items()}
         for name in self.by_size:
             data = self.models[name]
             if name.endswith(".tflite"):
@@ -245,6 +252,13 @@ class Source:
                 edits["fields of .onnx"][name] = sum(1 for _ in mutating.message_edits(data))
             edits["cuts"][name] = len(data)
         return edits
+
+    @functools.cached_property
+    def counting(self) -> dict[str, bytes]:
+        """The models whose axes are changed: small ones of each operator, and all others."""
+        import written
+
+        return written.with_axes() | {name: self.models[name] for name in self.by_size}
 
     @property
     def by_size(self) -> list[str]:
@@ -272,6 +286,8 @@ class Source:
         """Every input of a kind that comes of a model, not made yet."""
         import mutating
 
+        if kind == "axes":
+            return mutating.axis_edits(self.counting[name])
         data = self.models[name]
         if kind == "cuts":
             return (functools.partial(data.__getitem__, slice(length)) for length in range(len(data)))
@@ -304,7 +320,7 @@ def forked(portion: Portion, source: Source, _: Path) -> dict[str, Any]:
         child = os.fork()
         if not child:
             with attempting.folder() as folder:
-                attempts = attempting.Attempts(folder, SAMPLE)
+                attempts = attempting.Attempts(folder, SAMPLE_OF_AXES if portion.kind == "axes" else SAMPLE)
                 attempt_all(inputs, attempts, shared, skip)
             os._exit(0)
         _, status = os.waitpid(child, 0)

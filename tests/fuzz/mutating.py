@@ -11,6 +11,7 @@ import random
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import onnx
 from google.protobuf.descriptor import FieldDescriptor
@@ -24,6 +25,9 @@ Damage = Callable[[random.Random], bytes]
 RUN = 16
 """Of a vector of bytes, so many of the first count as fields: buffers have no structure that a reader looks at."""
 
+SHORT = range(4, 33, 4)
+"""Bytes of a buffer that may hold axes, or a shape."""
+
 MASKS = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
 
 
@@ -35,27 +39,35 @@ class Field:
     width: int
 
 
-def fields_of(data: bytes) -> list[Field]:
+def fields_of(data: bytes, names: dict[Field, str] | None = None) -> list[Field]:
     """Every number, offset, length and vtable entry of a sound `.tflite`, in the order of the file.
+
+    Args:
+        data: the file.
+        names: what the schema calls the numbers is put here, of vectors each element, and of short buffers each word.
 
     Raises:
         Exception: of any kind, where the file is not sound.
     """
     found: set[Field] = set()
     seen: set[tuple[str, int]] = set()
+    names = {} if names is None else names
 
     def at(place: int, form: str) -> int:
         found.add(Field(place, struct.calcsize(form)))
         return int(struct.unpack_from("<" + form, data, place)[0])
 
-    def vector(element: str, place: int) -> None:
+    def vector(element: str, place: int, name: str) -> None:
         count = at(place, "I")
+        if name == "data" and count in SHORT:
+            names.update((Field(place + 4 + 4 * index, 4), name) for index in range(count // 4))
         scalar = SCALARS.get(element)
         if count * (scalar.size if scalar else 4) > len(data) - place:
             raise ValueError("not a sound file")
         for index in range(min(count, RUN) if element == "uint8" else count):
             if scalar:
                 found.add(Field(place + 4 + index * scalar.size, scalar.size))
+                names.setdefault(Field(place + 4 + index * scalar.size, scalar.size), name)
             else:
                 start = place + 4 + 4 * index
                 target = start + at(start, "I")
@@ -78,13 +90,14 @@ def fields_of(data: bytes) -> list[Field]:
             scalar = SCALARS.get(SCHEMA.enums.get(row.type, row.type))
             if scalar:
                 found.add(Field(here, scalar.size))
+                names[Field(here, scalar.size)] = row.name
                 numbers[row.name] = scalar.unpack_from(data, here)[0]
                 continue
             target = here + at(here, "I")
             if row.type == "string":
                 at(target, "I")
             elif row.type.startswith("["):
-                vector(row.type[1:-1], target)
+                vector(row.type[1:-1], target, row.name)
             elif row.type in SCHEMA.unions:
                 members, chosen = SCHEMA.unions[row.type], numbers.get(f"{row.name}_type", 0)
                 if 0 < chosen < len(members):
@@ -132,6 +145,58 @@ def field_edits(data: bytes) -> Iterator[tuple[Field, int]]:
 def field_edited(data: bytes, field: Field, new: int) -> bytes:
     """The file with another number in one field."""
     return data[: field.byte] + new.to_bytes(field.width, "little") + data[field.byte + field.width :]
+
+
+AXES = (-1, 0, 1, 2, 3, 4, 5, 2**31 - 1, 2**31, -(2**31), 2**63 - 1, -(2**63))
+"""What every axis is set to: among them the rank, and numbers that lose bits where they are made shorter."""
+AXIS_LIKE = (
+    "axes",
+    "axis",
+    "batch_dims",
+    "blocksize",
+    "block_size",
+    "data",
+    "dim",
+    "group",
+    "num",
+    "perm",
+    "shape",
+    "size",
+)
+"""Parts of names of numbers that count axes, or extents."""
+
+
+def axis_edits(data: bytes) -> Iterator[Callable[[], bytes]]:
+    """A sound model with each axis of attributes, options and short constants at each of `AXES`, not made yet."""
+    if data[4:8] == b"TFL3":
+        names: dict[Field, str] = {}
+        fields_of(data, names)
+        for field in sorted(field for field, name in names.items() if any(part in name for part in AXIS_LIKE)):
+            for new in sorted({axis & MASKS[field.width] for axis in AXES}):
+                yield partial(field_edited, data, field, new)
+        return
+    model = onnx.ModelProto.FromString(data)
+    for path, message in _inside(model):
+        if isinstance(message, onnx.AttributeProto) and any(part in message.name for part in AXIS_LIKE):
+            places = (
+                [("i", -1)] if message.type == message.INT else [("ints", index) for index in range(len(message.ints))]
+            )
+            edits = [Edit(path, name, "set", index, axis) for name, index in places for axis in AXES]
+            edits += [Edit(path, "ints", "add", value=axis) for axis in AXES if message.type == message.INTS]
+        elif isinstance(message, onnx.TensorProto) and message.data_type in (6, 7) and len(message.raw_data) in SHORT:
+            width = 8 if message.data_type == onnx.TensorProto.INT64 else 4
+            edits = [
+                Edit(path, "raw_data", "set", value=_word_set(message.raw_data, place, width, axis))
+                for place in range(0, len(message.raw_data), width)
+                for axis in AXES
+            ]
+        else:
+            continue
+        yield from (partial(message_edited, data, edit) for edit in edits)
+
+
+def _word_set(data: bytes, place: int, width: int, value: int) -> bytes:
+    return data[:place] + (value & MASKS[width]).to_bytes(width, "little") + data[place + width :]
 
 
 def every_field(data: bytes) -> Iterator[bytes]:

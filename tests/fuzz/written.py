@@ -116,3 +116,50 @@ def _sparse() -> onnx.ModelProto:
     node = helper.make_node("Constant", [], ["y"], sparse_value=sparse)
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 2])
     return helper.make_model(helper.make_graph([node], "sparse", [], [output]))
+
+
+def with_axes() -> dict[str, bytes]:
+    """Name -> bytes of models of one node: each version of each operator that has axes as an attribute, by rank."""
+    return {
+        f"{schema.domain or 'onnx'}-{schema.name}-{schema.since_version}-{rank}.onnx": made.SerializeToString()
+        for schema in onnx.defs.get_all_schemas_with_history()
+        if any("ax" in name or "dim" in name or name == "perm" for name in schema.attributes)
+        for rank in range(5)
+        if (made := _of_axes(schema, rank)) is not None
+    }
+
+
+def _of_axes(schema: onnx.defs.OpSchema, rank: int) -> onnx.ModelProto | None:
+    """A model of one node whose inputs have one rank, with all attributes that are integers."""
+    node = onnx.NodeProto(op_type=schema.name, domain=schema.domain)
+    for name, attribute in sorted(schema.attributes.items()):
+        kind = str(attribute.type).rpartition(".")[2]
+        if kind in ("INT", "INTS"):
+            node.attribute.append(
+                helper.make_attribute(name, 1 if kind == "INT" else [1] * rank, attr_type=kind_of(kind))
+            )
+        elif attribute.required:
+            return None
+    count = max(schema.min_input, min(schema.max_input, 2))
+    graph = onnx.GraphProto(name="g", node=[node])
+    for slot in range(count):
+        types = schema.inputs[min(slot, len(schema.inputs) - 1)].types
+        kind = TensorProto.FLOAT if "tensor(float)" in types else TensorProto.INT64
+        if not any(each.startswith("tensor(") for each in types):
+            return None
+        graph.node[0].input.append(f"i{slot}")
+        if kind == TensorProto.INT64 and slot:
+            graph.initializer.append(numpy_helper.from_array(np.arange(1, dtype=np.int64), f"i{slot}"))
+        else:
+            graph.input.append(helper.make_tensor_value_info(f"i{slot}", kind, [2, 3, 4, 5, 6][:rank]))
+    graph.node[0].output.extend(f"o{slot}" for slot in range(max(1, schema.min_output)))
+    graph.node.append(helper.make_node("Transpose", ["o0"], ["y"]))
+    graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
+    opsets = [helper.make_opsetid(schema.domain, schema.since_version)]
+    opsets += [helper.make_opsetid("", 21)] if schema.domain else []
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def kind_of(name: str) -> int:
+    """The number of a type of attributes."""
+    return int(onnx.AttributeProto.AttributeType.Value(name))

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.verification import Kind, Verdict, verify
 from relayout.verification.ort import OrtSide
+from relayout.verification.sessions import FailedError
 from relayout.verification.side import Value
 
 
@@ -277,7 +279,7 @@ def test_a_session_shows_only_what_is_asked_where_values_are_large(monkeypatch: 
     shown: list[list[str]] = []
     with_outputs = OrtSide._with_outputs
 
-    def watched(side: OrtSide, names: Sequence[str]) -> Path:
+    def watched(side: OrtSide, names: Sequence[str]) -> ir.Model:
         shown.append(list(names))
         return with_outputs(side, names)
 
@@ -417,14 +419,14 @@ def test_a_model_that_loads_without_optimizations_only(monkeypatch: pytest.Monke
 
     source, path = model("{ h = Neg(x)  y = Relu(h) }"), tmp_path / "result.onnx"
     onnx.save(source, path)
-    plain = ort._opened
+    plain = ort.Session
 
     def failing(where: Path, optimized: bool) -> object:
         if optimized:
-            raise RuntimeError(f"an optimization went wrong at {where}")
+            raise FailedError(f"an optimization went wrong at {where}")
         return plain(where, optimized)
 
-    monkeypatch.setattr(ort, "_opened", failing)
+    monkeypatch.setattr(ort, "Session", failing)
     report = verify(source, path)
     assert report.ok
     assert [note.partition(": ")[0] for note in report.notes] == [

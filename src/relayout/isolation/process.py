@@ -56,6 +56,11 @@ class Process:
         return bool(sys.executable) and not getattr(sys, "frozen", False)
 
     @property
+    def child(self) -> int:
+        """The number of the child process; another one after a death, and 0 where there is none."""
+        return self._child.pid if self._child is not None and self.runs else 0
+
+    @property
     def runs(self) -> bool:
         """Whether the child process was started and has not ended."""
         return self._child is not None and self._owner == os.getpid() and self._child.poll() is None
@@ -89,6 +94,11 @@ class Process:
                 raise
             finally:
                 clock.stop()
+
+    def start(self) -> None:
+        """Start the child process before the first question: it loads while this one goes on."""
+        with self._lock:
+            self._started()
 
     def close(self) -> None:
         """End the child process."""

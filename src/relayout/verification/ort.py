@@ -8,17 +8,18 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import convenience
 from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 
-from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
+from relayout.errors import ReadError, RelayoutError
 from relayout.formats.onnx import CONTRADICTED, complete, read, write
 from relayout.graph.subgraphs import reads
 from relayout.layout.stored_as import INITIAL, SIGNATURE, TENSOR, Holds, relay
@@ -27,6 +28,7 @@ from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
 from relayout.verification.recurrent_state import recall
 from relayout.verification.saturation import has_products, in_full, saturates
+from relayout.verification.sessions import AbortedError, FailedError, Session, prepare, runtime_version
 from relayout.verification.side import Array, Feeds, Part, RunError, Source, Value, is_spelt, one_line
 
 MOST = 1 << 29
@@ -55,24 +57,14 @@ LEVELS = {"DynamicQuantizeLinear": 255}
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 
 
-def _opened(source: Path | bytes, optimized: bool = True) -> Any:
-    onnxruntime = _onnxruntime()
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    if not optimized:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    given = source if isinstance(source, bytes) else str(source)
-    return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
-
-
 class OrtSide:
     """An ONNX model, from anything that `formats.onnx.read` takes, or its bytes. A context: it owns temporary files."""
 
     def __init__(self, source: Source) -> None:
         self.label = str(source) if isinstance(source, str | Path) else "the given model"
         self.notes: list[str] = []
-        self._attempted: set[tuple[tuple[int, ...], ...]] = set()
+        prepare()
+        self._numbers = count()
         self._directory = tempfile.TemporaryDirectory(prefix="relayout-verify-", ignore_cleanup_errors=True)
         try:
             self._path, self.model = self._read(source)
@@ -82,7 +74,7 @@ class OrtSide:
             self._quantized = any(
                 node.op_type in QUANTIZING or node.op_type.startswith("QLinear") for node in self.model.graph
             )
-            if has_products(self.model) and saturates(_opened) and (told := in_full(self.model)):
+            if has_products(self.model) and saturates(Session) and (told := in_full(self.model)):
                 self.notes += told
                 self._path = Path(self._directory.name) / "full.onnx"
                 write(self.model, self._path)
@@ -102,7 +94,7 @@ class OrtSide:
     @property
     def runtime(self) -> tuple[str, str]:
         """ONNX Runtime and its version."""
-        return "ONNX Runtime", str(_onnxruntime().__version__)
+        return "ONNX Runtime", runtime_version()
 
     @cached_property
     def rounds(self) -> bool:
@@ -149,42 +141,38 @@ class OrtSide:
         return self._runner(interiors, reference)
 
     def _runner(self, interiors: Sequence[str], reference: bool) -> _Runner:
-        path = self._with_outputs(interiors) if interiors else self._path
-        attempt = None if reference or not self._is_open else self._attempt
-        return _Runner(self.label, self._session(path, reference), self.initial, attempt)
+        if not interiors:
+            return _Runner(self.label, self._session(self._path, reference), self.initial)
+        return _Runner(self.label, self._session_of(self._with_outputs(interiors), reference), self.initial)
 
-    @cached_property
-    def _is_open(self) -> bool:
-        return any(value.shape is None or None in value.shape for value in self.inputs)
+    def _with_outputs(self, names: Sequence[str]) -> ir.Model:
+        model = self.model.clone()
+        wanted = set(names)
+        model.graph.outputs.extend(v for node in model.graph for v in node.outputs if v.name in wanted)
+        return model
 
-    def _attempt(self, feeds: Feeds) -> None:
-        """Run once without fusions, for each set of extents: over images that are too small, of which nothing is left,
-        those kernels raise an error, where fused ones divide by zero and end the process.
-        """
-        shapes = tuple(array.shape for array in feeds.values())
-        if shapes in self._attempted:
-            return
-        try:
-            session = _opened(self._path, optimized=False)
-        except Exception:  # it is run with optimizations only, and nothing can be said before
-            return
-        _Runner(self.label, session, self.initial).run(feeds, [value.name for value in self.outputs])
-        self._attempted.add(shapes)
+    def _session_of(self, model: ir.Model, reference: bool = False) -> Session:
+        """A session of a changed copy of the model; its file is there as long as the session."""
+        path = Path(self._directory.name) / f"copy{next(self._numbers)}.onnx"
+        write(model, path)
+        session = self._session(path, reference)
+        finalize(session, _remove, path)
+        return session
 
-    def _session(self, path: Path, reference: bool = False) -> Any:
+    def _session(self, path: Path, reference: bool = False) -> Session:
         """A session as ONNX Runtime makes it by default; without its optimizations, if it fails over these."""
         try:
-            return _opened(path, optimized=not reference)
-        except RelayoutError:
-            raise
-        except Exception as error:  # a dozen types of onnxruntime's own, without a common base
+            return Session(path, optimized=not reference)
+        except AbortedError as error:
+            raise RelayoutError(f"ONNX Runtime cannot load '{self.label}': {error}") from None
+        except FailedError as error:
             problem = one_line(error)
         refused = ReadError(f"ONNX Runtime cannot load the model: {problem}", where=self.label)
         if reference:
             raise refused
         try:
-            session = _opened(path, optimized=False)
-        except Exception:
+            session = Session(path, optimized=False)
+        except FailedError:
             raise refused from None
         ran = f"{Path(self.label).name} was run without ONNX Runtime's optimizations, with which it does not load"
         if not any(told.startswith(ran) for told in self.notes):
@@ -221,10 +209,8 @@ class OrtSide:
         RemoveUnusedNodesPass()(model)
         needed = {name: entry for name, entry in entries.items() if entry.uses()}
         graph.inputs.extend(needed.values())
-        path = Path(self._directory.name) / "forced.onnx"
-        write(model, path)
         return _Forced(
-            _Runner(self.label, self._session(path), self.initial),
+            _Runner(self.label, self._session_of(model), self.initial),
             {name: entry.name or "" for name, entry in needed.items()},
             max((LEVELS.get(node.op_type, 0) for node in graph), default=0),
         )
@@ -265,14 +251,6 @@ class OrtSide:
         model = read(source)
         write(model, path)
         return path, model
-
-    def _with_outputs(self, names: Sequence[str]) -> Path:
-        model = self.model.clone()
-        wanted = set(names)
-        model.graph.outputs.extend(v for node in model.graph for v in node.outputs if v.name in wanted)
-        path = Path(self._directory.name) / "interiors.onnx"
-        write(model, path)
-        return path
 
     def _collect(self) -> None:
         graph = self.model.graph
@@ -322,10 +300,8 @@ class OrtSide:
 class _Runner:
     """A session."""
 
-    def __init__(
-        self, label: str, session: Any, initial: Feeds, attempt: Callable[[Feeds], None] | None = None
-    ) -> None:
-        self._label, self._session, self._initial, self._attempt = label, session, initial, attempt
+    def __init__(self, label: str, session: Session, initial: Feeds) -> None:
+        self._label, self._session, self._initial = label, session, initial
         self._inputs = {value.name for value in session.get_inputs()}
         self._shown = {value.name for value in session.get_outputs() if _is_plain(value.type)}
 
@@ -333,11 +309,9 @@ class _Runner:
         """The values of these names, outputs of this session's model, as far as numpy can hold them."""
         asked = [name for name in names if name in self._shown]
         fed = {name: array for name, array in {**self._initial, **feeds}.items() if name in self._inputs}
-        if asked and self._attempt is not None:
-            self._attempt(fed)
         try:
             results = self._session.run(asked, fed) if asked else []
-        except Exception as error:  # a dozen types of onnxruntime's own, without a common base
+        except FailedError as error:
             raise RunError("ONNX Runtime", self._label, error) from None
         return {name: _one_array(value) for name, value in zip(asked, results, strict=True)}
 
@@ -370,6 +344,11 @@ class _Forced:
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The values of these names."""
         return self._runner.run(feeds, names)
+
+
+def _remove(path: Path) -> None:
+    for file in (path, path.with_name(path.name + ".data")):
+        file.unlink(missing_ok=True)
 
 
 def _initial(value: ir.Value) -> Array | None:
@@ -431,16 +410,6 @@ def _quantized_by(value: ir.Value) -> ir.Node | None:
         return None
     shape = node.inputs[1].shape
     return node if shape is not None and all(extent == 1 for extent in shape) else None
-
-
-def _onnxruntime() -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingRuntimeError(
-            f"running ONNX needs ONNX Runtime: pip install 'relayout[verify]' ({one_line(error)})"
-        ) from None
-    return onnxruntime
 
 
 def _bounds(graph: ir.Graph) -> dict[str, int]:
