@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import parser
 
 import relayout
 from relayout.errors import LayoutError, RelayoutError
-from relayout.layout.stored_as import Holds, parted, relay
+from relayout.layout.stored_as import Holds, parted, relay, resolved
+from relayout.verification import verify
 from relayout.verification.pairs import Pair, match_ends, match_interface, match_interiors
 from relayout.verification.side import Value
 
@@ -283,3 +285,46 @@ def test_open_extents_are_filled_in(
     extents: tuple[int, ...], shape: tuple[int, ...], found: tuple[int, ...] | None
 ) -> None:
     assert parted(extents, shape) == found
+
+
+def test_what_factors_make_which_axis_is_read_where_extents_do_not_tell() -> None:
+    """`n (h 2) w 2 c`: 128 rows by 64 columns might be 2 times 64 rows, or 64 times 2 columns."""
+    held = Holds("x", (-1, -1, 2, -1, 2, 4), (0, 5, 1, 2, 3, 4), (-1, -1, -1, 2, 4))
+    source = np.arange(2 * 12 * 6 * 2 * 4).reshape(2, 12, 6, 2, 4)
+    stored = source.reshape(2, 6, 2, 6, 2, 4).transpose(held.perm).reshape(2, 4, 12, 6, 2)
+    told = replace(held, axes=(1, 2, 1, 1, 1))
+    (again,) = Holds.load(Holds.dump([told]))
+    assert again == told
+    for item, tells in ((held, False), (again, True)):
+        pair = Pair(
+            value("x", (None, None, None, 2, 4)), value("y", (None, 4, None, None, 2), held=(item,)), None, item
+        )
+        try:
+            right = pair.same_way(source, stored)[1]
+        except LayoutError:
+            assert not tells
+        else:
+            assert tells
+            assert np.array_equal(right, source)
+    assert '"axes"' not in Holds.dump([held])
+
+
+@pytest.mark.parametrize("axes", [(1, 2), (3, 3), (-1, 4), (1, 1, 1), (2, 1)])
+def test_axes_that_do_not_fit_say_nothing(axes: tuple[int, ...]) -> None:
+    held = Holds("x", (-1, -1, 5), (1, 0, 2), (-1, -1), axes)
+    assert resolved(held, (4, 6)).factors == (-1, -1, 5)
+
+
+def test_upsampling_of_open_images_is_laid_out_again() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n,3,h,w] x) => (float[n,h2,w2,3] y)
+        <int64[1] two={2}, int64[1] three={3}, int64[5] rows={1,1,2,1,1}, int64[5] columns={1,1,1,2,1},
+         int64[4] high={1,2,1,1}, int64[4] wide={1,1,2,1}> {
+        a = Transpose<perm=[0,2,3,1]>(x) s = Shape(a) t = Mul(s, high) u = Unsqueeze(a, two) v = Tile(u, rows)
+        b = Reshape(v, t) k = Shape(b) l = Mul(k, wide) c = Unsqueeze(b, three) d = Tile(c, columns)
+        e = Reshape(d, l) f = Transpose<perm=[0,3,1,2]>(e) p = MaxPool<kernel_shape=[2,2]>(f)
+        y = Transpose<perm=[0,2,3,1]>(p) }"""
+    source = parser.parse_model(text)
+    report = verify(source, relayout.optimize(source).proto)
+    assert report.ok
+    assert not report.notes
+    assert set(report.counts) == {"equal"}

@@ -641,8 +641,11 @@ def _lies(extents: Sequence[Extent], source: Form, stored: Form) -> tuple[tuple[
         return extent.number if extent.is_static else -1
 
     factors = order_of(source)
+    numbers = tuple(number(extents[factor]) for factor in factors)
+    tells_itself = numbers.count(-1) < 2 or all(len(dim) < 2 for dim in source)
     return (
-        tuple(number(extents[factor]) for factor in factors),
+        numbers,
         between(factors, order_of(stored)),
         tuple(number(product(extents[factor] for factor in dim)) for dim in source),
+        () if tells_itself else tuple(map(len, source)),
     )

@@ -46,12 +46,14 @@ class Holds:
         factors: extents of the source's factors, major to minor; -1 for one dynamic factor.
         perm: the stored order: `stored[i] = source[perm[i]]`, over factors.
         shape: the source's shape; -1 for a dynamic dimension.
+        axes: how many factors each dimension of that shape has; empty where that follows from the extents.
     """
 
     name: str
     factors: tuple[int, ...]
     perm: tuple[int, ...]
     shape: tuple[int, ...]
+    axes: tuple[int, ...] = ()
 
     KEY: ClassVar[str] = "relayout.holds"
 
@@ -65,7 +67,7 @@ class Holds:
     def dump(held: Iterable[Holds]) -> str:
         """The metadata's text: a JSON list."""
         items = [
-            f'{{"name":{encode_basestring_ascii(item.name)},{_text(item.factors, item.perm, item.shape)}}}'
+            f'{{"name":{encode_basestring_ascii(item.name)},{_text(item.factors, item.perm, item.shape, item.axes)}}}'
             for item in held
         ]
         return f"[{','.join(items)}]"
@@ -87,17 +89,19 @@ class Holds:
                     tuple(map(int, i["factors"])),
                     perms.validated(i["perm"]),
                     tuple(map(int, i["shape"])),
+                    tuple(map(int, i.get("axes", ()))),
                 )
                 for i in items
             ]
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise LayoutError(f"metadata {Holds.KEY!r} is not readable: {text[:80]!r}") from error
 
 
 @lru_cache(4096)
-def _text(factors: tuple[int, ...], perm: tuple[int, ...], shape: tuple[int, ...]) -> str:
+def _text(factors: tuple[int, ...], perm: tuple[int, ...], shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
     """The text of all but the name: thousands of values of a model lie alike."""
-    return json.dumps({"factors": factors, "perm": perm, "shape": shape}, separators=(",", ":"))[1:-1]
+    told = {"factors": factors, "perm": perm, "shape": shape} | ({"axes": axes} if axes else {})
+    return json.dumps(told, separators=(",", ":"))[1:-1]
 
 
 def relay(array: NDArray[np.generic], holds: Holds, stored: Sequence[int] | None = None) -> NDArray[np.generic]:
@@ -123,9 +127,14 @@ def resolved(holds: Holds, shape: Sequence[int]) -> Holds:
     (3, 4, 5)
     >>> resolved(Holds("x", (-1, 2, 4, -1, -1), (0, 3, 4, 1, 2), (-1, 2, 4, -1)), (1, 2, 4, 12)).factors
     (1, 2, 4, 12)
+    >>> resolved(Holds("x", (-1, 2, -1, 2), (2, 0, 1, 3), (-1, -1, 2), (2, 1, 1)), (12, 8, 2)).factors
+    (6, 2, 8, 2)
     """
     if holds.factors.count(-1) < 2 or len(shape) != len(holds.shape):
         return holds
+    holds = _with_axes(holds, shape)
+    if -1 not in holds.factors:
+        return replace(holds, shape=tuple(shape))
     for known in (holds, _joined(holds)):
         factors = parted(known.factors, shape, holds.shape)
         if factors is not None:
@@ -150,6 +159,20 @@ def resolved_as_stored(holds: Holds, stored: Sequence[int]) -> Holds:
     return _with_one_open(holds)
 
 
+def _with_axes(holds: Holds, shape: Sequence[int]) -> Holds:
+    """With an extent for each factor that is the only open one of its dimension, where it is said which these are."""
+    if len(holds.axes) != len(shape) or sum(holds.axes) != len(holds.factors) or min(holds.axes, default=0) < 0:
+        return holds
+    factors: list[int] = []
+    for count, extent in zip(holds.axes, shape, strict=True):
+        group = holds.factors[len(factors) : len(factors) + count]
+        known = prod(factor for factor in group if factor != -1)
+        if known < 1 or extent % known:
+            return holds
+        factors += [extent // known if factor == -1 and group.count(-1) == 1 else factor for factor in group]
+    return replace(holds, factors=tuple(factors))
+
+
 def _with_one_open(holds: Holds) -> Holds:
     """With one open factor for several, whose extent follows from the number of elements, where they can be joined."""
     joined = _joined(holds)
@@ -169,7 +192,7 @@ def _joined(holds: Holds) -> Holds:
             runs.append([factor])
     order = sorted(runs)
     factors = tuple(holds.factors[run[0]] for run in order)
-    return replace(holds, factors=factors, perm=tuple(order.index(run) for run in runs))
+    return replace(holds, factors=factors, perm=tuple(order.index(run) for run in runs), axes=())
 
 
 def parted(factors: Sequence[int], shape: Sequence[int], stated: Sequence[int] | None = None) -> tuple[int, ...] | None:
