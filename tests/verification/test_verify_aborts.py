@@ -80,7 +80,7 @@ def test_the_command_line_says_it_and_leaves_nothing_behind(tmp_path: Path, rela
 def test_what_a_session_says_is_an_error() -> None:
     with pytest.raises(FailedError, match="invalid dimensions"):
         Session(sound().SerializeToString()).run(["y"], {"x": np.ones((2, 2), np.float32)})
-    with pytest.raises(FailedError, match="(?i)protobuf"):
+    with pytest.raises(FailedError, match=r"(?i)protobuf"):
         Session(b"no model")
 
 

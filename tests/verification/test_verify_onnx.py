@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.verification import Kind, Verdict, verify
 from relayout.verification.ort import OrtSide
-from relayout.verification.sessions import FailedError
+from relayout.verification.sessions import FailedError, Session
 from relayout.verification.side import Value
 
 
@@ -441,3 +441,30 @@ def test_a_model_that_loads_in_no_way_is_an_error(tmp_path: Path) -> None:
     onnx.save(broken, path)
     with pytest.raises(ReadError, match="cannot load the model"):
         verify(source, path)
+
+
+def test_open_sizes_take_as_many_sessions_as_fixed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named extents, extents that the file does not name, and a shape that it does not state."""
+    opened: list[int] = []
+    plain = Session._open
+
+    def counted(session: Session) -> None:
+        opened.append(1)
+        plain(session)
+
+    monkeypatch.setattr(Session, "_open", counted)
+    monkeypatch.setattr("relayout.verification.pairs.AT_ONCE", 4 * 2 * 3 * 8 * 8 * 4)
+    monkeypatch.setattr("relayout.verification.ort.MOST", 4 * 2 * 3 * 8 * 8 * 8)
+    text = """<ir_version: 10, opset_import: ["": 18]> g (float[n,3,h,w] x) => (float[n,3,h,w] y)
+        <float[n,3,h,w] a, float[?,3,?,?] b> {
+        a = Relu(x) b = Neg(a) c = Exp(b) d = Sin(c) e = Cos(d) f = Abs(e) i = Neg(f) y = Sigmoid(i) }"""
+    fixed = text.replace("n,3,h,w", "2,3,8,8").replace("?,3,?,?", "2,3,8,8")
+    counts = []
+    for each in (fixed, text):
+        opened.clear()
+        report = verify(
+            parser.parse_model(each), parser.parse_model(each), inputs={"x": np.ones((2, 3, 8, 8), np.float32)}
+        )
+        assert report.ok
+        counts.append(len(opened))
+    assert counts[0] == counts[1] > 2

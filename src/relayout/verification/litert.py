@@ -82,6 +82,7 @@ class LiteRTSide:
         self.label = "the given bytes" if isinstance(source, bytes) else str(source)
         self._extents: tuple[int, int, int] | None = None
         self._tried = {REFERENCE}  # `lives` tries those, with feeds
+        self._fed: dict[str, tuple[int | None, ...]] = {}
         self._source: Any = source if isinstance(source, bytes) else _given(Path(str(source)))
         self._package = TENSORFLOW if _is_left_to_flex(source) else LITERT
         self.notes: list[str] = []
@@ -152,6 +153,19 @@ class LiteRTSide:
     def sum_behind(self, name: str) -> None:
         """None: what its operators add up cannot be given."""
         return
+
+    def learn(self, feeds: Feeds) -> None:
+        """Let an interpreter prepare what is fed, and tell all shapes."""
+        if all(value.shape is not None and None not in value.shape for value in self.interiors):
+            return
+        interpreter = self.interpreter(OPTIMIZED)
+        for name, array in feeds.items():
+            interpreter.resize_tensor_input(self.indices[name], array.shape)
+        with quiet():
+            interpreter.allocate_tensors()
+        shapes = {int(d["index"]): tuple(map(int, d["shape"])) for d in interpreter.get_tensor_details()}
+        self._fed.clear()
+        self._fed.update((name, shapes[index]) for name, index in self.indices.items() if index in shapes)
 
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one."""
@@ -314,6 +328,7 @@ class LiteRTSide:
             limits=None if before is None else _limits(before),
             operands=tuple(self._called(int(t)) for t in operator.get("inputs", ()) if int(t) in self._details),
             title=self._title(index),
+            fed=self._fed,
         )
         self.indices[value.name] = index
         return value

@@ -64,6 +64,7 @@ class OrtSide:
         self.label = str(source) if isinstance(source, str | Path) else "the given model"
         self.notes: list[str] = []
         prepare()
+        self._fed: dict[str, tuple[int | None, ...]] = {}
         self._numbers = count()
         self._directory = tempfile.TemporaryDirectory(prefix="relayout-verify-", ignore_cleanup_errors=True)
         try:
@@ -132,6 +133,27 @@ class OrtSide:
         except (ValueError, TypeError, KeyError, RecursionError):  # not there, or not as we write it
             return None
         return Part(tuple(outputs))
+
+    def learn(self, feeds: Feeds) -> None:
+        """Infer the shapes of all values from those of what is fed."""
+        if all(value.shape is not None and None not in value.shape for value in self.interiors):
+            return
+        model = self.model.clone()
+        given = {name: array.shape for name, array in {**self.initial, **feeds}.items()}
+        for value in model.graph.inputs:
+            if value.name in given:
+                value.shape = ir.Shape(given[value.name])
+        for value in chain.from_iterable(node.outputs for node in model.graph):
+            if value.shape is not None and not value.shape.is_static():
+                value.shape = None
+        complete(model, outputs_of)
+        made = chain.from_iterable(node.outputs for node in model.graph)
+        shapes = {value.name: tuple(value.shape) for value in made if value.name and value.shape is not None}
+        self._fed.clear()
+        self._fed.update(
+            (name, tuple(extent if isinstance(extent, int) else None for extent in shape))
+            for name, shape in shapes.items()
+        )
 
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> _Runner | _ByDemand:
         """A session; with `interiors`, of a copy of the model with more outputs; as a reference, without fusions."""
@@ -294,6 +316,7 @@ class OrtSide:
             quantized=self._quantized and (dtype is None or (dtype.kind in "iu" and dtype.itemsize <= 2)),
             bound=bounds.get(name),
             symbols=() if dims is None else tuple("" if isinstance(d, int) else d.value or "" for d in dims),
+            fed=self._fed,
         )
 
 

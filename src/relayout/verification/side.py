@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -60,6 +61,7 @@ class Value:
         limits: for such a float: the least and the greatest number that the integer before can stand for.
         operands: the names of the values that its operator reads.
         title: what people call it, where that is another name than its own, and no other value's.
+        fed: the shapes that values of its side have with what is fed, by name, as far as that was asked for.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Value:
     limits: tuple[float, float] | None = None
     operands: tuple[str, ...] = ()
     title: str = ""
+    fed: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,9 +97,11 @@ class Value:
         return (*self.aliases, *(item.name for item in self.held)) or (self.name,)
 
     def size(self, other: Value | None = None) -> int:
-        """Bytes that it takes, as its shape tells, or its counterpart's; a name in an extent counts `OPEN`."""
-        told = self if self.shape is not None or other is None else other
+        """Bytes that it takes, as its shape tells, or its counterpart's; what is open in an extent counts `OPEN`."""
         size = self.dtype.itemsize if self.dtype is not None else 4
+        if self.name in self.fed:
+            return size * math.prod(OPEN if extent is None else extent for extent in self.fed[self.name])
+        told = self if self.shape is not None or other is None else other
         for extent, name in zip_longest(told.shape or (), told.symbols):
             size *= (Extent.of(name).value({}, OPEN) if name else OPEN) if extent is None else extent
         return size
@@ -206,6 +211,9 @@ class Side(Protocol):
     @property
     def part(self) -> Part | None:
         """What it is a part of its source between, if it declares that."""
+
+    def learn(self, feeds: Feeds) -> None:
+        """Learn the open extents of interior values from what is fed: `Value.size` tells them from now on."""
 
     def runner(self, interiors: Sequence[str] = (), reference: bool = False) -> Runner:
         """The model, ready to run.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from relayout.verification.compare import Kind, Tolerance, Verdict, difference, 
 from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed, to_give
 from relayout.verification.pairs import Pair, batches, match_ends, match_interface, match_interiors, stands_for_integers
 from relayout.verification.report import Fed, Row, VerifyReport
-from relayout.verification.side import Array, Feeds, Part, RunError, Side, Source, Value, opened
+from relayout.verification.side import Array, Feeds, Part, RunError, Runner, Side, Source, Value, opened
 from relayout.verification.spread import Spread
 from relayout.verification.stepwise import Stepwise
 
@@ -127,12 +128,16 @@ class Comparison:
         self._plain = self.left.runner(), self.right.runner()
         self._seen = self.left.runner(self._ends) if self._ends else self._plain[0]
         self._stepwise: Stepwise | None = None
-        self._inner = self._plain
-        if self.interiors:
-            asked = [pair.left.name for pair in self.interiors], [pair.right.name for pair in self.interiors]
-            shown = {value.name for value in self.right.outputs}
-            added = [name for name in dict.fromkeys(asked[1]) if name not in shown]
-            self._inner = self.left.runner(asked[0]), self.right.runner(added) if added else self._plain[1]
+
+    @cached_property
+    def _inner(self) -> tuple[Runner, Runner]:
+        """What shows interior values of both; made once it is known how much room they take."""
+        if not self.interiors:
+            return self._plain
+        asked = [pair.left.name for pair in self.interiors], [pair.right.name for pair in self.interiors]
+        shown = {value.name for value in self.right.outputs}
+        added = [name for name in dict.fromkeys(asked[1]) if name not in shown]
+        return self.left.runner(asked[0]), self.right.runner(added) if added else self._plain[1]
 
     def _match_outputs(self, part: Part | None) -> None:
         """Outputs with outputs; those of a part also with interior values, and what it left out is not missing."""
@@ -152,6 +157,7 @@ class Comparison:
         """One input through both models."""
         self._advance(0)
         feeds, first = self._fed(given, rng, signed)
+        self.left.learn(feeds)
         if self._ends:
             # All of one run: what the part is fed, and what the source made of it.
             first = {**first, **self._seen.run(feeds, [*self._ends, *first])}
@@ -160,6 +166,7 @@ class Comparison:
             if pair.left.name not in first:
                 raise RelayoutError(f"{self.left.label} does not show '{pair.left.name}', which the part begins with")
             carried[pair.right.name] = pair.carried(first[pair.left.name])
+        self.right.learn(carried)
         second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
         for value in self.missing:
             self._add(_row(Pair(value, Value("", None, None)), True, first.get(value.name), Verdict.MISSING))
@@ -190,6 +197,7 @@ class Comparison:
     def values(self, given: Feeds, seed: int, run: int) -> dict[str, Array]:
         """The source's inputs, outputs and interior values in one run, by name."""
         feeds, first = self._fed(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
+        self.left.learn(feeds)
         ends = self._seen.run(feeds, self._ends) if self._ends else {}
         inner = self._inner[0].run(feeds, [pair.left.name for pair in self.interiors]) if self.interiors else {}
         return {**feeds, **first, **ends, **inner}
