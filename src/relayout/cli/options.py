@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,6 +61,14 @@ layouts = click.option(
     metavar="TENSOR=SRC:DST",
     callback=_pairs("=", "TENSOR=SRC:DST"),
     help="Store a tensor in this layout: x=NHWC:NCHW (repeatable).",
+)
+counterparts = click.option(
+    "--layout",
+    "layouts",
+    multiple=True,
+    metavar="TENSOR=SRC:DST",
+    callback=_pairs("=", "TENSOR=SRC:DST"),
+    help="An input or output that is SRC in FIRST is DST in SECOND: x=NHWC:NCHW (repeatable).",
 )
 dims = click.option(
     "--dim",
@@ -224,16 +232,24 @@ FOR_ONE = {"--plan": "plan_file", "--html": "html", "--model-explorer": "model_e
 """Options that name one place, and so are for one model -> their parameters."""
 
 
+def layout_pairs(layouts: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Tensor and its two layouts, of `SRC:DST`.
+
+    Raises:
+        click.BadParameter: it is not that.
+    """
+    for name, pair in layouts.items():
+        source, mark, target = pair.partition(":")
+        if not mark:
+            raise click.BadParameter(f"{name}={pair} is not TENSOR=SRC:DST", param_hint="--layout")
+        yield name, (source, target)
+
+
 def converted(options: dict[str, Any]) -> dict[str, Any]:
     """Options as the Python interface takes them."""
     layouts = options.pop("layouts", None)
     if layouts is not None:
-        options["layouts"] = {}
-        for name, pair in layouts.items():
-            source, mark, target = pair.partition(":")
-            if not mark:
-                raise click.BadParameter(f"{name}={pair} is not TENSOR=SRC:DST", param_hint="--layout")
-            options["layouts"][name] = (source, target)
+        options["layouts"] = dict(layout_pairs(layouts))
     dims = options.pop("dims", {})
     for name, extent in dims.items():
         if not is_symbol(extent) and (not extent.isdecimal() or len(extent) > MOST_DIGITS or not int(extent)):

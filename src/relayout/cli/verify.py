@@ -29,6 +29,7 @@ def tolerance(name: str, default: float, what: str) -> Callable[[options.F], opt
 @click.argument("first", type=options.MODEL)
 @click.argument("second", type=options.MODEL)
 @options.feeds
+@options.counterparts
 @options.seed
 @click.option("--runs", type=click.IntRange(1), default=1, show_default=True, help="Inputs to try.")
 @tolerance("--rtol", 1e-5, "Floats agree within ATOL + RTOL times the largest magnitude in the tensor.")
@@ -45,6 +46,7 @@ def verify_command(
     first: Path,
     second: Path,
     feeds: dict[str, str],
+    layouts: dict[str, str],
     seed: int,
     runs: int,
     rtol: float,
@@ -57,12 +59,13 @@ def verify_command(
 
     FIRST is the source, SECOND is held against it; each a .tflite or an .onnx file. Layouts are undone.
     """
+    told = dict(options.layout_pairs(layouts))
     if repro is not None:
         from relayout.verification import refuse_reproduction
 
         refuse_reproduction(second, repro)
     with bars(COMPARED, quiet or as_json):
-        found = verified(first, second, feeds, seed, runs=runs, rtol=rtol, atol=atol)
+        found = verified(first, second, feeds, seed, runs=runs, rtol=rtol, atol=atol, layouts=told)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     elif not quiet:
@@ -70,20 +73,26 @@ def verify_command(
     if not found.ok:
         if repro is not None:
             try:
-                reproduced(first, second, found, repro, feeds, quiet or as_json)
+                reproduced(first, second, found, repro, feeds, told, quiet or as_json)
             except RelayoutError as error:  # what failed is the verification
                 click.echo(in_one_line(error), err=True)
         sys.exit(FAILED)
 
 
 def reproduced(
-    first: Path, second: Path, found: VerifyReport, folder: Path, feeds: dict[str, str], silent: bool
+    first: Path,
+    second: Path,
+    found: VerifyReport,
+    folder: Path,
+    feeds: dict[str, str],
+    layouts: dict[str, tuple[str, str]],
+    silent: bool,
 ) -> None:
     """Write the reproduction, and say where."""
     from relayout.verification import reproduce
 
     with bars(("cutting",), silent):
-        written = reproduce(first, second, found, folder, inputs=feeds or None)
+        written = reproduce(first, second, found, folder, inputs=feeds or None, layouts=layouts)
     if not silent:
         count = f"{written.nodes} node{'' if written.nodes == 1 else 's'}"
         click.echo(f"reproduction: {count} around {written.made_by}; python {folder / 'run.py'}")

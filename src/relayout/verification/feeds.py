@@ -77,6 +77,8 @@ def random_feed(
     dtype = value.dtype
     if dtype is None or dtype.kind not in "fiubcO":
         raise RelayoutError(f"no random {dtype} can be made for '{value.name}'; {to_give(value.name)}")
+    if 0 in shape:
+        return np.zeros(shape, dtype)
     if dtype.kind == "O":
         return np.asarray(np.array(TEXTS)[rng.integers(0, len(TEXTS), shape)], np.object_)
     channels = channel_axis(shape)

@@ -13,6 +13,7 @@ from relayout.errors import LayoutError, RelayoutError
 from relayout.layout import Extent
 from relayout.layout import perm as perms
 from relayout.layout.stored_as import Holds, parted, relay, resolved, resolved_as_stored, restore
+from relayout.verification.permuting import proposal
 from relayout.verification.side import Array, Value
 
 T = TypeVar("T")
@@ -95,9 +96,14 @@ class Pair:
         if not _fits(array.shape, self.right.shape):
             raise RelayoutError(
                 f"input '{self.name}' would be fed {list(array.shape)}, and the second model wants "
-                f"{_text(self.right.shape)}; it declares no other layout"
+                f"{_text(self.right.shape)}; {self._advice(array.shape)}"
             )
         return np.asarray(array, order="C")
+
+    def _advice(self, shape: tuple[int, ...]) -> str:
+        """What to do about an input that does not fit."""
+        option = "" if self.declared else proposal(self.left.title or self.left.name, shape, self.right.shape or ())
+        return f"if both mean the same, say so: {option}" if option else "it declares no other layout"
 
     def extents(self, left: Array) -> dict[str, int]:
         """What the source's array tells of dynamic dimensions of its counterpart, by their names."""

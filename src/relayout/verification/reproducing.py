@@ -86,6 +86,7 @@ def reproduce(
     directory: str | Path,
     *,
     inputs: Mapping[str, Array | str | Path] | None = None,
+    layouts: Mapping[str, tuple[str, str]] | None = None,
 ) -> Reproduction:
     """Cut the neighbourhood of the first divergence out of both models and write it down.
 
@@ -98,6 +99,7 @@ def reproduce(
         found: what `verify(a, b)` found.
         directory: where to write; made where it does not exist, else empty.
         inputs: what `verify` was given.
+        layouts: likewise.
 
     Raises:
         RelayoutError: nothing diverges, the difference cannot be cut out, or the directory is not empty.
@@ -110,7 +112,7 @@ def reproduce(
     with opened(a) as left, opened(b) as right:
         if not isinstance(right, OrtSide):
             raise RelayoutError("--repro cuts the second model into parts, so that it has to be ONNX")
-        return _Reproducing(left, right, found, row, folder).run(inputs)
+        return _Reproducing(left, right, found, row, folder, layouts or {}).run(inputs)
 
 
 def refuse_reproduction(b: Source, folder: Path) -> None:
@@ -136,10 +138,18 @@ class _Part:
 
 
 class _Reproducing:
-    def __init__(self, left: Side, right: OrtSide, found: VerifyReport, row: Row, folder: Path) -> None:
+    def __init__(
+        self,
+        left: Side,
+        right: OrtSide,
+        found: VerifyReport,
+        row: Row,
+        folder: Path,
+        layouts: Mapping[str, tuple[str, str]],
+    ) -> None:
         self.left, self.right, self.found, self.row, self.folder = left, right, found, row, folder
         self.tolerance = Tolerance(found.rtol, found.atol)
-        self.comparison = Comparison(left, right, self.tolerance, tensors=True)
+        self.comparison = Comparison(left, right, self.tolerance, tensors=True, layouts=layouts)
         every = (*self.comparison.inputs, *self.comparison.begun, *self.comparison.interiors, *self.comparison.outputs)
         self.pairs: dict[str, Pair] = {pair.right.name: pair for pair in every}
 

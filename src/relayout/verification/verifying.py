@@ -11,12 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from relayout.arguments import FLAG, TOLERANCE, checked, mapping, whole
+from relayout.arguments import FLAG, LAYOUTS, TOLERANCE, checked, mapping, whole
 from relayout.errors import LayoutError, RelayoutError
+from relayout.layout import perm_of
+from relayout.layout.perm import apply
 from relayout.progress import say
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of
 from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed, to_give
 from relayout.verification.pairs import Pair, batches, match_ends, match_interface, match_interiors, stands_for_integers
+from relayout.verification.permuting import advice, permuted, proposal, refuse_unknown, with_layouts
 from relayout.verification.report import Fed, Row, VerifyReport
 from relayout.verification.side import Array, Feeds, Part, RunError, Runner, Side, Source, Value, opened
 from relayout.verification.spread import Spread
@@ -30,6 +33,7 @@ from relayout.verification.stepwise import Stepwise
     rtol=TOLERANCE,
     atol=TOLERANCE,
     tensors=FLAG,
+    layouts=LAYOUTS,
 )
 def verify(
     a: Source,
@@ -41,6 +45,7 @@ def verify(
     rtol: float = 1e-5,
     atol: float = 1e-6,
     tensors: bool = True,
+    layouts: Mapping[str, tuple[str, str]] | None = None,
 ) -> VerifyReport:
     """Hold model `b` against its source `a`: do they compute the same, and if not, where do they part?
 
@@ -61,6 +66,8 @@ def verify(
         atol: absolute.
         tensors: whether to compare interior values. Without them outputs are judged as a whole, so that roundings of a
             deep quantized network may add up to a difference.
+        layouts: input or output -> its layout in `a` and in `b`, such as `("NHWC", "NCHW")`, where the models do not
+            declare it. An output that fits only in the layouts of an input is compared in these.
 
     Raises:
         ReadError: one is not a model, or its runtime cannot load it.
@@ -71,7 +78,7 @@ def verify(
     with ExitStack() as stack:
         right = stack.enter_context(opened(b))
         left = stack.enter_context(opened(a, right.signature))
-        comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs)
+        comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs, layouts=layouts or {})
         given = given_feeds(inputs, left.inputs)
         fed: tuple[Fed, ...] = ()
         for run in range(comparison.runs):
@@ -101,27 +108,31 @@ class Comparison:
     tolerance: Tolerance
     tensors: bool
     runs: int = 1
+    layouts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     compared: int = 0
     rows: dict[tuple[str, int], Row] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         part = self.right.part
-        self.inputs, _, extra = match_interface(self.left.inputs, self.right.inputs, by_name_only=part is not None)
+        inputs, _, extra = match_interface(self.left.inputs, self.right.inputs, by_name_only=part is not None)
         self.begun = match_ends((*self.left.interiors, *self.left.outputs), extra) if part is not None else []
         begun = {pair.right.name for pair in self.begun} | set(self.right.initial)
         extra = [value for value in extra if value.name not in begun]
         if extra:
             listed = ", ".join(f"'{value.name}'" for value in extra)
             raise RelayoutError(f"the second model has inputs that the first has not: {listed}")
-        self._match_outputs(part)
+        outputs = self._match_outputs(part)
+        refuse_unknown([*inputs, *outputs], self.layouts)
+        self.inputs, self.outputs = with_layouts(inputs, self.layouts), with_layouts(outputs, self.layouts)
+        self.notes += advice(self.inputs)
         everything = (*self.right.interiors, *self.right.outputs)
         inner = {pair.left.name for pair in self.outputs}
         lefts = [value for value in self.left.interiors if value.name not in inner]
         self.interiors = match_interiors(lefts, everything) if self.tensors else []
         self.unmatched = len(lefts) - len(self.interiors)
-        outputs = {value.name for value in self.left.outputs}
-        ends = (pair.left.name for pair in (*self.begun, *self.outputs) if pair.left.name not in outputs)
+        own = {value.name for value in self.left.outputs}
+        ends = (pair.left.name for pair in (*self.begun, *self.outputs) if pair.left.name not in own)
         self._ends = list(dict.fromkeys(ends))
         self._spread = Spread(self.left, [*self._ends, *(pair.left.name for pair in self.interiors)])
         self.dequantized = any(map(stands_for_integers, (*self.outputs, *self.interiors)))
@@ -139,19 +150,20 @@ class Comparison:
         added = [name for name in dict.fromkeys(asked[1]) if name not in shown]
         return self.left.runner(asked[0]), self.right.runner(added) if added else self._plain[1]
 
-    def _match_outputs(self, part: Part | None) -> None:
+    def _match_outputs(self, part: Part | None) -> list[Pair]:
         """Outputs with outputs; those of a part also with interior values, and what it left out is not missing."""
         found = match_interface(self.left.outputs, self.right.outputs, by_name_only=part is not None)
-        self.outputs, self.missing, more = found
+        outputs, self.missing, more = found
         if part is not None:
-            self.outputs += match_ends(self.left.interiors, more)
-            more = [value for value in more if not any(value is pair.right for pair in self.outputs)]
+            outputs += match_ends(self.left.interiors, more)
+            more = [value for value in more if not any(value is pair.right for pair in outputs)]
             left_out = [v for v in self.missing if not set(v.all_names) & set(part.outputs)]
             self.missing = [value for value in self.missing if value not in left_out]
             if left_out:
                 self.notes.append("outputs that the part leaves out: " + ", ".join(v.name for v in left_out))
         if more:
             self.notes.append("outputs that only the second model has: " + ", ".join(v.name for v in more))
+        return outputs
 
     def run(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Fed, ...]:
         """One input through both models."""
@@ -168,6 +180,7 @@ class Comparison:
             carried[pair.right.name] = pair.carried(first[pair.left.name])
         self.right.learn(carried)
         second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
+        self.outputs = [self._permuted(pair, first, second) for pair in self.outputs]
         for value in self.missing:
             self._add(_row(Pair(value, Value("", None, None)), True, first.get(value.name), Verdict.MISSING))
         rows = self._compare(self.outputs, first, second, feeds, output=True)
@@ -193,6 +206,25 @@ class Comparison:
             )
             for v in self.left.inputs
         )
+
+    def _permuted(self, pair: Pair, first: Feeds, second: Feeds) -> Pair:
+        """An output that does not fit: in the layouts of an input that a user named, or as it is, with advice."""
+        if pair.declared or pair.left.name not in first or pair.right.name not in second:
+            return pair
+        name, shape, wanted = pair.name, first[pair.left.name].shape, second[pair.right.name].shape
+        if shape == wanted:
+            return pair
+        for source, target in self.layouts.values():
+            perm = perm_of(source, target)
+            if len(perm) == len(shape) and apply(perm, shape) == wanted:
+                self.notes.append(f"output '{name}' was compared as an input is: --layout {name}={source}:{target}")
+                return permuted(pair, perm)
+        if option := proposal(name, shape, wanted):
+            self.notes.append(
+                f"output '{name}' is {list(shape)} in the first model and {list(wanted)} in the second;"
+                f" if both mean the same, say so: {option}"
+            )
+        return pair
 
     def values(self, given: Feeds, seed: int, run: int) -> dict[str, Array]:
         """The source's inputs, outputs and interior values in one run, by name."""
