@@ -96,3 +96,14 @@ def test_arrays_of_every_kind_go_both_ways() -> None:
     assert found[1].tolist() == [False, True]
     assert (found[2].shape, found[2].dtype, len(found[3])) == ((0, 2), np.float16, 1)
     found[1][0] = True  # results are the caller's own
+
+
+def test_a_path_is_meant_from_where_this_process_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Session(sound().SerializeToString())
+    other = parser.parse_model('<ir_version: 10, opset_import: ["": 13]> g (int8[2] i) => (int8[2] j) { j = Neg(i) }')
+    for name, each in (("here", sound()), ("there", other)):
+        (tmp_path / name).mkdir()
+        onnx.save(each, tmp_path / name / "m.onnx")
+    for name, expected in (("here", "x"), ("there", "i")):
+        monkeypatch.chdir(tmp_path / name)
+        assert [end.name for end in Session(Path("m.onnx")).get_inputs()] == [expected]

@@ -52,7 +52,7 @@ class Session:
     """
 
     def __init__(self, source: Path | bytes, optimized: bool = True) -> None:
-        self._source = source if isinstance(source, bytes) else str(source)
+        self._source = source if isinstance(source, bytes) else os.path.abspath(source)  # the process may be elsewhere
         self._optimized = optimized
         self._number = next(_NUMBERS)
         self._child = 0
