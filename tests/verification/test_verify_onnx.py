@@ -468,3 +468,14 @@ def test_open_sizes_take_as_many_sessions_as_fixed_ones(monkeypatch: pytest.Monk
         assert report.ok
         counts.append(len(opened))
     assert counts[0] == counts[1] > 2
+
+
+def test_a_model_of_before_version_4_with_weights_that_nobody_reads() -> None:
+    text = """<ir_version: 3, opset_import: ["": 8]> g (float[2,3] x, float[3] w, float[1] spare) => (float[2,3] y) {
+        a = Add(x, w) b = Relu(a) y = Neg(b) }"""
+    source = parser.parse_model(text)
+    source.graph.initializer.append(numpy_helper.from_array(np.ones(3, np.float32), "w"))
+    source.graph.initializer.append(numpy_helper.from_array(np.ones(1, np.float32), "spare"))
+    report = verify(source, source)
+    assert report.ok
+    assert report.counts == {"equal": 3}

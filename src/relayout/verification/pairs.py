@@ -103,7 +103,7 @@ class Pair:
     def _advice(self, shape: tuple[int, ...]) -> str:
         """What to do about an input that does not fit."""
         option = "" if self.declared else proposal(self.left.title or self.left.name, shape, self.right.shape or ())
-        return f"if both mean the same, say so: {option}" if option else "it declares no other layout"
+        return "it declares no other layout" + (f"; if both mean the same, say so: {option}" if option else "")
 
     def extents(self, left: Array) -> dict[str, int]:
         """What the source's array tells of dynamic dimensions of its counterpart, by their names."""

@@ -38,6 +38,8 @@ ANNOTATION = "quant_parameter_tensor_names"
 MAP = "relayout.map"
 """In the `meta` of an input or output that holds maps (what a classifier of scikit-learn gives): its type, as a proto,
 since onnx-ir has none for it."""
+CONSTANTS = 4
+"""Version of the format from which on an initializer need not be an input."""
 UNANNOTATED = "relayout.unannotated"
 """In the `meta` of a model whose main graph has none: nobody need look, which costs a value a `meta` of its own."""
 
@@ -102,6 +104,13 @@ def raw_chunks(tensor: ir.TensorProtocol, size: int) -> Iterator[bytes | memoryv
         yield from _array_chunks(tensor.numpy())
 
 
+def _version(model: ir.Model) -> int:
+    """The version of the format: 4 at least where an initializer is no input, which runtimes refuse before."""
+    version = model.ir_version or CONSTANTS
+    only = (value for value in model.graph.initializers.values() if not value.is_graph_input())
+    return version if version >= CONSTANTS or next(only, None) is None else CONSTANTS
+
+
 def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, list[Weight]]:
     """The proto without the main graph's initializers, and these in the graph's order.
 
@@ -126,7 +135,7 @@ def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, 
     )
     shell = ir.Model(
         view,  # type: ignore[arg-type]  # documented: a model can be made of a view, to serialize it
-        ir_version=model.ir_version,
+        ir_version=_version(model),
         producer_name=model.producer_name,
         producer_version=model.producer_version,
         domain=model.domain,
