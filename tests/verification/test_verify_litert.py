@@ -13,6 +13,7 @@ from flatbuffers import flexbuffers
 from onnx import parser
 
 from conftest import KERAS
+from formats.tflite.tflite_cases_custom import cepstrum
 from formats.tflite.tflite_writing import Net, Scale, options
 from products import EXACT_CPU
 from relayout import convert
@@ -525,3 +526,11 @@ def test_operators_of_tensorflow_run_in_its_interpreter() -> None:
     assert report.ok
     assert report.runtimes[0][0] == "TensorFlow"
     assert not verify(flexible(), onnx_of("(float[2,3] x) => (float[2,3] y) { y = Tanh(x) }")).ok
+
+
+def test_a_sample_rate_is_fed_to_what_reads_one() -> None:
+    """LiteRT's Mfcc gives zeros below twice the upper limit, and a rate of 3 is none."""
+    report = verify(cepstrum(16000, computed=True).bytes(), convert(cepstrum(16000, computed=True).bytes()).proto)
+    assert report.ok
+    assert report.rows[-1].difference is not None
+    assert report.rows[-1].difference.share > 0  # floats that round, and not zeros

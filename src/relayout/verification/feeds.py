@@ -35,6 +35,9 @@ SMALL = 10
 
 IMAGE_FROM = 8
 
+SAMPLE_RATE = 16_000
+"""What is fed to an input that operators read as a sample rate: that of speech."""
+
 TEXTS = ("0", "1", "-2", "30", "4", "567", "0008", "9")
 """Texts that are fed."""
 
@@ -71,7 +74,8 @@ def random_feed(
        saturates quantized networks; floats in [-1, 1] if `signed`, else in [0, 1]; 8-bit integers over their range.
     2. Other floats are normal, quantized integers normal over their range, other integers small, truth values even.
     3. Texts are numbers.
-    4. If `careful`, integers that may count something are 0, and floats that are no image small whole numbers, which
+    4. What operators read as a sample rate is one.
+    5. If `careful`, integers that may count something are 0, and floats that are no image small whole numbers, which
        may be cast to such.
     """
     dtype = value.dtype
@@ -79,6 +83,8 @@ def random_feed(
         raise RelayoutError(f"no random {dtype} can be made for '{value.name}'; {to_give(value.name)}")
     if 0 in shape:
         return np.zeros(shape, dtype)
+    if value.likely is not None:
+        return np.full(shape, value.likely, dtype)
     if dtype.kind == "O":
         return np.asarray(np.array(TEXTS)[rng.integers(0, len(TEXTS), shape)], np.object_)
     channels = channel_axis(shape)
@@ -145,6 +151,9 @@ def dynamic_shape(value: Value, sizes: dict[str, int], extents: tuple[int, int, 
     for axis, extent in enumerate(value.shape):
         symbol = value.symbols[axis] if axis < len(value.symbols) else ""
         size = BATCH if axis == 0 else other
+        if axis < len(value.implied) and (told := value.implied[axis]) is not None:
+            found.append(told if extent is None else extent)
+            continue
         found.append(extent if extent is not None else sizes.setdefault(symbol, size) if symbol else size)
     if None in value.shape and math.prod(found) > MOST:
         listed = " × ".join(map(str, found))

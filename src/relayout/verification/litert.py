@@ -21,11 +21,14 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.stored import open_stored
 from relayout.formats.tflite.container.loading import load
-from relayout.verification.feeds import EXTENTS, of_rank
+from relayout.verification.feeds import EXTENTS, SAMPLE_RATE, of_rank
 from relayout.verification.side import Array, Feeds, RunError, Runner, Source, Value, is_spelt, one_line
 
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
+
+RATES = {"Mfcc": 1}
+"""Operators with an operand that is a sample rate, and which."""
 
 PASSING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "PAD")
 """Operators that keep all elements in their order, and add none but 0: as an operand is rounded, so is theirs."""
@@ -323,6 +326,7 @@ class LiteRTSide:
             quantized=is_quantized(details),
             **parameters(details),
             bound=self._bound(index),
+            likely=SAMPLE_RATE if self._is_rate(index) else None,
             fallback=static,
             step=0.0 if before is None else max(parameters(before)["scale"], default=0.0),
             limits=None if before is None else _limits(before),
@@ -352,6 +356,11 @@ class LiteRTSide:
                 shape = self._details[int(operator["inputs"][1 - place])]["shape"]
                 bounds.append(int(min(shape, default=1)))
         return min(bounds, default=None)
+
+    def _is_rate(self, index: int) -> bool:
+        """Whether an operator reads this tensor as a sample rate."""
+        readers = ((operator["inputs"], RATES.get(operator["op_name"])) for operator in self._operators)
+        return any(place is not None and len(read) > place and read[place] == index for read, place in readers)
 
     def _levels(self, made: Iterable[int], interpreter: Any) -> int:
         """A hybrid operator rounds its operand to 8 bits at run time; 16-bit ones round by multipliers of 15 bits.

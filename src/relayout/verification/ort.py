@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
@@ -26,6 +27,8 @@ from relayout.layout.stored_as import INITIAL, SIGNATURE, TENSOR, Holds, relay
 from relayout.partition.regions import REGIONS
 from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
+from relayout.verification.feeds import SAMPLE_RATE
+from relayout.verification.implied import implied_extents
 from relayout.verification.recurrent_state import recall
 from relayout.verification.saturation import has_products, in_full, saturates
 from relayout.verification.sessions import AbortedError, FailedError, Session, prepare, runtime_version
@@ -38,6 +41,8 @@ CUT = "relayout.cut"
 
 COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
 MOVING = {"Clip", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+RATES = {"MelWeightMatrix": 2}
+"""Operators with an operand that is a sample rate, and which."""
 CLAMPING = {"Relu", *MOVING}
 SUMMING = {
     "Add",
@@ -290,7 +295,16 @@ class OrtSide:
             id(value): self._value(value, orders, bounds, known) for value in (*graph.inputs, *graph.outputs, *made)
         }
         weights = set(graph.initializers)
-        self.inputs = [values[id(value)] for value in graph.inputs if value.name not in weights]
+        implied, rates = implied_extents(self.model), _rates(graph)
+        self.inputs = [
+            replace(
+                values[id(value)],
+                implied=implied.get(value.name or "", ()),
+                likely=SAMPLE_RATE if value.name in rates else None,
+            )
+            for value in graph.inputs
+            if value.name not in weights
+        ]
         self.initial = {value.name or "": array for value in graph.inputs if (array := _initial(value)) is not None}
         self.outputs = [values[id(value)] for value in graph.outputs]
         self.interiors = [values[id(v)] for v in made if id(v) not in outputs]
@@ -446,6 +460,13 @@ def _bounds(graph: ir.Graph) -> dict[str, int]:
         if data is not None and indices is not None and data.shape is not None:
             found[indices.name or ""].append(min((d for d in data.shape if isinstance(d, int)), default=1))
     return {name: min(bounds) for name, bounds in found.items()}
+
+
+def _rates(graph: ir.Graph) -> set[str]:
+    """Graph inputs that operators read as sample rates."""
+    read = ((node, RATES[node.op_type]) for node in graph if node.op_type in RATES)
+    operands = (node.inputs[place] for node, place in read if len(node.inputs) > place)
+    return {value.name or "" for value in operands if value is not None}
 
 
 _PLAIN = frozenset(

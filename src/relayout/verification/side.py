@@ -61,6 +61,8 @@ class Value:
         limits: for such a float: the least and the greatest number that the integer before can stand for.
         operands: the names of the values that its operator reads.
         title: what people call it, where that is another name than its own, and no other value's.
+        implied: extents that operators imply for dynamic dimensions of an input; empty where none is known.
+        likely: a number that an input probably is, such as a sample rate.
         fed: the shapes that values of its side have with what is fed, by name, as far as that was asked for.
     """
 
@@ -83,6 +85,8 @@ class Value:
     limits: tuple[float, float] | None = None
     operands: tuple[str, ...] = ()
     title: str = ""
+    implied: tuple[int | None, ...] = ()
+    likely: int | None = None
     fed: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
