@@ -13,7 +13,6 @@ from flatbuffers import flexbuffers
 from onnx import parser
 
 from conftest import KERAS
-from formats.tflite.tflite_cases_custom import cepstrum
 from formats.tflite.tflite_writing import Net, Scale, options
 from products import EXACT_CPU
 from relayout import convert
@@ -530,7 +529,13 @@ def test_operators_of_tensorflow_run_in_its_interpreter() -> None:
 
 def test_a_sample_rate_is_fed_to_what_reads_one() -> None:
     """LiteRT's Mfcc gives zeros below twice the upper limit, and a rate of 3 is none."""
-    report = verify(cepstrum(16000, computed=True).bytes(), convert(cepstrum(16000, computed=True).bytes()).proto)
+    net = Net()
+    x, rate = net.input((2, 7, 257), low=0.1, high=9, name="x"), net.input((1,), "int32", name="rate")
+    net.op("CUSTOM Mfcc", [x, rate], [net.output((2, 7, 13), name="y")])
+    limits = {"upper_frequency_limit": 4000, "lower_frequency_limit": 20, "filterbank_channel_count": 40}
+    net.graph.operators[-1].customOptions = list(flexbuffers.Dumps(limits | {"dct_coefficient_count": 13}))
+    report = verify(net.bytes(), convert(net.bytes()).proto)
     assert report.ok
+    assert [(value.name, value.likely) for value in LiteRTSide(net.bytes()).inputs] == [("x", None), ("rate", 16000)]
     assert report.rows[-1].difference is not None
-    assert report.rows[-1].difference.share > 0  # floats that round, and not zeros
+    assert report.rows[-1].difference.share > 0  # floats that round, and no zeros
