@@ -11,6 +11,7 @@ from onnx import AttributeProto, TensorProto, helper
 FAR = (-(2**63), -(2**31) - 1, 2**31 - 1, 2**31, 2**32, 2**63 - 1)
 NEAR = tuple(range(-9, 10))
 LISTS = ([], [0], [1], [-1], [2], [9], [1, 1], [0, 0, 0, 0], [1, 2, 3], [-1, -1], [2] * 5)
+EXTENTS = (0, 1, 1, 2, 2, 2, 2, 3, 3, 4, 6)
 PREFERRED = ("tensor(float)", "tensor(int64)", "tensor(bool)", "tensor(uint8)", "tensor(int32)", "tensor(string)")
 NAMES = {"float": "FLOAT", "double": "DOUBLE"}
 
@@ -86,7 +87,7 @@ def _tensor(kind: int, rank: int | None, rng: random.Random) -> onnx.TypeProto:
         for _ in range(rank):
             dim = made.tensor_type.shape.dim.add()
             if not is_open:
-                dim.dim_value = rng.choice((1, 2, 2, 2, 3))
+                dim.dim_value = rng.choice(EXTENTS)
     return made
 
 

@@ -60,7 +60,7 @@ def test_what_is_not_doubted_is_survived(count: int) -> None:
     asked, sure, last = answered(7, count)
     assert last == ""
     assert asked > 250 * count
-    assert asked / 4 < sure < asked  # most questions are odd in one way or another
+    assert asked / 8 < sure < asked  # most questions are odd in one way or another
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_is_doubted_is_named(node: str, doubt: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "doubted"), [("[2,3]", False), ("[n]", False), ("[0]", True), ("[4294967296]", True), ("", False)]
+    ("shape", "doubted"), [("[2,3]", False), ("[n]", False), ("[0]", False), ("[4294967296]", True), ("", False)]
 )
 def test_extents_are_doubted_too(shape: str, doubted: bool) -> None:
     model = parser.parse_model(
@@ -111,6 +111,13 @@ def test_a_node_with_a_body_is_doubted_alone() -> None:
     )
     assert doubt_of_model(model) == ""
     assert doubt_of_node(model.graph.node[0], onnx.defs.get_schema("If", 18)) == "If 'y': it has a body"
+
+
+def test_what_a_node_reads_is_doubted() -> None:
+    node, schema = onnx.helper.make_node("Relu", ["x"], ["y"], name="r"), onnx.defs.get_schema("Relu", 18)
+    types = [onnx.helper.make_tensor_type_proto(1, [2, extent]) for extent in (3, 1 << 40)]
+    assert doubt_of_node(node, schema, types[:1]) == ""
+    assert doubt_of_node(node, schema, types) == "Relu 'r': what it reads"
 
 
 def test_what_exporters_write_is_not_doubted() -> None:

@@ -106,6 +106,8 @@ def test_dynamic_volumes_are_less_wide_than_images_and_fit_into_memory() -> None
     assert dynamic_shape(value("float32", (1 << 20, 1 << 10)), {}) == (1 << 20, 1 << 10)  # what a model says, it wants
     with pytest.raises(RelayoutError, match="'x' would have 2 × 4096 × 65536 elements; give an array for it"):
         dynamic_shape(value("float32", (None, None, 1 << 16)), {}, EXTENTS[2])
+    with pytest.raises(RelayoutError, match="'x' would have 4611686018427387904 × 4 elements"):
+        dynamic_shape(value("float32", (1 << 62, 4)), {})
 
 
 def test_arrays_are_taken_by_any_name(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def infer_node_outputs(
         Exception: what onnx raises for a node that its operator does not allow.
     """
     process = _process()
-    doubt = doubt_of_node(node, schema)
+    doubt = doubt_of_node(node, schema, types.values())
     if process is None or not doubt:
         imports = [onnx.helper.make_opsetid(schema.domain, version)]
         return dict(

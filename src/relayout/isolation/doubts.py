@@ -90,12 +90,14 @@ def doubt_of_model(model: onnx.ModelProto) -> str:
     return _Graphs(versions, calls).doubt(model.graph, frozenset(), 0)
 
 
-def doubt_of_node(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> str:
-    """Return what is not usual about a node of an operator; an empty text where nothing is."""
+def doubt_of_node(node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Iterable[onnx.TypeProto] = ()) -> str:
+    """Return what is not usual about a node, or about the types that it reads; an empty text where nothing is."""
     form = _form(schema.name, schema.since_version, schema.domain)
     doubt = "it is not in the standard" if form is None else _doubt_of_node(node, form)
     if not doubt and any(attribute.type == _GRAPH for attribute in node.attribute):
         doubt = "it has a body"
+    if not doubt and not all(map(_is_usual, types)):
+        doubt = "what it reads"
     return f"{_place(node)}: {doubt}" if doubt else ""
 
 
@@ -122,7 +124,7 @@ class _Graphs:
                 return f"initializer '{tensor.name}'"
             known.add(tensor.name)
         for value in graph.input:
-            if not _is_usual(value.type, least=1):
+            if not _is_usual(value.type):
                 return f"input '{value.name}'"
             known.add(value.name)
         for value in (*graph.output, *graph.value_info):
@@ -191,7 +193,7 @@ def _is_in_range(name: str, values: Sequence[int]) -> bool:
     return min(values) >= (1 if name in COUNTS else LEAST) and max(values) <= MOST
 
 
-def _is_usual(kind: onnx.TypeProto, least: int = 0) -> bool:
+def _is_usual(kind: onnx.TypeProto) -> bool:
     """Whether a type is that of a tensor with few dimensions of usual extents."""
     if not kind.HasField("tensor_type"):
         return False
@@ -199,7 +201,7 @@ def _is_usual(kind: onnx.TypeProto, least: int = 0) -> bool:
     dims = tensor.shape.dim
     if tensor.elem_type not in _KINDS or len(dims) > MOST_RANK:
         return False
-    return all(least <= dim.dim_value < MOST_EXTENT for dim in dims if dim.HasField("dim_value"))
+    return all(0 <= dim.dim_value < MOST_EXTENT for dim in dims if dim.HasField("dim_value"))
 
 
 @lru_cache(4096)

@@ -27,8 +27,8 @@ the last are those of classifiers of images, of video, and of a second of sound.
 IMAGE = 4
 """The rank of images; volumes and videos have more."""
 
-MOST = 1 << 27
-"""Elements of an input whose dynamic dimensions nobody gave: more would fill the memory."""
+MOST, MOST_STATED = 1 << 27, 1 << 31
+"""Elements of an input whose dynamic dimensions nobody gave, and of any other: more would fill the memory."""
 
 SMALL = 10
 """Integers that are fed where nothing says how far they may count."""
@@ -155,7 +155,7 @@ def dynamic_shape(value: Value, sizes: dict[str, int], extents: tuple[int, int, 
             found.append(told if extent is None else extent)
             continue
         found.append(extent if extent is not None else sizes.setdefault(symbol, size) if symbol else size)
-    if None in value.shape and math.prod(found) > MOST:
+    if math.prod(found) > (MOST if None in value.shape else MOST_STATED):
         listed = " × ".join(map(str, found))
         raise RelayoutError(f"'{value.name}' would have {listed} elements; {to_give(value.name)}")
     return tuple(found)
