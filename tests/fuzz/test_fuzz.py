@@ -9,6 +9,7 @@ from pathlib import Path
 import attempting
 import mutating
 import pytest
+import written
 from attempting import Attempts, FindingError, Seeds, damaged
 
 from relayout.formats import tflite
@@ -50,6 +51,18 @@ def test_some_fields_at_their_extremes(attempts: Attempts, seeds: Seeds) -> None
     for changed in itertools.islice(mutating.every_field(data), 0, None, 29):
         attempts.attempt(name, changed, convert=False)
     assert attempts.answers["ReadError"] > 50
+
+
+def test_some_axes_where_there_are_none(attempts: Attempts, seeds: Seeds) -> None:
+    """Of one node of each operator with axes, and of the smallest `.tflite`; all of them are for `bench/fuzz.py`."""
+    edits = itertools.chain.from_iterable(
+        zip(itertools.repeat(name), mutating.axis_edits(data))
+        for name, data in (*written.with_axes().items(), seeds.smallest[0])
+    )
+    for name, made in itertools.islice(edits, 0, None, 61):
+        attempts.attempt(name, made(), convert=False)
+    assert attempts.answers["ReadError"] > 50
+    assert attempts.answers["read"] > 50
 
 
 @pytest.mark.slow

@@ -13,6 +13,8 @@ from typing import Any
 
 ROOM, LESS_ROOM = 1 << 29, 1 << 28
 """Bytes of memory that a question may take, besides some for each of its own bytes; and where values are followed."""
+LONGEST = 3600
+"""Seconds of a question."""
 FOR_EACH = 256
 """Bytes of memory that a question may take for each of its own."""
 
@@ -29,11 +31,13 @@ def main(extension: str) -> None:
             kind, *parts = frames.receive(questions)
         except EOFError:
             return
+        _limit_time(LONGEST)
         _limit_memory((LESS_ROOM if kind == b"propagate" else ROOM) + FOR_EACH * sum(map(len, parts)))
         try:
             answer = [b"", *_answer(native, kind.decode(), parts)]
         except Exception as error:  # onnx raises types of its own
             answer = [type(error).__name__.encode(), str(error).encode(errors="replace")]
+        _limit_time(0)
         frames.send(answers, answer)
 
 
@@ -68,6 +72,14 @@ def _two(parts: list[bytes]) -> tuple[list[bytes], list[bytes]]:
     """The first part says how many follow of the first kind."""
     count = int(parts[0])
     return parts[1 : 1 + count], parts[1 + count :]
+
+
+def _limit_time(seconds: int) -> None:
+    """End this process after so long, or never (0): the one that asked ends it much sooner, if it is still there."""
+    import signal
+
+    if hasattr(signal, "alarm"):  # not on Windows
+        signal.alarm(seconds)
 
 
 def _limit_memory(size: int) -> None:
