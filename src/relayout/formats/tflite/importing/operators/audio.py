@@ -68,18 +68,28 @@ def mfcc(op: Operation) -> None:
     *front, frequencies = dims(x)
     if not isinstance(frequencies, int) or frequencies < 2 or not 0 <= limits[0] < limits[1]:
         raise Unsupported(f"{frequencies} frequencies between {limits[0]} and {limits[1]} Hz")
-    filters = _filters(op, frequencies, bands, *limits)
+    filters, fits = _filters(op, frequencies, bands, *limits)
     magnitudes = op.emit("MatMul", [one(op, "Sqrt", x), filters], (*front, bands))
     heard = one(op, "Log", two(op, "Max", magnitudes, op.number(FLOOR, x, "floor")))
     angles = np.outer(np.arange(bands) + 0.5, np.arange(cosines)) * np.pi / bands
     table = op.builder.array(op.hint("cosines"), (np.sqrt(2 / bands) * np.cos(angles)).astype(np.float32))
-    op.result(op.emit("MatMul", [heard, table], (*front, cosines)))
+    cepstrum = op.emit("MatMul", [heard, table], (*front, cosines))
+    if fits is not None:
+        silence = op.number(0, cepstrum, "silence")
+        cepstrum = op.emit("Where", [fits, cepstrum, silence], (*front, cosines), cepstrum.dtype)
+    op.result(cepstrum)
 
 
-def _filters(op: Operation, frequencies: int, bands: int, lower: float, upper: float) -> ir.Value:
+def _filters(
+    op: Operation, frequencies: int, bands: int, lower: float, upper: float
+) -> tuple[ir.Value, ir.Value | None]:
     """Triangles on the mel scale, each from the middle of the band before to that of the next: `w[frequency band]`.
 
     In double precision, as the kernel has them: where the first and the last frequency lie is not certain otherwise.
+
+    Returns:
+        The triangles; and whether the spectrum reaches the last frequency, where that is not certain: else the kernel
+        gives zeros.
     """
     if op.is_constant(1) and op.integers(1, 1)[0] <= 0:
         raise ReadError("a sample rate that is not above 0", where=op.place)
@@ -102,4 +112,7 @@ def _filters(op: Operation, frequencies: int, bands: int, lower: float, upper: f
     slopes = two(op, "Sub", unit, two(op, "Div", away, constant("width", width)))
     triangles = two(op, "Max", slopes, constant("zero", 0))
     inside = op.cast(two(op, "And", above, below), ir.DataType.DOUBLE)
-    return op.cast(two(op, "Mul", triangles, inside), ir.DataType.FLOAT)
+    filters = op.cast(two(op, "Mul", triangles, inside), ir.DataType.FLOAT)
+    if op.is_constant(1) and math.floor(upper / (op.integers(1, 1)[0] * (0.5 / (frequencies - 1)))) < frequencies:
+        return filters, None
+    return filters, two(op, "Less", last, constant("frequencies", frequencies), ir.DataType.BOOL)
