@@ -28,8 +28,8 @@ from relayout.infer import Sites, build, plan, within_source
 from relayout.infer import plan_file as planfile
 from relayout.infer import what_if as relax
 from relayout.infer.plan_file import Checked
-from relayout.layout import Dim, Extent
-from relayout.layout.stored_as import FIXED, STATED
+from relayout.layout import Dim
+from relayout.layout.stored_as import FIXED
 from relayout.partition.regions import as_functions
 from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
 from relayout.pipeline.result import Result, target_of
@@ -399,7 +399,7 @@ def read(
     """
     model = _read(source, inputs, outputs, dims or {}, options)
     if dims:
-        fix_dims(model, dims)
+        _fix_inferred(model, dims)
     if inputs or outputs:
         ends = {"inputs": [v.name for v in model.graph.inputs], "outputs": [v.name for v in model.graph.outputs]}
         model.metadata_props[CUT] = json.dumps(ends, ensure_ascii=False)
@@ -431,6 +431,11 @@ def _read(
     from relayout.formats.onnx import read as read_onnx
 
     model = read_onnx(source)
+    fixed: frozenset[str] = frozenset()
+    if dims:
+        from relayout.formats.onnx.fixing import fix_dims
+
+        fixed = fix_dims(model, dims)  # before shapes are inferred: many depend on it
     contradicted = model.meta.get(CONTRADICTED)
     told = [unstated(contradicted)] if contradicted else []
     if known := note(model):
@@ -440,9 +445,11 @@ def _read(
         complete(model, outputs_of)
         model = cut(model, inputs, outputs)
         if not model.functions:
+            model.meta[FIXED] = fixed
             return model
     spell_out(model, is_known)
     complete(model, outputs_of)
+    model.meta[FIXED] = fixed
     return model
 
 
@@ -458,45 +465,24 @@ def _told(extents: Mapping[str, int]) -> Iterator[None]:
         raise ReadError(error.what, where=error.where, hint=f"it was read with --dim {given}") from error
 
 
+def _fix_inferred(model: ir.Model, dims: Mapping[str, Dim]) -> None:
+    """Fix dimensions that inference has named, too, and infer again what follows from them, in place."""
+    from relayout.formats.onnx import complete
+    from relayout.formats.onnx.fixing import check_dims, fix_dims, state_results
+
+    named = fix_dims(model, dims)
+    check_dims(dims, named.union(model.meta.get(FIXED, ())))
+    if TFLITE not in model.meta:
+        if not named.isdisjoint(dims):
+            complete(model, outputs_of)
+        state_results(model)
+
+
 def _refuse_options_of_tflite(options: Mapping[str, Any]) -> None:
     for name, default in OF_TFLITE.items():
         if options.get(name, default) != default:
             option = name.replace("_", "-").removesuffix("s")
             raise RelayoutError(f"--{option} is for a .tflite source, and this one is ONNX: leave it out")
-
-
-def fix_dims(model: ir.Model, dims: Mapping[str, Dim]) -> None:
-    """Fix dynamic dimensions, or give them the names of others, in place.
-
-    Raises:
-        LayoutError: no such dimension, an extent below 1, or the name of a dimension that is given another extent.
-    """
-    values = [*model.graph.inputs, *(value for node in model.graph for value in node.outputs)]
-    known = set[str](model.meta.get(FIXED, ()))
-    for value in values:
-        if value.shape is None:
-            continue
-        named = [Extent.of(dim.value) for dim in value.shape if isinstance(dim, ir.SymbolicDim) and dim.value]
-        symbols = {symbol for extent in named for symbol in extent.names}
-        known |= symbols
-        if not symbols.isdisjoint(dims):
-            value.shape = ir.Shape([_fixed(dim, dims) for dim in value.shape])
-            value.meta.pop(STATED, None)
-    for name, extent in dims.items():
-        if name not in known:
-            listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'})"
-            raise LayoutError(f"--dim {name}: the model has no dimension of that name {listed}")
-        if extent in dims:
-            raise LayoutError(f"--dim {name}={extent}: {extent} becomes {dims[str(extent)]}; give {name} that, too")
-        if not isinstance(extent, str) and extent < 1:
-            raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
-
-
-def _fixed(dim: int | ir.SymbolicDim, dims: Mapping[str, Dim]) -> int | str | ir.SymbolicDim:
-    if isinstance(dim, int) or not dim.value:
-        return dim
-    extent = Extent.of(dim.value).fixed(dims)
-    return extent.number if extent.is_static else str(extent)
 
 
 def _inlined(model: ir.Model) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from onnx import helper, numpy_helper, parser
 
 import relayout
 from relayout.formats.onnx import complete, completing, read
+from relayout.formats.onnx.fixing import fix_dims
 from relayout.formats.onnx.inferring import infer_and_judge
 from relayout.infer import build
-from relayout.pipeline import fix_dims
 from relayout.rules import outputs_of
 from running import run
 from text_form import floats

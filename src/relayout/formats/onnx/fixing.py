@@ -1,0 +1,101 @@
+"""Dynamic dimensions of a model, fixed to numbers or given the names of others, wherever the model states them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx_ir as ir
+
+from relayout.errors import LayoutError
+from relayout.graph.subgraphs import all_graphs
+from relayout.layout import Dim, Extent, product
+from relayout.layout.expressions import names_in, replace_names
+from relayout.layout.stored_as import STATED
+
+
+def fix_dims(model: ir.Model, dims: Mapping[str, Dim]) -> frozenset[str]:
+    """Fix dynamic dimensions, in place: in the main graph, in the bodies of its nodes, and in functions.
+
+    A name may be a product, a quotient, or any expression of names that are dimensions themselves:
+
+        h=224: [1, 3, h, ((h-1)//2)+1] -> [1, 3, 224, 112]
+
+    Args:
+        model: the model; what follows from a dimension is to be inferred afterwards.
+        dims: name -> an extent, or another name.
+
+    Returns:
+        The names of all dynamic dimensions that the model had.
+    """
+    values = list(_values(model))
+    texts = {text for value in values for shape in _shapes(value) for text in _texts(shape)}
+    own = frozenset(name for text in texts for name in Extent.of(text).names)
+    known = own.union(*(names for text in texts if (names := names_in(text)) <= own))
+    for value in values if not known.isdisjoint(dims) else ():
+        if value.shape is not None:
+            value.shape = _fixed_shape(value.shape, dims, own)
+        if value.meta.get(STATED) is not None:
+            value.meta[STATED] = _fixed_shape(value.meta[STATED], dims, own)
+    return known
+
+
+def check_dims(dims: Mapping[str, Dim], known: frozenset[str]) -> None:
+    """Check what a user wants of dynamic dimensions.
+
+    Args:
+        dims: name -> an extent, or another name.
+        known: the names that the model has.
+
+    Raises:
+        LayoutError: no such dimension, an extent below 1, or the name of a dimension that is given another extent.
+    """
+    for name, extent in dims.items():
+        if name not in known:
+            listed = f"(dynamic dimensions: {', '.join(sorted(known)) or 'none'})"
+            raise LayoutError(f"--dim {name}: the model has no dimension of that name {listed}")
+        if extent in dims:
+            raise LayoutError(f"--dim {name}={extent}: {extent} becomes {dims[str(extent)]}; give {name} that, too")
+        if not isinstance(extent, str) and extent < 1:
+            raise LayoutError(f"--dim {name}={extent}: an extent is at least 1")
+
+
+def state_results(model: ir.Model) -> None:
+    """Let the outputs of a model with fixed dimensions state the extents that follow from these, in place."""
+    for value in model.graph.outputs:
+        stated, inferred = value.meta.get(STATED), value.shape
+        if stated is not None and inferred is not None and len(stated) == len(inferred):
+            pairs = zip(stated, inferred, strict=True)
+            value.meta[STATED] = ir.Shape([b if isinstance(b, int) else a for a, b in pairs])
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        for inner in all_graphs(graph):
+            yield from inner.inputs
+            yield from (value for node in inner for value in node.outputs)
+
+
+def _shapes(value: ir.Value) -> Iterator[ir.Shape]:
+    yield from (shape for shape in (value.shape, value.meta.get(STATED)) if shape is not None)
+
+
+def _texts(shape: ir.Shape) -> Iterator[str]:
+    yield from (dim.value for dim in shape if isinstance(dim, ir.SymbolicDim) and dim.value)
+
+
+def _fixed_shape(shape: ir.Shape, dims: Mapping[str, Dim], own: frozenset[str]) -> ir.Shape:
+    return ir.Shape([_fixed(dim, dims, own) for dim in shape])
+
+
+def _fixed(dim: int | ir.SymbolicDim, dims: Mapping[str, Dim], own: frozenset[str]) -> int | str | ir.SymbolicDim:
+    if isinstance(dim, int) or not dim.value:
+        return dim
+    extent = Extent.of(dim.value).fixed(dims)
+    factors = [Extent.of(_replaced(symbol, dims, own)) for symbol in extent.symbols]
+    extent = Extent(extent.number) * product(factors)
+    return extent.number if extent.is_static else str(extent)
+
+
+def _replaced(symbol: str, dims: Mapping[str, Dim], own: frozenset[str]) -> Dim:
+    names = names_in(symbol)
+    return replace_names(symbol, dims) if names <= own and not names.isdisjoint(dims) else symbol
