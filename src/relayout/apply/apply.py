@@ -164,6 +164,9 @@ class _Rewrite:
         for node in self.plan.sites.seen_through:
             if node not in kept:
                 self._reads_nothing(node)
+        for node in self.plan.sites.unneeded:
+            for inner in (node, *nested(node)):
+                self._reads_nothing(inner)
 
     def _reads_nothing(self, node: ir.Node) -> None:
         self.let_go.update(node.inputs)

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from relayout.graph.source_names import is_added, label
 from relayout.graph.subgraphs import captured
+from relayout.infer.needed import needed_nodes
 from relayout.infer.pieces import Piece, leaves, regroup
 from relayout.infer.pins import Pins
 from relayout.infer.sites import Numbering, Port, Root, Site, View, order_of
@@ -61,6 +62,7 @@ class Sites:
         viewing: the source's nodes that are views: (node, what it reads, what it gives).
         requantizing: the source's nodes that make integers again of what was made of them, moved or not: views, too;
             and those that made it, where nobody else reads it.
+        unneeded: the source's nodes that no output needs. Their Transposes are among `moves`.
         named: an extent as the product that it is -> the name that the source has for it.
         likely: dynamic dimension that nobody named -> the extent that an operand beside it has there: a price only.
         chosen: a target has given some node other variants: the source itself is none of the choices.
@@ -77,6 +79,7 @@ class Sites:
     originals: dict[Root, list[ir.Value]] = field(default_factory=dict)
     viewing: list[tuple[ir.Node, View, View]] = field(default_factory=list)
     requantizing: list[ir.Node] = field(default_factory=list)
+    unneeded: list[ir.Node] = field(default_factory=list)
     named: dict[Extent, str] = field(default_factory=dict)
     likely: dict[str, int] = field(default_factory=dict)
     chosen: bool = False
@@ -180,6 +183,7 @@ class _Builder:
         self.unnamed: dict[tuple[ir.Value, int], str] = {}
         self.aliases: dict[str, Dim] = dict(known.same)
         self.declared: set[str] = set()
+        self.needed = needed_nodes(self.graph, self._is_entered)
 
     def run(self) -> None:
         for value in self.graph.inputs:
@@ -220,7 +224,10 @@ class _Builder:
             if value not in self.sites.views:
                 self._root(value, constant=True)
         for node in graph if self.by_depth is None else sorted(graph, key=self._depth):
-            self._node(node)
+            if node in self.needed:
+                self._node(node)
+            else:
+                self._unneeded(node)
         self.scope = outer
 
     # Values
@@ -317,6 +324,14 @@ class _Builder:
         self._name(value, view)
         return view
 
+    def _unread(self, value: ir.Value, shape: tuple[Dim, ...]) -> View:
+        """A root for a value that is none of the problem, for the sake of its bytes."""
+        pieces = tuple([Piece(extent) for extent in _extents_of(shape)])
+        constant = value.const_value is not None
+        root = Root(len(self.sites.roots), value, pieces, constant, self.scope, self.runs)
+        self.sites.roots.append(root)
+        return View(root, tuple([(piece,) for piece in pieces]), itself=True)
+
     def _name(self, value: ir.Value, view: View) -> None:
         self.sites.views[value] = view
         self.sites.originals.setdefault(view.root, []).append(value)
@@ -359,15 +374,33 @@ class _Builder:
 
     # Nodes
 
-    def _node(self, node: ir.Node) -> None:
-        known = self.sites.views
-        inputs = [None if value is None else known.get(value) or self._view(value) for value in node.inputs]
-        operator = Operator(
+    def _operator(self, node: ir.Node) -> Operator:
+        return Operator(
             node,
             self.versions.get(node.domain) or self._version(node.domain),
             tuple([None if value is None else self._shape(value) for value in node.inputs]),
             tuple([self._shape(value) for value in node.outputs]),
         )
+
+    def _is_entered(self, node: ir.Node) -> bool:
+        """Whether a node's bodies are part of the problem."""
+        return isinstance(self.facts.of(self._operator(node)), Nested)
+
+    def _unneeded(self, node: ir.Node) -> None:
+        """Leave out a node that no output needs; a Transpose counts as one of the source's."""
+        self.sites.unneeded.append(node)
+        operator = self._operator(node)
+        fact, value, shape = self.facts.of(operator), node.inputs[0] if node.inputs else None, operator.shape(0)
+        if isinstance(fact, Permuted) and value is not None and shape is not None and not is_added(node):
+            before = self.sites.views.get(value) or self._unread(value, shape)
+            after = self._as_view(fact, before)
+            if after is not None:
+                self.moves.append((node.outputs[0].name or "", before, after))
+
+    def _node(self, node: ir.Node) -> None:
+        known = self.sites.views
+        inputs = [None if value is None else known.get(value) or self._view(value) for value in node.inputs]
+        operator = self._operator(node)
         fact = self.facts.of(operator)
         if isinstance(fact, Signature):
             variants = fact.variants
@@ -444,7 +477,7 @@ class _Builder:
     def _depth(self, node: ir.Node) -> int:
         """How deep a node lies, as it was found; last where it gives nothing."""
         depths = self.by_depth or {}
-        return depths[node.outputs[0]] if node.outputs else len(depths)
+        return depths.get(node.outputs[0], len(depths)) if node.outputs else len(depths)
 
     def _nested(self, node: ir.Node, fact: Nested, inputs: Sequence[View | None]) -> None:
         """A node with subgraphs: the bodies' sites, then one site for the node and all ends of its bodies."""

@@ -40,6 +40,7 @@ from relayout.reports import (
     Report,
     constants,
     grown,
+    left_out,
     no_worse,
     operators,
     report,
@@ -586,7 +587,12 @@ def _relayout(
     together(shared)
     if wishes.target is None:  # a target claims operators, not calls
         _restore_calls(result)
-    more = (*as_transposes(result, wishes.target), *grown(held, constants(result)), *unsaid(result.meta[UNSAID]))
+    more = (
+        *as_transposes(result, wishes.target),
+        *grown(held, constants(result)),
+        *unsaid(result.meta[UNSAID]),
+        *left_out(decided),
+    )
     if wishes.target is None:
         more += scattered(decided)
     found = replace(found, notes=(*found.notes, *more))

@@ -276,6 +276,12 @@ def unsaid(names: Sequence[str]) -> tuple[str, ...]:
     return (f"left out: the quantization annotation of {names[0]}{more}, which fits no value of the result",)
 
 
+def left_out(plan: Plan) -> tuple[str, ...]:
+    """Say how many of the source's nodes are not in the result, since no output needs them."""
+    count = len(plan.sites.unneeded)
+    return (f"left out: {count} {'node' if count == 1 else 'nodes'} that no output needs",) if count else ()
+
+
 def scattered(plan: Plan) -> tuple[str, ...]:
     """What to say of Transposes that copy single elements, if they move more bytes than the source's.
 

@@ -52,6 +52,11 @@ def is_known(node: ir.Node) -> bool:
     return (rule is not None and rule.kind != "opaque") or key in variant_keys() or node.domain.startswith(FUNCTIONS)
 
 
+def may_go(node: ir.Node) -> bool:
+    """Whether a node does nothing but give its outputs: there is a rule for it, be it that of a barrier."""
+    return _called(node) in registry() or is_known(node)
+
+
 def layouts_of(operator: Operator) -> Laid | None:
     """The layouts in which a node runs the operator of its rule; None: the standard's, or its own.
 
