@@ -1,5 +1,6 @@
 """Graph -> problem -> plan: roots and views, candidate orders, what each order costs."""
 
+from relayout.infer.at_run_time import no_more_at_run_time
 from relayout.infer.build import Sites, build
 from relayout.infer.candidates import identity, orders, placed, placement, repaired
 from relayout.infer.formulation import Crossing, Formulation, Plan, formulate, plan, size_of
@@ -25,6 +26,7 @@ __all__ = [
     "formulate",
     "identity",
     "is_scattered",
+    "no_more_at_run_time",
     "order_of",
     "orders",
     "placed",

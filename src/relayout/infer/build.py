@@ -14,6 +14,7 @@ import onnx_ir as ir
 from relayout.graph.source_names import is_added, label
 from relayout.graph.subgraphs import captured
 from relayout.infer.needed import needed_nodes
+from relayout.infer.open_extents import Relation, least_extents, relations
 from relayout.infer.pieces import Piece, leaves, regroup
 from relayout.infer.pins import Pins
 from relayout.infer.sites import Numbering, Port, Root, Site, View, order_of
@@ -64,7 +65,10 @@ class Sites:
             and those that made it, where nobody else reads it.
         unneeded: the source's nodes that no output needs. Their Transposes are among `moves`.
         named: an extent as the product that it is -> the name that the source has for it.
-        likely: dynamic dimension that nobody named -> the extent that an operand beside it has there: a price only.
+        likely: dynamic dimension that nobody named -> the extent that an operand beside it has there, or those that an
+            operator makes it of have at least: a price only.
+        relations: what is known of dynamic dimensions that nobody named, in the order of the graph.
+        is_open: some extents are not numbers.
         chosen: a target has given some node other variants: the source itself is none of the choices.
         contested: Reshapes split an axis in ways that do not agree: the first is free, and the others are barriers.
         per_transpose: what each Transpose costs besides the bytes that it moves, in bytes.
@@ -82,6 +86,8 @@ class Sites:
     unneeded: list[ir.Node] = field(default_factory=list)
     named: dict[Extent, str] = field(default_factory=dict)
     likely: dict[str, int] = field(default_factory=dict)
+    relations: list[Relation] = field(default_factory=list)
+    is_open: bool = False
     chosen: bool = False
     contested: bool = False
     per_transpose: int = 0
@@ -197,8 +203,7 @@ class _Builder:
             self.grained.reverse()
         if self.integers:
             self._drop_unread()
-        likely = self.sites.likely.items()
-        self.sites.likely = {name: extent for name, extent in likely if name not in self.declared}
+        self.sites.likely, self.sites.is_open = least_extents(self.sites.relations), self.symbolic
         numbering = Numbering()
         for root in self.sites.roots:
             numbering.root(root)
@@ -607,7 +612,7 @@ class _Builder:
         ports += [Port(view, axis_letters(len(view.dims)), False, -1, pinned=True) for view in implicit]
         site = Site(_operator(node), label(node), node, signature, ports, reason=reason)
         if self.symbolic:
-            self._guess(site)
+            self.sites.relations += relations(site, self.declared)
         self._carried(site)
         if signature.variants:
             tile(site)
@@ -618,15 +623,6 @@ class _Builder:
         carry(site)
         if site.signature.grain:
             self.grained += [(site, *grain) for grain in site.signature.grain]
-
-    def _guess(self, site: Site) -> None:
-        """Price dimensions that no inference could name as the operands beside them are."""
-        for letter in (letter for letter in site.signature.letters if letter not in site.signature.whole):
-            dims = [port.view.extents[axis] for port in site.free_ports() for axis in port.dims(letter)]
-            static = {extent.number for extent in dims if extent.is_static and not extent.is_one}
-            for extent in dims:
-                if len(static) == 1 and extent.number == 1 and len(extent.symbols) == 1:
-                    self.sites.likely.setdefault(extent.symbols[0], *static)
 
 
 Met = tuple[ir.Node, Sequence[ir.Value], bool]

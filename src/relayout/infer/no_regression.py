@@ -71,7 +71,7 @@ def within_source(sites: Sites, fewest: Plan, *, time_limit: float | None = None
     among = _few(fewest) if hard_pairs(fewest.formulation.parts) is None else None
     if found := _searched(sites, fewest, most, among, time_limit):
         return found
-    own = _source(*_own(sites, fewest), Solution((), 0, 0, Leaf({})))
+    own = with_choice(*own_choice(sites, fewest), Solution((), 0, 0, Leaf({})))
     if not _Has.of(own).is_within(most):
         # Two Transposes of the source in a row are one in a plan, which may take single elements where they do not.
         most = most._replace(uses=(own.scattered + ALLOWED, fewest.source_count))
@@ -80,8 +80,8 @@ def within_source(sites: Sites, fewest: Plan, *, time_limit: float | None = None
             return fewest
         if found := _searched(sites, fewest, most, among, time_limit):
             return found
-    formulation, choice = _own(sites, fewest)
-    return _source(formulation, choice, solve(formulation.problem, start=choice, time_limit=time_limit))
+    formulation, choice = own_choice(sites, fewest)
+    return with_choice(formulation, choice, solve(formulation.problem, start=choice, time_limit=time_limit))
 
 
 def _few(fewest: Plan) -> Candidates:
@@ -127,13 +127,13 @@ def _dearer(prices: tuple[int, int], which: int, within: _Has, over: _Has) -> tu
     return (each, prices[1]) if which == 0 else (prices[0], each)
 
 
-def _own(sites: Sites, found: Plan) -> tuple[Formulation, tuple[int, ...]]:
-    """A plan's problem with the source's own labels among the others, at the graph's prices, and these."""
+def own_choice(sites: Sites, found: Plan) -> tuple[Formulation, tuple[int, ...]]:
+    """Return a plan's problem with the source's own labels among the others, at the graph's prices, and these."""
     formulation = formulate(sites, among=with_source(sites, found.formulation))
     pairs = zip(sites.sites, formulation.labels, strict=True)
     return formulation, tuple([labels.index(identity(site)) if labels else 0 for site, labels in pairs])
 
 
-def _source(formulation: Formulation, choice: tuple[int, ...], solution: Solution) -> Plan:
-    """The source's own choice, with what is known of the least cost."""
+def with_choice(formulation: Formulation, choice: tuple[int, ...], solution: Solution) -> Plan:
+    """Return a choice as a plan, with what is known of the least cost."""
     return planned(formulation, solution._replace(choice=choice, cost=formulation.problem.evaluate(choice)))

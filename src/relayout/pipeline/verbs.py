@@ -24,7 +24,7 @@ from relayout.errors import LayoutError, ReadError, RelayoutError, in_file
 from relayout.formats.recognition import is_tflite
 from relayout.formats.stored import open_stored
 from relayout.graph.source_names import forget
-from relayout.infer import Sites, build, plan, within_source
+from relayout.infer import Sites, build, no_more_at_run_time, plan, within_source
 from relayout.infer import plan_file as planfile
 from relayout.infer import what_if as relax
 from relayout.infer.plan_file import Checked
@@ -38,6 +38,7 @@ from relayout.reports import (
     Axes,
     Naming,
     Report,
+    at_any_extent,
     constants,
     grown,
     left_out,
@@ -306,7 +307,7 @@ def relayout_in_place(
     sites = build(model, per_transpose=per_transpose or 0, exchange=exchange)
     decided = plan(sites)
     if per_transpose is None:
-        decided = within_source(sites, decided)
+        decided = no_more_at_run_time(sites, within_source(sites, decided))
     before, after = (decided.source_count, decided.source_size), (len(decided.crossings), decided.size)
     if before != after:
         apply(model, decided, single_consumers=single_consumers)
@@ -558,14 +559,17 @@ def _relayout(
     began = perf_counter()
     shared = apart(model)
     sites = _sites(model, options, wishes)
-    decided = fewest = plan(sites, time_limit=time_limit)
+    decided = usual = fewest = plan(sites, time_limit=time_limit)
     if within:
-        decided = within_source(sites, fewest, time_limit=time_limit)
+        usual = within_source(sites, fewest, time_limit=time_limit)
+        decided = no_more_at_run_time(sites, usual, time_limit=time_limit)
     axes = Axes(sites, TFLITE in model.meta)
     naming = Naming(sites, axes)
     found = report(decided, axes, relaxed=relax(decided) if what_if else [])
-    if decided is not fewest:
+    if usual is not fewest:
         found = no_worse(found, decided, fewest)
+    if decided is not usual:
+        found = at_any_extent(found, decided, usual)
     found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
     prices = {"per_transpose": sites.per_transpose, "per_scattered": sites.per_scattered}
     taken = {**prices, "wishes": wishes.to_json()}

@@ -297,6 +297,10 @@ def scattered(plan: Plan) -> tuple[str, ...]:
     )
 
 
+FOR_SOME = "another plan moves more than the source does for some open extents"
+"""How the note begins of a plan that is in question where it is known what open extents are."""
+
+
 def no_worse(found: Report, decided: Plan, fewest: Plan) -> Report:
     """The report of a plan that is in no way worse than the source, where one that moves fewer bytes is.
 
@@ -321,6 +325,20 @@ def no_worse(found: Report, decided: Plan, fewest: Plan) -> Report:
         scattered_at_most=decided.scattered if decided.sites.per_scattered else None,
         notes=(*found.notes, f"fewer bytes take {what} than the source has: {told}"),
     )
+
+
+def at_any_extent(found: Report, decided: Plan, fewer: Plan) -> Report:
+    """Return the report of a plan that moves no more than the source in any run, where another one moves fewer bytes.
+
+    Args:
+        found: the report.
+        decided: its plan.
+        fewer: the plan that moves no more bytes where open extents count as 1, and more than the source in some run.
+    """
+    if fewer.size == decided.size:
+        return found
+    told = f"{FOR_SOME}, and {fewer.size:,} bytes where each counts as 1; fix them with --dim"
+    return replace(found, notes=(*found.notes, told))
 
 
 def unstated(names: Sequence[str]) -> str:

@@ -62,7 +62,7 @@ def resize(operator: Operator) -> Fact:
         others = (turning(operator, last, usual[2:]) or last).variants
         own = () if usual == letters else (replace(found.variants[0], name="as it is"),)
         found = replace(found, variants=(*own, *(replace(each, follows=bool(own) or each.follows) for each in others)))
-    return replace(found, changes=changes)
+    return replace(found, changes=changes, grows=resized)
 
 
 def _resized(operator: Operator, rank: int) -> tuple[int, ...]:

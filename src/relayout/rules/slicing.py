@@ -34,6 +34,7 @@ def concat(operator: Operator) -> Fact:
         frozenset({axis}),
         grain=grain({axis: parts}),
         changes=lambda p: Changes({"axis": p.axis(axis)}),
+        grows=frozenset({axis}),
     )
 
 
@@ -176,7 +177,8 @@ def padding(operator: Operator, *, as_input: bool) -> Signature | None:
     axes = tuple(letters[axis] for axis in normalized(chosen, rank))
     inputs = operator.operands({0: letters})
     if pads is None:
-        return Signature(inputs, (letters,), frozenset(axes), changes=lambda p: _renumbered(operator, axes, p))
+        whole = frozenset(axes)
+        return Signature(inputs, (letters,), whole, changes=lambda p: _renumbered(operator, axes, p), grows=whole)
     count = len(axes)
     padded = {axis: (pads[i], pads[i + count]) for i, axis in enumerate(axes) if pads[i] or pads[i + count]}
 
@@ -195,7 +197,8 @@ def padding(operator: Operator, *, as_input: bool) -> Signature | None:
     cuts: dict[str, list[Dim]] = {}
     for letter, pair in padded.items():
         cuts[letter] = [shape[letter].number, *pair] if zeros and shape[letter].is_static else ["?"]
-    return Signature(inputs, (letters,), frozenset(padded), grain=grain(cuts), changes=changes)
+    longer = frozenset(letter for letter, pair in padded.items() if min(pair) >= 0)
+    return Signature(inputs, (letters,), frozenset(padded), grain=grain(cuts), changes=changes, grows=longer)
 
 
 def _shorter(pair: tuple[int, int], old: Extent, new: Extent) -> tuple[int, int]:
@@ -225,15 +228,15 @@ def tile(operator: Operator) -> Fact:
             (letters,),
             frozenset(letters),
             changes=lambda p: Changes(gathered={1: (0, tuple(map(letters.index, p.letters())))}),
+            grows=frozenset(letters),
         )
     times = dict(zip(letters, repeats, strict=True))
 
     def changes(placement: Placement) -> Changes:
         return Changes(inputs={1: np.array([times[letter] for letter in placement.letters()], np.int64)})
 
-    return Signature(
-        (letters, None), (letters,), frozenset(axis for axis in letters if times[axis] != 1), changes=changes
-    )
+    repeated = frozenset(axis for axis in letters if times[axis] != 1)
+    return Signature((letters, None), (letters,), repeated, changes=changes, grows=repeated)
 
 
 @rule("Expand", kind="axis attributes")
@@ -255,6 +258,7 @@ def expand(operator: Operator) -> Fact:
             block=frozenset(letters),
             broadcast=True,
             changes=lambda p: Changes(gathered={1: (0, tuple(map(letters.index, p.letters(output=True))))}),
+            grows=frozenset(letters),
         )
 
     def changes(placement: Placement) -> Changes:

@@ -1,0 +1,128 @@
+"""Open extents: what is known of those that have no name, and what all of them may be in a run.
+
+Shape inference makes up a name for what it cannot find: what a Tile gives whose repeats are computed. Such an extent is
+bounded by those beside it: it is as long as another operand's, at least as long as what the operator repeats, joins or
+pads, or at most as long as what it cuts. A price takes the least, and 1 for whatever else is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from itertools import chain
+from typing import NamedTuple
+
+from relayout.infer.sites import Root, Site
+from relayout.layout import Extent
+from relayout.layout.expressions import names_in, replace_names
+
+LARGE = 64
+"""What an open extent may be in a run, besides 1."""
+TIMES = 4
+"""How often an operator may repeat, or pad, what it reads."""
+SEVERAL = 8
+"""Names, and values, that are each large by themselves in some run; beyond that, all or none are."""
+
+
+class Bound(Enum):
+    """How an extent without a name compares with those beside it."""
+
+    SAME = "same"
+    SUM = "all of them together"
+    MORE = "at least as long"
+    LESS = "at most the longest"
+
+
+class Relation(NamedTuple):
+    """What is known of an extent that nobody named.
+
+    Args:
+        symbol: what shape inference calls it.
+        bound: how it compares with the others.
+        others: the extents of the same axis on other operands.
+    """
+
+    symbol: str
+    bound: Bound
+    others: tuple[Extent, ...]
+
+
+def relations(site: Site, declared: set[str]) -> Iterator[Relation]:
+    """Find what a node tells of extents that nobody named.
+
+    Args:
+        site: the node.
+        declared: the names that the model's inputs state: these may be anything.
+    """
+    signature, free = site.signature, site.free_ports()
+    for letter in signature.letters:
+        read, given = [
+            [port.view.extents[axis] for port in free if port.output == output for axis in port.dims(letter)]
+            for output in (False, True)
+        ]
+        bound, others, known = Bound.SAME, [*read, *given], [*read, *given]
+        if letter in signature.grows or letter in signature.whole:
+            bound = Bound.LESS if letter not in signature.grows else Bound.SUM if len(read) > 1 else Bound.MORE
+            others, known = given, read
+        for extent in others if known else ():
+            if extent.number == 1 and len(extent.symbols) == 1 and declared.isdisjoint(extent.symbols):
+                yield Relation(extent.symbols[0], bound, tuple(each for each in known if each != extent))
+
+
+def least_extents(found: Sequence[Relation]) -> dict[str, int]:
+    """Return the least that each extent without a name may be, as far as that is known: every other one counts as 1."""
+    return _numbers(found, {}, frozenset())
+
+
+def runs(found: Sequence[Relation], roots: Sequence[Root]) -> list[dict[str, int]]:
+    """Return what open extents may be, in several runs: symbol -> number; 1 where it is not named.
+
+    Args:
+        found: what is known of extents without a name, in the order of the graph.
+        roots: the values whose extents are asked for.
+    """
+    asked = dict.fromkeys(symbol for root in roots for extent in root.extents for symbol in extent.symbols)
+    unnamed = dict.fromkeys(relation.symbol for relation in found)
+    beside = (extent for relation in found for extent in relation.others)
+    stated = {*asked, *chain.from_iterable(extent.symbols for extent in beside)} - unnamed.keys()
+    parts = set().union(*(Extent(1, (symbol,)).names | names_in(symbol) for symbol in stated))
+    names = sorted(name for name in parts - unnamed.keys() if not names_in(name))
+    # What one operator gives is large while what others give is small.
+    symbols = [frozenset(symbol for extent in root.extents for symbol in extent.symbols) for root in roots]
+    values = dict.fromkeys(made_up for each in symbols if (made_up := each.intersection(unnamed)))
+    result: list[dict[str, int]] = []
+    for large in _some([frozenset((name,)) for name in names]):
+        given = {name: LARGE for name in names if name in large}
+        given |= {symbol: number for symbol in stated if (number := _evaluated(symbol, names, given))}
+        result += [_numbers(found, given, most) for most in _some(list(values))]
+    return result
+
+
+def _some(groups: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    """Return none of some groups of names, all of them, and where they are few each by itself."""
+    single = groups if 1 < len(groups) <= SEVERAL else ()
+    return [frozenset(), *([frozenset().union(*groups)] if groups else []), *single]
+
+
+def _evaluated(symbol: str, names: Sequence[str], given: Mapping[str, int]) -> int | None:
+    """Return what a symbol that is an expression of names is in a run."""
+    if not names_in(symbol):
+        return None
+    number = replace_names(symbol, {**dict.fromkeys(names, 1), **given})
+    return max(1, number) if isinstance(number, int) else None
+
+
+def _numbers(found: Sequence[Relation], given: Mapping[str, int], most: frozenset[str]) -> dict[str, int]:
+    """Return numbers for extents without a name, those in `most` as large as they may be, the others as small."""
+    numbers = dict(given)
+    for symbol, bound, others in found:
+        if bound in (Bound.SUM, Bound.MORE):
+            times = TIMES if bound is Bound.MORE and symbol in most else 1
+            numbers[symbol] = max(numbers.get(symbol, 1), times * sum(extent.value(numbers) for extent in others))
+        elif bound is Bound.SAME:
+            known = {extent.value(numbers) for extent in others if numbers.keys() >= set(extent.symbols)} - {1}
+            if len(known) == 1:
+                numbers.setdefault(symbol, *known)
+        elif symbol in most:
+            numbers.setdefault(symbol, max(extent.value(numbers) for extent in others))
+    return numbers

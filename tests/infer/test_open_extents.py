@@ -1,0 +1,121 @@
+"""Open extents: what is unknown is bounded by what is known, and no run moves more than the source's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+import relayout
+from infer.opened import Feed, opened_model
+from relayout.infer import build as sites_of
+from relayout.infer.open_extents import Bound, Relation, least_extents, runs
+from relayout.layout import Extent
+from relayout.pipeline import read
+from running import moved_bytes, run
+from small import build, feed_of
+
+GROWING: Mapping[str, tuple[str, str, list[list[float]]]] = {
+    "Tile": ("int64[4] r", "y = Tile(u, r)", [[1, 2, 2, 1], [2, 1, 1, 3]]),
+    "Pad": ("int64[8] r", "y = Pad(u, r)", [[0, 1, 1, 0, 0, 2, 0, 0], [1, 0, 0, 0, 0, 0, 0, 4]]),
+    "Expand": ("int64[4] r", "m = ReduceMean<keepdims=1>(u, two) y = Expand(m, r)", [[1, 1, 9, 1], [1, 1, 30, 1]]),
+    "Resize": ("float[4] r", "y = Resize(u, , r)", [[1, 2, 2, 1], [1, 1, 3, 1]]),
+    "Concat": ("float[m,4,5,3] z, int64[1] r", "s = Slice(z, one, r, zero) y = Concat<axis=0>(u, s, s)", [[3], [9]]),
+}
+"""Operator -> inputs, nodes, and what `r` is in one run and another."""
+
+
+@pytest.mark.parametrize("batch", ["n", "2"])
+@pytest.mark.parametrize("operator", GROWING)
+def test_nothing_is_transposed_behind_what_makes_it_longer(operator: str, batch: str) -> None:
+    """Extents that a computed amount gives counted as 1: the Transpose before was put behind, where it moves more."""
+    inputs, text, amounts = GROWING[operator]
+    constants = {"zero": [0], "one": [1], "two": [2]}
+    source = build(f"float[{batch},3,4,5] x, {inputs}", f"t = T0231(x) u = Relu(t) {text}", constants)
+    result = relayout.optimize(source)
+    assert result.report.proved
+    for size, amount in zip((2, 7), amounts, strict=True):
+        feed = feed_of(source, {"n": size if batch == "n" else 2, "m": size + 9}, {"r": amount})
+        for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        assert moved_bytes(result.proto, feed) <= moved_bytes(source, feed)
+
+
+def test_a_concat_takes_as_much_as_its_operands() -> None:
+    """One Transpose behind it moves what two before it move."""
+    source = build("float[n,3,4] x, float[m,3,4] z", "t = T021(x) u = T021(z) y = Concat<axis=0>(t, u)", {})
+    report = relayout.optimize(source).report
+    assert (report.source_transposes, report.transposes) == (2, 1)
+    assert (report.source_bytes, report.bytes) == (96, 96)
+
+
+def no_more(seed: int) -> int:
+    """Hold a random model of open extents to its source, in runs of several sizes; how many of these it has."""
+    source, feeds = opened_model(seed, 4 + seed % 8)
+    result = relayout.optimize(source)
+    again = relayout.optimize(result.proto).report
+    assert again.bytes >= again.source_bytes
+    count = 0
+    for feed in feeds:
+        wanted = _run(source, feed)
+        if wanted is None:
+            continue
+        count += 1
+        for want, got in zip(wanted, run(result.proto, feed), strict=True):
+            assert got.shape == want.shape
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        assert moved_bytes(result.proto, feed) <= moved_bytes(source, feed), (seed, result.report)
+    return count
+
+
+def _run(source: object, feed: Feed) -> list[np.ndarray] | None:
+    try:
+        return run(source, feed)  # type: ignore[arg-type]
+    except Exception:  # a pool of nothing, which the runtime refuses
+        return None
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_no_run_of_a_random_graph_moves_more(block: int) -> None:
+    assert sum(no_more(seed) for seed in range(20 * block, 20 * block + 20)) >= 50
+
+
+@pytest.mark.parametrize("seed", [69, 171, 180])
+def test_what_may_be_large_alone(seed: int) -> None:
+    """A value that grows is moved in the source, and another one that grows was in the result."""
+    assert no_more(seed) == 3
+
+
+def relation(symbol: str, bound: Bound, *others: str | int) -> Relation:
+    return Relation(symbol, bound, tuple(map(Extent.of, others)))
+
+
+FOUND = [
+    relation("a", Bound.MORE, 5),
+    relation("b", Bound.SUM, "a", 7),
+    relation("c", Bound.SAME, "b", 1),
+    relation("d", Bound.LESS, "c"),
+    relation("e", Bound.MORE, "n"),
+    relation("f", Bound.SAME, 2, 3),
+]
+
+
+def test_an_extent_without_a_name_is_bounded_by_those_beside_it() -> None:
+    assert least_extents(FOUND) == {"a": 5, "b": 12, "c": 12, "e": 1}
+
+
+def test_runs_have_extents_small_and_large() -> None:
+    source = build("float[n,3] x", "y = Relu(x)", {})
+    roots = sites_of(read(source)).roots
+    found = runs(FOUND, roots)
+    assert {each.get("n", 1) for each in found} == {1, 64}
+    assert {each["e"] for each in found} == {1, 64}
+
+
+def test_a_name_that_is_an_expression_follows_in_a_run() -> None:
+    source = build("float[n,3] x", "y = Relu(x)", {})
+    for value in (*source.graph.input, *source.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "2*h + 1"
+    (root, *_) = sites_of(read(source)).roots
+    assert [root.extents[0].value(each) for each in runs([], [root])] == [3, 129]
