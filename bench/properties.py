@@ -1,14 +1,16 @@
-"""Random graphs, each optimized, converted to another layout and back: the same numbers, never more bytes, proved.
+"""Random graphs, each optimized, converted to another layout and back: the same numbers, never more bytes, proved;
+what is optimized again moves as much, and no run moves more than one of the source.
 
     python bench/properties.py --graphs 1000 [--first 0] [--to NHWC] [--out properties]
     python bench/properties.py --seconds 600            # as many as there is time for
 
-The graphs are those of `tests/infer/mixed.py` (If, Loop, Scan, quantization with a scale for each channel, dynamic
-dimensions, regroupings), the properties those of `tests/properties.py`. Where Reshapes split an axis in ways that do
-not agree, what comes back may have more bytes, and where there are more orders than the cap on candidates, not all
-are looked at: such graphs are counted apart. Graph n is always the same. Portions run in processes of their own. A run
-that was stopped goes on where it was if it is started again with the same `--out`; what it found is in `state.json`
-there. Exit code 1 if a property does not hold, or a process ended.
+The graphs are those of `tests/infer/opened.py` (open extents, computed amounts) and `tests/infer/mixed.py` (If, Loop,
+Scan, quantization with a scale for each channel, dynamic dimensions, regroupings), the properties those of
+`tests/properties.py`. Where Reshapes split an axis in ways that do not agree, what comes back may have more bytes, and
+where there are more orders than the cap on candidates, not all are looked at: such graphs are counted apart. Graph n is
+always the same. Portions run in processes of their own. A run that was stopped goes on where it was if it is started
+again with the same `--out`; what it found is in `state.json` there. Exit code 1 if a property does not hold, or a
+process ended.
 """
 
 from __future__ import annotations
@@ -78,6 +80,7 @@ def empty() -> dict[str, Any]:
         "slowest": [0.0, 0],
         "contested": 0,
         "capped": 0,
+        "divided": 0,
         "has": {},
         "moved": counts,
         "findings": {},
@@ -87,8 +90,8 @@ def empty() -> dict[str, Any]:
 
 def merge(state: dict[str, Any], found: dict[str, Any]) -> None:
     """Add one portion to the count."""
-    for name in ("graphs", "seconds", "contested", "capped"):
-        state[name] += found[name]
+    for name in ("graphs", "seconds", "contested", "capped", "divided"):
+        state[name] = state.get(name, 0) + found[name]
     state["slowest"] = max(state["slowest"], found["slowest"])
     state["has"] = dict(Counter(state["has"]) + Counter(found["has"]))
     for name in COUNTED:
@@ -109,6 +112,9 @@ def said(state: dict[str, Any]) -> str:
     lines += [f"  {name}: {moved[0]} Transposes, {moved[1]} bytes" for name, moved in state["moved"].items()]
     lines.append(f"  back with more bytes, since splits of an axis do not agree: {state['contested']}")
     lines.append(f"  minimal among the orders that were considered, since there are too many: {state['capped']}")
+    lines.append(
+        f"  optimized again with fewer bytes, since a view alone read what was dequantized: {state['divided']}"
+    )
     lines.append(f"{sum(count for count, _ in state['findings'].values())} findings")
     lines += [f"  {count} x {finding}: {examples[0]}" for finding, (count, examples) in state["findings"].items()]
     return "\n".join(lines)
@@ -142,6 +148,7 @@ def attempt_all(begin: int, end: int, layout: str, note: Path) -> None:
     """Hold the properties of graph after graph, and write down what was found before each."""
     import properties
     from infer.mixed import mixed_model
+    from infer.opened import opened_model
 
     warnings.simplefilter("ignore")
     found, began = empty(), time.monotonic()
@@ -152,11 +159,13 @@ def attempt_all(begin: int, end: int, layout: str, note: Path) -> None:
         made = mixed_model(seed, steps(seed))
         try:
             held = properties.hold(made, layout)
+            properties.hold_open(*opened_model(seed, steps(seed)))
             for name in COUNTED:
                 moved = getattr(held, name)
                 found["moved"][name] = [a + b for a, b in zip(found["moved"][name], moved, strict=True)]
             found["contested"] += held.contested
             found["capped"] += held.capped
+            found["divided"] += held.divided
         except Exception as error:
             example = [seed, len(made.model.graph.node), str(error)[:300]]
             known = found["findings"].setdefault(kind(error), [0, []])

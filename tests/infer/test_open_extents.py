@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import relayout
-from infer.opened import Feed, opened_model
+from infer.opened import opened_model
+from properties import PropertyError, hold_open
 from relayout.infer import build as sites_of
 from relayout.infer.open_extents import Bound, Relation, least_extents, runs
 from relayout.layout import Extent
@@ -50,41 +51,21 @@ def test_a_concat_takes_as_much_as_its_operands() -> None:
     assert (report.source_bytes, report.bytes) == (96, 96)
 
 
-def no_more(seed: int) -> int:
-    """Hold a random model of open extents to its source, in runs of several sizes; how many of these it has."""
-    source, feeds = opened_model(seed, 4 + seed % 8)
-    result = relayout.optimize(source)
-    again = relayout.optimize(result.proto).report
-    assert again.bytes >= again.source_bytes
-    count = 0
-    for feed in feeds:
-        wanted = _run(source, feed)
-        if wanted is None:
-            continue
-        count += 1
-        for want, got in zip(wanted, run(result.proto, feed), strict=True):
-            assert got.shape == want.shape
-            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
-        assert moved_bytes(result.proto, feed) <= moved_bytes(source, feed), (seed, result.report)
-    return count
-
-
-def _run(source: object, feed: Feed) -> list[np.ndarray] | None:
-    try:
-        return run(source, feed)  # type: ignore[arg-type]
-    except Exception:  # a pool of nothing, which the runtime refuses
-        return None
-
-
 @pytest.mark.parametrize("block", range(4))
 def test_no_run_of_a_random_graph_moves_more(block: int) -> None:
-    assert sum(no_more(seed) for seed in range(20 * block, 20 * block + 20)) >= 50
+    assert sum(hold_open(*opened_model(seed, 4 + seed % 8)) for seed in range(20 * block, 20 * block + 20)) >= 50
 
 
 @pytest.mark.parametrize("seed", [69, 171, 180])
 def test_what_may_be_large_alone(seed: int) -> None:
     """A value that grows is moved in the source, and another one that grows was in the result."""
-    assert no_more(seed) == 3
+    assert hold_open(*opened_model(seed, 4 + seed % 8)) == 3
+
+
+def test_a_run_that_moves_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relayout.pipeline.no_more_at_run_time", lambda sites, found, **_: found)
+    with pytest.raises(PropertyError, match="bytes moved, and"):
+        hold_open(*opened_model(69, 9))
 
 
 def relation(symbol: str, bound: Bound, *others: str | int) -> Relation:
