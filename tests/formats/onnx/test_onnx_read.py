@@ -690,3 +690,22 @@ def test_an_output_of_another_element_type_stays_an_error() -> None:
     assert not wrong.meta[CONTRADICTED]
     with pytest.raises(InvalidModelError, match="elem type differs"):
         check(wrong)
+
+
+def test_an_output_that_is_an_input_states_what_the_input_does() -> None:
+    model = text("{ y = Relu(w) }", "(float[N,3,2,1] x, float[4,?] w) => (float[?,?,?,?] x, float[4,?] y)")
+    found = read(model)
+    assert [str(value.shape) for value in found.graph.inputs] == ["[N,3,2,1]", "[4,None]"]
+    assert [value.name for value in found.graph.outputs] == ["x", "y"]
+    assert list(to_proto(found).graph.output)[0] == list(model.graph.input)[0]
+
+
+def test_an_output_of_a_body_that_is_its_input_states_what_the_input_does() -> None:
+    model = text(
+        "{ y = Loop(m, , x) <body = b (int64 i, bool c, float[N,3] s) => (bool c, float[?,?] s) { }> }",
+        "(float[N,3] x, int64 m) => (float[?,?] y)",
+    )
+    (node,) = read(model).graph
+    body = node.attributes.get_graph("body")
+    assert body is not None
+    assert str(body.outputs[1].shape) == "[N,3]"

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from relayout.errors import ReadError, in_file
 from relayout.formats.bundle import HEAD
 from relayout.formats.onnx.atomic import SOURCES, identity
+from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.inferring import is_settled
@@ -224,6 +225,7 @@ def _without_raw_data(buffer: Bytes, start: int, stop: int) -> tuple[bytes, tupl
 
 def _deserialized(proto: onnx.ModelProto) -> ir.Model:
     maps = dict(_taken_maps(proto.graph))
+    _state_once(proto.graph)
     try:
         model = ir.from_proto(proto)
         for value in (*model.graph.inputs, *model.graph.outputs):
@@ -236,6 +238,18 @@ def _deserialized(proto: onnx.ModelProto) -> ir.Model:
             cause = cause.__cause__
         reason = " ".join(str(cause).split()).partition(". Please contribute")[0] or type(cause).__name__
         raise ReadError(f"not a valid ONNX model: {reason}") from None
+
+
+def _state_once(graph: onnx.GraphProto) -> None:
+    """Let an output that is an input, too, state what the input does: the two are one value, in bodies likewise."""
+    inputs = {value.name: value for value in graph.input if value.HasField("type")}
+    for value in graph.output:
+        if value.name in inputs:
+            value.type.CopyFrom(inputs[value.name].type)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in graphs_in(attribute):
+                _state_once(body)
 
 
 def _taken_maps(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TypeProto]]:
