@@ -18,7 +18,7 @@ from infer.graphs import random_model
 from relayout.errors import RelayoutError
 from relayout.infer import build, plan, within_source
 from relayout.infer.formulation import planned
-from relayout.infer.no_regression import _own, _source
+from relayout.infer.no_regression import own_choice, with_choice
 from relayout.infer.sites import Label
 from relayout.infer.strided_copies import stretches_elements
 from relayout.pipeline import check_plan, inspect
@@ -304,7 +304,7 @@ def test_one_transpose_in_the_place_of_two_is_proved_without_prices() -> None:
 def test_no_plan_with_prices_costs_more_than_the_source(seed: int) -> None:
     graph, _ = random_model(seed, steps=6 + seed % 18)
     sites = build(ir.from_proto(graph), per_scattered=3)
-    found, own = plan(sites), _source(*_own(sites, plan(sites)), Solution((), 0, 0, Leaf({})))
+    found, own = plan(sites), with_choice(*own_choice(sites, plan(sites)), Solution((), 0, 0, Leaf({})))
     assert found.size + 3 * found.scattered <= own.size + 3 * own.scattered
 
 

@@ -218,11 +218,12 @@ class Storage:
         if self._original(root, source, target):
             return
         shape = _constant_shape(root, source, target)
-        if shape is None:
+        if shape is None or {0, -1} <= set(shape):  # what is beside a -1 may be nothing in no run
             if (filled := _filled(source)) == _filled(target):
                 self._place_ones(root, source, filled, target)
                 return
-            self._emit("Reshape", [self.stored[root, source], self._computed_shape(root, source, target)], root, target)
+            computed = self._computed_shape(root, source, target)
+            self._emit("Reshape", [self.stored[root, source], computed], root, target)
             return
         if self.version < SHAPE_IS_INPUT:
             attributes = [ir.AttrInt64s("shape", shape)]
@@ -282,8 +283,9 @@ class Storage:
     def _computed_shape(self, root: Root, source: Form, target: Form) -> ir.Value:
         """The shape of `target` at run time, from that of `source`: several dimensions of both are dynamic.
 
-        What lies in one dimension of `source` with others is read from another value that has it for itself; one
-        dimension at most is what is left. A dimension that stays where it is is a 0.
+        What lies in one dimension of `source` with others is read from another value that has it for itself; of one
+        dimension at most that none has it is what is left, in a run in which the others are not 0. A dimension that
+        stays where it is is a 0.
         """
         stem = f"{root.value.name}__{tag(root, target)}"
         held, parts = self.stored[root, source], list[Any]()
@@ -295,7 +297,11 @@ class Storage:
             elif place < len(source) and source[place] == dim:
                 parts.append(0)
             elif tuple(index for axis in axes for index in source[axis]) != dim:
-                parts.append(self._measured(root, stem, extent) if -1 in parts else -1)
+                parts.append(
+                    -1
+                    if -1 not in parts and not self._is_measurable(root, extent)
+                    else self._measured(root, stem, extent)
+                )
             elif len(axes) == 1:
                 parts.append(axes)
             else:
@@ -337,6 +343,15 @@ class Storage:
             return factors[0]
         joined = self._helper(root, f"{stem}/factors", "Concat", factors, [ir.AttrInt64("axis", 0)])
         return self._helper(root, f"{stem}/product", "ReduceProd", [joined])
+
+    def _is_measurable(self, root: Root, extent: Extent) -> bool:
+        """Whether some value has each symbol of an extent as a dimension."""
+        try:
+            for symbol in extent.symbols:
+                self._having(root, Extent(1, (symbol,)))
+        except LayoutError:
+            return False
+        return True
 
     def _having(self, root: Root, extent: Extent) -> tuple[ir.Value, int, int]:
         """A value that is there where `root` is, its dimension of that extent, and how many times it has that.

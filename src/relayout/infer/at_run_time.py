@@ -30,7 +30,7 @@ def no_more_at_run_time(sites: Sites, found: Plan, *, time_limit: float | None =
     if not sites.is_open:
         return found
     roots = [*(crossing.root for crossing in found.crossings), *(root for _, root in sites.moves)]
-    every = runs(sites.relations, roots)
+    every = runs(sites.relations, roots, sites.declared)
     beaten = _beaten(sites, found, every)
     if not beaten:
         return found

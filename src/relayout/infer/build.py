@@ -14,12 +14,13 @@ import onnx_ir as ir
 from relayout.graph.source_names import is_added, label
 from relayout.graph.subgraphs import captured
 from relayout.infer.needed import needed_nodes
-from relayout.infer.open_extents import Relation, least_extents, relations
+from relayout.infer.open_extents import Relation, least_extents, relations, stacked
 from relayout.infer.pieces import Piece, leaves, regroup
 from relayout.infer.pins import Pins
 from relayout.infer.sites import Numbering, Port, Root, Site, View, order_of
 from relayout.infer.splits import carry, refine, tile
 from relayout.layout import ONE, Dim, Extent, Learned, product, quotient, segments
+from relayout.layout.stored_as import CLAIMED
 from relayout.rules import (
     FUNCTIONS,
     WRAPPING,
@@ -68,6 +69,7 @@ class Sites:
         likely: dynamic dimension that nobody named -> the extent that an operand beside it has there, or those that an
             operator makes it of have at least: a price only.
         relations: what is known of dynamic dimensions that nobody named, in the order of the graph.
+        declared: what the inputs call their open extents.
         is_open: some extents are not numbers.
         chosen: a target has given some node other variants: the source itself is none of the choices.
         contested: Reshapes split an axis in ways that do not agree: the first is free, and the others are barriers.
@@ -87,6 +89,7 @@ class Sites:
     named: dict[Extent, str] = field(default_factory=dict)
     likely: dict[str, int] = field(default_factory=dict)
     relations: list[Relation] = field(default_factory=list)
+    declared: frozenset[str] = frozenset()
     is_open: bool = False
     chosen: bool = False
     contested: bool = False
@@ -189,6 +192,7 @@ class _Builder:
         self.unnamed: dict[tuple[ir.Value, int], str] = {}
         self.aliases: dict[str, Dim] = dict(known.same)
         self.declared: set[str] = set()
+        self.claimed: dict[str, int] = {}
         self.needed = needed_nodes(self.graph, self._is_entered)
 
     def run(self) -> None:
@@ -203,7 +207,9 @@ class _Builder:
             self.grained.reverse()
         if self.integers:
             self._drop_unread()
-        self.sites.likely, self.sites.is_open = least_extents(self.sites.relations), self.symbolic
+        likely = least_extents(self.sites.relations, self._claims()).items()
+        self.sites.likely = {name: extent for name, extent in likely if name not in self.declared}
+        self.sites.declared, self.sites.is_open = frozenset(self.declared), self.symbolic
         numbering = Numbering()
         for root in self.sites.roots:
             numbering.root(root)
@@ -213,6 +219,10 @@ class _Builder:
             computed = not before.root.constant or before.root.value.producer() is not None
             if computed and order_of(before.form) != order_of(after.form):
                 self.sites.moves.append((name, self.integers.get(before.root, before.root)))
+
+    def _claims(self) -> dict[str, int]:
+        """What a file states of extents that nobody names: a price only."""
+        return {name: extent for name, extent in self.claimed.items() if name not in self.declared}
 
     def _drop_unread(self) -> None:
         """Leave out what dequantizes for views and integers again alone; what moves between the two moves integers."""
@@ -258,6 +268,8 @@ class _Builder:
             self.symbolic = True
             name = str(dim.value) if dim.value is not None else self.unnamed.setdefault((value, axis), self._symbol())
             known = self._known_as(name)
+            if (claimed := value.meta.get(CLAIMED)) is not None and isinstance(claimed[axis], int):
+                self.claimed.setdefault(name, claimed[axis])
             dims.append(self._in_quotients(known) if self.known.divisors and isinstance(known, str) else known)
         return tuple(dims)
 
@@ -501,6 +513,7 @@ class _Builder:
             ports += self._ends(read, body.outputs, False, number)
         outputs = [self._root(value, constant=False) for value in node.outputs]
         ports += self._ends(inputs, fact.signature.inputs, False) + self._ends(outputs, fact.signature.outputs, True)
+        self.sites.relations += stacked(ports, fact.signature.whole, fact.runs) if self.symbolic else ()
         # What is carried as one value is a site of its own: values that a node carries side by side do not depend on
         # each other's orders.
         for carried in _values(ports):

@@ -7,12 +7,13 @@ pads, or at most as long as what it cuts. A price takes the least, and 1 for wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import chain
+from types import MappingProxyType
 from typing import NamedTuple
 
-from relayout.infer.sites import Root, Site
+from relayout.infer.sites import Port, Root, Site
 from relayout.layout import Extent
 from relayout.layout.expressions import names_in, replace_names
 
@@ -34,10 +35,10 @@ class Bound(Enum):
 
 
 class Relation(NamedTuple):
-    """What is known of an extent that nobody named.
+    """What is known of an extent.
 
     Args:
-        symbol: what shape inference calls it.
+        symbol: its name, or what shape inference calls it.
         bound: how it compares with the others.
         others: the extents of the same axis on other operands.
     """
@@ -52,7 +53,7 @@ def relations(site: Site, declared: set[str]) -> Iterator[Relation]:
 
     Args:
         site: the node.
-        declared: the names that the model's inputs state: these may be anything.
+        declared: the names that the model's inputs state: these may be anything but what is added to another extent.
     """
     signature, free = site.signature, site.free_ports()
     for letter in signature.letters:
@@ -65,22 +66,47 @@ def relations(site: Site, declared: set[str]) -> Iterator[Relation]:
             bound = Bound.LESS if letter not in signature.grows else Bound.SUM if len(read) > 1 else Bound.MORE
             others, known = given, read
         for extent in others if known else ():
-            if extent.number == 1 and len(extent.symbols) == 1 and declared.isdisjoint(extent.symbols):
+            named = bound is not Bound.SAME and not declared.isdisjoint(extent.symbols)
+            if extent.number == 1 and len(extent.symbols) == 1 and not named:
                 yield Relation(extent.symbols[0], bound, tuple(each for each in known if each != extent))
 
 
-def least_extents(found: Sequence[Relation]) -> dict[str, int]:
-    """Return the least that each extent without a name may be, as far as that is known: every other one counts as 1."""
-    return _numbers(found, {}, frozenset())
+def stacked(ports: Sequence[Port], axes: frozenset[str], trips: int) -> Iterator[Relation]:
+    """Find the open extents that are as many as a loop has trips: its bodies' bytes count for so many.
+
+    Args:
+        ports: the ends of what the loop carries.
+        axes: the letters of what it reads, or stacks, slice by slice.
+        trips: how many trips are counted.
+    """
+    for port in ports:
+        for letter, extent in zip(port.letters, port.view.extents, strict=True):
+            if letter in axes and extent.number == 1 and len(extent.symbols) == 1:
+                yield Relation(extent.symbols[0], Bound.SAME, (Extent(trips),))
 
 
-def runs(found: Sequence[Relation], roots: Sequence[Root]) -> list[dict[str, int]]:
-    """Return what open extents may be, in several runs: symbol -> number; 1 where it is not named.
+def least_extents(found: Sequence[Relation], claimed: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
+    """Return the least that each extent without a name may be, as far as that is known: every other one counts as 1.
 
     Args:
         found: what is known of extents without a name, in the order of the graph.
-        roots: the values whose extents are asked for.
+        claimed: what the file states of some.
     """
+    return _numbers(found, claimed, frozenset())
+
+
+def runs(
+    found: Sequence[Relation], roots: Sequence[Root], declared: Collection[str] = frozenset()
+) -> list[dict[str, int]]:
+    """Return what open extents may be, in several runs: symbol -> number; 1 where it is not named.
+
+    Args:
+        found: what is known of extents, in the order of the graph.
+        roots: the values whose extents are asked for.
+        declared: the names that the model's inputs state.
+    """
+    likely = _numbers([relation for relation in found if relation.symbol in declared], {}, frozenset())
+    found = [relation for relation in found if relation.symbol not in declared]
     asked = dict.fromkeys(symbol for root in roots for extent in root.extents for symbol in extent.symbols)
     unnamed = dict.fromkeys(relation.symbol for relation in found)
     beside = (extent for relation in found for extent in relation.others)
@@ -92,7 +118,7 @@ def runs(found: Sequence[Relation], roots: Sequence[Root]) -> list[dict[str, int
     values = dict.fromkeys(made_up for each in symbols if (made_up := each.intersection(unnamed)))
     result: list[dict[str, int]] = []
     for large in _some([frozenset((name,)) for name in names]):
-        given = {name: LARGE for name in names if name in large}
+        given = {name: likely.get(name, LARGE) for name in names if name in large}
         given |= {symbol: number for symbol in stated if (number := _evaluated(symbol, names, given))}
         result += [_numbers(found, given, most) for most in _some(list(values))]
     return result

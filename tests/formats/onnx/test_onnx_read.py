@@ -697,7 +697,7 @@ def test_an_output_that_is_an_input_states_what_the_input_does() -> None:
     found = read(model)
     assert [str(value.shape) for value in found.graph.inputs] == ["[N,3,2,1]", "[4,None]"]
     assert [value.name for value in found.graph.outputs] == ["x", "y"]
-    assert list(to_proto(found).graph.output)[0] == list(model.graph.input)[0]
+    assert to_proto(found).graph.output[0] == model.graph.input[0]
 
 
 def test_an_output_of_a_body_that_is_its_input_states_what_the_input_does() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
 
 from relayout import isolation
 from relayout.errors import InvalidModelError, ReadError
-from relayout.formats.onnx.inferring import infer_shapes, is_settled
+from relayout.formats.onnx.inferring import infer, infer_shapes, is_settled
 from relayout.formats.onnx.parts import Weight, one_line, split
 
 SMALL = 1 << 14
@@ -61,32 +62,61 @@ def without_weights(model: ir.Model) -> onnx.ModelProto:
     return _light(*split(model, inferred=True))
 
 
-def drop_contradicted(proto: onnx.ModelProto) -> tuple[list[str], onnx.ModelProto | None]:
+class Claims(NamedTuple):
+    """What a file states of values of its main graph, held against what their operators give.
+
+    Args:
+        contradicted: values that are of another type or shape.
+        unimplied: values with extents that do not follow from the inputs: they may be others in another run.
+        inferred: the model with all that is inferred, where nothing is contradicted; else None.
+    """
+
+    contradicted: list[str]
+    unimplied: list[str]
+    inferred: onnx.ModelProto | None
+
+
+def drop_contradicted(proto: onnx.ModelProto) -> Claims:
     """Leave out what a model states of values of its main graph, and their operators do not give, in place.
 
     What a value is follows from the operators; some exporters move Transposes and leave the shapes behind, and runtimes
     go by what the operators give. An output, which must state a shape, states that one. What an operator gives that
     ONNX does not know stays stated, and so does everything where the rest is not valid, either.
-
-    Returns:
-        The values of which the model states another type or shape, and, where nothing is contradicted, the model with
-        all that is inferred.
     """
-    # ONNX raises nothing where any operator is unknown to it.
-    if not _unknown(proto) and (inferred := _consistent(proto)):
-        return [], inferred
     bare, claims = _without_claims(proto)
     inferred = _consistent(bare)
     if inferred is None:
-        return [], None
+        return Claims([], [], None)
     found = {value.name: value.type.tensor_type for value in (*inferred.graph.value_info, *inferred.graph.output)}
     wrong = {name: None for name, claim in claims.items() if name in found and not _agree(claim, found[name])}
+    strange = bool(_unknown(proto))
+    more = [
+        name
+        for name, claim in claims.items()
+        if name not in wrong and _says_more(claim, found.get(name), rankless=not strange)
+    ]
     for value in (value for value in proto.graph.output if value.name in wrong):
         value.type.tensor_type.CopyFrom(found[value.name])
-    kept = [value for value in proto.graph.value_info if value.name not in wrong]
-    del proto.graph.value_info[:]
-    proto.graph.value_info.extend(kept)
-    return list(wrong), None
+    if wrong:
+        kept = [value for value in proto.graph.value_info if value.name not in wrong]
+        del proto.graph.value_info[:]
+        proto.graph.value_info.extend(kept)
+    # ONNX raises nothing where any operator is unknown to it.
+    return Claims(list(wrong), more, None if wrong or strange else inferred)
+
+
+def _says_more(claim: onnx.TypeProto.Tensor, inference: onnx.TypeProto.Tensor | None, *, rankless: bool) -> bool:
+    """Whether a claim has a number for an extent that inference has none for.
+
+    Args:
+        claim: what is stated.
+        inference: what is inferred without it.
+        rankless: the answer where not even a rank is inferred: behind an operator that ONNX does not know.
+    """
+    if inference is None or not inference.HasField("shape"):
+        return rankless and any(dim.HasField("dim_value") for dim in claim.shape.dim)
+    pairs = zip(claim.shape.dim, inference.shape.dim, strict=False)
+    return any(dim.HasField("dim_value") and not found.HasField("dim_value") for dim, found in pairs)
 
 
 def _unknown(model: onnx.ModelProto) -> set[tuple[str, str]]:
@@ -99,7 +129,7 @@ def _unknown(model: onnx.ModelProto) -> set[tuple[str, str]]:
 def _consistent(proto: onnx.ModelProto) -> onnx.ModelProto | None:
     """The model with inferred shapes; None where an operator contradicts what is stated or what it is given."""
     try:
-        return isolation.infer_shapes(proto, strict=True)
+        return infer(proto, strict=True)
     except ReadError:  # it crashes
         raise
     except Exception:  # onnx raises three types of its own, ValueError and RuntimeError

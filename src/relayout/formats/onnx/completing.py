@@ -15,10 +15,10 @@ from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.checking import without_weights
 from relayout.formats.onnx.evaluating import BROADCASTING, WINDOWS, Array, Evaluation, Item
 from relayout.formats.onnx.inferring import infer_and_judge
-from relayout.formats.onnx.parts import SILENT, holds_map
+from relayout.formats.onnx.parts import SILENT, UNIMPLIED, holds_map
 from relayout.graph.subgraphs import all_nodes, bodies
 from relayout.layout import Extent
-from relayout.layout.stored_as import STATED
+from relayout.layout.stored_as import CLAIMED, STATED
 
 ROUNDS = 8
 """Each round knows the shapes that the values of the last one give."""
@@ -41,7 +41,8 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
     """Prepare a model for the layout engine, in place.
 
     1. Outputs of Constant nodes become initializers: a constant is stored as its readers want it.
-    2. Values get the types and shapes that ONNX infers; those that a file states stay.
+    2. Values get the types and shapes that ONNX infers; those that a file states stay, but for numbers that do not
+       follow from the inputs: these are prices only (`CLAIMED`).
     3. What operators give that ONNX does not know is asked for; a Transpose says what it reads by what it gives.
     4. Shapes and axes that the graph computes from known extents get a `const_value`; the nodes stay.
 
@@ -55,6 +56,7 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
     for value in model.graph.outputs:
         if STATED not in value.meta:
             value.meta[STATED] = value.shape
+    _open_claims(model)
     interior = (value for node in model.graph for value in node.outputs if not value.is_graph_output())
     if not any(value.type or value.shape for value in interior):
         model.meta[SILENT] = True
@@ -77,6 +79,15 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
         names.settle(model, outputs_of)
         if not _asked(model, outputs_of):
             return
+
+
+def _open_claims(model: ir.Model) -> None:
+    """Open the extents that a file states of values and that do not follow from its inputs, in place."""
+    claimed = model.meta.pop(UNIMPLIED, frozenset())
+    for value in (value for node in model.graph for value in node.outputs) if claimed else ():
+        if value.name in claimed and value.shape is not None:
+            value.meta[CLAIMED] = value.shape
+            value.shape = ir.Shape([None if isinstance(dim, int) else dim for dim in value.shape])
 
 
 def _with_states(model: ir.Model, used: set[str]) -> tuple[onnx.GraphProto, dict[str, Array]]:
@@ -201,11 +212,12 @@ def _carried(node: ir.Node) -> bool:
         return False
     body = attribute.as_graph()
     for state, given, value in zip(body.inputs[2:], body.outputs[1:], node.outputs, strict=False):
-        if value.shape is None and state.shape is not None and given.shape is not None:
-            pairs = list(zip(state.shape, given.shape, strict=False))
-            if len(state.shape) == len(given.shape):
-                value.shape = ir.Shape([a if isinstance(a, int) and a == b else None for a, b in pairs])
-                found = True
+        if state.shape is None or given.shape is None or len(state.shape) != len(given.shape) or _is_known(value):
+            continue
+        pairs = zip(state.shape, given.shape, strict=True)
+        before, shared = value.shape, ir.Shape([a if isinstance(a, int) and a == b else None for a, b in pairs])
+        value.shape = _better(before, shared)
+        found |= before is None or list(before) != list(value.shape or ())
     runs, states = _runs(node, body), max(0, len(node.inputs) - 2)
     for each, value in zip(body.outputs[1 + states :], node.outputs[states:], strict=False):
         if runs is not None and each.shape is not None and not (value.shape and isinstance(value.shape[0], int)):

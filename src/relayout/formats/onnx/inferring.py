@@ -7,13 +7,17 @@ which are short. Where vectors are long together, it is left out, and what it wo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import onnx
 
 from relayout import isolation
 from relayout.errors import ReadError
 from relayout.formats.onnx.bodies import graphs_in
+
+ALIASES = ("", "ai.onnx")
+"""The names of the standard's domain."""
 
 SHORT = 1 << 10
 """Elements up to which a vector may be a shape, and is not counted: thousands of biases are in a usual model."""
@@ -38,18 +42,129 @@ def infer_shapes(model: onnx.ModelProto, stated: onnx.GraphProto | None = None) 
     """
     complete = stated is not None and not model.functions and _is_complete(stated)
     if stated is not None and complete and sum(_lengths(stated)) <= MOST_PROPAGATED:
-        return isolation.propagate(model, is_short=True) or isolation.infer_shapes(model)
+        return propagate(model, is_short=True) or infer(model)
     return infer_and_judge(model)[0]
 
 
 def infer_and_judge(model: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
     """The model with inferred types and shapes, and whether nothing is left to find: see `is_settled`."""
-    plain = isolation.infer_shapes(model)
+    plain = infer(model)
     if is_settled(plain.graph):
         return plain, True
     if sum(_lengths(plain.graph)) > MOST_PROPAGATED:
         return plain, False
-    return isolation.propagate(model, is_short=not _has_open_vector(plain.graph)) or plain, False
+    return propagate(model, is_short=not _has_open_vector(plain.graph)) or plain, False
+
+
+Ask = Callable[[onnx.ModelProto], onnx.ModelProto | None]
+"""What ONNX infers of a model; None where it cannot be asked."""
+
+
+def infer(model: onnx.ModelProto, *, strict: bool = False) -> onnx.ModelProto:
+    """Infer types and shapes as ONNX does, but for extents of 0 that do not follow from what a node reads.
+
+    Where an extent is open, inference of some operators (Attention) reckons with 0: what it gives then is open, too.
+    """
+    inferred = _inferred(model, lambda each: isolation.infer_shapes(each, strict=strict))
+    assert inferred is not None
+    return inferred
+
+
+def propagate(model: onnx.ModelProto, *, is_short: bool) -> onnx.ModelProto | None:
+    """Infer as `infer` does, from the values of shapes, too; None where that takes too much memory, or crashes."""
+    return _inferred(model, lambda each: isolation.propagate(each, is_short=is_short))
+
+
+def _inferred(model: onnx.ModelProto, ask: Ask) -> onnx.ModelProto | None:
+    inferred = ask(model)
+    empty = [] if inferred is None else _made_empty(inferred)
+    if inferred is None or not empty:
+        return inferred
+    # What such a node gives is an input of a graph without it, with open extents; then all is put together again.
+    opened = _opened(inferred.graph, empty)
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    for index in reversed(empty):
+        del bare.graph.node[index]
+    _replace(bare.graph.value_info, [value for value in model.graph.value_info if value.name not in opened])
+    _replace(bare.graph.output, [opened.get(value.name, value) for value in model.graph.output])
+    bare.graph.input.extend(opened.values())
+    again = _inferred(bare, ask)
+    if again is None:
+        return None
+    for index in empty:
+        again.graph.node.insert(index, inferred.graph.node[index])
+    _replace(again.graph.input, model.graph.input)
+    outputs = {value.name for value in again.graph.output}
+    again.graph.value_info.extend(value for name, value in opened.items() if name not in outputs)
+    return again
+
+
+def _replace(values: Any, others: Iterable[onnx.ValueInfoProto]) -> None:
+    kept = list(others)
+    del values[:]
+    values.extend(kept)
+
+
+def _made_empty(model: onnx.ModelProto) -> list[int]:
+    """Find the nodes that give an extent of 0, which is another number where the open extents that they read are large.
+
+    One that reads no elements itself, or nothing that is open, gives what it must.
+    """
+    graph = model.graph
+    types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
+    empty = {name for name, kind in types.items() if _has(kind, _is_zero)}
+    if not empty:
+        return []
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    types |= {name: onnx.helper.make_tensor_type_proto(each.data_type, each.dims) for name, each in weights.items()}
+    version = max((each.version for each in model.opset_import if each.domain in ALIASES), default=1)
+    found = []
+    for index, node in enumerate(graph.node):
+        read = [name for name in node.input if name]
+        if empty.isdisjoint(node.output) or not empty.isdisjoint(read) or node.domain not in ALIASES:
+            continue
+        if not any(name in types and _has(types[name], _is_unset) for name in read):
+            continue
+        large = {name: _large(types[name]) for name in read if name in types}
+        given = infer_node(node, large, {name: weights[name] for name in read if name in weights}, version)
+        if not any(_has(given[name], _is_zero) for name in node.output if name in empty and name in given):
+            found.append(index)
+    return found
+
+
+def _is_zero(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    return dim.HasField("dim_value") and dim.dim_value == 0
+
+
+def _is_unset(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    return not dim.HasField("dim_value")
+
+
+def _has(kind: onnx.TypeProto, test: Callable[[onnx.TensorShapeProto.Dimension], bool]) -> bool:
+    return any(map(test, kind.tensor_type.shape.dim))
+
+
+def _large(kind: onnx.TypeProto) -> onnx.TypeProto:
+    """A type whose open extents are a number that many others divide."""
+    result = onnx.TypeProto()
+    result.CopyFrom(kind)
+    for dim in filter(_is_unset, result.tensor_type.shape.dim):
+        dim.dim_value = 5040
+    return result
+
+
+def _opened(graph: onnx.GraphProto, nodes: Sequence[int]) -> dict[str, onnx.ValueInfoProto]:
+    """The types of what some nodes give, with extents of 0 open."""
+    names = {name for index in nodes for name in graph.node[index].output}
+    found = {}
+    for value in (*graph.value_info, *graph.output):
+        if value.name in names:
+            found[value.name] = onnx.ValueInfoProto()
+            found[value.name].CopyFrom(value)
+            for dim in filter(_is_zero, found[value.name].type.tensor_type.shape.dim):
+                dim.Clear()
+    return found
 
 
 def is_settled(graph: onnx.GraphProto, *, may_be_open: bool = False) -> bool:

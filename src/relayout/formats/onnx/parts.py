@@ -24,6 +24,9 @@ SILENT = "relayout.silent"
 CONTRADICTED = "relayout.contradicted"
 """In the `meta` of a model: the values of which its file states types or shapes that their operators do not give."""
 
+UNIMPLIED = "relayout.unimplied"
+"""In the `meta` of a model: the values of which its file states extents that do not follow from its inputs."""
+
 EXTERNAL_DATA = "relayout.external_data"
 """Set in `ir.Model.meta` of a model that keeps weights in other files: a copy of its own file would not be whole."""
 

@@ -17,7 +17,16 @@ from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.inferring import is_settled
-from relayout.formats.onnx.parts import CONTRADICTED, EXTERNAL_DATA, MAP, ORIGIN, SILENT, UNANNOTATED, holds_map
+from relayout.formats.onnx.parts import (
+    CONTRADICTED,
+    EXTERNAL_DATA,
+    MAP,
+    ORIGIN,
+    SILENT,
+    UNANNOTATED,
+    UNIMPLIED,
+    holds_map,
+)
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
 from relayout.formats.onnx.sparse import make_dense
 from relayout.formats.onnx.structure import check_structure
@@ -126,7 +135,7 @@ class _Reading:
                         if tensor.external_data[index].key not in EXTERNAL_KEYS:
                             del tensor.external_data[index]
             unsorted = check_structure(proto)
-            contradicted, inferred = drop_contradicted(proto)
+            contradicted, unimplied, inferred = drop_contradicted(proto)
             silent = not proto.graph.value_info
             if silent and inferred is not None and is_settled(inferred.graph):
                 for value, stated in zip(inferred.graph.output, proto.graph.output, strict=True):
@@ -136,6 +145,7 @@ class _Reading:
             model.meta[SILENT] = silent
             model.meta[UNANNOTATED] = not proto.graph.quantization_annotation
             model.meta[CONTRADICTED] = contradicted
+            model.meta[UNIMPLIED] = frozenset(unimplied)
             for name, lifted in self.lifted.items():
                 model.graph.initializers[name].const_value = lifted
             _resolve_external(model, files)
