@@ -123,7 +123,8 @@ class _Rewrite:
     def _take_apart(self) -> None:
         graphs = [self.graph, *(graph for site in self.plan.sites.sites for graph in site.bodies)]
         self.graphs = list(dict.fromkeys(graphs))
-        self.captures = {site.node: _nested_uses(site.node) for site in self.plan.sites.sites if site.reason}
+        reading = [site for site in self.plan.sites.sites if any(port.slot < 0 for port in site.ports)]
+        self.captures = {site.node: _nested_uses(site.node) for site in reading}
         # As they are before the rewrite: a value that ends in another order is renamed.
         self.outputs = {
             graph: [

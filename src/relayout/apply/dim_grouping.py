@@ -98,9 +98,9 @@ class _Choice:
                 self.chosen.update(zip(free, own, strict=True))
                 self.given.update((port.view.root, self.chosen[port]) for port in free if port.output)
             if site.signature.broadcast:
-                self._fill_out(free, readers)
+                self._fill_out(free, readers, unidirectional=site.signature.unidirectional)
 
-    def _fill_out(self, free: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> None:
+    def _fill_out(self, free: Sequence[Port], readers: Mapping[Root, Sequence[Port]], *, unidirectional: bool) -> None:
         """Give a single element more dimensions than others have size-1 axes behind all else, where the source has them
         elsewhere: ONNX Runtime stretches one of no more dimensions element by element. Else it may have any number.
 
@@ -121,7 +121,8 @@ class _Choice:
                 self._note([port])
             elif given is not None:
                 others = [len(self.chosen[other]) for other in free if not (other is port or other.output)]
-                if max([len(given), *others]) == most:  # the result has as many dimensions as the longest operand
+                longest = len(given) if unidirectional and port is free[0] else max([len(given), *others])
+                if longest == most:  # the result has as many dimensions as the longest operand
                     self.chosen[port] = given
 
     def _beside(self, ports: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> tuple[Beside, ...]:
@@ -268,10 +269,12 @@ def _reshapes(beside: Sequence[Beside], forms: Sequence[Form]) -> int:
 
 
 def _fewest_of(site: Site, free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside]) -> Sequence[Form]:
-    return site.pattern.of(_fewest, (now, beside), free, now, beside)
+    return site.pattern.of(_fewest, (now, beside), free, now, beside, site.signature.unidirectional)
 
 
-def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside]) -> Sequence[Form]:
+def _fewest(
+    free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside], unidirectional: bool
+) -> Sequence[Form]:
     """The forms of a site's operands with the fewest Reshapes around it: those of an operand as it is given, or as its
     readers want it, or `now`.
     """
@@ -293,7 +296,7 @@ def _fewest(free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside])
         found = [form[_ones_in_front(form) * (len(held) < full) :] for form, held in zip(whole, tokens, strict=True)]
         read = [place for place, port in enumerate(free) if not port.output]
         if read and all(len(found[place]) < len(dims) for place in read):
-            longest = min(read, key=lambda place: beside[place].reshapes(whole[place]))
+            longest = read[0] if unidirectional else min(read, key=lambda at: beside[at].reshapes(whole[at]))
             found[longest] = whole[longest]
         needed = _reshapes(beside, found)
         if needed < least or (needed == least and best is None):  # what follows may follow, too

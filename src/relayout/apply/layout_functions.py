@@ -68,7 +68,7 @@ def _is_exact(model: ir.Model, node: ir.Node, variant: Variant) -> bool:
     proto.attribute.extend(ir.to_proto(attribute) for attribute in node.attributes.values())
     try:
         isolation.infer_node_outputs(schema, proto, types, {}, model.opset_imports.get("", 1))
-    except (onnx.shape_inference.InferenceError, RuntimeError):
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
         return True
     return False
 

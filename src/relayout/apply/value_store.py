@@ -126,7 +126,7 @@ class Storage:
     # Values that are computed: a Transpose for another order, a Reshape for another form.
 
     def _make(self, root: Root, form: Form) -> None:
-        if any(extent.number == 0 for extent in root.extents) and all(e.is_static for e in root.extents):
+        if root.is_empty:
             # A value without elements is known, and a Reshape to an extent of 0 cannot be written before opset 14.
             empty = np.empty(
                 [extent.number for extent in root.shape(form)], (root.value.dtype or ir.DataType.FLOAT).numpy()
@@ -180,11 +180,20 @@ class Storage:
         node.meta[JOINED] = joined
         self.sites.graph.opset_imports.setdefault(self.blocks.domain, 1)
 
-    def _original(self, root: Root, source: Form, target: Form) -> bool:
-        """Use the source's own node for a conversion, where it has one and what that reads is there."""
+    def _original(self, root: Root, source: Form, target: Form, *, permuting: bool) -> bool:
+        """Use the source's own node for a conversion, where it has one and what that reads is there.
+
+        Args:
+            root: the value.
+            source: how it lies.
+            target: how it is wanted.
+            permuting: whether data is moved: a Transpose of axes of one element is a Reshape.
+        """
         for node, before, after in self.viewing.get(root, ()):
             value = node.outputs[0]
             taken = value.name in self.names.taken and self.ends.get(value) != target
+            if (node in self.sites.permuting) != permuting:
+                continue
             if before.form != source or after.form != target or taken:
                 continue
             others = [self.sites.views.get(other) for other in node.inputs[1:] if other is not None]
@@ -207,7 +216,7 @@ class Storage:
         return False
 
     def _transpose(self, root: Root, source: Form, target: Form) -> None:
-        if self._original(root, source, target):
+        if self._original(root, source, target, permuting=True):
             return
         filled = _distinct(source), _distinct(target)
         perm = between(*filled)
@@ -215,7 +224,7 @@ class Storage:
         self._emit("Transpose", [self.stored[root, source]], root, target, attributes)
 
     def _reshape(self, root: Root, source: Form, target: Form) -> None:
-        if self._original(root, source, target):
+        if self._original(root, source, target, permuting=False):
             return
         shape = _constant_shape(root, source, target)
         if shape is None or {0, -1} <= set(shape):  # what is beside a -1 may be nothing in no run

@@ -38,6 +38,7 @@ from relayout.rules import (
     axis_letters,
     draws,
     is_known,
+    is_view,
     rule_of,
     undoes,
 )
@@ -62,8 +63,10 @@ class Sites:
         moves: the source's own Transposes that move data: (name of the value, root).
         originals: root -> the values that are views of it.
         viewing: the source's nodes that are views: (node, what it reads, what it gives).
+        permuting: those of them that are Transposes.
         requantizing: the source's nodes that make integers again of what was made of them, moved or not: views, too;
             and those that made it, where nobody else reads it.
+        idle: how many Transposes of the source move nothing: axes of one element, or no elements.
         unneeded: the source's nodes that no output needs. Their Transposes are among `moves`.
         named: an extent as the product that it is -> the name that the source has for it.
         likely: dynamic dimension that nobody named -> the extent that an operand beside it has there, or those that an
@@ -84,7 +87,9 @@ class Sites:
     moves: list[tuple[str, Root]] = field(default_factory=list)
     originals: dict[Root, list[ir.Value]] = field(default_factory=dict)
     viewing: list[tuple[ir.Node, View, View]] = field(default_factory=list)
+    permuting: set[ir.Node] = field(default_factory=set)
     requantizing: list[ir.Node] = field(default_factory=list)
+    idle: int = 0
     unneeded: list[ir.Node] = field(default_factory=list)
     named: dict[Extent, str] = field(default_factory=dict)
     likely: dict[str, int] = field(default_factory=dict)
@@ -184,7 +189,7 @@ class _Builder:
         self.runs = 1
         self.symbolic = False
         self.grained: list[tuple[Site, str, int]] = []
-        self.moves: list[tuple[str, View, View]] = []
+        self.moves: list[tuple[ir.Node, View, View]] = []
         self.dequantized: dict[Root, Site] = {}
         self.integers: dict[Root, Root] = {}
         self.unknown = 0
@@ -215,10 +220,14 @@ class _Builder:
             numbering.root(root)
         for site in self.sites.sites:
             numbering.site(site)
-        for name, before, after in self.moves:
-            computed = not before.root.constant or before.root.value.producer() is not None
-            if computed and order_of(before.form) != order_of(after.form):
-                self.sites.moves.append((name, self.integers.get(before.root, before.root)))
+        for node, before, after in self.moves:
+            if before.root.constant and before.root.value.producer() is None:
+                continue
+            if before.root.is_empty or order_of(before.form) == order_of(after.form):
+                self.sites.idle += is_view(node)
+            else:
+                moved = self.integers.get(before.root, before.root)
+                self.sites.moves.append((node.outputs[0].name or "", moved))
 
     def _claims(self) -> dict[str, int]:
         """What a file states of extents that nobody names: a price only."""
@@ -412,7 +421,7 @@ class _Builder:
             before = self.sites.views.get(value) or self._unread(value, shape)
             after = self._as_view(fact, before)
             if after is not None:
-                self.moves.append((node.outputs[0].name or "", before, after))
+                self.moves.append((node, before, after))
 
     def _node(self, node: ir.Node) -> None:
         known = self.sites.views
@@ -434,8 +443,10 @@ class _Builder:
             if view is not None and (stated is None or len(stated) == len(view.dims)):
                 self._name(node.outputs[0], view)
                 self.sites.viewing.append((node, inputs[0], view))
+                if isinstance(seen, Permuted):
+                    self.sites.permuting.add(node)
                 if isinstance(seen, Permuted) and not is_added(node):
-                    self.moves.append((node.outputs[0].name or "", inputs[0], view))
+                    self.moves.append((node, inputs[0], view))
                 self._pin_inside(node.outputs[0])
                 return
             fact = self._barrier_signature(seen, inputs[0])
@@ -645,9 +656,9 @@ Met = tuple[ir.Node, Sequence[ir.Value], bool]
 def _depths(met: Sequence[Met]) -> dict[ir.Value, int]:
     """How deep values lie, from the nodes in their order: one deeper than what the node reads; a view as deep."""
     depths: dict[ir.Value, int] = {}
-    for node, implicit, is_view in met:
+    for node, implicit, looks in met:
         read = [depths.get(value, 0) for value in (*node.inputs, *implicit) if value is not None]
-        depths.update(dict.fromkeys(node.outputs, max(read, default=0) + (not is_view)))
+        depths.update(dict.fromkeys(node.outputs, max(read, default=0) + (not looks)))
     return depths
 
 

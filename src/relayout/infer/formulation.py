@@ -232,7 +232,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     ends = _ends(sites, follow)
     parts: list[Part] = []
     for root, (producer, readers) in zip(sites.roots, ends, strict=True):
-        if producer is None or not readers or root.constant:
+        if producer is None or not readers or root.constant or root.is_empty:
             continue
         dense: dict[int, int] = {}
         ports = _each_once(_dense(index, port, stored[index], dense) for index, port in (producer, *readers))

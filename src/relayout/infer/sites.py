@@ -143,6 +143,12 @@ class Root:
         """The form in which the source graph stores this value."""
         return self.space.logical
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no elements, and all of its extents are known: a constant, whatever computes it."""
+        extents = [piece.extent for piece in self.dims]
+        return any(extent.number == 0 for extent in extents) and all(extent.is_static for extent in extents)
+
     def shape(self, form: Form) -> tuple[Extent, ...]:
         """The shape of this value under `form`."""
         return self.space.shape(form)

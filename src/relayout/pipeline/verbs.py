@@ -309,7 +309,7 @@ def relayout_in_place(
     if per_transpose is None:
         decided = no_more_at_run_time(sites, within_source(sites, decided))
     before, after = (decided.source_count, decided.source_size), (len(decided.crossings), decided.size)
-    if before != after:
+    if before != after or sites.idle:
         apply(model, decided, single_consumers=single_consumers)
     together(shared)
     forget(model.graph)
@@ -575,9 +575,14 @@ def _relayout(
     taken = {**prices, "wishes": wishes.to_json()}
     written = planfile.later(decided, options | taken)
     seconds["plan"] = perf_counter() - began
-    if original is not None and (decided.size, len(decided.crossings)) == (
-        decided.source_size,
-        decided.source_count,
+    if (
+        original is not None
+        and not sites.idle
+        and (decided.size, len(decided.crossings))
+        == (
+            decided.source_size,
+            decided.source_count,
+        )
     ):
         together(shared)
         _restore_calls(model)

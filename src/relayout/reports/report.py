@@ -258,7 +258,12 @@ def operators(model: ir.Model) -> dict[str, int]:
 def constants(model: ir.Model) -> int:
     """The bytes of all initializers."""
     tensors = (value.const_value for graph in all_graphs(model.graph) for value in graph.initializers.values())
-    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+    return sum(_nbytes(tensor) for tensor in tensors if tensor is not None)
+
+
+def _nbytes(tensor: ir.TensorProtocol) -> int:
+    """The bytes of a tensor; of texts their characters'."""
+    return sum(map(len, tensor.numpy().ravel())) if tensor.dtype == ir.DataType.STRING else tensor.nbytes
 
 
 def grown(before: int, after: int) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import onnx_ir as ir
 
 from relayout.rules.operator import Operator, axis_letters
@@ -36,7 +38,7 @@ def unary(operator: Operator) -> Fact:
 
 @rule(
     "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual",
-    "Max Mean Min Mod Mul Or Pow PRelu StringConcat Sub Sum SwiGLU Where Xor",
+    "Max Mean Min Mod Mul Or Pow StringConcat Sub Sum SwiGLU Where Xor",
     kind="layout-agnostic",
 )
 def broadcasting(operator: Operator) -> Fact:
@@ -44,6 +46,13 @@ def broadcasting(operator: Operator) -> Fact:
     if operator.version < BROADCASTS_SINCE and len(set(operator.inputs)) > 1 and not _as_numpy(operator):
         return None  # an `axis` attribute says where the lower operand goes, or nothing broadcasts
     return aligned(operator, tuple(range(len(operator.inputs))))
+
+
+@rule("PRelu", kind="layout-agnostic")
+def prelu(operator: Operator) -> Fact:
+    """Any order, the same for both operands; slopes of lower rank get size-1 axes in place, and stretch no operand."""
+    fact = broadcasting(operator)
+    return replace(fact, unidirectional=True) if isinstance(fact, Signature) else fact
 
 
 def _as_numpy(operator: Operator) -> bool:

@@ -52,6 +52,12 @@ def is_known(node: ir.Node) -> bool:
     return (rule is not None and rule.kind != "opaque") or key in variant_keys() or node.domain.startswith(FUNCTIONS)
 
 
+def is_view(node: ir.Node) -> bool:
+    """Whether a node looks at its operand otherwise, by what it is called: a Transpose, a Reshape."""
+    rule = registry().get(_called(node))
+    return rule is not None and rule.kind == "regrouping"
+
+
 def may_go(node: ir.Node) -> bool:
     """Whether a node does nothing but give its outputs: there is a rule for it, be it that of a barrier."""
     return _called(node) in registry() or is_known(node)

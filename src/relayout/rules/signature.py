@@ -235,6 +235,7 @@ class Signature:
         exchanged: the tail's axes in another order, in which the operator exists with its first two operands exchanged
             (a product: `yᵀ = cᵀ aᵀ`). `*` at its end: one or more other axes, which become one dimension.
         freely: exchanged operands are nothing that a runtime minds, as one of them is a vector.
+        unidirectional: of a broadcast, the first operand is not stretched: it has the result's dimensions.
         grows: axes along which what is given is at least as long as all operands together, whatever is known of it.
     """
 
@@ -254,6 +255,7 @@ class Signature:
     exchanged: Letters = ()
     freely: bool = False
     grows: frozenset[str] = frozenset()
+    unidirectional: bool = False
 
     def __hash__(self) -> int:
         return self._hash

@@ -135,6 +135,7 @@ class _Reading:
                         if tensor.external_data[index].key not in EXTERNAL_KEYS:
                             del tensor.external_data[index]
             unsorted = check_structure(proto)
+            squeezed = _squeeze_all(proto.graph, frozenset())
             contradicted, unimplied, inferred = drop_contradicted(proto)
             silent = not proto.graph.value_info
             if silent and inferred is not None and is_settled(inferred.graph):
@@ -146,6 +147,9 @@ class _Reading:
             model.meta[UNANNOTATED] = not proto.graph.quantization_annotation
             model.meta[CONTRADICTED] = contradicted
             model.meta[UNIMPLIED] = frozenset(unimplied)
+            model.meta["relayout.notes"] = tuple(
+                f"Squeeze '{name}' has no axes: all of one element are taken out, as runtimes do" for name in squeezed
+            )
             for name, lifted in self.lifted.items():
                 model.graph.initializers[name].const_value = lifted
             _resolve_external(model, files)
@@ -248,6 +252,41 @@ def _deserialized(proto: onnx.ModelProto) -> ir.Model:
             cause = cause.__cause__
         reason = " ".join(str(cause).split()).partition(". Please contribute")[0] or type(cause).__name__
         raise ReadError(f"not a valid ONNX model: {reason}") from None
+
+
+def _squeeze_all(graph: onnx.GraphProto, outer: frozenset[str]) -> list[str]:
+    """Take axes out of Squeezes that name none, in place, and say which: runtimes take all of one element then, and
+    ONNX's inference takes none.
+
+    Args:
+        graph: the main graph, or a body in it.
+        outer: the constants around it that hold no elements.
+    """
+    hollow = outer.union(tensor.name for tensor in graph.initializer if list(tensor.dims) == [0])
+    hollow = hollow.union(node.output[0] for node in graph.node if node.op_type == "Constant" and _is_hollow(node))
+    found = []
+    for node in graph.node:
+        if node.op_type == "Squeeze" and node.domain in ("", ALIAS):
+            named = [index for index, attribute in enumerate(node.attribute) if attribute.name == "axes"]
+            for index in named if not any(node.attribute[index].ints for index in named) else ():
+                del node.attribute[index]
+                found.append(node.name or node.output[0])
+            if len(node.input) > 1 and node.input[1] in hollow:
+                del node.input[1:]
+                found.append(node.name or node.output[0])
+        for attribute in node.attribute:
+            for body in graphs_in(attribute):
+                found += _squeeze_all(body, hollow)
+    return found
+
+
+def _is_hollow(node: onnx.NodeProto) -> bool:
+    """Whether a Constant holds no elements."""
+    return any(
+        (attribute.name == "value" and list(attribute.t.dims) == [0])
+        or (attribute.name == "value_ints" and not attribute.ints)
+        for attribute in node.attribute
+    )
 
 
 def _state_once(graph: onnx.GraphProto) -> None:

@@ -56,6 +56,7 @@ def check_structure(model: onnx.ModelProto) -> bool:
     topological, since it can be restored.
     """
     imported = [opset for function in model.functions for opset in function.opset_import]
+    _refuse_names("the imported operators", [opset.domain for opset in (*model.opset_import, *imported)])
     for opset in (*model.opset_import, *(opset for opset in imported if abs(opset.version) > MOST_VERSION)):
         if not 1 <= opset.version <= MOST_VERSION:
             raise ReadError(f"there is no version {opset.version} of the operators of '{opset.domain or 'ai.onnx'}'")
