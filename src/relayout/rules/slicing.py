@@ -261,9 +261,13 @@ def expand(operator: Operator) -> Fact:
             grows=frozenset(letters),
         )
 
+    # A symbolic extent comes from the input, where 1 asks for nothing; where the source asks for nothing, nobody does:
+    # what a window gives with `ceil_mode` is one element less in some runtimes.
+    asked = {letter for letter, item in zip(reversed(letters), reversed(target), strict=False) if item != 1}
+
     def changes(placement: Placement) -> Changes:
-        # A symbolic extent comes from the input, where 1 asks for nothing.
-        sizes = [extent.number if extent.is_static else 1 for extent in placement.extents(0, output=True)]
+        dims = zip(placement.letters(output=True), placement.extents(output=True), strict=True)
+        sizes = [extent.number if extent.is_static and letter in asked else 1 for letter, extent in dims]
         return Changes(inputs={1: np.array(sizes, np.int64)})
 
     return Signature(inputs, (letters,), broadcast=True, changes=changes)
