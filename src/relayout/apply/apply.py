@@ -21,6 +21,7 @@ from relayout.graph.value_names import Names
 from relayout.infer import Form, Plan, Port, Root, Site, Sites, placed, placement
 from relayout.layout import Extent
 from relayout.layout.stored_as import STATED
+from relayout.rewrite.placing import place_inside
 from relayout.rules import Attribute, Changes, Letters, Placement, Variant, Written
 from relayout.rules.signature import Constants, Step, unchanged
 
@@ -142,6 +143,8 @@ class _Rewrite:
     def _put_together(self) -> None:
         results = {value for _, value in self.results[self.graph]}
         self._let_go()
+        if self.plan.sites.inners:
+            place_inside(self.plan.sites, self.storage.nodes, self.storage.conversions, self.given)
         relaid = any(root.constant and root.value.producer() is not None for root, _ in self.storage.stored)
         self.known = {site.node for site in self.plan.sites.sites if _is_known(site)} if relaid else set()
         reserved = {value.name for value in results}

@@ -55,10 +55,11 @@ class Storage:
         annotations: what the source says of its values beside their nodes.
         blocks: the operators that bring images into blocks of channels and back, where there are some.
         nodes: graph -> the result's nodes so far, in order. A conversion is appended to the graph of its value when
-            it is first wanted: one that a subgraph wants of an outer value runs once, before the subgraph.
+            it is first wanted; what a body alone wants of an outer value goes into it in the end (`placing`).
         initializers: graph -> the result's initializers.
         ends: output of the source -> the form in which the result gives it: its name is its own.
         emitted: the names of the nodes that were made here.
+        conversions: node that brings a value into another form -> that value.
         sources: the source's names of roots, as far as they were asked for.
     """
 
@@ -74,6 +75,7 @@ class Storage:
     shapes: dict[tuple[int, ...], ir.Value] = field(default_factory=dict)
     ends: dict[ir.Value, Form] = field(default_factory=dict)
     emitted: set[str] = field(default_factory=set)
+    conversions: dict[ir.Node, Root] = field(default_factory=dict)
     sources: dict[Root, Origins] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -210,7 +212,7 @@ class Storage:
             self.names.taken.update(taken for taken in (name, node.name) if taken)
             self.describe(value, root, target)
             value.shape = shape
-            self.nodes[root.graph].append(node)
+            self._append(root, node)
             self.put(root, target, value)
             return True
         return False
@@ -388,7 +390,7 @@ class Storage:
     ) -> ir.Value:
         output = ir.Value(name=self.names.unique(name), type=ir.TensorType(ir.DataType.INT64))
         node = ir.Node("", op_type, inputs, attributes, outputs=[output], name=self._node_name(f"{name}/{op_type}"))
-        self.nodes[root.graph].append(node)
+        self._append(root, node)
         return output
 
     def _emit(
@@ -407,9 +409,9 @@ class Storage:
         quantizing = self.units.get(root)
         if quantizing is None:
             node = ir.Node(domain, op_type, inputs, attributes, outputs=[output], name=name)
-            self.nodes[root.graph].append(node)
+            self._append(root, node)
         else:
-            node = self._emit_unit(quantizing, op_type, inputs, attributes, output, name, root.graph)
+            node = self._emit_unit(quantizing, op_type, inputs, attributes, output, name, root)
         self.put(root, form, output)
         return node
 
@@ -421,7 +423,7 @@ class Storage:
         attributes: Sequence[ir.Attr],
         output: ir.Value,
         name: str,
-        graph: ir.Graph,
+        root: Root,
     ) -> ir.Node:
         """Move integers in a unit of their own, as runtimes look for it: between their reals and integers again."""
         read, parameters = inputs[0], quantizing.inputs[1:]
@@ -435,8 +437,13 @@ class Storage:
         first = ir.Node(quantizing.domain, "DequantizeLinear", [read, *parameters], outputs=[real], name=ends[0])
         node = ir.Node("", op_type, [real, *inputs[1:]], attributes, outputs=[moved], name=name)
         last = ir.Node(quantizing.domain, "QuantizeLinear", [moved, *parameters], outputs=[output], name=ends[1])
-        self.nodes[graph] += [first, node, last]
+        for each in (first, node, last):
+            self._append(root, each)
         return node
+
+    def _append(self, root: Root, node: ir.Node) -> None:
+        self.nodes[root.graph].append(node)
+        self.conversions[node] = root
 
     def _node_name(self, wanted: str) -> str:
         name = self.names.unique(wanted)

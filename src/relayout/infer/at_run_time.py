@@ -29,7 +29,7 @@ def no_more_at_run_time(sites: Sites, found: Plan, *, time_limit: float | None =
     """
     if not sites.is_open:
         return found
-    roots = [*(crossing.root for crossing in found.crossings), *(root for _, root in sites.moves)]
+    roots = [*(crossing.root for crossing in found.crossings), *(root for _, root, _ in sites.moves)]
     every = runs(sites.relations, roots, sites.declared)
     beaten = _beaten(sites, found, every)
     if not beaten:
@@ -49,8 +49,11 @@ def _beaten(sites: Sites, found: Plan, every: Sequence[Mapping[str, int]]) -> li
     return [
         extents
         for extents in every
-        if sum(size_of(crossing.root, extents, sites.likely) for crossing in found.crossings)
-        > sum(size_of(root, extents, sites.likely) for _, root in sites.moves)
+        if sum(
+            size_of(crossing.root, extents, sites.likely) * sites.repeats.get(crossing.root, 1)
+            for crossing in found.crossings
+        )
+        > sum(size_of(root, extents, sites.likely) * times for _, root, times in sites.moves)
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import onnx_ir as ir
@@ -14,6 +14,7 @@ import onnx_ir as ir
 from relayout.graph.source_names import is_added, label
 from relayout.graph.subgraphs import captured
 from relayout.infer.needed import needed_nodes
+from relayout.infer.nesting import Inner, repeated, sure_runs
 from relayout.infer.open_extents import Relation, least_extents, relations, stacked
 from relayout.infer.pieces import Piece, leaves, regroup
 from relayout.infer.pins import Pins
@@ -51,6 +52,20 @@ VIEWS = (Permuted, Regrouped)
 """What is known of a node that only looks at its operand otherwise. As a union it would be made for every node."""
 
 
+class Move(NamedTuple):
+    """A Transpose of the source that moves data.
+
+    Args:
+        name: of the value that it gives.
+        root: what it moves.
+        times: how often it does each time that this is computed.
+    """
+
+    name: str
+    root: Root
+    times: int = 1
+
+
 @dataclass(eq=False)
 class Sites:
     """A graph as the engine sees it.
@@ -60,7 +75,9 @@ class Sites:
         roots: all roots, in the order of their producers.
         sites: interface, nodes and pins, in the order of the graph.
         views: every value of the graph as a view of its root.
-        moves: the source's own Transposes that move data: (name of the value, root).
+        moves: the source's own Transposes that move data.
+        inners: the bodies that are part of the problem.
+        repeats: value whose conversions stand in a loop -> how often that runs.
         originals: root -> the values that are views of it.
         viewing: the source's nodes that are views: (node, what it reads, what it gives).
         permuting: those of them that are Transposes.
@@ -84,7 +101,9 @@ class Sites:
     roots: list[Root] = field(default_factory=list)
     sites: list[Site] = field(default_factory=list)
     views: dict[ir.Value, View] = field(default_factory=dict)
-    moves: list[tuple[str, Root]] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    inners: dict[ir.Graph, Inner] = field(default_factory=dict)
+    repeats: dict[Root, int] = field(default_factory=dict)
     originals: dict[Root, list[ir.Value]] = field(default_factory=dict)
     viewing: list[tuple[ir.Node, View, View]] = field(default_factory=list)
     permuting: set[ir.Node] = field(default_factory=set)
@@ -220,6 +239,8 @@ class _Builder:
             numbering.root(root)
         for site in self.sites.sites:
             numbering.site(site)
+        turned = {before.root for _, before, _ in self.moves}
+        self.sites.repeats = repeated(self.sites.inners, self.sites.sites, turned)
         for node, before, after in self.moves:
             if before.root.constant and before.root.value.producer() is None:
                 continue
@@ -227,7 +248,8 @@ class _Builder:
                 self.sites.idle += is_view(node)
             else:
                 moved = self.integers.get(before.root, before.root)
-                self.sites.moves.append((node.outputs[0].name or "", moved))
+                times = sure_runs(self.sites.inners, node.graph, before.root.graph)
+                self.sites.moves.append(Move(node.outputs[0].name or "", moved, times))
 
     def _claims(self) -> dict[str, int]:
         """What a file states of extents that nobody names: a price only."""
@@ -514,6 +536,7 @@ class _Builder:
         operator, called = _operator(node), label(node)
         enter = Site("enter", f"{node.op_type} {called}", None, Signature((), ()), [], "enter")
         for number, (graph, body) in enumerate(zip(graphs, fact.bodies, strict=True)):
+            self.sites.inners[graph] = Inner(self.scope, fact.runs, fact.surely)
             self._add(replace(enter, bodies=(graph,)))
             outer, self.scope, runs, self.runs = self.scope, graph, self.runs, self.runs * fact.runs
             given = [(value, self._root(value, constant=False)) for value in graph.inputs]

@@ -248,11 +248,11 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
     each = 0 if hard is None else sites.per_scattered * weights.per_byte
     if each:
         costs = tuple(map(_with_scattered, repeat(sites), sites.sites, labels, costs, repeat(each)))
-    sizes = [size_of(root, dims or {}, sites.likely) for root, _, _ in parts]
+    sizes = [size_of(root, dims or {}, sites.likely) * sites.repeats.get(root, 1) for root, _, _ in parts]
     version = sites.graph.opset_imports.get("", 1)
     still = [1 if is_transposed(root.value.dtype, version) else AVOIDED * len(ports) for root, ports, _ in parts]
     # Where the source has a Transpose, one costs a little less: what a runtime fuses there stays together.
-    moved_roots = {follow.stands[root.index] for _, root in sites.moves}
+    moved_roots = {follow.stands[root.index] for _, root, _ in sites.moves}
     values = [
         Value(
             weights.of(size + sites.per_transpose) * avoided + (root.index not in moved_roots) + parting * all_part,
@@ -381,7 +381,7 @@ def planned(formulation: Formulation, solution: Solution, dims: Mapping[str, int
         size,
         formulation.least_bytes(solution.bound, solution.cost, size),
         len(sites.moves),
-        sum(size_of(root, dims or {}, sites.likely) for _, root in sites.moves),
+        sum(size_of(root, dims or {}, sites.likely) * times for _, root, times in sites.moves),
     )
 
 

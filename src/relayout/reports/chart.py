@@ -129,7 +129,7 @@ class _Drawn:
         self.label = dict(zip(plan.sites.sites, plan.labels, strict=True))
         pairs = zip(plan.sites.sites, plan.formulation.labels, strict=True)
         self.fixed = {site for site, labels in pairs if len(labels) == 1}
-        kept = {root for _, root in plan.sites.moves} | {crossing.root for crossing in plan.crossings}
+        kept = {move.root for move in plan.sites.moves} | {crossing.root for crossing in plan.crossings}
         self.known = _known(plan.sites.sites, kept)
         self.spot, self.kept = _spots([site for site in plan.sites.sites if site not in self.known])
         self.producers: dict[Root, tuple[Site, Port]] = {}

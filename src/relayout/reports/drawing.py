@@ -57,7 +57,7 @@ class Source:
     """What the graph says that the rewrite changes: names, and what the views are views of."""
 
     def __init__(self, sites: Sites) -> None:
-        moving = {name for name, _ in sites.moves}
+        moving = {move.name for move in sites.moves}
         self.names = {root: known_as(root.value) for root in sites.roots}
         self.behind = {node.outputs[0]: node.inputs[0] for node in sites.seen_through}
         self.moving = {value for value in self.behind if value.name in moving}

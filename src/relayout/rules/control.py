@@ -87,7 +87,10 @@ def loop(operator: Operator) -> Fact:
         whole=frozenset(value.axis for value in stacked if value.axis),
         head=tuple(letter for value in stacked for letter in value.head),
     )
-    return Nested(signature, (inside,), runs)
+    goes = operator.constant(1) if operator.has(1) else None
+    begins = not operator.has(1) or (goes is not None and bool(goes.all()))
+    counted = not operator.has(0) or (trips is not None and trips[0] > 0)
+    return Nested(signature, (inside,), runs, surely=begins and counted)
 
 
 BATCHED = 8
@@ -149,7 +152,8 @@ def scan(operator: Operator) -> Fact:
         head=tuple(letter for value in values for letter in value.head),
         changes=changes,
     )
-    return Nested(signature, (inside,), _rounds(operator, states + skipped, read))
+    rounds = _rounds(operator, states + skipped, read)
+    return Nested(signature, (inside,), rounds or UNKNOWN_RUNS, surely=bool(rounds))
 
 
 def _across(prefix: str, outside: Sequence[int | None], inside: Sequence[int | None], leading: Letters) -> _Carried:
@@ -196,9 +200,9 @@ def _moved(placement: Placement, values: Sequence[_Carried], first: int, *, outp
 
 
 def _rounds(operator: Operator, first: int, read: Sequence[_Carried]) -> int:
-    """How often the body runs: the extent that is scanned, where it is known."""
+    """How often the body runs: the extent that is scanned; 0 where it is not known."""
     extents = [operator.shape(first + k) for k in range(len(read))]
     for value, shape in zip(read, extents, strict=True):
         if value.axis and shape is not None and isinstance(extent := shape[value.place], int):
-            return max(1, min(extent, MOST_RUNS))
-    return UNKNOWN_RUNS
+            return min(extent, MOST_RUNS)
+    return 0

@@ -350,11 +350,13 @@ class Nested(NamedTuple):
         signature: the node's own operands, with what all of them need: `whole`, `head`, `changes`.
         bodies: its subgraphs.
         runs: how often the bodies run, where it is known; a price, no promise.
+        surely: whether they run at least once.
     """
 
     signature: Signature
     bodies: tuple[Body, ...]
     runs: int = 1
+    surely: bool = False
 
 
 Fact = Signature | Permuted | Regrouped | Nested | None
