@@ -149,3 +149,23 @@ def test_a_body_that_is_optimized_again_stays() -> None:
         once = relayout.optimize(source)
         again = relayout.optimize(once.proto).report
         assert (again.source_bytes, again.bytes) == (once.report.bytes, once.report.bytes)
+
+
+@pytest.mark.parametrize("perm", ["0,1", "1,0"])
+def test_a_loop_without_trips_gives_what_its_body_states(perm: str) -> None:
+    """A runtime that stacks nothing has no other shape to go by."""
+    source = parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["": 21]>
+        g (float[6] x, int64[2] s, int64 m, float[2,3,4,5] w) => (float[?,?,?] y, float[2,3,4,5] z)
+        <bool yes = {{1}}> {{
+            y = Loop(m, yes) <body = b (int64 i, bool c) => (bool d, float[2,3] r) {{
+                d = Identity(c) q = Reshape(x, s) t = Transpose<perm=[{perm}]>(q) r = Identity(t) }}>
+            a = Transpose<perm=[0,2,3,1]>(w) b = Relu(a) z = Transpose<perm=[0,3,1,2]>(b)
+        }}""")
+    result = relayout.optimize(source)
+    for trips in (0, 2):
+        feed = {"x": floats(6), "s": np.array([2, 3] if perm == "0,1" else [3, 2]), "m": np.array(trips)}
+        feed["w"] = floats(2, 3, 4, 5)
+        for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
+            assert got.shape == want.shape
+            np.testing.assert_array_equal(got, want)

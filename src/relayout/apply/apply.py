@@ -343,10 +343,20 @@ class _Rewrite:
             node_name = self.storage.names.unique(f"{name}/Identity")
             self.storage.nodes[graph].append(ir.Node("", "Identity", [value], outputs=[output], name=node_name))
             value = output
+        if graph is not self.graph and original.shape is not None:
+            value.shape = self._declared(port, original.shape, value.shape)
         self.results[graph].append((port.slot, value))
         self.given.setdefault(value, set()).add(graph)
         self.listed[listed] = value
         return value
+
+    def _declared(self, port: Port, declared: ir.Shape, stored: ir.Shape | None) -> ir.Shape | None:
+        """Return what a body states of a result, in the order in which it is stored: a loop without trips gives that."""
+        form, source = self.forms[port], port.view.form
+        if stored is None or len(stored) != len(form) or len(declared) != len(source) or sorted(form) != sorted(source):
+            return stored
+        given = dict(zip(source, declared, strict=True))
+        return ir.Shape([given[dim] if dim else 1 for dim in form])
 
     def _read(self, site: Site, port: Port) -> None:
         assert site.node is not None
