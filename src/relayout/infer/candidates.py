@@ -16,7 +16,7 @@ from relayout.infer.presolve import Following, result
 from relayout.infer.sites import Form, Label, Order, Placed, Port, Site, order_of
 from relayout.layout import Extent, product
 from relayout.rules import Letters, Placement
-from relayout.rules.signature import Part, Variant, part_of
+from relayout.rules.signature import Part, Variant, parts_of
 
 CAP = 16384
 """The most labels a site may have; what is dropped is said in the report."""
@@ -103,7 +103,7 @@ def _placed(site: Site, label: Label, port: Port) -> tuple[tuple[tuple[str, Exte
     dims: list[tuple[str, tuple[int, ...]]] = []
     for letter, run in _runs(site, label, port):
         held = [port.factors.get(factor, ()) for factor in run]
-        axes = port.dims(letter.rstrip("%"))
+        axes = port.dims(letter.rstrip("%").partition("*")[0])
         if letter in site.whole and len(axes) > 1 and variant is None:
             dims += [(letter, port.view.form[axis]) for axis in axes]
         elif axes or (letter in site.signature.stretched and not port.output):
@@ -131,11 +131,9 @@ def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]
         stored = (variant.outputs if port.output else variant.inputs)[0 if site.node is None else port.slot]
         # What one operand holds in tiles keeps the source's order in all of them.
         kept = site.whole.union(letter for letter, _ in variant.tiles)
-        for part in map(part_of, dict.fromkeys(stored or ())):
-            held = [factor for factor in label.order if site.factors[factor][0] == part.letter]
-            if part.letter in kept:
-                held.sort()
-            yield part.letter, _tiled(held, part, port) if part.tile else held
+        for parts in map(parts_of, dict.fromkeys(stored or ())):
+            runs = [_part(site, label, port, part, part.letter in kept) for part in parts]
+            yield "*".join(part.letter for part in parts), [factor for run in runs for factor in run]
         return
     for letter, run in groupby(label.order, key=lambda factor: site.factors[factor][0]):
         factors = list(run)
@@ -148,6 +146,14 @@ def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]
             yield f"{letter}%", factors[:first]
         if first < len(factors):
             yield letter, factors[first:]
+
+
+def _part(site: Site, label: Label, port: Port, part: Part, kept: bool) -> list[int]:
+    """The factors of a part of a variant's dimension; `kept`: in the source's order."""
+    held = [factor for factor in label.order if site.factors[factor][0] == part.letter]
+    if kept:
+        held.sort()
+    return _tiled(held, part, port) if part.tile else held
 
 
 def _tiled(held: list[int], part: Part, port: Port) -> list[int]:

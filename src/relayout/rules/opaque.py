@@ -38,8 +38,8 @@ def classes(_: Operator) -> Fact:
     return None
 
 
-@rule("Attention", "RotaryEmbedding", "LinearAttention", "CausalConvWithState", kind="opaque")
-def attention(_: Operator) -> Fact:
+@rule("LinearAttention", "CausalConvWithState", kind="opaque")
+def recurrent_attention(_: Operator) -> Fact:
     """Has a place for every axis, packed heads and a cache included; nothing could be gained."""
     return None
 

@@ -36,6 +36,8 @@ class Told(NamedTuple):
         kind: the element type, where no input tells it.
         last: whether it has the channels last, in its first operand and in what it gives; a node may say so of itself.
         sum: another output of the same type and shape: what was added up.
+        extents: the (input, axis) of which each extent is; of several such lists the first whose inputs have as many
+            axes.
     """
 
     typed: tuple[int, ...] = (0,)
@@ -44,6 +46,7 @@ class Told(NamedTuple):
     kind: ir.DataType | None = None
     last: bool = False
     sum: int | None = None
+    extents: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
 _AS_INPUT = """
@@ -61,6 +64,7 @@ CONTRIBUTED: Mapping[str, Told] = {
     "MatMulInteger16": Told((), kind=ir.DataType.INT32),
     "MatMulIntegerToFloat": Told((2,)),
     "NhwcMaxPool": Told((0,), ("MaxPool", 12), last=True),
+    "MultiHeadAttention": Told((0,), extents=(((0, 0), (0, 1), (2, 2)), ((0, 0), (0, 1), (0, 2)))),
     "Pad": Told((0,), ("Pad", 13)),
     "QGemm": Told((8, 1)),
     "QLinearAveragePool": Told((0,), ("AveragePool", 11), (0,)),
@@ -73,6 +77,7 @@ CONTRIBUTED: Mapping[str, Told] = {
     **dict.fromkeys(
         ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), Told((0,), ("Identity", 16), (0,), sum=3)
     ),
+    "RotaryEmbedding": Told((0,), ("Identity", 16), (0,)),
     "Trilu": Told((0,), ("Trilu", 14)),
 }
 """Operators of `com.microsoft`; of others the shape is read off the signature, and the type stays unknown."""
@@ -115,6 +120,10 @@ def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
         if found[1] is not None:
             alike = (0, told.sum)
             return [(kind, found[1]) if slot in alike else (None, None) for slot in range(len(node.outputs))]
+    for places in told.extents:
+        if all(operator.rank(slot) == len(places) for slot, _ in places):
+            first = tuple((operator.shape(slot) or ())[axis] for slot, axis in places)
+            return [(kind, first), *[(None, None)] * (len(node.outputs) - 1)]
     shapes = _by_letters(operator, known=told.like is None)
     return [(None if slot else kind, shape) for slot, shape in enumerate(shapes)]
 

@@ -138,6 +138,7 @@ class Variant:
     """One way a layout-sensitive operator exists: the order of axes of every operand.
 
     A letter may lie in two dimensions: `c/16` is the outer part of an axis `c` in tiles of 16, `c%16` the tile.
+    Several letters may lie in one: `h*d` is one dimension with an axis `h` and, inside of it, an axis `d`.
 
     Args:
         inputs: the stored order of each input's letters; None where the signature has None.
@@ -166,7 +167,7 @@ class Variant:
     def tiles(self) -> frozenset[tuple[str, int]]:
         """(letter, extent of its tile) of the axes that lie in two dimensions."""
         tokens = (token for letters in (*self.inputs, *self.outputs) for token in letters or ())
-        return frozenset((part.letter, part.tile) for part in map(part_of, tokens) if part.tile)
+        return frozenset((part.letter, part.tile) for token in tokens for part in parts_of(token) if part.tile)
 
     def holds(self, letters: Sequence[str]) -> bool:
         """Whether an operand of this variant has these axes in this order."""
@@ -190,6 +191,12 @@ def part_of(token: str) -> Part:
         if found:
             return Part(letter, int(tile), sign == "%")
     return Part(token)
+
+
+@cache
+def parts_of(token: str) -> tuple[Part, ...]:
+    """Read the parts of one dimension, from outer to inner: `h*d` has two, any other token one."""
+    return tuple(map(part_of, token.split("*")))
 
 
 @cache

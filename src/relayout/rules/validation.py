@@ -21,18 +21,18 @@ from relayout.rules.signature import (
     Regrouped,
     Signature,
     Variant,
-    part_of,
+    parts_of,
     unchanged,
 )
 
 
 def _is_axis(value: Any) -> bool:
-    """`c/16` and `c%16` are parts of an axis."""
-    return isinstance(value, str) and bool(value) and set(value).isdisjoint("/%")
+    """`c/16` and `c%16` are parts of an axis, `h*d` is two axes."""
+    return isinstance(value, str) and bool(value) and set(value).isdisjoint("/%*")
 
 
 def _is_token(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[^/%]+([/%][1-9]\d*)?", value) is not None
+    return isinstance(value, str) and re.fullmatch(r"[^/%*]+([/%][1-9]\d*)?(\*[^/%*]+)*", value) is not None
 
 
 def _is_letters(value: Any) -> bool:
@@ -147,7 +147,7 @@ def in_bytes(where: str, found: Any) -> int:
 
 def _axes(letters: Letters | None) -> list[str] | None:
     """The axes of one operand, in no order: a variant may turn them, and no more."""
-    return None if letters is None else sorted({part_of(token).letter for token in letters})
+    return None if letters is None else sorted({part.letter for token in letters for part in parts_of(token)})
 
 
 def _shown(operands: tuple[Letters | None, ...]) -> str:

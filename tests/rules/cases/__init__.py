@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from rules.cases import axes, elementwise, indexing, layers, matrices, normalizing, quantized, sources
+from rules.cases import attending, axes, elementwise, indexing, layers, matrices, normalizing, quantized, sources
 from rules.law import Case, parted
 
-FAMILIES = (axes, elementwise, indexing, layers, matrices, normalizing, quantized, sources)
+FAMILIES = (attending, axes, elementwise, indexing, layers, matrices, normalizing, quantized, sources)
 
 RESHAPE_TAKES_A_SHAPE = 5
 

@@ -1,0 +1,205 @@
+"""Attention and rotary embeddings, with the axes of heads apart or packed.
+
+`q[b h s d]` has heads before the sequence; `q[b s h*d]` has them packed behind it, as a product of matrices gives them.
+Both are one operator of the standard, so each is a variant of the other: what an exporter transposes around one of them
+it need not transpose around the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from relayout.rules.operator import Operator
+from relayout.rules.registry import rule
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant, unchanged
+
+CONTRIBUTED = "com.microsoft"
+PACKED = 3
+"""The rank of operands whose heads are packed."""
+APART = 4
+"""The rank of operands whose heads are an axis."""
+
+Operands = dict[int, Letters]
+
+
+def _positional(operator: Operator, inputs: Operands, outputs: Operands) -> Signature:
+    """A signature with a place for every axis; batches may hold their factors in any order.
+
+    Args:
+        operator: the node.
+        inputs: input -> its letters.
+        outputs: output -> its letters; one whose rank is not known keeps its order.
+    """
+    given = {slot: letters for slot, letters in inputs.items() if operator.rank(slot) == len(letters)}
+    gives = tuple(
+        letters if shape is not None and (letters := outputs.get(slot)) and len(letters) == len(shape) else None
+        for slot, shape in enumerate(operator.outputs)
+    )
+    unnamed = [slot for slot in range(len(operator.inputs)) if operator.rank(slot) and slot not in given]
+    unnamed += [slot for slot, shape in enumerate(operator.outputs) if shape and gives[slot] is None]
+    named = {letter for letters in (*given.values(), *gives) for letter in letters or ()}
+    free = frozenset("b") if not unnamed else frozenset()
+    return Signature(operator.operands(given), gives, frozenset(named) - free, free).positional()
+
+
+def _also(
+    found: Signature, name: str, inputs: Operands, outputs: Operands, changes: Callable[[Placement], Changes]
+) -> Signature:
+    """The signature with one more variant, in which these operands lie otherwise."""
+    (plain,) = found.variants
+    other = Variant(
+        tuple(letters and inputs.get(slot, letters) for slot, letters in enumerate(plain.inputs)),
+        tuple(letters and outputs.get(slot, letters) for slot, letters in enumerate(plain.outputs)),
+        name,
+    )
+    return replace(found, variants=(plain, other), changes=changes)
+
+
+def _packed(letters: Letters) -> Letters:
+    """`b h s d` with heads packed: `b s h*d`."""
+    batch, heads, sequence, size = letters
+    return batch, sequence, f"{heads}*{size}"
+
+
+def _unpacked(letters: Letters, size: int) -> Letters:
+    """`b s c` with heads of `size` channels apart: `b c/size s c%size`."""
+    batch, sequence, channels = letters
+    return batch, f"{channels}/{size}", sequence, f"{channels}%{size}"
+
+
+def _size(operator: Operator, slot: int, heads: int) -> int:
+    """Channels of one head of a packed input; 0 where they are not known or do not divide."""
+    channels = _length(operator, slot, 2)
+    return 0 if heads < 1 or channels % heads else channels // heads
+
+
+def _result(operator: Operator) -> int:
+    """The rank of the first output; 0 where it is not known."""
+    return len(operator.outputs[0] or ())
+
+
+def _length(operator: Operator, slot: int, axis: int) -> int:
+    """An extent of an input; 0 where it is not known."""
+    shape = operator.shape(slot)
+    dim = shape[axis] if shape else 0
+    return dim if isinstance(dim, int) else 0
+
+
+@rule("Attention", kind="layout-sensitive")
+def attention(operator: Operator) -> Fact:
+    """`q[b h s d], k[b g t d], v[b g t e] -> y[b h s e]`, or all with heads packed: `q[b s h*d] -> y[b s h*e]`."""
+    rank = operator.rank()
+    if rank not in (PACKED, APART) or any(operator.rank(slot) != rank for slot in (1, 2)) or _result(operator) != rank:
+        return None
+    mask = ("b", "h", "s", "m")[max(APART - (operator.rank(3) or 0), 0) :]
+    inputs: Operands = {3: mask, 4: ("b", "g", "p", "d"), 5: ("b", "g", "p", "e"), 6: ("b",)}
+    outputs: Operands = {1: ("b", "g", "u", "d"), 2: ("b", "g", "u", "e"), 3: ("b", "h", "s", "u")}
+    return (
+        _with_heads_apart(operator, inputs, outputs) if rank == APART else _with_heads_packed(operator, inputs, outputs)
+    )
+
+
+def _with_heads_apart(operator: Operator, inputs: Operands, outputs: Operands) -> Signature:
+    q, k, v, y = ("b", "h", "s", "d"), ("b", "g", "t", "d"), ("b", "g", "t", "e"), ("b", "h", "s", "e")
+    found = _positional(operator, {0: q, 1: k, 2: v, **inputs}, {0: y, **outputs})
+    heads, shared = _length(operator, 0, 1), _length(operator, 1, 1)
+    if not heads or not shared:
+        return found
+
+    def changes(placement: Placement) -> Changes:
+        packed = len(placement.letters()) == PACKED
+        return Changes({"q_num_heads": heads, "kv_num_heads": shared} if packed else {})
+
+    return _also(found, "heads packed", {0: _packed(q), 1: _packed(k), 2: _packed(v)}, {0: _packed(y)}, changes)
+
+
+def _with_heads_packed(operator: Operator, inputs: Operands, outputs: Operands) -> Signature:
+    q, k, v, y = ("b", "s", "c"), ("b", "t", "i"), ("b", "t", "j"), ("b", "s", "o")
+    found = _positional(operator, {0: q, 1: k, 2: v, **inputs}, {0: y, **outputs})
+    shared = operator.int("kv_num_heads", 0)
+    size, length = _size(operator, 1, shared), _size(operator, 2, shared)
+    if not size or not length or _size(operator, 0, operator.int("q_num_heads", 0)) != size:
+        return found
+
+    def changes(placement: Placement) -> Changes:
+        apart = len(placement.letters()) == APART  # their numbers are extents then
+        return Changes(dict.fromkeys(("q_num_heads", "kv_num_heads")) if apart else {})
+
+    others = {0: _unpacked(q, size), 1: _unpacked(k, size), 2: _unpacked(v, length)}
+    return _also(found, "heads apart", others, {0: _unpacked(y, length)}, changes)
+
+
+@rule("RotaryEmbedding", kind="layout-sensitive")
+def rotary_embedding(operator: Operator) -> Fact:
+    """`x[b h s d] -> y[b h s d]`, or with heads packed: `x[b s h*d] -> y[b s h*d]`."""
+    return _rotary(operator, 1, 2, 3, operator.int("num_heads", 0))
+
+
+@rule("RotaryEmbedding", kind="layout-sensitive", domain=CONTRIBUTED)
+def contributed_rotary_embedding(operator: Operator) -> Fact:
+    """`x[b h s d] -> y[b h s d]`, or with heads packed: `x[b s h*d] -> y[b s h*d]`."""
+    if operator.int("is_packed_batching", 0):
+        return None
+    heads, half = operator.int("num_heads", 0), _length(operator, 2, 1)
+    if not heads and half and operator.rank() == PACKED:
+        heads = _length(operator, 0, 2) // (2 * half)
+    return _rotary(operator, 2, 3, 1, heads)
+
+
+def _rotary(operator: Operator, cosine: int, sine: int, positions: int, heads: int) -> Signature | None:
+    """The signature of a rotary embedding.
+
+    Args:
+        operator: the node.
+        cosine: the input with the cosines of angles: of positions, or of batches and positions.
+        sine: the input with their sines.
+        positions: the input with positions: of batches and a sequence, or one alone.
+        heads: how many heads are packed.
+    """
+    rank = operator.rank()
+    if rank not in (PACKED, APART) or _result(operator) != rank:
+        return None
+    angles = ("b", "s", "r") if operator.rank(cosine) == PACKED else ("p", "r")
+    where = ("b", "s") if operator.rank(positions) == 2 else ("o",)
+    inputs: Operands = {cosine: angles, sine: angles, positions: where}
+    x = ("b", "h", "s", "d") if rank == APART else ("b", "s", "c")
+    found = _positional(operator, {0: x, **inputs}, {0: x})
+    if rank == PACKED:
+        size = _size(operator, 0, heads)
+        apart = _unpacked(x, size)
+        return _also(found, "heads apart", {0: apart}, {0: apart}, unchanged) if size else found
+    number = _length(operator, 0, 1)
+
+    def changes(placement: Placement) -> Changes:
+        return Changes({"num_heads": number} if len(placement.letters()) == PACKED else {})
+
+    return _also(found, "heads packed", {0: _packed(x)}, {0: _packed(x)}, changes) if number else found
+
+
+@rule("MultiHeadAttention", kind="layout-sensitive", domain=CONTRIBUTED)
+def multi_head_attention(operator: Operator) -> Fact:
+    """`q[b s c], k[b t h*d], v[b t h*d] -> y[b s o]`; without a bias or a past also `k[b h t d], v[b h t d]`."""
+    rank = operator.rank(1)
+    inputs: Operands = {0: ("b", "s", "c"), 4: ("b", "t"), 5: ("b", "h", "s", "u")}
+    inputs |= {6: ("b", "h", "p", "d"), 7: ("b", "h", "p", "e")}
+    outputs: Operands = {0: ("b", "s", "o"), 1: ("b", "h", "u", "d"), 2: ("b", "h", "u", "e")}
+    if operator.rank() != PACKED or rank != operator.rank(2) or rank not in (PACKED, APART):
+        return _positional(operator, {}, outputs)
+    k, v = (("b", "h", "t", "d"),) * 2 if rank == APART else (("b", "t", "i"), ("b", "t", "j"))
+    found = _positional(operator, {**inputs, 1: k, 2: v}, outputs)
+    # A kernel adds no bias to keys and values whose heads are apart, and joins them with no past.
+    if any(map(operator.has, (3, 6, 7))) or any(operator.outputs[1:]):
+        return found
+    if rank == APART:
+        return _also(found, "heads packed", {1: _packed(k), 2: _packed(v)}, {}, unchanged)
+    size = _size(operator, 1, operator.int("num_heads", 0))
+    if not size or size != _size(operator, 2, operator.int("num_heads", 0)):
+        return found
+    return _also(found, "heads apart", {1: _unpacked(k, size), 2: _unpacked(v, size)}, {}, unchanged)
+
+
+@rule("GroupQueryAttention", "Attention", kind="opaque", domain=CONTRIBUTED)
+def packed_attention(_: Operator) -> Fact:
+    """Has its heads packed, and no other form; nothing could be gained."""
+    return None
