@@ -26,6 +26,7 @@ SWAPPED = {
     "a normalization": ("BatchNormalization(t, c, c, c, v)", {"c": (3,), "v": np.ones(3, np.float32)}),
     "neighbouring channels": ("LRN<size=3>(t)", {}),
     "a larger image": ('Resize<mode="linear">(t, , s)', {"s": np.array([1, 1, 2, 3], np.float32)}),
+    "a larger image, cubic": ('Resize<mode="cubic">(t, , s)', {"s": np.array([1, 1, 2, 3], np.float32)}),
     "an image of a stated size": (
         'Resize<mode="nearest", coordinate_transformation_mode="tf_crop_and_resize">(t, p, , s)',
         {"p": np.array([0, 0, 0.1, 0.3, 1, 1, 0.8, 0.7], np.float32), "s": [2, 3, 11, 5]},
@@ -69,24 +70,23 @@ def test_indices_of_a_pool_keep_their_order() -> None:
     assert result.report.bytes == result.report.source_bytes
 
 
-def test_a_size_that_is_computed_leaves_transposes_where_they_are() -> None:
-    """What one would cost behind the Resize is not known."""
+def test_a_size_that_is_computed_follows() -> None:
     text = 't = T0132(x) a = Resize<mode="nearest">(t, , , s) y = T0132(a)'
     source = build("float[2,3,8,9] x, int64[4] s", text, {})
     feed = feed_of(source, {}, {"s": [2, 3, 11, 5]})
     result = relayout.optimize(source)
     np.testing.assert_array_equal(run(result.proto, feed)[0], run(source, feed)[0])
-    assert result.report.transposes == result.report.source_transposes == 2
+    assert result.report.transposes == 0
+    assert result.report.operators == {"Gather": 1, "Resize": 1}
 
 
-def test_a_cubic_kernel_keeps_its_order() -> None:
-    """It takes up to 2.6 times as long along the last axis, where a Transpose takes a tenth."""
-    text = 't = T0132(x) a = Resize<mode="cubic">(t, , s) y = T0132(a)'
-    source = build("float[2,3,8,9] x", text, {"s": np.array([1, 1, 2, 3], np.float32)})
-    feed = feed_of(source, {})
-    result = relayout.optimize(source)
-    np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-4, atol=1e-5)
-    assert result.report.transposes == result.report.source_transposes == 2
+@pytest.mark.parametrize(
+    "text", ['t = T0132(x) y = Resize<mode="nearest">(t, , , s)', 't = Resize<mode="nearest">(x, , , s) y = T0132(t)']
+)
+def test_a_transpose_stays_where_it_is_beside_a_size_that_is_computed(text: str) -> None:
+    """What one would cost on the other side is not known."""
+    source = build("float[2,3,8,9] x, int64[4] s", text, {})
+    assert relayout.optimize(source).proto.SerializeToString() == source.SerializeToString()
 
 
 def test_a_swap_stands_where_it_is_cheapest() -> None:

@@ -191,7 +191,9 @@ def all_of_them(_: Operator, signature: Signature) -> Signature:
 
 
 def position_of(sites: Sites) -> int:
-    (position,) = [index for index, site in enumerate(sites.sites) if site.kind == "node"]
+    """Where the one node stands: beside it there may be Reshapes that split an axis as none of its variants does."""
+    nodes = [index for index, site in enumerate(sites.sites) if site.kind == "node"]
+    (position,) = [index for index in nodes if sites.sites[index].label == "node" or len(nodes) == 1]
     return position
 
 
@@ -268,6 +270,8 @@ def forced(
                 continue
             (port,) = end.ports
             root = port.view.root
+            if root not in stored:
+                continue
             order = [i for dim in stored[root] for i in dim]
             held = {leaf: factor for factor, leaves in port.factors.items() for leaf in leaves}
             ones = [factor for factor in range(len(end.factors)) if factor not in held.values()]

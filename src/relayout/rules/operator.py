@@ -71,6 +71,11 @@ class Operator:
         value = self._looked_at(index)
         return np.dtype(np.int64) if value is None or value.dtype is None else value.dtype.numpy()
 
+    def width(self, index: int) -> int:
+        """Bytes of an element of an input; 1 where its type is not known."""
+        value = self._looked_at(index)
+        return 1 if value is None or value.dtype is None else max(1, int(value.dtype.itemsize))
+
     def constant(self, index: int) -> NDArray[np.generic] | None:
         """The value of a constant input, or None where it is absent or computed; an Identity is no computation."""
         value = self._looked_at(index)

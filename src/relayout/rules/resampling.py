@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
+from relayout.layout import Dim, Extent, product
 from relayout.rules.convolution import spatial
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
-from relayout.rules.signature import Changes, Fact, Placement, Signature
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
 from relayout.rules.spatial_permutation import turning
 
 ROI_SINCE = 11
 """Opset from which a Resize has a region, and may have sizes."""
 SCALES_SINCE = 9
 """Opset from which an Upsample takes its scales as an input."""
+ROI, SCALES, SIZES = 1, 2, 3
+"""Inputs of a Resize that has a region."""
 CROPPING = "tf_crop_and_resize"
 """The coordinate transformation that reads the roi."""
 SHIFTING = (CROPPING, "tf_half_pixel_for_nn")
@@ -30,11 +35,56 @@ def resize(operator: Operator) -> Fact:
         return None
     letters = axis_letters(rank)
     resized = frozenset(letters[axis] for axis in _resized(operator, rank))
-    # What each input holds for each axis: scales (and sizes) one item, a roi a start and, after all starts, an end.
-    parts = {1: 1} if operator.name == "Upsample" or operator.version < ROI_SINCE else {1: 2, 2: 1, 3: 1}
-    given = {slot: operator.shape(slot) for slot in parts if operator.has(slot) and operator.shape(slot) != (0,)}
-    axes = operator.ints("axes")
-    cropped = operator.string("coordinate_transformation_mode", "half_pixel") == CROPPING
+    found = Signature(operator.operands({0: letters}), (letters,), resized, frozenset(letters)).positional()
+    found = replace(found, changes=_following(operator, letters), price=_uncertainty(operator, letters), grows=resized)
+    # Of an image whose channels are last (JAX's) the resized axes may lie last, too.
+    known = _standard(operator, rank)
+    order = tuple(range(rank)) if known is None else known
+    others = _ways(operator, letters, order)
+    if known is None:  # they may be: an operand shows it by how it comes
+        others += _ways(operator, letters, (0, rank - 1, *range(1, rank - 1)))[:1]
+    if order == tuple(range(rank)):
+        return replace(found, variants=(others[0], *(replace(each, follows=True) for each in others[1:])))
+    own = replace(found.variants[0], name="as it is")
+    return replace(found, variants=(own, *(replace(each, follows=True) for each in others)))
+
+
+def _ways(operator: Operator, letters: Letters, order: Sequence[int]) -> tuple[Variant, ...]:
+    """The variant whose operands have their axes in this order, and those with the axes behind the first two turned."""
+    usual = tuple(letters[axis] for axis in order)
+    found = Signature(operator.operands({0: usual}), (usual,)).positional()
+    return (turning(operator, found, usual[2:]) or found).variants
+
+
+def _uncertainty(operator: Operator, letters: Letters) -> Callable[[Placement], int] | None:
+    """A price of every order but the source's, where it is not known which is larger: what is read, or what is given.
+
+    It is what a Transpose would seem to save on the other side, so that none goes there; that two go is worth more.
+    """
+    if all(_compares(*pair) for pair in _extents(operator)):
+        return None
+    width = operator.width(0)
+
+    def price(placement: Placement) -> int:
+        if placement.letters() == letters:
+            return 0
+        read, given = (product(placement.extents(0, output=output)).number for output in (False, True))
+        return width * abs(read - given)
+
+    return price
+
+
+def _compares(read: Dim, given: Dim) -> bool:
+    """Whether it is known which of two extents is larger."""
+    one, other = Extent.of(read), Extent.of(given)
+    return one == other or (one.is_static and other.is_static) or other.divide(one) is not None
+
+
+def _following(operator: Operator, letters: Letters) -> Callable[[Placement], Changes]:
+    """How scales, sizes, regions and axes follow the axes of a Resize."""
+    rank = len(letters)
+    axes, scales = operator.ints("axes"), operator.node.attributes.get_floats("scales")
+    slots = _by_axis(operator, rank)
 
     def changes(placement: Placement) -> Changes:
         order = tuple(letters.index(letter) for letter in placement.letters())
@@ -42,27 +92,54 @@ def resize(operator: Operator) -> Fact:
             return Changes()
         if axes:
             return Changes({"axes": tuple(order.index(axis) for axis in normalized(axes, rank))})
-        # A roi that counts is whole, whatever is known of its length.
-        whole = [slot for slot in given if given[slot] == (parts[slot] * rank,) or (slot == 1 and cropped)]
-        items = {slot: tuple(axis + part * rank for part in range(parts[slot]) for axis in order) for slot in whole}
-        return Changes(gathered={slot: (0, held) for slot, held in items.items()})
+        items = {slot: tuple(axis + part * rank for part in range(parts) for axis in order) for slot, parts in slots}
+        said = {"scales": tuple(scales[axis] for axis in order)} if scales and len(scales) == rank else {}
+        return Changes(said, gathered={slot: (0, held) for slot, held in items.items()})
 
-    # Of an image whose channels are last (JAX's) the resized axes may lie last, too.
-    copied = tuple(letter for letter in letters if letter not in resized)
-    usual = (*copied, *(letter for letter in letters if letter in resized)) if len(copied) == 2 else letters
-    found = Signature(operator.operands({0: letters}), (letters,), resized, frozenset(letters)).positional()
-    told = operator.name == "Upsample" and operator.version < SCALES_SINCE
-    # What a Transpose costs behind it is not known where the extents there are not: it stays where it is.
-    priced = all(isinstance(dim, int) or dim in (operator.shape() or ()) for dim in operator.outputs[0] or ("",))
-    # ONNX Runtime's cubic kernel takes up to 2.6 times as long along the last axis as along another, and a Transpose a
-    # tenth of it.
-    alike = operator.string("mode", "nearest") != "cubic" and not axes and not told
-    if alike and priced and all(shape == (parts[slot] * rank,) for slot, shape in given.items()):
-        last = Signature(operator.operands({0: usual}), (usual,)).positional()
-        others = (turning(operator, last, usual[2:]) or last).variants
-        own = () if usual == letters else (replace(found.variants[0], name="as it is"),)
-        found = replace(found, variants=(*own, *(replace(each, follows=bool(own) or each.follows) for each in others)))
-    return replace(found, changes=changes, grows=resized)
+    return changes
+
+
+def _by_axis(operator: Operator, rank: int) -> tuple[tuple[int, int], ...]:
+    """The inputs that hold something for every axis, and how much: scales and sizes one item, a roi two.
+
+    A roi has a start for each axis and, after all starts, an end. Where a length is not known, an input that counts is
+    whole.
+    """
+    if operator.name == "Upsample" or operator.version < ROI_SINCE:
+        return ((1, 1),) if operator.has(1) else ()
+    scaled = operator.shape(SCALES) != (0,) and not operator.has(SIZES)
+    cropped = operator.string("coordinate_transformation_mode", "half_pixel") == CROPPING
+    counts = {ROI: cropped, SCALES: scaled, SIZES: True}
+    parts = {ROI: 2, SCALES: 1, SIZES: 1}
+    return tuple(
+        (slot, parts[slot])
+        for slot in parts
+        if operator.has(slot) and (counts[slot] or operator.shape(slot) == (parts[slot] * rank,))
+    )
+
+
+def _standard(operator: Operator, rank: int) -> tuple[int, ...] | None:
+    """The axes in the standard's order: what is copied comes first, if that is a batch and channels.
+
+    A batch that a file resizes to a stated 1 is one all the same. None where nothing is known to be copied.
+    """
+    copied = set(range(rank)) - set(_resized(operator, rank))
+    if not copied:
+        copied = {axis for axis, (read, given) in enumerate(_extents(operator)) if read == given}
+    if not copied and rank > 2 and not operator.ints("axes"):
+        return None
+    if len(copied) == 1 and 0 not in copied:
+        copied.add(0)
+    if len(copied) != 2:
+        return tuple(range(rank))
+    return (*sorted(copied), *(axis for axis in range(rank) if axis not in copied))
+
+
+def _extents(operator: Operator) -> list[tuple[Dim, Dim]]:
+    """The extents of each axis before and behind, one that is not known by a name of its own; () for other ranks."""
+    before, after = operator.shape() or (), operator.outputs[0] or ()
+    pairs = zip(before, after, strict=True) if len(before) == len(after) else ()
+    return [(read or "?read", given or "?given") for read, given in pairs]
 
 
 def _resized(operator: Operator, rank: int) -> tuple[int, ...]:
@@ -71,15 +148,21 @@ def _resized(operator: Operator, rank: int) -> tuple[int, ...]:
     shape = operator.shape() or ()
     if operator.string("coordinate_transformation_mode", "half_pixel") in SHIFTING:
         return axes
-    scales = operator.constant(2 if operator.name == "Resize" and operator.version >= 11 else 1)
-    if scales is not None and scales.size == len(axes):
-        factors = tuple(float(scale) for scale in scales)
-        return tuple(axis for axis, factor in zip(axes, factors, strict=True) if factor != 1)
-    sizes = operator.integers(3)
-    exact = operator.string("keep_aspect_ratio_policy", "stretch") == "stretch"
-    if exact and sizes is not None and len(sizes) == len(axes):
+    if operator.name == "Upsample" and operator.version < SCALES_SINCE:
+        scales: Sequence[Any] | None = operator.node.attributes.get_floats("scales")
+    else:
+        known = operator.constant(SCALES if operator.name == "Resize" and operator.version >= ROI_SINCE else 1)
+        scales = None if known is None else known.reshape(-1).tolist()
+    if scales is not None and len(scales) == len(axes):
+        return tuple(axis for axis, factor in zip(axes, scales, strict=True) if factor != 1)
+    if operator.string("keep_aspect_ratio_policy", "stretch") != "stretch" or not operator.has(SIZES):
+        return axes
+    sizes = operator.integers(SIZES)
+    if sizes is not None and len(sizes) == len(axes):
         return tuple(axis for axis, size in zip(axes, sizes, strict=True) if size != shape[axis])
-    return axes
+    # What stays as long as it is by sizes is copied, whoever computes them.
+    extents = _extents(operator)
+    return tuple(axis for axis in axes if not extents or extents[axis][0] != extents[axis][1])
 
 
 @rule("GridSample", kind="layout-sensitive", layouts={0: "NC"})

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from relayout.layout import Dim, Extent
 
 Letters = tuple[str, ...]
-Attribute = int | float | str | tuple[int, ...]
+Attribute = int | float | str | tuple[int, ...] | tuple[float, ...]
 
 
 class Changes(NamedTuple):

@@ -189,6 +189,28 @@ class Evaluation:
         filled = [[1] * (rank - len(items)) + items for items in (dims, wanted.tolist())]
         return [_stretched(dim, item) for dim, item in zip(*filled, strict=True)]
 
+    def resized(self, node: onnx.NodeProto) -> list[Item]:
+        """The extents of what a Resize gives: its sizes, or its operand's as often as a whole scale says."""
+        given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        dims, names = self.dims(node.input[0]), [*node.input, "", "", "", ""]
+        if dims is None or given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+            return []
+        axes = [axis % len(dims) for axis in given.get("axes", range(len(dims)))] if dims else []
+        found = list(dims)
+        wanted = {slot: self.values.get(names[slot]) for slot in (1, 2, 3)}
+        scales = given.get("scales") or next(
+            (wanted[slot] for slot in (2, 1) if _is_for(wanted[slot], axes, "f")), None
+        )
+        sizes, count = wanted[3], len(axes)
+        items: list[Item] = [None] * count
+        if sizes is not None and _is_for(sizes, axes, "iO"):
+            items = sizes.tolist()
+        elif scales is not None and len(scales) == count and not names[3]:
+            items = [_scaled(dims[axis], float(scale)) for axis, scale in zip(axes, scales, strict=True)]
+        for axis, item in zip(axes, items, strict=True):
+            found[axis] = item
+        return found
+
     def joined(self, node: onnx.NodeProto) -> list[Item]:
         """The extents of what a Concat gives: all its operands have those of the axes that it does not join."""
         shapes = [self.dims(name) for name in node.input]
@@ -350,8 +372,10 @@ TOLD: dict[str, Callable[[Evaluation, onnx.NodeProto], list[Item]]] = {
     "Expand": Evaluation.expanded,
     "Pad": Evaluation.padded,
     "Reshape": Evaluation.reshaped,
+    "Resize": Evaluation.resized,
     "Slice": Evaluation.cut,
     "Tile": Evaluation.tiled,
+    "Upsample": Evaluation.resized,
 }
 """Operators that read the extents of what they give, or where it is cut."""
 
@@ -396,6 +420,16 @@ def _padded(dim: Item, before: Item, after: Item) -> Item:
     if dim is None or not (isinstance(before, int) and isinstance(after, int)):
         return None
     return _item(Extent.of(dim).plus(before + after))
+
+
+def _is_for(array: Array | None, axes: Sequence[int], kinds: str) -> bool:
+    """Whether an array has one item of these kinds for each axis."""
+    return array is not None and array.shape == (len(axes),) and array.dtype.kind in kinds
+
+
+def _scaled(dim: Item, scale: float) -> Item:
+    """An extent as often as a whole number says; of others it is rounded, and ONNX's inference knows numbers."""
+    return _combined("Mul", dim, int(scale)) if scale >= 1 and scale.is_integer() else None
 
 
 def _vagueness(item: int | Extent) -> tuple[bool, bool]:
