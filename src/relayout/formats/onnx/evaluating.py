@@ -197,11 +197,8 @@ class Evaluation:
             return []
         axes = [axis % len(dims) for axis in given.get("axes", range(len(dims)))] if dims else []
         found = list(dims)
-        wanted = {slot: self.values.get(names[slot]) for slot in (1, 2, 3)}
-        scales = given.get("scales") or next(
-            (wanted[slot] for slot in (2, 1) if _is_for(wanted[slot], axes, "f")), None
-        )
-        sizes, count = wanted[3], len(axes)
+        factors, sizes, count = (self.values.get(names[slot]) for slot in (2, 1)), self.values.get(names[3]), len(axes)
+        scales = given.get("scales") or next((array for array in factors if _is_for(array, axes, "f")), None)
         items: list[Item] = [None] * count
         if sizes is not None and _is_for(sizes, axes, "iO"):
             items = sizes.tolist()
