@@ -199,10 +199,11 @@ class Evaluation:
         found = list(dims)
         factors, sizes, count = (self.values.get(names[slot]) for slot in (2, 1)), self.values.get(names[3]), len(axes)
         scales = given.get("scales") or next((array for array in factors if _is_for(array, axes, "f")), None)
+        crops = given.get("coordinate_transformation_mode") == b"tf_crop_and_resize"
         items: list[Item] = [None] * count
         if sizes is not None and _is_for(sizes, axes, "iO"):
             items = sizes.tolist()
-        elif scales is not None and len(scales) == count and not names[3]:
+        elif scales is not None and len(scales) == count and not names[3] and not crops:
             items = [_scaled(dims[axis], float(scale)) for axis, scale in zip(axes, scales, strict=True)]
         for axis, item in zip(axes, items, strict=True):
             found[axis] = item
