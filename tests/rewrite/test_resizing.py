@@ -16,7 +16,7 @@ SIZES = {"n": 1, "h": 5, "w": 6}
 FULL = np.array([1, 2, 2, 1], np.float32)
 TWO = FULL[1:3]
 REGION = np.array([0, 0.1, 0.2, 0, 1, 0.9, 0.8, 1], np.float32)
-CROP = 'coordinate_transformation_mode="tf_crop_and_resize"'
+CROPPED = 'b = Resize<mode="linear", coordinate_transformation_mode="tf_crop_and_resize">(a, r, c)'
 HALVES = "sh = Shape<start=0, end=1>(a) ch = Shape<start=3, end=4>(a) all = Concat<axis=0>(sh, s, ch)"
 RESIZES: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "an open batch": ("n,5,6,3", 'b = Resize<mode="linear">(a, , c)', 18, {"c": FULL}),
