@@ -28,11 +28,11 @@ RESIZES: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "a cubic one": ("1,5,6,3", 'b = Resize<mode="cubic">(a, , c)', 18, {"c": FULL}),
     "a region of an open batch": (
         "n,5,6,3",
-        f'b = Resize<mode="linear", {CROP}>(a, r, c)',
+        CROPPED,
         18,
         {"c": FULL, "r": REGION},
     ),
-    "a region": ("1,5,6,3", f'b = Resize<mode="linear", {CROP}>(a, r, c)', 18, {"c": FULL, "r": REGION}),
+    "a region": ("1,5,6,3", CROPPED, 18, {"c": FULL, "r": REGION}),
     "a region that counts for nothing": ("n,5,6,3", 'b = Resize<mode="linear">(a, r, c)', 11, {"c": FULL, "r": REGION}),
     "before there were regions": ("n,h,w,3", 'b = Resize<mode="linear">(a, c)', 10, {"c": FULL}),
     "an Upsample": ("n,5,6,3", 'b = Upsample<mode="linear">(a, c)', 9, {"c": FULL}),
