@@ -16,6 +16,7 @@ from relayout.errors import ReadError, RelayoutError, UnsupportedError, nearest
 from relayout.formats.tflite.container.loading import load, opened
 from relayout.formats.tflite.container.metadata import Metadata, metadata
 from relayout.formats.tflite.container.model import Model, Signature, Subgraph
+from relayout.formats.tflite.dilated import dilated
 from relayout.formats.tflite.importing.aligned import aligned
 from relayout.formats.tflite.importing.builder import Builder
 from relayout.formats.tflite.importing.contents import without_unread
@@ -106,7 +107,7 @@ def read(
     if inputs or outputs:
         part = cut(model, index, chosen, inputs, outputs)
         model = model._replace(subgraphs=(*model.subgraphs[:index], part, *model.subgraphs[index + 1 :]))
-    model = as_tensors(model)
+    model = dilated(as_tensors(model))
     if quant == "qdq":
         model = unsigned(aligned(model))  # after the cut: the interface, wherever it is, keeps its types
     subgraph = model.subgraphs[index]

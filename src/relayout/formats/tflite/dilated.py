@@ -1,0 +1,250 @@
+"""Dilated convolutions as TensorFlow writes them: of every second element, of every third.
+
+    SPACE_TO_BATCH_ND(pads) - CONV_2D - BATCH_TO_SPACE_ND(crops)
+
+is one convolution with dilations, with a border of `pads - crops`: what is padded beyond that is cut off again. Its
+converter sees this where all extents are known, and leaves the three where the batch, height or width is open; then it
+computes pads and crops when the model runs, and their difference is known all the same (see `sums`). In one dimension
+an EXPAND_DIMS stands before the convolution and a SQUEEZE behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from relayout.formats.flatbuffer import Table
+from relayout.formats.tflite.container.enums import Padding, TensorType
+from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
+from relayout.formats.tflite.importing.emission import options_of
+from relayout.formats.tflite.importing.flow import Flow
+from relayout.formats.tflite.importing.rewriting import Rewriting
+from relayout.formats.tflite.sums import Sums
+
+CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
+IMAGE = 4
+"""The rank of what a convolution reads."""
+Border = tuple[tuple[int, int], ...]
+"""What is added before and behind each axis."""
+
+
+def dilated(model: Model) -> Model:
+    """The model with one convolution for each that is taken apart into blocks and put together again."""
+    if not any(op.name == "BATCH_TO_SPACE_ND" for subgraph in model.subgraphs for op in subgraph.operators):
+        return model
+    return model._replace(subgraphs=tuple(_Joining(subgraph).run() for subgraph in model.subgraphs))
+
+
+class _Chain(NamedTuple):
+    """The operators of one dilated convolution; `axis`: the axis of extent 1 that is there for the convolution's sake.
+
+    `inserting` and `dropping` add that axis and take it away.
+    """
+
+    space: Operator
+    inserting: Operator | None
+    convolution: Operator
+    dropping: Operator | None
+    batch: Operator
+    axis: int
+
+    @property
+    def between(self) -> list[int]:
+        """The tensors between the first and the last."""
+        operators = (self.space, self.inserting, self.convolution, self.dropping)
+        return [operator.outputs[0] for operator in operators if operator is not None]
+
+
+@dataclass
+class _Joining(Rewriting):
+    """One subgraph while convolutions are put together."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.flow = Flow(self.subgraph)
+        self.sums = Sums(self.subgraph, self.flow)
+        self.gone: set[str] = set()
+
+    def run(self) -> Subgraph:
+        """The subgraph with its convolutions put together."""
+        operators: list[Operator] = []
+        for operator in self.subgraph.operators:
+            chain = self._chain(operator) if operator.name == "BATCH_TO_SPACE_ND" else None
+            border = None if chain is None else self._border(chain)
+            operators += [operator] if chain is None or border is None else self._joined(chain, border)
+        read = {i for operator in operators for i in operator.inputs} | set(self.subgraph.outputs)
+        for operator in reversed(operators):  # what was read by a convolution alone is gone with it
+            if operator.place in self.gone and read.isdisjoint(operator.outputs):
+                operators.remove(operator)
+                read = {i for other in operators for i in other.inputs} | set(self.subgraph.outputs)
+        return self.subgraph._replace(tensors=tuple(self.tensors), operators=tuple(operators))
+
+    def _chain(self, batch: Operator) -> _Chain | None:
+        """The operators that end with this one, if they are a dilated convolution."""
+        dropping = None
+        convolution = self.flow.producer(batch.inputs[0])
+        if convolution is not None and convolution.name in ("RESHAPE", "SQUEEZE"):
+            dropping, convolution = convolution, self.flow.producer(convolution.inputs[0])
+        if convolution is None or convolution.name not in CONVOLUTIONS:
+            return None
+        inserting = None
+        space = self.flow.producer(convolution.inputs[0])
+        if space is not None and space.name in ("EXPAND_DIMS", "RESHAPE"):
+            inserting, space = space, self.flow.producer(space.inputs[0])
+        if space is None or space.name != "SPACE_TO_BATCH_ND" or (inserting is None) != (dropping is None):
+            return None
+        axis = 0
+        if inserting is not None and dropping is not None:
+            axis = self._inserted(inserting.inputs[0], inserting.outputs[0])
+            if not axis or axis != self._inserted(dropping.outputs[0], dropping.inputs[0], axis):
+                return None
+        chain = _Chain(space, inserting, convolution, dropping, batch, axis)
+        return chain if self._fits(chain) else None
+
+    def _inserted(self, without: int, image: int, expected: int = 0) -> int:
+        """The axis that an image has more than a tensor; 0 where it is no such image."""
+        less, more = (self.tensors[i].signature for i in (without, image))
+        for axis in (expected,) if expected else (1, 2):
+            if len(more) == IMAGE and more[axis] == 1 and (*more[:axis], *more[axis + 1 :]) == tuple(less):
+                return axis
+        return 0
+
+    def _fits(self, chain: _Chain) -> bool:
+        """Whether a convolution of whole windows, one by one, reads blocks that are put together as they were apart."""
+        options = options_of(chain.convolution)
+        steps = (options.stride_h, options.stride_w, options.dilation_h_factor, options.dilation_w_factor)
+        if options.padding != Padding.VALID or steps != (1, 1, 1, 1):
+            return False
+        behind = (chain.convolution, chain.dropping)
+        if any(self.flow.sole_reader(each.outputs[0]) is None for each in behind if each is not None):
+            return False
+        ends = self.tensors[chain.space.inputs[0]], self.tensors[chain.batch.outputs[0]]
+        rank = IMAGE - bool(chain.axis)
+        if any(len(tensor.shape) != rank for tensor in ends):
+            return False
+        places = chain.between.index(chain.convolution.outputs[0])
+        before = [self.tensors[i] for i in (chain.space.inputs[0], *chain.between[:places])]
+        after = [self.tensors[i] for i in (*chain.between[places:], chain.batch.outputs[0])]
+        return _mean_the_same(before) and _mean_the_same(after)
+
+    def _border(self, chain: _Chain) -> Border | None:
+        """What is added to each axis between the batch and the channels, if it is the same whatever the extents are."""
+        blocks = [self._numbers(operator.inputs[1]) for operator in (chain.space, chain.batch)]
+        pads, crops = self.sums.of(chain.space.inputs[2]), self.sums.of(chain.batch.inputs[2])
+        count = len(blocks[0] or ())
+        if blocks[0] is None or blocks[0] != blocks[1] or not 1 <= count <= IMAGE - 2 - bool(chain.axis):
+            return None
+        if min(blocks[0]) < 1 or pads is None or crops is None or not pads.shape == crops.shape == (count, 2):
+            return None
+        found = [pad.minus(crop) for pad, crop in zip(pads.reshape(-1), crops.reshape(-1), strict=True)]
+        if any(each.terms or each.number < 0 for each in found):
+            return None
+        pairs = [(found[2 * i].number, found[2 * i + 1].number) for i in range(count)]
+        return (*pairs, *[(0, 0)] * (IMAGE - 2 - bool(chain.axis) - count))
+
+    def _numbers(self, index: int) -> list[int] | None:
+        """A vector of numbers."""
+        found = self.sums.of(index)
+        if found is None or found.ndim != 1 or any(item.terms for item in found):
+            return None
+        return [item.number for item in found]
+
+    def _joined(self, chain: _Chain, border: Border) -> list[Operator]:
+        """The operators in place of the last of a chain; the others go, unless somebody else reads them."""
+        x, border = self._unpadded(chain, border)
+        block = self._numbers(chain.space.inputs[1]) or []
+        dilations = [*block, *[1] * (IMAGE - 2 - bool(chain.axis) - len(block))]
+        found: list[Operator] = []
+        if chain.inserting is not None:
+            dilations.insert(chain.axis - 1, 1)
+            border = (*border[: chain.axis - 1], (0, 0), *border[chain.axis - 1 :])
+            found.append(self._made(chain.inserting, "EXPAND_DIMS", x, self._with(x, chain.axis), [chain.axis]))
+            x = found[-1].outputs[0]
+        if any(map(any, border)):
+            pads = [(0, 0), *border, (0, 0)]
+            found.append(self._made(chain.space, "PAD", x, self._grown(x, pads), pads))
+            x = found[-1].outputs[0]
+        convolution, result = chain.convolution, chain.batch.outputs[0]
+        options = options_of(convolution)
+        steps = {"dilation_h_factor": dilations[0], "dilation_w_factor": dilations[1]}
+        y = result if chain.dropping is None else self._added(self._with(result, chain.axis), "convolved")
+        found.append(
+            convolution._replace(
+                inputs=(x, *convolution.inputs[1:]),
+                outputs=(y,),
+                options=Table(options.kind, options.byte, {**options.fields, **steps}),
+            )
+        )
+        if chain.dropping is not None:
+            squeezed = Table("SqueezeOptions", 0, {"squeeze_dims": np.array([chain.axis], np.int32)})
+            found.append(
+                chain.dropping._replace(name="SQUEEZE", inputs=(y,), outputs=(result,), options=squeezed, version=1)
+            )
+        others = (chain.space, chain.inserting, convolution, chain.dropping)
+        self.gone |= {operator.place for operator in others if operator is not None}
+        return found
+
+    def _unpadded(self, chain: _Chain, border: Border) -> tuple[int, Border]:
+        """What the chain reads, and its border; with that of a PAD before it, which then goes."""
+        x = chain.space.inputs[0]
+        pad = self.flow.producer(x)
+        if pad is None or pad.name != "PAD" or len(pad.inputs) < 2:
+            return x, border
+        found, inner = self.sums.of(pad.inputs[1]), self.tensors[pad.inputs[0]]
+        rank = len(border) + 2
+        if found is None or found.shape != (rank, 2) or any(each.terms for each in found.reshape(-1)):
+            return x, border
+        outer, *added, last = [(int(a.number), int(b.number)) for a, b in found]
+        if any((*outer, *last)) or min(map(min, added)) < 0 or not _mean_the_same([inner, self.tensors[x]]):
+            return x, border
+        self.gone.add(pad.place)
+        return inner.index, tuple((a + c, b + d) for (a, b), (c, d) in zip(border, added, strict=True))
+
+    def _made(self, operator: Operator, name: str, x: int, result: Tensor, numbers: Sequence[object]) -> Operator:
+        """An operator of a tensor and a constant, in the place of another."""
+        elements = np.array(numbers, np.int32)
+        constant = replace(
+            result,
+            type=TensorType.INT32,
+            shape=elements.shape,
+            signature=elements.shape,
+            data=elements.reshape(-1).view(np.uint8),
+            quantization=None,
+        )
+        inputs = (x, self._added(constant, f"{name.lower()}_by"))
+        outputs = (self._added(result, name.lower()),)
+        return operator._replace(name=name, version=1, inputs=inputs, outputs=outputs, options=None)
+
+    def _added(self, tensor: Tensor, suffix: str) -> int:
+        """One more tensor, of a shape of its own: it is in nobody's place."""
+        index = super().add(tensor, suffix)
+        self.tensors[index] = replace(self.tensors[index], beside=-1)
+        return index
+
+    def _with(self, index: int, axis: int) -> Tensor:
+        """A tensor with one more axis, of extent 1."""
+        tensor = self.tensors[index]
+        shape, signature = ((*dims[:axis], 1, *dims[axis:]) for dims in (tensor.shape, tensor.signature))
+        return replace(tensor, shape=shape, signature=signature, data=None, is_variable=False)
+
+    def _grown(self, index: int, pads: Sequence[tuple[int, int]]) -> Tensor:
+        """A tensor with a border."""
+        tensor = self.tensors[index]
+        signature = tuple(dim if dim < 0 else dim + sum(pair) for dim, pair in zip(tensor.signature, pads, strict=True))
+        shape = tuple(dim + sum(pair) for dim, pair in zip(tensor.shape, pads, strict=True))
+        return replace(tensor, shape=shape, signature=signature, data=None, is_variable=False)
+
+
+def _mean_the_same(tensors: Sequence[Tensor]) -> bool:
+    """Whether tensors are of one type, and the same integer is the same number in all."""
+    first, *others = tensors
+    one = first.quantization
+    return all(
+        other.type == first.type
+        and (one is None) == (other.quantization is None)
+        and (one is None or (not one.per_channel and one.equals(other.quantization)))
+        for other in others
+    )
