@@ -406,6 +406,8 @@ class _Rewrite:
             node.replace_input_with(slot, None if array is None else self.storage.constant(stem, array))
         for slot, (axis, indices) in changes.gathered.items():
             self._follow(graph, node, slot, axis, indices)
+        for slot, table in changes.looked_up.items():
+            self._look_up(graph, node, slot, table)
         while changes.inputs and node.inputs[-1] is None:
             node.resize_inputs(len(node.inputs) - 1)
 
@@ -420,6 +422,22 @@ class _Rewrite:
             followed = ir.Value(name=self.storage.names.unique(stem), type=value.type, shape=value.shape)
             self._gather(graph, value, followed, axis, indices)
         node.replace_input_with(slot, followed)
+
+    def _look_up(self, graph: ir.Graph, node: ir.Node, slot: int, table: tuple[int, ...]) -> None:
+        """A parameter of axes as the items of a table: folded, or a Gather, which counts from the end below 0, too."""
+        value = node.inputs[slot]
+        assert value is not None
+        stem = f"{node.name or node.outputs[0].name}/{slot}"
+        items = np.array(table, np.int64 if value.dtype is None else value.dtype.numpy())
+        if value.const_value is not None and not value.is_graph_input():
+            found = self.storage.constant(stem, items[value.const_value.numpy()])
+        else:
+            found = ir.Value(name=self.storage.names.unique(stem), type=value.type, shape=value.shape)
+            name = self.storage.names.unique(f"{stem}/Gather")
+            held = self.storage.constant(f"{stem}/table", items)
+            axis = ir.AttrInt64("axis", 0)
+            self.storage.nodes[graph].append(ir.Node("", "Gather", [held, value], [axis], outputs=[found], name=name))
+        node.replace_input_with(slot, found)
 
     def _multiplied(self, graph: ir.Graph, stored: ir.Value, groups: Sequence[tuple[int, ...]]) -> ir.Value:
         """The extents that the source has, as products of those that are stored: the value takes the source's name."""

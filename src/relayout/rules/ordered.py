@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
+from relayout.rules.renumbering import along_computed
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
 
 
@@ -60,7 +63,7 @@ def reverse_sequence(operator: Operator) -> Fact:
 
 @rule("DFT", kind="axis attributes")
 def dft(operator: Operator) -> Fact:
-    """`x[*a s *b r] -> y[*a f *b c]`: the complex axis last, any order of the others; the axis is renumbered."""
+    """`x[*a s *b r] -> y[*a f *b c]`: the complex axis last, any order of the others; the axis is renumbered, even a computed one."""
     rank = operator.rank()
     if rank is None or rank < 2:
         return None
@@ -71,6 +74,9 @@ def dft(operator: Operator) -> Fact:
         axis = -2
     else:
         given = operator.integers(2)
+        if given is None:
+            found = along_computed(operator, 2)
+            return found and replace(found, tail=letters[-1:])
         if not given:
             return None
         axis = given[0]

@@ -9,6 +9,7 @@ import numpy as np
 
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
+from relayout.rules.renumbering import along_computed
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
 
 AXES_AS_INPUT = 18
@@ -30,12 +31,14 @@ def reduced(letters: Letters, axes: Letters, keep: int) -> Letters:
     kind="axis attributes",
 )
 def reduction(operator: Operator) -> Fact:
-    """Any order; the reduced axes are renumbered, even in pieces."""
+    """Any order; the reduced axes are renumbered, even in pieces; computed ones only where axes are kept."""
     rank = operator.rank()
     as_input = operator.version >= (13 if operator.name == "ReduceSum" else AXES_AS_INPUT)
     axes = operator.integers(1) if as_input else operator.ints("axes")
-    if rank is None or (as_input and operator.has(1) and axes is None):
+    if rank is None:
         return None
+    if as_input and operator.has(1) and axes is None:
+        return along_computed(operator, 1) if operator.int("keepdims", 1) else None
     letters = axis_letters(rank)
     if not axes:
         gone = () if as_input and operator.int("noop_with_empty_axes", 0) else letters
@@ -124,10 +127,12 @@ def lp_normalization(operator: Operator) -> Fact:
 
 @rule("CumSum", "CumProd", kind="axis attributes")
 def cumulative(operator: Operator) -> Fact:
-    """Any order; the axis is one dimension in order and is renumbered."""
+    """Any order; the axis is one dimension in order and is renumbered, even where it is computed."""
     rank, axes = operator.rank(), operator.integers(1)
     parameter = operator.constant(1)
-    if not rank or not axes or parameter is None:
+    if parameter is None:
+        return along_computed(operator, 1)
+    if not rank or not axes:
         return None
     letters = axis_letters(rank)
     axis = letters[axes[0] % rank]

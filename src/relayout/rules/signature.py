@@ -34,6 +34,8 @@ class Changes(NamedTuple):
         inputs: input index -> new constant; None removes the input.
         gathered: input index -> (axis, indices): a parameter whose items along `axis` follow the new order; it is
             folded where it is constant, else a Gather of a few elements.
+        looked_up: input index -> table: a parameter holds axes, each of which becomes the table's item of that number;
+            it is folded where it is constant, else a Gather of a few elements.
         extents: output index -> groups: the output lists the extents of an operand as it is stored, and each extent of
             the source is the product of a group of them (Shape).
         op_type: another operator of the same domain.
@@ -43,6 +45,7 @@ class Changes(NamedTuple):
     attributes: Mapping[str, Attribute | None] = {}
     inputs: Mapping[int, NDArray[np.generic] | None] = {}
     gathered: Mapping[int, tuple[int, tuple[int, ...]]] = {}
+    looked_up: Mapping[int, tuple[int, ...]] = {}
     extents: Mapping[int, tuple[tuple[int, ...], ...]] = {}
     op_type: str | None = None
     exchanged: bool = False

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from relayout.layout import Dim, Extent
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
+from relayout.rules.renumbering import along_computed
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature
 
 AXIS_REQUIRED = 4
@@ -77,7 +78,7 @@ def split(operator: Operator) -> Fact:
 
 @rule("Slice", kind="axis attributes")
 def slice_(operator: Operator) -> Fact:
-    """Any order; the sliced axes are dimensions in order and are renumbered."""
+    """Any order; the sliced axes are dimensions in order and are renumbered, even where they are computed."""
     rank = operator.rank()
     as_input = operator.version >= 10
     starts = operator.ints("starts")
@@ -91,6 +92,8 @@ def slice_(operator: Operator) -> Fact:
         count = None if starts is None or axes is not None else len(starts)
     if axes is None and isinstance(count, int):
         axes = tuple(range(count))
+    if axes is None and operator.has(3):
+        return along_computed(operator, 3)
     if rank is None or axes is None or len(axes) > rank:
         return None
     letters = axis_letters(rank)
@@ -172,7 +175,9 @@ def padding(operator: Operator, *, as_input: bool) -> Signature | None:
     letters = axis_letters(rank)
     pads = operator.integers(1) if as_input else operator.ints("pads") or operator.ints("paddings")
     chosen = operator.integers(3) if operator.has(3) else tuple(range(rank))
-    if chosen is None or len(chosen) > rank:
+    if chosen is None:
+        return along_computed(operator, 3)
+    if len(chosen) > rank:
         return None
     axes = tuple(letters[axis] for axis in normalized(chosen, rank))
     inputs = operator.operands({0: letters})

@@ -57,6 +57,11 @@ def along() -> Iterator[Case]:
     yield Case("CumSum", {"x": f(*X), "a": n(2)}, ("a",))
     yield Case("CumSum", {"x": f(*X), "a": i(-1)}, ("a",), {"reverse": 1, "exclusive": 1})
     yield Case("CumSum", {"x": f(*X), "a": np.array(3, np.int32)}, ("a",), opset=11)
+    yield Case("CumSum", {"x": f(*X), "a": i(-3)}, attributes={"exclusive": 1})
+    for axes in (i(1), i(-1, 0), i(3, 1, 2)):
+        yield Case("ReduceMean", {"x": f(*X), "a": axes})
+        yield Case("ReduceSum", {"x": f(*X), "a": axes}, opset=13)
+    yield Case("Pad", {"x": f(*X), "p": i(1, 2, 0, 3), "v": None, "a": i(-1, 1)})
     yield Case("CumProd", {"x": f(*X), "a": n(-2)}, ("a",), opset=26)
     for largest in (0, 1):
         yield Case("TopK", {"x": f(*X), "k": i(2)}, ("k",), {"axis": 1, "largest": largest}, outputs=2)
@@ -79,6 +84,7 @@ def cutting() -> Iterator[Case]:
     every = {"x": big, "s": i(1, 6), "e": i(8, 0), "a": i(1, -1), "t": i(2, -2)}
     yield Case("Slice", every, ("s", "e", "a", "t"))
     yield Case("Slice", every, ("a",))
+    yield Case("Slice", every)
     yield Case("Slice", {"x": big, "s": i(0, 1), "e": i(2, 5)}, ("s", "e"))
     yield Case("Slice", {"x": big, "s": i(0, 1), "e": i(2, 5)})
     half = {"x": big, "s": i(1).astype(np.int32), "e": i(5).astype(np.int32)}
@@ -134,6 +140,7 @@ def ordered() -> Iterator[Case]:
     yield Case("DFT", {"x": f(4, 6, 3, 2)}, attributes={"inverse": 1}, opset=17)
     yield Case("DFT", {"x": f(2, 4, 6, 1), "n": None, "a": n(1)}, ("a",), {"onesided": 1}, opset=20)
     yield Case("DFT", {"x": f(2, 4, 6, 2), "n": n(5)}, ("n",), opset=20)
+    yield Case("DFT", {"x": f(2, 4, 6, 2), "n": n(5), "a": n(-3)}, ("n",), opset=20)
     yield Case("Unique", {"x": ints(4, 6, high=9).astype(np.float32)})
     yield Case("Unique", {"x": ints(4, 6, high=9).astype(np.float32)}, outputs=("y", "", "", "counts"))
     repeated = f(2, 3, 4)[:, [0, 2, 0, 1, 2, 1], :]

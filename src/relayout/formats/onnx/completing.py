@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from relayout.errors import ReadError
 from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.checking import without_weights
-from relayout.formats.onnx.evaluating import BROADCASTING, WINDOWS, Array, Evaluation, Item
+from relayout.formats.onnx.evaluating import BROADCASTING, CUTTING, WINDOWS, Array, Evaluation, Item
 from relayout.formats.onnx.inferring import infer_and_judge
 from relayout.formats.onnx.parts import SILENT, UNIMPLIED, holds_map
 from relayout.graph.subgraphs import all_nodes, bodies
@@ -384,7 +384,7 @@ def _evaluated(
         if node.domain not in ("", "ai.onnx") or node.output[0] in known:
             continue
         values.update(evaluation.run(node))
-        told = [(node.output[0], evaluation.told(node))]
+        told = [(name, evaluation.told(node)) for name in (node.output if node.op_type in CUTTING else node.output[:1])]
         # A chain of shapes that are reckoned from those before them is gone through at once.
         if any(name in found for name in node.input):
             told += evaluation.followed(node)

@@ -44,6 +44,13 @@ _NAMES = """
 """
 BROADCASTING = frozenset(_NAMES.split())
 """Operators whose operands broadcast against each other."""
+_NAMES = """
+    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
+"""
+REDUCING = frozenset(_NAMES.split())
+"""Operators that reduce axes, which an operand may name."""
+CUTTING = frozenset(("Split",))
+"""Operators of which the extents of all results are told alike."""
 JOINING = frozenset(("Concat",))
 """Operators whose operands may be known one by one: of the others the length is enough."""
 PRODUCTS = frozenset(("Div", "Mul"))
@@ -209,6 +216,35 @@ class Evaluation:
             found[axis] = item
         return found
 
+    def parted(self, node: onnx.NodeProto) -> list[Item]:
+        """The extents of each part that a Split gives: its operand's, but for the axis that it cuts."""
+        dims = self.dims(node.input[0])
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        if not dims or not -len(dims) <= axis < len(dims):
+            return []
+        return [None if place == axis % len(dims) else dim for place, dim in enumerate(dims)]
+
+    def reduced(self, node: onnx.NodeProto) -> list[Item]:
+        """As many extents as a reduction along computed axes gives."""
+        dims, kept = self.dims(node.input[0]), [a.i for a in node.attribute if a.name == "keepdims"] != [0]
+        if dims is None or len(node.input) < 2 or not node.input[1]:
+            return []  # before opset 13 or 18 an attribute says it, which shape inference reads
+        return [1 if dim == 1 else None for dim in dims] if kept else self._with_axes(node, -1)
+
+    def squeezed(self, node: onnx.NodeProto) -> list[Item]:
+        """As many extents as are left without computed axes."""
+        return self._with_axes(node, -1)
+
+    def unsqueezed(self, node: onnx.NodeProto) -> list[Item]:
+        """As many extents as there are with computed axes."""
+        return self._with_axes(node, 1)
+
+    def _with_axes(self, node: onnx.NodeProto, sign: int) -> list[Item]:
+        """Unknown extents: the operand's, and as many more or fewer as there are axes in the second operand."""
+        dims, axes = self.dims(node.input[0]), self.dims(node.input[1]) if len(node.input) > 1 else None
+        count = axes[0] if axes is not None and len(axes) == 1 else None
+        return [None] * (len(dims) + sign * count) if dims is not None and isinstance(count, int) else []
+
     def joined(self, node: onnx.NodeProto) -> list[Item]:
         """The extents of what a Concat gives: all its operands have those of the axes that it does not join."""
         shapes = [self.dims(name) for name in node.input]
@@ -371,8 +407,12 @@ TOLD: dict[str, Callable[[Evaluation, onnx.NodeProto], list[Item]]] = {
     "Pad": Evaluation.padded,
     "Reshape": Evaluation.reshaped,
     "Resize": Evaluation.resized,
+    **dict.fromkeys(REDUCING, Evaluation.reduced),
     "Slice": Evaluation.cut,
+    "Split": Evaluation.parted,
+    "Squeeze": Evaluation.squeezed,
     "Tile": Evaluation.tiled,
+    "Unsqueeze": Evaluation.unsqueezed,
     "Upsample": Evaluation.resized,
 }
 """Operators that read the extents of what they give, or where it is cut."""

@@ -1,0 +1,21 @@
+"""Axes that a graph computes: whichever they are, they are renumbered when the model runs."""
+
+from __future__ import annotations
+
+from relayout.rules.operator import Letters, Operator, axis_letters
+from relayout.rules.signature import Changes, Placement, Signature
+
+
+def along_computed(operator: Operator, slot: int) -> Signature | None:
+    """The signature of an operator along axes that input `slot` holds: any order, each axis one dimension in order."""
+    rank = operator.rank()
+    if not rank:
+        return None
+    letters = axis_letters(rank)
+    inputs, outputs = operator.operands({0: letters}), operator.results(letters)
+    return Signature(inputs, outputs, frozenset(letters), changes=lambda p: renumbered(slot, letters, p))
+
+
+def renumbered(slot: int, letters: Letters, placement: Placement) -> Changes:
+    """The axes in input `slot`, of an operand whose axes are `letters`, as they lie now."""
+    return Changes(looked_up={slot: tuple(placement.axis(letter) for letter in letters)})
