@@ -63,7 +63,7 @@ def reverse_sequence(operator: Operator) -> Fact:
 
 @rule("DFT", kind="axis attributes")
 def dft(operator: Operator) -> Fact:
-    """`x[*a s *b r] -> y[*a f *b c]`: the complex axis last, any order of the others; the axis is renumbered, even a computed one."""
+    """`x[*a s *b r] -> y[*a f *b c]`: the complex axis last, any order of the others; any axis is renumbered."""
     rank = operator.rank()
     if rank is None or rank < 2:
         return None
