@@ -570,7 +570,8 @@ def _relayout(
         found = no_worse(found, decided, fewest)
     if decided is not usual:
         found = at_any_extent(found, decided, usual)
-    found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
+    unmet = wishes.unmet((site.node, site.reason) for site in sites.sites if site.kind == "node" and site.node)
+    found = replace(found, notes=(*found.notes, *wishes.notes(), *unmet, *model.meta.get("relayout.notes", ())))
     prices = {"per_transpose": sites.per_transpose, "per_scattered": sites.per_scattered}
     taken = {**prices, "wishes": wishes.to_json()}
     written = planfile.later(decided, options | taken)

@@ -140,7 +140,8 @@ def _described(operator: Operator) -> tuple[object, ...] | None:
     inputs, outputs = node.inputs, node.outputs
     key: list[object] = [node.domain, node.op_type, operator.version, operator.inputs, operator.outputs]
     key.append(tuple([value is not None for value in inputs]) if None in inputs else len(inputs))
-    key.append(bool(outputs[0].name) if len(outputs) == 1 else tuple([bool(value.name) for value in outputs]))
+    one = len(outputs) == 1
+    key.append(bool(outputs[0].name) if one else tuple([_is_wanted(operator, slot) for slot in range(len(outputs))]))
     for attribute in node.attributes.values() if node.attributes else ():
         if attribute.is_ref() or attribute.type not in (*PLAIN, *LISTS):
             return None
@@ -190,18 +191,26 @@ def _in_layouts(operator: Operator, rule: Rule, layouts: Laid) -> Fact:
 
 
 def _fitted(fact: Fact, operator: Operator) -> Fact:
-    """The fact, if it names as many axes as the operands have; outputs that nobody asked for have none."""
+    """The fact, if it names as many axes as the operands have; outputs that nobody asks for have none."""
     if isinstance(fact, Permuted):
         return fact if sorted(fact.perm) == list(range(operator.rank() or 0)) else None
     if not isinstance(fact, Signature):
         return fact
     if len(fact.inputs) != len(operator.inputs) or len(fact.outputs) != len(operator.outputs):
         return None
-    outputs = tuple(letters if operator.gives(slot) else None for slot, letters in enumerate(fact.outputs))
+    outputs = tuple(letters if _is_wanted(operator, slot) else None for slot, letters in enumerate(fact.outputs))
     pairs = [*zip(fact.inputs, operator.inputs, strict=True), *zip(outputs, operator.outputs, strict=True)]
     fits = all(letters is None or (shape is not None and len(shape) == len(letters)) for letters, shape in pairs)
     fact = replace(fact, outputs=outputs)
     return fact if fits and not _contradicts(fact, operator) else None
+
+
+def _is_wanted(operator: Operator, slot: int) -> bool:
+    """Whether an output is asked for; one of unknown rank (the mask of a Dropout) only where somebody reads it."""
+    if operator.outputs[slot] is not None or not operator.gives(slot):
+        return operator.gives(slot)
+    value = operator.node.outputs[slot]
+    return bool(value.uses()) or value.is_graph_output()
 
 
 def _contradicts(fact: Signature, operator: Operator) -> bool:

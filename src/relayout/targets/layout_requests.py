@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from relayout.errors import LayoutError, nearest
 from relayout.graph.source_names import known_as, label
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Layout
-from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, laid, registry, rule_of
+from relayout.rules import FUNCTIONS, Laid, Operator, Rule, Signature, Variant, in_standard, laid, registry, rule_of
 from relayout.rules.known_layouts import IMAGES, KERNELS, parsed_as
 from relayout.rules.layouts import STANDARD, fitted
 from relayout.rules.validation import in_bytes
@@ -108,6 +108,26 @@ class Wishes:
             *_grouped(
                 self.left, f"is left in ONNX's layout by {name}: {{}}", f"are left in ONNX's layout by {name}: {{}}"
             ),
+        )
+
+    def unmet(self, nodes: Iterable[tuple[ir.Node, str]]) -> tuple[str, ...]:
+        """What to say of operators on images that keep the source's order, though other layouts are asked for.
+
+        Args:
+            nodes: the nodes of the graph, each with the reason why it is a barrier, if it is one.
+        """
+        images = {key for key, rule in registry().items() if rule.layouts}
+        found: dict[str, list[str]] = {}
+        for node, reason in nodes if self else ():
+            if (node.domain, node.op_type) in images or node.domain.startswith(FUNCTIONS):
+                found.setdefault(node.op_type, []).append(reason)
+        if self.to is not None and not found:
+            return (f"no operator of this model has layouts: {self.to} is asked for, and nothing can run in it",)
+        return tuple(
+            f"{reasons.count('')} of {len(reasons)} {name} can run in another layout: "
+            + "; ".join(dict.fromkeys(reason for reason in reasons if reason))
+            for name, reasons in sorted(found.items())
+            if any(reasons)
         )
 
     def against(self, graph: ir.Graph) -> None:

@@ -279,6 +279,8 @@ def _inferred(light: onnx.ModelProto, used: set[str]) -> tuple[onnx.GraphProto, 
     whole: dict[str, onnx.ValueInfoProto] = {}
     known: dict[str, Array] = {}
     nodes = len(light.graph.node)
+    # Before version 4 of the IR only what an input declares is an initializer: what is found would count for nothing.
+    light.ir_version = max(light.ir_version, 4)
     for _ in range(max(ROUNDS, min(nodes, INFERRED // max(1, nodes)))):
         _reserve(light.graph, used)
         inferred, settled = infer_and_judge(light)
