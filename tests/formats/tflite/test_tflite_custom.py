@@ -19,6 +19,7 @@ import pytest
 from flatbuffers import flexbuffers
 from tflite_cases import CASES, I8, WITHOUT_KERNEL, every
 from tflite_cases_custom import cepstrum, detection, flexible, spectrogram
+from tflite_cases_tables import texts
 from tflite_cases_tensorflow import flex_strided_slices, left
 from tflite_cases_tensorflow_detection import combined
 from tflite_cases_tensorflow_images import patches
@@ -206,6 +207,23 @@ def test_options_of_another_kind_are_carried_over_as_bytes() -> None:
         assert node.attributes["custom_options"].value.numpy().tobytes() == content
     (node,) = read(unheard().bytes(), custom_ops={"Unheard": "d"}).graph
     assert not node.attributes
+
+
+def test_operators_of_texts_are_carried_over() -> None:
+    net = Net()
+    words = texts(net, ["a text", "!"])
+    x, y = net.input((2,), type_name="STRING"), net.output((2,), "bool")
+    net.op("CUSTOM Unheard", [x, words], [y])
+    with pytest.raises(UnsupportedError, match="CUSTOM Unheard ×1") as refused:
+        read(net.bytes())
+    assert "--custom-op" in str(refused.value)
+    model = read(net.bytes(), custom_ops={"Unheard": "my.domain"})
+    (node,) = model.graph
+    assert [value.dtype for value in node.inputs] == [ir.DataType.STRING] * 2
+    held = node.inputs[1].const_value
+    assert held is not None
+    assert held.numpy().tolist() == [b"a text", b"!"]
+    onnx.checker.check_model(ir.to_proto(model))
 
 
 def test_operators_carried_over_take_the_file_s_integers() -> None:

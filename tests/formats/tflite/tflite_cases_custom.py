@@ -109,3 +109,5 @@ def cepstra() -> Iterator[Net]:
         )
         yield cepstrum(7900, computed)  # half of it is no 4000 Hz: zeros
         yield cepstrum(8000, computed, upper_frequency_limit=3999, lower_frequency_limit=0, dct_coefficient_count=40)
+        for rate in (7969, 7968, 4000):  # below twice the upper limit, or nearly, there are zeros
+            yield cepstrum(rate, computed)

@@ -107,5 +107,5 @@ def _attribute(value: FlexValue) -> Any:
     return None
 
 
-CARRIED = Entry("CUSTOM", carried_over, "")
+CARRIED = Entry("CUSTOM", carried_over, "", texts=True)
 """What an operator falls back to that has no translation of its own."""
