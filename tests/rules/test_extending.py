@@ -302,6 +302,7 @@ def test_a_rule_that_nothing_could_be_is_refused(
 
 
 D = axis_letters(4)
+PLACE = r"the rule of vendor:Swish \(.*test_extending\.py:\d+\)"
 
 
 @pytest.mark.parametrize(
@@ -331,18 +332,101 @@ D = axis_letters(4)
 )
 def test_what_is_no_fact_is_one_error_that_names_the_rule(scope: None, said: Any, message: str) -> None:
     rules.register("vendor:Swish", kind="layout-agnostic")(said)
-    with pytest.raises(RelayoutError, match=re.escape("the rule of vendor:Swish: ")) as raised:
+    with pytest.raises(RelayoutError, match=PLACE) as raised:
         relayout.convert(model(AROUND))
     assert message in str(raised.value)
 
 
-def test_a_node_that_lacks_what_its_operator_must_have_is_a_barrier(scope: None) -> None:
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (lambda operator: operator.inputs[1], "asked of node 'b': IndexError: tuple index out of range"),
+        (lambda operator: operator.node.attributes["no"], "asked of node 'b': KeyError: 'no'"),
+        (lambda _: Signature(), "asked of node 'b': TypeError: "),
+        (lambda _: int("x"), "asked of node 'b': ValueError: invalid literal"),
+        (lambda _: rules.Laid.parse("NHWC OHWI x"), "asked of node 'b': LayoutError: "),
+        (lambda _: Signature((D, D), (D,)), "its signature has 2 inputs, and the node 1"),
+        (lambda _: Signature((D,), (D, D)), "its signature has 2 outputs, and the node 1"),
+        (lambda _: Signature((D[:3],), (D,)), "it names 3 axes (d0 d1 d2) of input 0, which has 4"),
+        (lambda _: Signature((D,), (D[:2],)), "it names 2 axes (d0 d1) of output 0, which has 4"),
+        (lambda _: Permuted((0, 2, 1)), "(0, 2, 1) is no perm of the 4 axes of its input"),
+    ],
+)
+def test_a_rule_that_does_not_fit_its_node_is_an_error(scope: None, said: Any, message: str) -> None:
+    rules.register("vendor:Swish", kind="layout-agnostic")(said)
+    with pytest.raises(RelayoutError, match=PLACE) as raised:
+        relayout.convert(model(AROUND))
+    assert message in str(raised.value)
+
+
+def test_the_line_is_that_of_the_mistake(scope: None) -> None:
+    @rules.register("vendor:Swish", kind="layout-agnostic")
+    def swish(operator: Operator) -> rules.Fact:
+        """Its second input has the axes of the first."""
+        letters = axis_letters(4)
+        return Signature((letters,), (letters,), frozenset(operator.ints("window")))  # type: ignore[arg-type]
+
+    with pytest.raises(RelayoutError, match=PLACE) as raised:
+        relayout.convert(model(AROUND))
+    assert f"test_extending.py:{swish.__code__.co_firstlineno + 4})" in str(raised.value)
+
+
+def test_of_an_operand_of_unknown_rank_a_rule_need_not_know(scope: None) -> None:
     @rules.register("vendor:Swish", kind="layout-agnostic")
     def _(operator: Operator) -> rules.Fact:
-        """Its second input has the axes of the first."""
-        return rules.aligned(operator, (0, operator.inputs[1] and 1))  # type: ignore[arg-type]
+        """Any order."""
+        return rules.aligned(operator, tuple(range(operator.rank() - 3)))  # type: ignore[operator]
 
-    assert relayout.convert(model(AROUND)).report.barriers
+    vague = model("g (float[2,3,4,5] x) => (y) { a = vendor.Mystery(x) b = vendor.Swish(a) y = Relu(b) }")
+    assert "the rank of what Swish reads is not known" in relayout.convert(vague).report.barriers
+
+
+FLIP = """
+g (float[2,3,4,5] x) => (float[2,3,4,5] y) <float[2,4,5,3] a, float[2,4,5,3] b> {
+    a = Transpose<perm=[0,2,3,1]>(x)
+    b = vendor.Flip<NAME=VALUE>(a)
+    y = Transpose<perm=[0,3,1,2]>(b)
+}"""
+
+
+def flip(name: str, value: str) -> onnx.ModelProto:
+    return model(FLIP.replace("NAME", name).replace("VALUE", value))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [("axis", "1", "axis=1"), ("axes", "[1,-1]", "axes=(1, -1)"), ("time_axis", "-2", "time_axis=-2")],
+)
+def test_a_rule_that_says_nothing_of_an_axis_is_refused(scope: None, name: str, value: str, shown: str) -> None:
+    rules.register("vendor:Flip", kind="axis attributes")(lambda operator: rules.aligned(operator, (0,)))
+    with pytest.raises(RelayoutError, match=r"the rule of vendor:Flip \(.*test_extending\.py:\d+\)") as raised:
+        relayout.convert(flip(name, value))
+    assert f"the node has {shown}, and its axes may move, of which the rule says nothing" in str(raised.value)
+    assert "changes=" in str(raised.value)
+
+
+SPEAKING: dict[str, Any] = {
+    "it is renumbered": lambda axis: {"changes": lambda p: Changes({"axis": p.axis(D[axis])}), "whole": frozenset(D)},
+    "positions are fixed": lambda axis: {"variants": (Variant((D,), (D,)),)},
+    "the axis stays last": lambda axis: {"tail": D[-2:], "block": frozenset(D[-2:])},
+    "it counts something else": lambda axis: {"changes": lambda p: Changes({"axis": axis})},
+}
+
+
+@pytest.mark.parametrize("name", SPEAKING)
+def test_a_rule_that_says_what_becomes_of_an_axis_is_taken(scope: None, name: str) -> None:
+    said = SPEAKING[name](2)
+    rules.register("vendor:Flip", kind="axis attributes")(lambda operator: Signature((D,), (D,), **said))
+    result = relayout.convert(flip("axis", "2"))
+    assert not result.report.barriers
+    if name == "it is renumbered":
+        (node,) = result.proto.graph.node
+        assert [(each.name, each.i) for each in node.attribute] == [("axis", 3)]
+
+
+def test_an_attribute_of_reals_counts_no_axes(scope: None) -> None:
+    rules.register("vendor:Flip", kind="axis attributes")(lambda operator: rules.aligned(operator, (0,)))
+    assert relayout.convert(flip("axis", "1.5")).report.transposes == 0
 
 
 def test_a_variant_is_no_operator_with_a_rule(scope: None) -> None:

@@ -23,7 +23,7 @@ from relayout.infer.build import Sites
 from relayout.infer.candidates import identity
 from relayout.rules import Fact, Nested, Operator, registry
 from relayout.rules.signature import unchanged
-from rules.law import Chosen, labels
+from relayout.verification.law import Chosen, labels
 from running import run
 from text_form import floats
 

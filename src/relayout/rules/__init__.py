@@ -1,5 +1,6 @@
 """Axis signatures: one entry per ONNX operator. Facts as rows; what is chosen is the solver's business."""
 
+from relayout.lazy_exports import loaded_later
 from relayout.rules.elements import is_reshaped, is_transposed
 from relayout.rules.elementwise import aligned
 from relayout.rules.facts import Facts, draws, facts, in_standard, is_known, is_laid, is_view, may_go, repeats, rule_of
@@ -26,6 +27,8 @@ from relayout.rules.signature import (
     Written,
 )
 
+__getattr__ = loaded_later(__name__, {"check": "relayout.verification.rules_of_users"})  # it runs models
+
 __all__ = [
     "FUNCTIONS",
     "KINDS",
@@ -50,6 +53,7 @@ __all__ = [
     "Written",
     "aligned",
     "axis_letters",
+    "check",
     "draws",
     "facts",
     "in_standard",

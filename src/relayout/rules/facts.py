@@ -14,6 +14,7 @@ from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
 from relayout.rules.operator import Operator
 from relayout.rules.registry import LayoutVariant, Rule, registry, variant_keys
 from relayout.rules.signature import Fact, Permuted, Signature, Variant
+from relayout.rules.validation import refuse_unfit
 
 
 def rule_of(operator: Operator) -> Rule | None:
@@ -96,15 +97,23 @@ def _value(node: ir.Node, name: str) -> object:
 
 
 def facts(operator: Operator) -> Fact:
-    """What is known of a node; None where there is no rule for it, or the node is not as its operator is defined."""
+    """What is known of a node; None where there is no rule for it, or the node is not as its operator is defined.
+
+    Raises:
+        RelayoutError: a rule of a user is wrong.
+    """
     rule = rule_of(operator)
     if rule is None:
         return None
     try:
         layouts = layouts_of(operator)
-        fact = rule.facts(operator) if layouts is None else _in_layouts(operator, rule, layouts)
+        if layouts is not None:
+            return _fitted(_in_layouts(operator, rule, layouts), operator)
+        fact = rule.facts(operator)
     except (IndexError, TypeError, ValueError, LayoutError):
         return None  # an input, output or attribute that the operator must have is missing or of another type
+    if rule.place:
+        refuse_unfit(rule.place, fact, operator)
     return _fitted(fact, operator)
 
 
@@ -206,8 +215,8 @@ def _fitted(fact: Fact, operator: Operator) -> Fact:
 
 
 def _is_wanted(operator: Operator, slot: int) -> bool:
-    """Whether an output is asked for; one of unknown rank (the mask of a Dropout) only where somebody reads it."""
-    if operator.outputs[slot] is not None or not operator.gives(slot):
+    """Whether an output is asked for; a further one of unknown rank (a Dropout's mask) only where somebody reads it."""
+    if not slot or operator.outputs[slot] is not None or not operator.gives(slot):
         return operator.gives(slot)
     value = operator.node.outputs[slot]
     return bool(value.uses()) or value.is_graph_output()

@@ -34,7 +34,7 @@ from relayout.rules.registry import (
     variants_of,
 )
 from relayout.rules.signature import Attribute, Fact
-from relayout.rules.validation import promised
+from relayout.rules.validation import place_of, promised
 
 Facts = Callable[[Operator], Fact]
 IMAGE = 4
@@ -69,7 +69,9 @@ def register(*operators: str, kind: str, layouts: Mapping[int, str] | None = Non
     Raises:
         LayoutError: an operator has a rule already, or what is given is none of the above.
 
-    What the function gives is looked at when it is asked (`promised`).
+    What the function gives is looked at when it is asked of a node: other operands or axes than the node has, what it
+    raises, and an attribute `axis` or `axes` of which it says nothing are errors, with its file and line. `check` runs
+    the nodes of a model in other orders.
     """
     if kind not in KINDS:
         raise LayoutError(f"{kind!r} is no class of operators: there are {', '.join(KINDS)}")
@@ -90,7 +92,8 @@ def register(*operators: str, kind: str, layouts: Mapping[int, str] | None = Non
             _refuse_known(key)
         for domain, op_type in dict.fromkeys(keys):
             name = _name((domain, op_type))
-            add(Rule(domain, op_type, kind, line, promised(name, facts), dict(layouts or {})))
+            place = place_of(name, facts)
+            add(Rule(domain, op_type, kind, line, promised(name, facts), dict(layouts or {}), place=place))
         return facts
 
     return decorate

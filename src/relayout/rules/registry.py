@@ -33,6 +33,7 @@ class Rule(NamedTuple):
             or `IO` for a kernel. Outputs of rank 3 and more are images, too. Empty: no layout has a name here.
         draws: whether it draws numbers (`Draws`).
         repeats: whether it belongs to who reads it: each reader may have one of its own, at no cost.
+        place: how errors call a rule of a user, with its file and line; empty for those of this room.
     """
 
     domain: str
@@ -43,6 +44,7 @@ class Rule(NamedTuple):
     layouts: Mapping[int, str] = {}
     draws: Draws = False
     repeats: bool = False
+    place: str = ""
 
 
 class LayoutVariant(NamedTuple):

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout import isolation
-from relayout.errors import ReadError
+from relayout.errors import ReadError, RelayoutError
 from relayout.layout import Dim
 from relayout.rules.facts import rule_of
 from relayout.rules.operator import WRAPPING, Operator, Shape
@@ -251,8 +251,8 @@ def _signature(operator: Operator) -> Signature | None:
     for each in (operator, supposed):
         try:
             fact = rule.facts(each)
-        except (IndexError, TypeError, ValueError):
-            continue
+        except (IndexError, TypeError, ValueError, RelayoutError):
+            continue  # what is wrong with a rule of a user is said when it is asked of what is known
         if isinstance(fact, Signature):
             return fact
     return None

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import onnx_ir as ir
+
 from relayout import arguments
 from relayout.errors import RelayoutError
-from relayout.layout import Dim
-from relayout.rules.operator import Letters, Operator
+from relayout.graph.source_names import label
+from relayout.layout import Dim, Extent
+from relayout.rules.operator import Letters, Operator, Shape
 from relayout.rules.signature import (
     Changes,
     Fact,
@@ -84,20 +89,36 @@ _SHAPE = arguments.Kind(
 )
 
 
+def place_of(name: str, rule: Callable[..., Any], error: Exception | None = None) -> str:
+    """How errors call a rule of a user: by its operator, its file, and its line or that of an error in it."""
+    code = getattr(inspect.unwrap(rule), "__code__", None) or getattr(type(rule).__call__, "__code__", None)
+    if code is None:
+        return f"the rule of {name}"
+    frames = [] if error is None else traceback.extract_tb(error.__traceback__)
+    inside = [frame.lineno for frame in frames if frame.filename == code.co_filename]
+    return f"the rule of {name} ({code.co_filename}:{inside[-1] if inside else code.co_firstlineno})"
+
+
 def promised(name: str, rule: Callable[[Operator], Fact]) -> Callable[[Operator], Fact]:
     """The rule of a user: what it gives is what a rule gives, and what it raises says whose it is.
 
     Raises:
-        RelayoutError: when it is asked, and one of both is not so. A `TypeError`, `ValueError` or `IndexError` says, as
-            in every rule, that the node lacks what its operator must have: nothing is known of it.
+        RelayoutError: when it is asked, and one of both is not so. Of a node of which a rank is not known it may raise
+            a `TypeError`, `ValueError` or `IndexError`: nothing is known then.
     """
+    where = f"{place_of(name, rule)}: "
 
     @functools.wraps(rule)
     def facts(operator: Operator) -> Fact:
-        where = f"the rule of {name}: "
-        fact: Fact = _said(where, rule, operator, IndexError, TypeError, ValueError)
+        try:
+            fact: Fact = rule(operator)
+        except Exception as error:  # whatever a user's function raises
+            if isinstance(error, IndexError | TypeError | ValueError) and _is_vague(operator):
+                return None
+            at = place_of(name, rule, error)
+            raise RelayoutError(f"{at}, {_asked_of(operator)}: {type(error).__name__}: {error}") from error
         if isinstance(fact, Signature):
-            return _signature(where, fact)
+            return _signature(name, where, fact)
         if isinstance(fact, Permuted):
             arguments.check_fields(fact, where, perm=_PERM)
         elif isinstance(fact, Regrouped):
@@ -111,7 +132,118 @@ def promised(name: str, rule: Callable[[Operator], Fact]) -> Callable[[Operator]
     return facts
 
 
-def _signature(where: str, fact: Signature) -> Signature:
+def _is_vague(operator: Operator) -> bool:
+    """Whether the rank of an operand is not known."""
+    given = (shape for slot, shape in enumerate(operator.inputs) if operator.has(slot))
+    return None in (*given, *operator.outputs)
+
+
+def _asked_of(operator: Operator) -> str:
+    return f"asked of node {label(operator.node)!r}"
+
+
+def refuse_unfit(place: str, fact: Fact, operator: Operator) -> None:
+    """Hold what a rule of a user says to the node that it is said of.
+
+    Args:
+        place: how errors call the rule.
+        fact: what it says.
+        operator: the node.
+
+    Raises:
+        RelayoutError: it speaks of other operands or axes than the node has, or not of an attribute that counts axes.
+    """
+    where = f"{place}, {_asked_of(operator)}: "
+    rank = operator.rank()
+    if isinstance(fact, Permuted) and rank is not None and sorted(fact.perm) != list(range(rank)):
+        raise RelayoutError(f"{where}{fact.perm} is no perm of the {rank} axes of its input")
+    if not isinstance(fact, Signature):
+        return
+    for what, operands, shapes in (
+        ("input", fact.inputs, operator.inputs),
+        ("output", fact.outputs, operator.outputs),
+    ):
+        if len(operands) != len(shapes):
+            raise RelayoutError(f"{where}its signature has {len(operands)} {what}s, and the node {len(shapes)}")
+        for slot, (letters, shape) in enumerate(zip(operands, shapes, strict=True)):
+            if letters is not None and shape is not None and len(letters) != len(shape):
+                named = f"{len(letters)} axes ({' '.join(letters)})"
+                raise RelayoutError(f"{where}it names {named} of {what} {slot}, which has {len(shape)}")
+    if not _is_vague(operator):
+        _refuse_silence(where, fact, operator)
+
+
+def _refuse_silence(where: str, fact: Signature, operator: Operator) -> None:
+    """Refuse a rule that lets axes move that an attribute counts, and says nothing of the attribute.
+
+    Raises:
+        RelayoutError: it does.
+    """
+    own = next((letters for letters in (*fact.inputs, *fact.outputs) if letters), ())
+    counted = {name: axes for name in operator.node.attributes if (axes := _axes_in(operator, name, len(own)))}
+    for placement in _turned(fact, operator) if counted else ():
+        dims = next(dims for dims in (*placement.inputs, *placement.outputs) if dims)
+        moved = [letter for letter, _ in dims]
+        for name, axes in counted.items():
+            if any(moved[axis : axis + 1] != [own[axis]] for axis in axes) and not _speaks(fact, placement, name):
+                value = getattr(operator.node.attributes[name], "value", None)
+                raise RelayoutError(
+                    f"{where}the node has {name}={value}, and its axes may move, of which the rule says nothing: give "
+                    f"`changes=lambda p: Changes({{'{name}': p.axis('{own[axes[0]]}')}})`, or the axes fixed positions "
+                    "(`.positional()`); where it counts no axes, give it back as it is"
+                )
+
+
+def _axes_in(operator: Operator, name: str, rank: int) -> tuple[int, ...]:
+    """The axes that an attribute counts, if its name says so and they are there."""
+    found = operator.node.attributes[name]
+    if not re.fullmatch(r"(\w+_)?ax[ei]s", name) or found.type not in (ir.AttributeType.INT, ir.AttributeType.INTS):
+        return ()
+    if found.is_ref():
+        return ()
+    axes = (operator.int(name, 0),) if found.type == ir.AttributeType.INT else operator.ints(name) or ()
+    return tuple(axis % rank for axis in axes if -rank <= axis < rank)
+
+
+def _turned(fact: Signature, operator: Operator) -> Iterator[Placement]:
+    """Orders of a node's axes that a signature allows: its variants, or all of them the other way round."""
+    if fact.variants:
+        ways = [(each.inputs, each.outputs) for each in fact.variants if not each.tiles and each.written is None]
+    else:
+        ways = [(tuple(_reversed(fact, each) for each in fact.inputs), tuple(_reversed(fact, o) for o in fact.outputs))]
+    for inputs, outputs in ways:
+        yield Placement(
+            tuple(map(_dims, inputs, fact.inputs, operator.inputs)),
+            tuple(map(_dims, outputs, fact.outputs, operator.outputs)),
+        )
+
+
+def _reversed(fact: Signature, letters: Letters | None) -> Letters | None:
+    """An operand's axes the other way round, but for those that come first or last."""
+    if letters is None:
+        return None
+    inner = [letter for letter in reversed(letters) if letter not in (*fact.head, *fact.tail)]
+    ends = ([letter for letter in end if letter in letters] for end in (fact.head, fact.tail))
+    first, last = ends
+    return (*first, *inner, *last)
+
+
+def _dims(stored: Letters | None, own: Letters | None, shape: Shape | None) -> tuple[tuple[str, Extent], ...] | None:
+    """The dimensions of an operand in another order."""
+    if stored is None or own is None or shape is None or sorted(stored) != sorted(own):
+        return None
+    return tuple((letter, Extent.of(shape[own.index(letter)])) for letter in stored)
+
+
+def _speaks(fact: Signature, placement: Placement, name: str) -> bool:
+    """Whether a signature says what becomes of an attribute; what cannot be asked is asked when it is needed."""
+    try:
+        return name in fact.changes(placement).attributes
+    except (RelayoutError, KeyError):
+        return True
+
+
+def _signature(name: str, where: str, fact: Signature) -> Signature:
     arguments.check_fields(fact, where, RelayoutError, **_SIGNATURE)
     for variant in fact.variants:
         arguments.check_fields(variant, f"{where}a variant: ", inputs=_STORED, outputs=_STORED)
@@ -121,12 +253,12 @@ def _signature(where: str, fact: Signature) -> Signature:
     changes, price = fact.changes, fact.price
     if price is not None:
         asked = price
-        fact = replace(fact, price=lambda placement: in_bytes(f"{where}price ", _said(where, asked, placement)))
+        fact = replace(fact, price=lambda placement: in_bytes(f"{where}price ", _said(name, asked, placement)))
     if changes is unchanged:
         return fact
 
     def checked(placement: Placement) -> Changes:
-        found = _said(where, changes, placement)
+        found = _said(name, changes, placement)
         if not isinstance(found, Changes):
             raise RelayoutError(f"{where}changes gives {type(found).__name__}; it gives Changes")
         return found
@@ -154,11 +286,10 @@ def _shown(operands: tuple[Letters | None, ...]) -> str:
     return ", ".join("nothing" if letters is None else " ".join(letters) or "no axes" for letters in operands)
 
 
-def _said(where: str, function: Callable[[Any], Any], given: Operator | Placement, *passed: type[Exception]) -> Any:
-    own: tuple[type[Exception], ...] = (RelayoutError, *passed)
+def _said(name: str, function: Callable[[Any], Any], given: Placement) -> Any:
     try:
         return function(given)
-    except own:
+    except RelayoutError:
         raise
     except Exception as error:  # whatever a user's function raises
-        raise RelayoutError(f"{where}{type(error).__name__}: {error}") from error
+        raise RelayoutError(f"{place_of(name, function, error)}: {type(error).__name__}: {error}") from error
