@@ -18,6 +18,7 @@ from text_form import model
 
 CASES = [case for case in cases() if (case.domain == "com.microsoft" or case.op_type in UNINFERRED) and not case.split]
 UNKNOWN_EXTENTS = {
+    "Attention": "which part of the weights makes values is said in attributes",
     "ConvTransposeWithDynamicPads": "pads are read when it runs",
     "Crop": "attributes say what is cut off",
     "CropAndResize": "the size is read when it runs",

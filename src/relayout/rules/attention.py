@@ -199,7 +199,16 @@ def multi_head_attention(operator: Operator) -> Fact:
     return _also(found, "heads apart", {1: _unpacked(k, size), 2: _unpacked(v, size)}, {}, unchanged)
 
 
-@rule("GroupQueryAttention", "Attention", kind="opaque", domain=CONTRIBUTED)
-def packed_attention(_: Operator) -> Fact:
-    """Has its heads packed, and no other form; nothing could be gained."""
-    return None
+@rule("GroupQueryAttention", kind="layout-sensitive", domain=CONTRIBUTED)
+def group_query_attention(operator: Operator) -> Fact:
+    """`q[b s c], k[b t i], v[b t j] -> y[b s o]`: heads are packed; it has no other form."""
+    inputs: Operands = {0: ("b", "s", "c"), 1: ("b", "t", "i"), 2: ("b", "t", "j"), 5: ("b",), 6: ("l",)}
+    inputs |= {3: ("b", "g", "p", "d"), 4: ("b", "g", "p", "e"), 7: ("a", "r"), 8: ("a", "r"), 9: ("b", "s")}
+    return _positional(operator, inputs, {0: ("b", "s", "o"), 1: ("b", "g", "u", "d"), 2: ("b", "g", "u", "e")})
+
+
+@rule("Attention", kind="layout-sensitive", domain=CONTRIBUTED)
+def contributed_attention(operator: Operator) -> Fact:
+    """`x[b s c], w[c k] -> y[b s o]`: heads are packed, in its weights, too; it has no other form."""
+    inputs: Operands = {0: ("b", "s", "c"), 1: ("c", "k"), 2: ("k",), 3: ("b", "t"), 4: ("z", "b", "h", "p", "d")}
+    return _positional(operator, inputs, {0: ("b", "s", "o"), 1: ("z", "b", "h", "u", "d")})

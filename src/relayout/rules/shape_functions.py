@@ -36,8 +36,8 @@ class Told(NamedTuple):
         kind: the element type, where no input tells it.
         last: whether it has the channels last, in its first operand and in what it gives; a node may say so of itself.
         sum: another output of the same type and shape: what was added up.
-        extents: the (input, axis) of which each extent is; of several such lists the first whose inputs have as many
-            axes.
+        extents: the (input, axis) of which each extent is, None for one that nothing tells; of several such lists the
+            first whose inputs have as many axes.
     """
 
     typed: tuple[int, ...] = (0,)
@@ -46,7 +46,7 @@ class Told(NamedTuple):
     kind: ir.DataType | None = None
     last: bool = False
     sum: int | None = None
-    extents: tuple[tuple[tuple[int, int], ...], ...] = ()
+    extents: tuple[tuple[tuple[int, int] | None, ...], ...] = ()
 
 
 _AS_INPUT = """
@@ -55,11 +55,13 @@ _AS_INPUT = """
     QLinearSoftmax QuickGelu TransposeMatMul
 """
 CONTRIBUTED: Mapping[str, Told] = {
+    "Attention": Told((0,), extents=(((0, 0), (0, 1), None),)),
     **dict.fromkeys(_AS_INPUT.split(), Told()),
     "DequantizeLinear": Told((1,), ("DequantizeLinear", 21)),
     "FusedConv": Told((0,), ("Conv", 11), (0, 1)),
     "GatherND": Told((0,), ("GatherND", 13)),
     "GridSample": Told((0,), ("GridSample", 16)),
+    "GroupQueryAttention": Told((0,), extents=(((0, 0), (1, 1), (0, 2)),)),
     "Inverse": Told((0,), ("Identity", 16)),
     "MatMulInteger16": Told((), kind=ir.DataType.INT32),
     "MatMulIntegerToFloat": Told((2,)),
@@ -121,8 +123,8 @@ def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
             alike = (0, told.sum)
             return [(kind, found[1]) if slot in alike else (None, None) for slot in range(len(node.outputs))]
     for places in told.extents:
-        if all(operator.rank(slot) == len(places) for slot, _ in places):
-            first = tuple((operator.shape(slot) or ())[axis] for slot, axis in places)
+        if all(operator.rank(place[0]) == len(places) for place in places if place):
+            first = tuple((operator.shape(p[0]) or ())[p[1]] if p else UNKNOWN for p in places)
             return [(kind, first), *[(None, None)] * (len(node.outputs) - 1)]
     shapes = _by_letters(operator, known=told.like is None)
     return [(None if slot else kind, shape) for slot, shape in enumerate(shapes)]

@@ -65,3 +65,12 @@ def contributed() -> Iterator[Case]:
     yield Case("MultiHeadAttention", known, ("b",), heads, domain=CONTRIBUTED)
     past = {"b": None, "m": None, "a": None, "pk": f(4, 6, 2, 9), "pv": f(4, 6, 2, 9)}
     yield Case("MultiHeadAttention", {**given, "v": packed(v), **past}, (), heads, 3, domain=CONTRIBUTED)
+    few = {"q": packed(f(4, 6, 5, 8)), "k": packed(f(4, 3, 5, 8)), "v": packed(f(4, 3, 5, 8)), "pk": None, "pv": None}
+    ends = {"n": np.full(4, 4, np.int32), "t": np.array([5], np.int32)}
+    grouped = {"num_heads": 6, "kv_num_heads": 3}
+    yield Case("GroupQueryAttention", {**few, **ends}, ("t",), grouped, 3, domain=CONTRIBUTED)
+    given = {"x": f(4, 5, 6), "w": f(6, 72), "b": f(72)}
+    heads = {"num_heads": 3}
+    yield Case("Attention", given, ("w", "b"), heads, domain=CONTRIBUTED)
+    yield Case("Attention", {**given, "m": ints(4, 5, high=2)}, ("w", "b"), heads, domain=CONTRIBUTED)
+    yield Case("Attention", {**given, "m": None, "p": f(2, 4, 3, 7, 8)}, ("w", "b"), heads, 2, domain=CONTRIBUTED)
