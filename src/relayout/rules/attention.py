@@ -95,9 +95,9 @@ def attention(operator: Operator) -> Fact:
     mask = ("b", "h", "s", "m")[max(APART - (operator.rank(3) or 0), 0) :]
     inputs: Operands = {3: mask, 4: ("b", "g", "p", "d"), 5: ("b", "g", "p", "e"), 6: ("b",)}
     outputs: Operands = {1: ("b", "g", "u", "d"), 2: ("b", "g", "u", "e"), 3: ("b", "h", "s", "u")}
-    return (
-        _with_heads_apart(operator, inputs, outputs) if rank == APART else _with_heads_packed(operator, inputs, outputs)
-    )
+    if rank == APART:
+        return _with_heads_apart(operator, inputs, outputs)
+    return _with_heads_packed(operator, inputs, outputs)
 
 
 def _with_heads_apart(operator: Operator, inputs: Operands, outputs: Operands) -> Signature:
@@ -189,7 +189,7 @@ def multi_head_attention(operator: Operator) -> Fact:
     k, v = (("b", "h", "t", "d"),) * 2 if rank == APART else (("b", "t", "i"), ("b", "t", "j"))
     found = _positional(operator, {**inputs, 1: k, 2: v}, outputs)
     # A kernel adds no bias to keys and values whose heads are apart, and joins them with no past.
-    if any(map(operator.has, (3, 6, 7))) or any(operator.outputs[1:]):
+    if any(map(operator.has, (3, 6, 7))) or any(map(operator.gives, range(1, len(operator.outputs)))):
         return found
     if rank == APART:
         return _also(found, "heads packed", {1: _packed(k), 2: _packed(v)}, {}, unchanged)

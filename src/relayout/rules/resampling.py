@@ -42,7 +42,8 @@ def resize(operator: Operator) -> Fact:
     order = tuple(range(rank)) if known is None else known
     others = _ways(operator, letters, order)
     if known is None:  # they may be: an operand shows it by how it comes
-        others += _ways(operator, letters, (0, rank - 1, *range(1, rank - 1)))[:1]
+        last, *_ = _ways(operator, letters, (0, rank - 1, *range(1, rank - 1)))
+        others += (replace(last, name="channels last"),)
     if order == tuple(range(rank)):
         return replace(found, variants=(others[0], *(replace(each, follows=True) for each in others[1:])))
     own = replace(found.variants[0], name="as it is")

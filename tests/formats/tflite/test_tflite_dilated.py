@@ -245,3 +245,19 @@ def test_other_chains_stay_as_they_are(name: str) -> None:
 def test_chains_that_contradict_themselves_are_not_put_together(name: str) -> None:
     (conv,) = [node for node in read(tampered(name).bytes()).graph if node.op_type == "Conv"]
     assert list(conv.attributes.get_ints("dilations") or ()) == [1, 1]
+
+
+def test_margins_that_nobody_knows_cancel() -> None:
+    """Squares of squares: what is not known of a tensor has a number, however it is computed."""
+    net = PLAIN.net()
+    dilation, net.graph.operators = net.graph.operators, []
+    margins = net.input((2, 2), "int32", 0, 1)
+    for _ in range(60):
+        squared = net.tensor((2, 2), "int32")
+        net.op("MUL", [margins, margins], [squared], options("MulOptions"))
+        margins = squared
+    dilation[0].inputs[2] = dilation[2].inputs[2] = margins
+    net.graph.operators += dilation
+    (conv,) = [node for node in read(net.bytes()).graph if node.op_type == "Conv"]
+    assert list(conv.attributes.get_ints("pads") or ()) == [0, 0, 0, 0]
+    assert list(conv.attributes.get_ints("dilations") or ()) == list(PLAIN.dilations)

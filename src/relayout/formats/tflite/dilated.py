@@ -25,6 +25,8 @@ from relayout.formats.tflite.importing.rewriting import Rewriting
 from relayout.formats.tflite.sums import Sums
 
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
+MARGINS = 2
+"""The operand that says what is padded, or cut off."""
 IMAGE = 4
 """The rank of what a convolution reads."""
 Border = tuple[tuple[int, int], ...]
@@ -75,26 +77,28 @@ class _Joining(Rewriting):
             chain = self._chain(operator) if operator.name == "BATCH_TO_SPACE_ND" else None
             border = None if chain is None else self._border(chain)
             operators += [operator] if chain is None or border is None else self._joined(chain, border)
-        read = {i for operator in operators for i in operator.inputs} | set(self.subgraph.outputs)
-        for operator in reversed(operators):  # what was read by a convolution alone is gone with it
-            if operator.place in self.gone and read.isdisjoint(operator.outputs):
-                operators.remove(operator)
-                read = {i for other in operators for i in other.inputs} | set(self.subgraph.outputs)
-        return self.subgraph._replace(tensors=tuple(self.tensors), operators=tuple(operators))
+        kept, read = list[Operator](), set(self.subgraph.outputs)
+        for operator in reversed(operators):  # what only a convolution read is gone with it
+            if operator.place not in self.gone or not read.isdisjoint(operator.outputs):
+                read.update(operator.inputs)
+                kept.append(operator)
+        return self.subgraph._replace(tensors=tuple(self.tensors), operators=tuple(reversed(kept)))
 
     def _chain(self, batch: Operator) -> _Chain | None:
         """The operators that end with this one, if they are a dilated convolution."""
-        dropping = None
-        convolution = self.flow.producer(batch.inputs[0])
+        if len(batch.inputs) < MARGINS + 1 or len(batch.outputs) != 1:
+            return None
+        dropping, convolution = None, self._before(batch)
         if convolution is not None and convolution.name in ("RESHAPE", "SQUEEZE"):
-            dropping, convolution = convolution, self.flow.producer(convolution.inputs[0])
+            dropping, convolution = convolution, self._before(convolution)
         if convolution is None or convolution.name not in CONVOLUTIONS:
             return None
-        inserting = None
-        space = self.flow.producer(convolution.inputs[0])
+        inserting, space = None, self._before(convolution)
         if space is not None and space.name in ("EXPAND_DIMS", "RESHAPE"):
-            inserting, space = space, self.flow.producer(space.inputs[0])
+            inserting, space = space, self._before(space)
         if space is None or space.name != "SPACE_TO_BATCH_ND" or (inserting is None) != (dropping is None):
+            return None
+        if len(space.inputs) < MARGINS + 1 or min(*space.inputs, *batch.inputs, *batch.outputs) < 0:
             return None
         axis = 0
         if inserting is not None and dropping is not None:
@@ -103,6 +107,11 @@ class _Joining(Rewriting):
                 return None
         chain = _Chain(space, inserting, convolution, dropping, batch, axis)
         return chain if self._fits(chain) else None
+
+    def _before(self, operator: Operator) -> Operator | None:
+        """The operator of one result that computes the first operand of another."""
+        found = self.flow.producer(operator.inputs[0]) if operator.inputs and operator.inputs[0] >= 0 else None
+        return found if found is not None and len(found.outputs) == 1 and found.inputs else None
 
     def _inserted(self, without: int, image: int, expected: int = 0) -> int:
         """The axis that an image has more than a tensor; 0 where it is no such image."""
@@ -133,7 +142,7 @@ class _Joining(Rewriting):
     def _border(self, chain: _Chain) -> Border | None:
         """What is added to each axis between the batch and the channels, if it is the same whatever the extents are."""
         blocks = [self._numbers(operator.inputs[1]) for operator in (chain.space, chain.batch)]
-        pads, crops = self.sums.of(chain.space.inputs[2]), self.sums.of(chain.batch.inputs[2])
+        pads, crops = self.sums.of(chain.space.inputs[MARGINS]), self.sums.of(chain.batch.inputs[MARGINS])
         count = len(blocks[0] or ())
         if blocks[0] is None or blocks[0] != blocks[1] or not 1 <= count <= IMAGE - 2 - bool(chain.axis):
             return None
@@ -189,9 +198,8 @@ class _Joining(Rewriting):
 
     def _unpadded(self, chain: _Chain, border: Border) -> tuple[int, Border]:
         """What the chain reads, and its border; with that of a PAD before it, which then goes."""
-        x = chain.space.inputs[0]
-        pad = self.flow.producer(x)
-        if pad is None or pad.name != "PAD" or len(pad.inputs) < 2:
+        x, pad = chain.space.inputs[0], self._before(chain.space)
+        if pad is None or pad.name != "PAD" or len(pad.inputs) < 2 or min(pad.inputs) < 0:
             return x, border
         found, inner = self.sums.of(pad.inputs[1]), self.tensors[pad.inputs[0]]
         rank = len(border) + 2

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,42 +28,31 @@ MAX_DEPTH = 64
 """Operators behind one another to look at."""
 
 INTEGERS = (TensorType.INT32, TensorType.INT64)
-Unknown = tuple[Any, ...]
-"""What an element that is not known is: an extent, a remainder, or an element of a tensor."""
+MAX_TERMS = 16
+"""Unknowns in one sum."""
 Elements = npt.NDArray[np.object_]
 """A tensor of sums."""
 
 
 class Sum(NamedTuple):
-    """A number and multiples of unknowns, which are in one order."""
+    """A number and multiples of unknowns, which have numbers and come in their order."""
 
     number: int
-    terms: tuple[tuple[Unknown, int], ...] = ()
+    terms: tuple[tuple[int, int], ...] = ()
 
     def plus(self, other: Sum, times: int = 1) -> Sum:
         """The sum of both, the other taken so many times."""
         found = dict(self.terms)
         for unknown, factor in other.terms:
             found[unknown] = found.get(unknown, 0) + times * factor
-        terms = sorted(((unknown, factor) for unknown, factor in found.items() if factor), key=repr)
+        terms = sorted((unknown, factor) for unknown, factor in found.items() if factor)
+        if len(terms) > MAX_TERMS:
+            raise ValueError("too many unknowns")
         return Sum(self.number + times * other.number, tuple(terms))
 
     def minus(self, other: Sum) -> Sum:
         """The difference of two sums."""
         return self.plus(other, -1)
-
-    def times(self, other: Sum) -> Sum:
-        """A product, where one of both is a number; an unknown of its own else."""
-        first, second = (self, other) if not other.terms else (other, self)
-        if second.terms:
-            return Sum(0, ((("product", first, second), 1),))
-        return Sum(0).plus(first, second.number)
-
-    def remainder(self, other: Sum) -> Sum:
-        """What is left of a division that rounds down."""
-        if not self.terms and not other.terms and other.number:
-            return Sum(self.number % other.number)
-        return Sum(0, ((("remainder", self, other), 1),))
 
 
 class Sums:
@@ -72,6 +61,7 @@ class Sums:
     def __init__(self, subgraph: Subgraph, flow: Flow) -> None:
         self.tensors, self.flow = subgraph.tensors, flow
         self._known: dict[int, Elements | None] = {}
+        self._unknown: dict[tuple[object, ...], int] = {}
         self._depth = 0
 
     def of(self, index: int) -> Elements | None:
@@ -99,7 +89,7 @@ class Sums:
                 self._depth -= 1
         if -1 in tensor.signature:
             return None
-        items = (Sum(0, ((("element", index, position), 1),)) for position in range(prod(tensor.shape)))
+        items = (self._named("element", index, position) for position in range(prod(tensor.shape)))
         return _filled(tensor.shape, items)
 
     def operand(self, operator: Operator, i: int) -> Elements:
@@ -120,7 +110,7 @@ class Sums:
         """Extents are unknown, also those that a file states: it may state too many."""
         index = operator.inputs[0]
         extents = range(len(self.tensors[index].shape))
-        return _filled((len(extents),), (Sum(0, ((("extent", index, axis), 1),)) for axis in extents))
+        return _filled((len(extents),), (self._named("extent", index, axis) for axis in extents))
 
     def strided(self, operator: Operator, options: Table) -> Elements:
         """A part of a tensor."""
@@ -164,7 +154,30 @@ class Sums:
         first, second = np.broadcast_arrays(self.operand(operator, 0), self.operand(operator, 1))
         compute = _PAIRS[operator.name]
         pairs = zip(first.reshape(-1), second.reshape(-1), strict=True)
-        return _filled(first.shape, (compute(one, other) for one, other in pairs))
+        return _filled(first.shape, (compute(self, one, other) for one, other in pairs))
+
+    def sum(self, one: Sum, other: Sum) -> Sum:
+        """Of two elements."""
+        return one.plus(other)
+
+    def difference(self, one: Sum, other: Sum) -> Sum:
+        """Of two elements."""
+        return one.minus(other)
+
+    def product(self, one: Sum, other: Sum) -> Sum:
+        """Of two elements: an unknown of its own where neither is a number."""
+        first, second = (one, other) if not other.terms else (other, one)
+        return self._named("product", first, second) if second.terms else Sum(0).plus(first, second.number)
+
+    def remainder(self, one: Sum, other: Sum) -> Sum:
+        """What is left of a division that rounds down."""
+        if not one.terms and not other.terms and other.number:
+            return Sum(one.number % other.number)
+        return self._named("remainder", one, other)
+
+    def _named(self, *what: object) -> Sum:
+        """What is not known, as the one term of a sum."""
+        return Sum(0, ((self._unknown.setdefault(what, len(self._unknown)), 1),))
 
 
 def _filled(shape: tuple[int, ...], items: Iterable[Sum]) -> Elements:
@@ -175,11 +188,11 @@ def _filled(shape: tuple[int, ...], items: Iterable[Sum]) -> Elements:
     return found.reshape(shape)
 
 
-_PAIRS: dict[str, Callable[[Sum, Sum], Sum]] = {
-    "ADD": Sum.plus,
-    "FLOOR_MOD": Sum.remainder,
-    "MUL": Sum.times,
-    "SUB": Sum.minus,
+_PAIRS: dict[str, Callable[[Sums, Sum, Sum], Sum]] = {
+    "ADD": Sums.sum,
+    "FLOOR_MOD": Sums.remainder,
+    "MUL": Sums.product,
+    "SUB": Sums.difference,
 }
 
 _RULES: dict[str, Callable[[Sums, Operator, Table], Elements]] = {
