@@ -149,7 +149,7 @@ def _runs(site: Site, label: Label, port: Port) -> Iterator[tuple[str, list[int]
 
 
 def _part(site: Site, label: Label, port: Port, part: Part, kept: bool) -> list[int]:
-    """The factors of a part of a variant's dimension; `kept`: in the source's order."""
+    """List the factors of a part of a variant's dimension; `kept`: in the source's order."""
     held = [factor for factor in label.order if site.factors[factor][0] == part.letter]
     if kept:
         held.sort()

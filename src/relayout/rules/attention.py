@@ -24,7 +24,7 @@ Operands = dict[int, Letters]
 
 
 def _positional(operator: Operator, inputs: Operands, outputs: Operands) -> Signature:
-    """A signature with a place for every axis; batches may hold their factors in any order.
+    """Make a signature with a place for every axis; batches may hold their factors in any order.
 
     Args:
         operator: the node.
@@ -46,7 +46,7 @@ def _positional(operator: Operator, inputs: Operands, outputs: Operands) -> Sign
 def _also(
     found: Signature, name: str, inputs: Operands, outputs: Operands, changes: Callable[[Placement], Changes]
 ) -> Signature:
-    """The signature with one more variant, in which these operands lie otherwise."""
+    """Add a variant in which these operands lie otherwise."""
     (plain,) = found.variants
     other = Variant(
         tuple(letters and inputs.get(slot, letters) for slot, letters in enumerate(plain.inputs)),
@@ -57,30 +57,30 @@ def _also(
 
 
 def _packed(letters: Letters) -> Letters:
-    """`b h s d` with heads packed: `b s h*d`."""
+    """Pack heads: `b h s d` becomes `b s h*d`."""
     batch, heads, sequence, size = letters
     return batch, sequence, f"{heads}*{size}"
 
 
 def _unpacked(letters: Letters, size: int) -> Letters:
-    """`b s c` with heads of `size` channels apart: `b c/size s c%size`."""
+    """Take heads of `size` channels apart: `b s c` becomes `b c/size s c%size`."""
     batch, sequence, channels = letters
     return batch, f"{channels}/{size}", sequence, f"{channels}%{size}"
 
 
 def _size(operator: Operator, slot: int, heads: int) -> int:
-    """Channels of one head of a packed input; 0 where they are not known or do not divide."""
+    """Count the channels of one head of a packed input; 0 where they are not known or do not divide."""
     channels = _length(operator, slot, 2)
     return 0 if heads < 1 or channels % heads else channels // heads
 
 
 def _result(operator: Operator) -> int:
-    """The rank of the first output; 0 where it is not known."""
+    """Return the rank of the first output; 0 where it is not known."""
     return len(operator.outputs[0] or ())
 
 
 def _length(operator: Operator, slot: int, axis: int) -> int:
-    """An extent of an input; 0 where it is not known."""
+    """Return an extent of an input; 0 where it is not known."""
     shape = operator.shape(slot)
     dim = shape[axis] if shape else 0
     return dim if isinstance(dim, int) else 0
@@ -148,7 +148,7 @@ def contributed_rotary_embedding(operator: Operator) -> Fact:
 
 
 def _rotary(operator: Operator, cosine: int, sine: int, positions: int, heads: int) -> Signature | None:
-    """The signature of a rotary embedding.
+    """Make the signature of a rotary embedding.
 
     Args:
         operator: the node.

@@ -215,7 +215,7 @@ def _fitted(fact: Fact, operator: Operator) -> Fact:
 
 
 def _is_wanted(operator: Operator, slot: int) -> bool:
-    """Whether an output is asked for; a further one of unknown rank (a Dropout's mask) only where somebody reads it."""
+    """Tell whether an output is asked for; one of unknown rank (a Dropout's mask) only where somebody reads it."""
     if not slot or operator.outputs[slot] is not None or not operator.gives(slot):
         return operator.gives(slot)
     value = operator.node.outputs[slot]

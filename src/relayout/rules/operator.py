@@ -72,7 +72,7 @@ class Operator:
         return np.dtype(np.int64) if value is None or value.dtype is None else value.dtype.numpy()
 
     def width(self, index: int) -> int:
-        """Bytes of an element of an input; 1 where its type is not known."""
+        """Count the bytes of an element of an input; 1 where its type is not known."""
         value = self._looked_at(index)
         return 1 if value is None or value.dtype is None else max(1, int(value.dtype.itemsize))
 

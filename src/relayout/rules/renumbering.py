@@ -7,7 +7,7 @@ from relayout.rules.signature import Changes, Placement, Signature
 
 
 def along_computed(operator: Operator, slot: int) -> Signature | None:
-    """The signature of an operator along axes that input `slot` holds: any order, each axis one dimension in order."""
+    """Let an operator run in any order of axes, along those that input `slot` holds; each is one dimension in order."""
     rank = operator.rank()
     if not rank:
         return None
@@ -17,5 +17,5 @@ def along_computed(operator: Operator, slot: int) -> Signature | None:
 
 
 def renumbered(slot: int, letters: Letters, placement: Placement) -> Changes:
-    """The axes in input `slot`, of an operand whose axes are `letters`, as they lie now."""
+    """Renumber the axes in input `slot`, of an operand whose axes are `letters`."""
     return Changes(looked_up={slot: tuple(placement.axis(letter) for letter in letters)})

@@ -51,14 +51,14 @@ def resize(operator: Operator) -> Fact:
 
 
 def _ways(operator: Operator, letters: Letters, order: Sequence[int]) -> tuple[Variant, ...]:
-    """The variant whose operands have their axes in this order, and those with the axes behind the first two turned."""
+    """List the variant whose operands have their axes in this order, and those with the axes of space turned."""
     usual = tuple(letters[axis] for axis in order)
     found = Signature(operator.operands({0: usual}), (usual,)).positional()
     return (turning(operator, found, usual[2:]) or found).variants
 
 
 def _uncertainty(operator: Operator, letters: Letters) -> Callable[[Placement], int] | None:
-    """A price of every order but the source's, where it is not known which is larger: what is read, or what is given.
+    """Price every order but the source's, where it is not known which is larger: what is read, or what is given.
 
     It is what a Transpose would seem to save on the other side, so that none goes there; that two go is worth more.
     """
@@ -76,13 +76,13 @@ def _uncertainty(operator: Operator, letters: Letters) -> Callable[[Placement], 
 
 
 def _compares(read: Dim, given: Dim) -> bool:
-    """Whether it is known which of two extents is larger."""
+    """Tell whether it is known which of two extents is larger."""
     one, other = Extent.of(read), Extent.of(given)
     return one == other or (one.is_static and other.is_static) or other.divide(one) is not None
 
 
 def _following(operator: Operator, letters: Letters) -> Callable[[Placement], Changes]:
-    """How scales, sizes, regions and axes follow the axes of a Resize."""
+    """Return how scales, sizes, regions and axes follow the axes of a Resize."""
     rank = len(letters)
     axes, scales = operator.ints("axes"), operator.node.attributes.get_floats("scales")
     slots = _by_axis(operator, rank)
@@ -101,7 +101,7 @@ def _following(operator: Operator, letters: Letters) -> Callable[[Placement], Ch
 
 
 def _by_axis(operator: Operator, rank: int) -> tuple[tuple[int, int], ...]:
-    """The inputs that hold something for every axis, and how much: scales and sizes one item, a roi two.
+    """List the inputs that hold something for every axis, and how much: scales and sizes one item, a roi two.
 
     A roi has a start for each axis and, after all starts, an end. Where a length is not known, an input that counts is
     whole.
@@ -120,7 +120,7 @@ def _by_axis(operator: Operator, rank: int) -> tuple[tuple[int, int], ...]:
 
 
 def _standard(operator: Operator, rank: int) -> tuple[int, ...] | None:
-    """The axes in the standard's order: what is copied comes first, if that is a batch and channels.
+    """List the axes in the standard's order: what is copied comes first, if that is a batch and channels.
 
     A batch that a file resizes to a stated 1 is one all the same. None where nothing is known to be copied.
     """
@@ -137,7 +137,7 @@ def _standard(operator: Operator, rank: int) -> tuple[int, ...] | None:
 
 
 def _extents(operator: Operator) -> list[tuple[Dim, Dim]]:
-    """The extents of each axis before and behind, one that is not known by a name of its own; () for other ranks."""
+    """Pair the extents of each axis before and behind; one that is not known has a name of its own. () for other ranks."""
     before, after = operator.shape() or (), operator.outputs[0] or ()
     pairs = zip(before, after, strict=True) if len(before) == len(after) else ()
     return [(read or "?read", given or "?given") for read, given in pairs]

@@ -90,7 +90,7 @@ _SHAPE = arguments.Kind(
 
 
 def place_of(name: str, rule: Callable[..., Any], error: Exception | None = None) -> str:
-    """How errors call a rule of a user: by its operator, its file, and its line or that of an error in it."""
+    """Say whose rule it is: its operator, its file, and its line or that of an error in it."""
     code = getattr(inspect.unwrap(rule), "__code__", None) or getattr(type(rule).__call__, "__code__", None)
     if code is None:
         return f"the rule of {name}"
@@ -133,7 +133,7 @@ def promised(name: str, rule: Callable[[Operator], Fact]) -> Callable[[Operator]
 
 
 def _is_vague(operator: Operator) -> bool:
-    """Whether the rank of an operand is not known."""
+    """Tell whether the rank of an operand is not known."""
     given = (shape for slot, shape in enumerate(operator.inputs) if operator.has(slot))
     return None in (*given, *operator.outputs)
 
@@ -195,7 +195,7 @@ def _refuse_silence(where: str, fact: Signature, operator: Operator) -> None:
 
 
 def _axes_in(operator: Operator, name: str, rank: int) -> tuple[int, ...]:
-    """The axes that an attribute counts, if its name says so and they are there."""
+    """List the axes that an attribute counts, if its name says so and they are there."""
     found = operator.node.attributes[name]
     if not re.fullmatch(r"(\w+_)?ax[ei]s", name) or found.type not in (ir.AttributeType.INT, ir.AttributeType.INTS):
         return ()
@@ -206,7 +206,7 @@ def _axes_in(operator: Operator, name: str, rank: int) -> tuple[int, ...]:
 
 
 def _turned(fact: Signature, operator: Operator) -> Iterator[Placement]:
-    """Orders of a node's axes that a signature allows: its variants, or all of them the other way round."""
+    """Yield orders that a signature allows: its variants, or all axes the other way round."""
     if fact.variants:
         ways = [(each.inputs, each.outputs) for each in fact.variants if not each.tiles and each.written is None]
     else:
@@ -219,7 +219,7 @@ def _turned(fact: Signature, operator: Operator) -> Iterator[Placement]:
 
 
 def _reversed(fact: Signature, letters: Letters | None) -> Letters | None:
-    """An operand's axes the other way round, but for those that come first or last."""
+    """Reverse an operand's axes, but for those that come first or last."""
     if letters is None:
         return None
     inner = [letter for letter in reversed(letters) if letter not in (*fact.head, *fact.tail)]
@@ -229,14 +229,14 @@ def _reversed(fact: Signature, letters: Letters | None) -> Letters | None:
 
 
 def _dims(stored: Letters | None, own: Letters | None, shape: Shape | None) -> tuple[tuple[str, Extent], ...] | None:
-    """The dimensions of an operand in another order."""
+    """Return the dimensions of an operand in another order."""
     if stored is None or own is None or shape is None or sorted(stored) != sorted(own):
         return None
     return tuple((letter, Extent.of(shape[own.index(letter)])) for letter in stored)
 
 
 def _speaks(fact: Signature, placement: Placement, name: str) -> bool:
-    """Whether a signature says what becomes of an attribute; what cannot be asked is asked when it is needed."""
+    """Tell whether a signature says what becomes of an attribute; what cannot be asked now is asked when it is needed."""
     try:
         return name in fact.changes(placement).attributes
     except (RelayoutError, KeyError):

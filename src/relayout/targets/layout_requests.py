@@ -111,7 +111,7 @@ class Wishes:
         )
 
     def unmet(self, nodes: Iterable[tuple[ir.Node, str]]) -> tuple[str, ...]:
-        """What to say of operators on images that keep the source's order, though other layouts are asked for.
+        """Say which operators on images keep the source's order, though other layouts are asked for.
 
         Args:
             nodes: the nodes of the graph, each with the reason why it is a barrier, if it is one.

@@ -61,13 +61,13 @@ def all_variants(_: Operator, signature: Signature) -> Signature:
 
 
 def sites_of(model: onnx.ModelProto | ir.Model) -> Sites:
-    """The sites of a model with one node, whose interface may be stored in any order."""
+    """Build the sites of a model with one node, whose interface may be stored in any order."""
     read = model if isinstance(model, ir.Model) else ir.from_proto(model)
     return build(read, keep_interface=False, exchange=True, choose=all_variants)
 
 
 def position_of(sites: Sites, name: str = "node") -> int:
-    """Where the one node stands: beside it there may be Reshapes that split an axis as none of its variants does."""
+    """Find the one node: beside it there may be Reshapes that split an axis as none of its variants does."""
     nodes = [index for index, site in enumerate(sites.sites) if site.kind == "node"]
     (position,) = [index for index in nodes if sites.sites[index].label == name or len(nodes) == 1]
     return position
@@ -122,7 +122,7 @@ def forced(
 
 
 def labels(site: Site, most: int) -> list[Label]:
-    """The source's order and others that the signature allows, all different: every one, or a random selection."""
+    """List the source's order and others that the signature allows, all different: every one, or a random selection."""
     everything = tuple(range(len(site.factors)))
     if math.factorial(len(everything)) <= most:
         orders = list(itertools.permutations(everything))
@@ -139,7 +139,7 @@ def labels(site: Site, most: int) -> list[Label]:
 
 
 def _as_stored(end: Site, form: Form) -> Label:
-    """The label of an end of the interface under which its value lies in a form."""
+    """Find the label of an end of the interface under which its value lies in a form."""
     (port,) = end.ports
     held = {leaf: factor for factor, leaves in port.factors.items() for leaf in leaves}
     ones = [factor for factor in range(len(end.factors)) if factor not in held.values()]
@@ -147,7 +147,7 @@ def _as_stored(end: Site, form: Form) -> Label:
 
 
 def _extents(end: Site, array: Array) -> list[int]:
-    """The extents of the root's factors, the symbolic ones read off the array that an interface site stands for."""
+    """List the extents of the root's factors, the symbolic ones read off the array that an interface site stands for."""
     (port,) = end.ports
     extents = [extent.number for extent in port.view.root.extents]
     for dim, length in zip(port.view.form, array.shape, strict=True):
@@ -157,13 +157,13 @@ def _extents(end: Site, array: Array) -> list[int]:
 
 
 def _described(site: Site, label: Label) -> str:
-    """Where the axes of a node's inputs lie."""
+    """Say where the axes of a node's inputs lie."""
     inputs = enumerate(placement(site, label).inputs)
     return ", ".join(f"input {slot}: {' '.join(letter for letter, _ in dims)}" for slot, dims in inputs if dims)
 
 
 def relaid(array: Array, source: Form, stored: Form, extents: Sequence[int]) -> Array:
-    """An array in form `source` stored in another."""
+    """Store an array, which is in form `source`, in another."""
     flat_source = [i for dim in source for i in dim]
     flat_stored = [i for dim in stored for i in dim]
     split = array.reshape([extents[i] for i in flat_source])
@@ -175,13 +175,13 @@ def relaid(array: Array, source: Form, stored: Form, extents: Sequence[int]) -> 
 
 
 def parted(extent: int) -> list[int]:
-    """An extent as two factors, where it has any."""
+    """Split an extent into two factors, where it has any."""
     least = next((factor for factor in range(2, extent) if extent % factor == 0), None)
     return [extent] if least is None else [least, extent // least]
 
 
 def parted_inputs(model: onnx.ModelProto, feed: Mapping[str, Array]) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """The model with a Reshape before every input whose extents divide, so that its axes may lie in pieces."""
+    """Put a Reshape before every input whose extents divide, so that its axes may lie in pieces."""
     found, reshapes = dict(feed), []
     for value in model.graph.input:
         array = feed[value.name]
@@ -201,7 +201,7 @@ def parted_inputs(model: onnx.ModelProto, feed: Mapping[str, Array]) -> tuple[on
 
 
 def parted_outputs(model: onnx.ModelProto, run: Runner, feed: Mapping[str, Array]) -> onnx.ModelProto:
-    """The model with a Reshape behind every output whose axes may lie in pieces: an interface axis is whole."""
+    """Put a Reshape behind every output whose axes may lie in pieces: an interface axis is whole."""
     for value, array in zip(model.graph.output, run(model, feed), strict=True):
         if array.size:
             _part(model, value, [part for extent in array.shape for part in parted(extent)])
@@ -226,6 +226,6 @@ def _part(model: onnx.ModelProto, value: onnx.ValueInfoProto, parts: Sequence[in
 
 
 def shape_of(extents: Sequence[int]) -> onnx.TensorShapeProto:
-    """Extents as a shape."""
+    """Make a shape of extents."""
     shape: onnx.TensorShapeProto = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, extents).tensor_type.shape
     return shape

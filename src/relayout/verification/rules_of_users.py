@@ -82,7 +82,7 @@ def check(
 
 
 def _wanted(operators: Sequence[str]) -> dict[tuple[str, str], Rule]:
-    """The rules that are asked for."""
+    """Find the rules that are asked for."""
     if not operators:
         return {key: rule for key, rule in registry().items() if rule.place}
     named = {_name(key): key for key in registry()}
@@ -108,7 +108,7 @@ class _Extents:
         self.unnamed = count(2)
 
     def of(self, value: ir.Value) -> list[int] | None:
-        """A value's shape in numbers; None where its rank is not known."""
+        """Return a value's shape in numbers; None where its rank is not known."""
         return None if value.shape is None else [self._number(dim) for dim in value.shape]
 
     def _number(self, dim: int | ir.SymbolicDim) -> int:
@@ -125,7 +125,7 @@ class _Extents:
 
 
 def _checked(model: ir.Model, node: ir.Node, rule: Rule, extents: _Extents, run: Runner, most: int) -> Kept | str:
-    """What a node shows of its rule: that it keeps its law, or how it breaks it."""
+    """Run a node in other orders: that its rule keeps its law, or how it breaks it."""
     name, operator = label(node), _name(_key(node))
     made = _alone(model, node, extents)
     if isinstance(made, str):
@@ -161,7 +161,7 @@ def _checked(model: ir.Model, node: ir.Node, rule: Rule, extents: _Extents, run:
 def _orders(
     model: onnx.ModelProto, feed: Mapping[str, Array], run: Runner, most: int, cut: bool
 ) -> Iterator[Tried | str]:
-    """Each order of the node; what stops where one of them does not run."""
+    """Yield each order of the node; it ends where one of them does not run."""
     tried = forced(model, feed, run, most, cut=cut)
     while True:
         try:
@@ -176,7 +176,7 @@ def _orders(
 
 
 def _alone(model: ir.Model, node: ir.Node, extents: _Extents) -> tuple[onnx.ModelProto, dict[str, Array]] | str:
-    """A model of one node, and what it is fed; why there is none."""
+    """Make a model of one node, and what it is fed; or say why there is none."""
     inputs, constants, feed = [], [], dict[str, Array]()
     rng = np.random.default_rng(0)
     for value in dict.fromkeys(value for value in node.inputs if value is not None):
@@ -202,7 +202,7 @@ def _alone(model: ir.Model, node: ir.Node, extents: _Extents) -> tuple[onnx.Mode
 
 
 def _random(rng: np.random.Generator, shape: Sequence[int], kind: ir.DataType) -> Array:
-    """Random numbers of a type: real ones, and integers from 0 to 2, which may be indices."""
+    """Draw random numbers of a type: real ones, and integers from 0 to 2, which may be indices."""
     dtype = kind.numpy()
     if kind == ir.DataType.BOOL:
         return rng.random(shape) > 0.5
@@ -212,7 +212,7 @@ def _random(rng: np.random.Generator, shape: Sequence[int], kind: ir.DataType) -
 
 
 def _fault(tried: Tried) -> str:
-    """In what an order differs from what it is to give; empty: in nothing."""
+    """Say in what an order differs from what it is to give; empty: in nothing."""
     for slot, (want, have) in enumerate(zip(tried.expected, tried.got, strict=True)):
         if want.shape != have.shape:
             return f"output {slot} has shape {list(have.shape)}, not {list(want.shape)}"
@@ -223,7 +223,7 @@ def _fault(tried: Tried) -> str:
 
 
 def _with_runtime(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
-    """What ONNX Runtime gives, with no optimization of its own."""
+    """Run a model in ONNX Runtime, with no optimization of its own."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

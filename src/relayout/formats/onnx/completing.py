@@ -140,7 +140,7 @@ def _assumed(node: ir.Node) -> Iterator[tuple[int, ir.Value, ir.Shape | None]]:
 
 
 def _is_said(dim: int | ir.SymbolicDim) -> bool:
-    """Whether an extent is a number or has a name that stays: one that inference makes up is another each time."""
+    """Tell whether an extent is a number or has a name that stays: one that inference makes up is another each time."""
     return isinstance(dim, int) or not (dim.value is None or MADE_UP.fullmatch(dim.value))
 
 

@@ -197,7 +197,7 @@ class Evaluation:
         return [_stretched(dim, item) for dim, item in zip(*filled, strict=True)]
 
     def resized(self, node: onnx.NodeProto) -> list[Item]:
-        """The extents of what a Resize gives: its sizes, or its operand's as often as a whole scale says."""
+        """Find the extents of what a Resize gives: its sizes, or its operand's as often as a whole scale says."""
         given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         dims, names = self.dims(node.input[0]), [*node.input, "", "", "", ""]
         if dims is None or given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
@@ -217,7 +217,7 @@ class Evaluation:
         return found
 
     def parted(self, node: onnx.NodeProto) -> list[Item]:
-        """The extents of each part that a Split gives: its operand's, but for the axis that it cuts."""
+        """Find the extents of each part that a Split gives: its operand's, but for the axis that it cuts."""
         dims = self.dims(node.input[0])
         axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
         if not dims or not -len(dims) <= axis < len(dims):
@@ -225,22 +225,22 @@ class Evaluation:
         return [None if place == axis % len(dims) else dim for place, dim in enumerate(dims)]
 
     def reduced(self, node: onnx.NodeProto) -> list[Item]:
-        """As many extents as a reduction along computed axes gives."""
+        """Find how many extents a reduction along computed axes gives."""
         dims, kept = self.dims(node.input[0]), [a.i for a in node.attribute if a.name == "keepdims"] != [0]
         if dims is None or len(node.input) < 2 or not node.input[1]:
             return []  # before opset 13 or 18 an attribute says it, which shape inference reads
         return [1 if dim == 1 else None for dim in dims] if kept else self._with_axes(node, -1)
 
     def squeezed(self, node: onnx.NodeProto) -> list[Item]:
-        """As many extents as are left without computed axes."""
+        """Find how many extents are left without computed axes."""
         return self._with_axes(node, -1)
 
     def unsqueezed(self, node: onnx.NodeProto) -> list[Item]:
-        """As many extents as there are with computed axes."""
+        """Find how many extents there are with computed axes."""
         return self._with_axes(node, 1)
 
     def _with_axes(self, node: onnx.NodeProto, sign: int) -> list[Item]:
-        """Unknown extents: the operand's, and as many more or fewer as there are axes in the second operand."""
+        """Count extents: the operand's, and as many more or fewer as there are axes in the second operand."""
         dims, axes = self.dims(node.input[0]), self.dims(node.input[1]) if len(node.input) > 1 else None
         count = axes[0] if axes is not None and len(axes) == 1 else None
         return [None] * (len(dims) + sign * count) if dims is not None and isinstance(count, int) else []
@@ -461,12 +461,12 @@ def _padded(dim: Item, before: Item, after: Item) -> Item:
 
 
 def _is_for(array: Array | None, axes: Sequence[int], kinds: str) -> bool:
-    """Whether an array has one item of these kinds for each axis."""
+    """Tell whether an array has one item of these kinds for each axis."""
     return array is not None and array.shape == (len(axes),) and array.dtype.kind in kinds
 
 
 def _scaled(dim: Item, scale: float) -> Item:
-    """An extent as often as a whole number says; of others it is rounded, and ONNX's inference knows numbers."""
+    """Multiply an extent by a whole number; by others it is rounded, and ONNX's inference knows numbers."""
     return _combined("Mul", dim, int(scale)) if scale >= 1 and scale.is_integer() else None
 
 

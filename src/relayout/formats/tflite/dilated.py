@@ -34,7 +34,7 @@ Border = tuple[tuple[int, int], ...]
 
 
 def dilated(model: Model) -> Model:
-    """The model with one convolution for each that is taken apart into blocks and put together again."""
+    """Write one convolution for each that a model takes apart into blocks and puts together again."""
     if not any(op.name == "BATCH_TO_SPACE_ND" for subgraph in model.subgraphs for op in subgraph.operators):
         return model
     return model._replace(subgraphs=tuple(_Joining(subgraph).run() for subgraph in model.subgraphs))
@@ -55,7 +55,7 @@ class _Chain(NamedTuple):
 
     @property
     def between(self) -> list[int]:
-        """The tensors between the first and the last."""
+        """List the tensors between the first and the last."""
         operators = (self.space, self.inserting, self.convolution, self.dropping)
         return [operator.outputs[0] for operator in operators if operator is not None]
 
@@ -71,7 +71,7 @@ class _Joining(Rewriting):
         self.gone: set[str] = set()
 
     def run(self) -> Subgraph:
-        """The subgraph with its convolutions put together."""
+        """Put the convolutions of the subgraph together."""
         operators: list[Operator] = []
         for operator in self.subgraph.operators:
             chain = self._chain(operator) if operator.name == "BATCH_TO_SPACE_ND" else None
@@ -85,7 +85,7 @@ class _Joining(Rewriting):
         return self.subgraph._replace(tensors=tuple(self.tensors), operators=tuple(reversed(kept)))
 
     def _chain(self, batch: Operator) -> _Chain | None:
-        """The operators that end with this one, if they are a dilated convolution."""
+        """Find the operators that end with this one, if they are a dilated convolution."""
         if len(batch.inputs) < MARGINS + 1 or len(batch.outputs) != 1:
             return None
         dropping, convolution = None, self._before(batch)
@@ -109,12 +109,12 @@ class _Joining(Rewriting):
         return chain if self._fits(chain) else None
 
     def _before(self, operator: Operator) -> Operator | None:
-        """The operator of one result that computes the first operand of another."""
+        """Find the operator of one result that computes the first operand of another."""
         found = self.flow.producer(operator.inputs[0]) if operator.inputs and operator.inputs[0] >= 0 else None
         return found if found is not None and len(found.outputs) == 1 and found.inputs else None
 
     def _inserted(self, without: int, image: int, expected: int = 0) -> int:
-        """The axis that an image has more than a tensor; 0 where it is no such image."""
+        """Find the axis that an image has more than a tensor; 0 where it is no such image."""
         less, more = (self.tensors[i].signature for i in (without, image))
         for axis in (expected,) if expected else (1, 2):
             if len(more) == IMAGE and more[axis] == 1 and (*more[:axis], *more[axis + 1 :]) == tuple(less):
@@ -122,7 +122,7 @@ class _Joining(Rewriting):
         return 0
 
     def _fits(self, chain: _Chain) -> bool:
-        """Whether a convolution of whole windows, one by one, reads blocks that are put together as they were apart."""
+        """Tell whether a convolution of whole windows, one by one, reads blocks that are put together as they were apart."""
         options = options_of(chain.convolution)
         steps = (options.stride_h, options.stride_w, options.dilation_h_factor, options.dilation_w_factor)
         if options.padding != Padding.VALID or steps != (1, 1, 1, 1):
@@ -140,7 +140,7 @@ class _Joining(Rewriting):
         return _mean_the_same(before) and _mean_the_same(after)
 
     def _border(self, chain: _Chain) -> Border | None:
-        """What is added to each axis between the batch and the channels, if it is the same whatever the extents are."""
+        """Find what is added to each axis between the batch and the channels, if it is the same whatever the extents are."""
         blocks = [self._numbers(operator.inputs[1]) for operator in (chain.space, chain.batch)]
         pads, crops = self.sums.of(chain.space.inputs[MARGINS]), self.sums.of(chain.batch.inputs[MARGINS])
         count = len(blocks[0] or ())
@@ -155,14 +155,14 @@ class _Joining(Rewriting):
         return (*pairs, *[(0, 0)] * (IMAGE - 2 - bool(chain.axis) - count))
 
     def _numbers(self, index: int) -> list[int] | None:
-        """A vector of numbers."""
+        """Return a vector that is known as numbers."""
         found = self.sums.of(index)
         if found is None or found.ndim != 1 or any(item.terms for item in found):
             return None
         return [item.number for item in found]
 
     def _joined(self, chain: _Chain, border: Border) -> list[Operator]:
-        """The operators in place of the last of a chain; the others go, unless somebody else reads them."""
+        """Write the operators in place of the last of a chain; the others go, unless somebody else reads them."""
         x, border = self._unpadded(chain, border)
         block = self._numbers(chain.space.inputs[1]) or []
         dilations = [*block, *[1] * (IMAGE - 2 - bool(chain.axis) - len(block))]
@@ -197,7 +197,7 @@ class _Joining(Rewriting):
         return found
 
     def _unpadded(self, chain: _Chain, border: Border) -> tuple[int, Border]:
-        """What the chain reads, and its border; with that of a PAD before it, which then goes."""
+        """Return what the chain reads, and its border; with that of a PAD before it, which then goes."""
         x, pad = chain.space.inputs[0], self._before(chain.space)
         if pad is None or pad.name != "PAD" or len(pad.inputs) < 2 or min(pad.inputs) < 0:
             return x, border
@@ -212,7 +212,7 @@ class _Joining(Rewriting):
         return inner.index, tuple((a + c, b + d) for (a, b), (c, d) in zip(border, added, strict=True))
 
     def _made(self, operator: Operator, name: str, x: int, result: Tensor, numbers: Sequence[object]) -> Operator:
-        """An operator of a tensor and a constant, in the place of another."""
+        """Make an operator of a tensor and a constant, in the place of another."""
         elements = np.array(numbers, np.int32)
         constant = replace(
             result,
@@ -227,19 +227,19 @@ class _Joining(Rewriting):
         return operator._replace(name=name, version=1, inputs=inputs, outputs=outputs, options=None)
 
     def _added(self, tensor: Tensor, suffix: str) -> int:
-        """One more tensor, of a shape of its own: it is in nobody's place."""
+        """Add a tensor of a shape of its own: it is in nobody's place."""
         index = super().add(tensor, suffix)
         self.tensors[index] = replace(self.tensors[index], beside=-1)
         return index
 
     def _with(self, index: int, axis: int) -> Tensor:
-        """A tensor with one more axis, of extent 1."""
+        """Return a tensor with one more axis, of extent 1."""
         tensor = self.tensors[index]
         shape, signature = ((*dims[:axis], 1, *dims[axis:]) for dims in (tensor.shape, tensor.signature))
         return replace(tensor, shape=shape, signature=signature, data=None, is_variable=False)
 
     def _grown(self, index: int, pads: Sequence[tuple[int, int]]) -> Tensor:
-        """A tensor with a border."""
+        """Return a tensor with a border."""
         tensor = self.tensors[index]
         signature = tuple(dim if dim < 0 else dim + sum(pair) for dim, pair in zip(tensor.signature, pads, strict=True))
         shape = tuple(dim + sum(pair) for dim, pair in zip(tensor.shape, pads, strict=True))
@@ -247,7 +247,7 @@ class _Joining(Rewriting):
 
 
 def _mean_the_same(tensors: Sequence[Tensor]) -> bool:
-    """Whether tensors are of one type, and the same integer is the same number in all."""
+    """Tell whether tensors are of one type, and the same integer is the same number in all."""
     first, *others = tensors
     one = first.quantization
     return all(

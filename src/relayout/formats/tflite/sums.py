@@ -41,7 +41,7 @@ class Sum(NamedTuple):
     terms: tuple[tuple[int, int], ...] = ()
 
     def plus(self, other: Sum, times: int = 1) -> Sum:
-        """The sum of both, the other taken so many times."""
+        """Add another sum, so many times."""
         found = dict(self.terms)
         for unknown, factor in other.terms:
             found[unknown] = found.get(unknown, 0) + times * factor
@@ -51,7 +51,7 @@ class Sum(NamedTuple):
         return Sum(self.number + times * other.number, tuple(terms))
 
     def minus(self, other: Sum) -> Sum:
-        """The difference of two sums."""
+        """Subtract another sum."""
         return self.plus(other, -1)
 
 
@@ -65,7 +65,7 @@ class Sums:
         self._depth = 0
 
     def of(self, index: int) -> Elements | None:
-        """The elements of a short integer tensor; None where it is none."""
+        """Return the elements of a short integer tensor; None where it is none."""
         if index not in self._known:
             self._known[index] = None  # what a damaged file computes from itself
             self._known[index] = self._found(index)
@@ -93,27 +93,27 @@ class Sums:
         return _filled(tensor.shape, items)
 
     def operand(self, operator: Operator, i: int) -> Elements:
-        """The elements of an operand."""
+        """Return the elements of an operand."""
         found = self.of(operator.inputs[i])
         if found is None:
             raise ValueError("not known")
         return found
 
     def numbers(self, operator: Operator, i: int) -> list[int]:
-        """An operand that is known as numbers."""
+        """Return the elements of an operand that are all numbers."""
         items = self.operand(operator, i).reshape(-1).tolist()
         if any(item.terms for item in items):
             raise ValueError("not known")
         return [item.number for item in items]
 
     def shape(self, operator: Operator, _: Table) -> Elements:
-        """Extents are unknown, also those that a file states: it may state too many."""
+        """Take every extent for unknown, also those that a file states: it may state too many."""
         index = operator.inputs[0]
         extents = range(len(self.tensors[index].shape))
         return _filled((len(extents),), (self._named("extent", index, axis) for axis in extents))
 
     def strided(self, operator: Operator, options: Table) -> Elements:
-        """A part of a tensor."""
+        """Take a part of a tensor."""
         x = self.operand(operator, 0)
         first, last, steps = (self.numbers(operator, i) for i in (1, 2, 3))
         if (
@@ -135,20 +135,20 @@ class Sums:
         return found if isinstance(found, np.ndarray) else _filled((), [found])
 
     def packed(self, operator: Operator, options: Table) -> Elements:
-        """Tensors side by side, along an axis of their own."""
+        """Put tensors side by side, along an axis of their own."""
         return np.stack([self.operand(operator, i) for i in range(len(operator.inputs))], axis=options.axis)
 
     def joined(self, operator: Operator, options: Table) -> Elements:
-        """Tensors one behind another."""
+        """Put tensors one behind another."""
         return np.concatenate([self.operand(operator, i) for i in range(len(operator.inputs))], axis=options.axis)
 
     def same(self, operator: Operator, _: Table) -> Elements:
-        """The same elements, in the shape of the result."""
+        """Keep the elements, in the shape of the result."""
         tensor = self.tensors[operator.outputs[0]]
         return self.operand(operator, 0).reshape(tensor.shape)
 
     def pairwise(self, operator: Operator, options: Table) -> Elements:
-        """Two elements each."""
+        """Compute with two elements each."""
         if getattr(options, "fused_activation_function", 0):
             raise ValueError("an activation")
         first, second = np.broadcast_arrays(self.operand(operator, 0), self.operand(operator, 1))
@@ -157,31 +157,31 @@ class Sums:
         return _filled(first.shape, (compute(self, one, other) for one, other in pairs))
 
     def sum(self, one: Sum, other: Sum) -> Sum:
-        """Of two elements."""
+        """Add two elements."""
         return one.plus(other)
 
     def difference(self, one: Sum, other: Sum) -> Sum:
-        """Of two elements."""
+        """Subtract two elements."""
         return one.minus(other)
 
     def product(self, one: Sum, other: Sum) -> Sum:
-        """Of two elements: an unknown of its own where neither is a number."""
+        """Multiply two elements: an unknown of its own where neither is a number."""
         first, second = (one, other) if not other.terms else (other, one)
         return self._named("product", first, second) if second.terms else Sum(0).plus(first, second.number)
 
     def remainder(self, one: Sum, other: Sum) -> Sum:
-        """What is left of a division that rounds down."""
+        """Return what is left of a division that rounds down."""
         if not one.terms and not other.terms and other.number:
             return Sum(one.number % other.number)
         return self._named("remainder", one, other)
 
     def _named(self, *what: object) -> Sum:
-        """What is not known, as the one term of a sum."""
+        """Make a sum of one unknown."""
         return Sum(0, ((self._unknown.setdefault(what, len(self._unknown)), 1),))
 
 
 def _filled(shape: tuple[int, ...], items: Iterable[Sum]) -> Elements:
-    """An array of sums, which numpy takes apart if it is left to it."""
+    """Fill an array with sums, which numpy takes apart if it is left to it."""
     found = np.empty(prod(shape), object)
     for position, item in enumerate(items):
         found[position] = item
