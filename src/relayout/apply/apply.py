@@ -424,7 +424,7 @@ class _Rewrite:
         node.replace_input_with(slot, followed)
 
     def _look_up(self, graph: ir.Graph, node: ir.Node, slot: int, table: tuple[int, ...]) -> None:
-        """Look the axes of a parameter up in a table: folded, or by a Gather, which counts from the end below 0, too."""
+        """Look the axes of a parameter up in a table: folded, or by a Gather, which takes negative axes, too."""
         value = node.inputs[slot]
         assert value is not None
         stem = f"{node.name or node.outputs[0].name}/{slot}"

@@ -137,7 +137,7 @@ def _standard(operator: Operator, rank: int) -> tuple[int, ...] | None:
 
 
 def _extents(operator: Operator) -> list[tuple[Dim, Dim]]:
-    """Pair the extents of each axis before and behind; one that is not known has a name of its own. () for other ranks."""
+    """Pair the extents of each axis before and behind; one that is not known has a name of its own."""
     before, after = operator.shape() or (), operator.outputs[0] or ()
     pairs = zip(before, after, strict=True) if len(before) == len(after) else ()
     return [(read or "?read", given or "?given") for read, given in pairs]

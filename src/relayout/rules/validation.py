@@ -236,7 +236,7 @@ def _dims(stored: Letters | None, own: Letters | None, shape: Shape | None) -> t
 
 
 def _speaks(fact: Signature, placement: Placement, name: str) -> bool:
-    """Tell whether a signature says what becomes of an attribute; what cannot be asked now is asked when it is needed."""
+    """Tell whether a signature says what becomes of an attribute; an error in it is raised when it is needed."""
     try:
         return name in fact.changes(placement).attributes
     except (RelayoutError, KeyError):

@@ -147,7 +147,7 @@ def _as_stored(end: Site, form: Form) -> Label:
 
 
 def _extents(end: Site, array: Array) -> list[int]:
-    """List the extents of the root's factors, the symbolic ones read off the array that an interface site stands for."""
+    """List the extents of the root's factors; symbolic ones are read off the array of an interface site."""
     (port,) = end.ports
     extents = [extent.number for extent in port.view.root.extents]
     for dim, length in zip(port.view.form, array.shape, strict=True):

@@ -122,7 +122,7 @@ class _Joining(Rewriting):
         return 0
 
     def _fits(self, chain: _Chain) -> bool:
-        """Tell whether a convolution of whole windows, one by one, reads blocks that are put together as they were apart."""
+        """Tell whether whole windows, one by one, slide over blocks that are put together as they were taken apart."""
         options = options_of(chain.convolution)
         steps = (options.stride_h, options.stride_w, options.dilation_h_factor, options.dilation_w_factor)
         if options.padding != Padding.VALID or steps != (1, 1, 1, 1):
@@ -140,7 +140,7 @@ class _Joining(Rewriting):
         return _mean_the_same(before) and _mean_the_same(after)
 
     def _border(self, chain: _Chain) -> Border | None:
-        """Find what is added to each axis between the batch and the channels, if it is the same whatever the extents are."""
+        """Find what is added to each axis between the batch and the channels, if it is the same for all extents."""
         blocks = [self._numbers(operator.inputs[1]) for operator in (chain.space, chain.batch)]
         pads, crops = self.sums.of(chain.space.inputs[MARGINS]), self.sums.of(chain.batch.inputs[MARGINS])
         count = len(blocks[0] or ())
