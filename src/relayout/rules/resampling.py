@@ -122,13 +122,17 @@ def _by_axis(operator: Operator, rank: int) -> tuple[tuple[int, int], ...]:
 def _standard(operator: Operator, rank: int) -> tuple[int, ...] | None:
     """List the axes in the standard's order: what is copied comes first, if that is a batch and channels.
 
-    A batch that a file resizes to a stated 1 is one all the same. None where nothing is known to be copied.
+    A batch that a file resizes to a stated 1 is one all the same. Where nothing is known to be copied, channels are last
+    if their extent is a number, and that of axis 1 is open; None where that tells nothing, either.
     """
     copied = set(range(rank)) - set(_resized(operator, rank))
     if not copied:
         copied = {axis for axis, (read, given) in enumerate(_extents(operator)) if read == given}
     if not copied and rank > 2 and not operator.ints("axes"):
-        return None
+        shape = operator.shape() or ()
+        if isinstance(shape[1], int) or not isinstance(shape[-1], int):
+            return None
+        copied = {0, rank - 1}
     if len(copied) == 1 and 0 not in copied:
         copied.add(0)
     if len(copied) != 2:
