@@ -122,8 +122,8 @@ def _by_axis(operator: Operator, rank: int) -> tuple[tuple[int, int], ...]:
 def _standard(operator: Operator, rank: int) -> tuple[int, ...] | None:
     """List the axes in the standard's order: what is copied comes first, if that is a batch and channels.
 
-    A batch that a file resizes to a stated 1 is one all the same. Where nothing is known to be copied, channels are last if
-    their extent is a number and that of axis 1 is open; None where that tells nothing, either.
+    A batch that a file resizes to a stated 1 is one all the same. Where nothing is known to be copied, channels are
+    last if their extent is a number and that of axis 1 is open; None where that tells nothing, either.
     """
     copied = set(range(rank)) - set(_resized(operator, rank))
     if not copied:
