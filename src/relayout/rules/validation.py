@@ -91,7 +91,8 @@ _SHAPE = arguments.Kind(
 
 def place_of(name: str, rule: Callable[..., Any], error: Exception | None = None) -> str:
     """Say whose rule it is: its operator, its file, and its line or that of an error in it."""
-    code = getattr(inspect.unwrap(rule), "__code__", None) or getattr(type(rule).__call__, "__code__", None)
+    rule = inspect.unwrap(rule.func if isinstance(rule, functools.partial) else rule)
+    code = getattr(rule, "__code__", None) or getattr(type(rule).__call__, "__code__", None)
     if code is None:
         return f"the rule of {name}"
     frames = [] if error is None else traceback.extract_tb(error.__traceback__)
