@@ -20,9 +20,8 @@ SOURCE = ROOT / "src" / "relayout"
 LEVELS = (
     ("errors", "lazy_exports", "progress"),
     ("arguments", "isolation", "terminal"),
-    ("layout",),
+    ("graph", "layout"),
     ("rules", "solve"),
-    ("graph",),
     ("formats", "infer"),
     ("apply",),
     ("lowering",),

@@ -12,6 +12,7 @@ from relayout.apply.blocked_operands import state_joined
 from relayout.apply.blocks import Blocks
 from relayout.apply.dim_grouping import forms
 from relayout.apply.layout_functions import add_function, drop_unused_functions
+from relayout.apply.placing import place_inside
 from relayout.apply.quantization_annotations import Annotations
 from relayout.apply.step_operands import operands
 from relayout.apply.value_store import Storage, relaid
@@ -21,7 +22,6 @@ from relayout.graph.value_names import Names
 from relayout.infer import Form, Plan, Port, Root, Site, Sites, placed, placement
 from relayout.layout import Extent
 from relayout.layout.stored_as import STATED
-from relayout.rewrite.placing import place_inside
 from relayout.rules import Attribute, Changes, Letters, Placement, Variant, Written
 from relayout.rules.signature import Constants, Step, unchanged
 
@@ -351,7 +351,7 @@ class _Rewrite:
         return value
 
     def _declared(self, port: Port, declared: ir.Shape, stored: ir.Shape | None) -> ir.Shape | None:
-        """Return what a body states of a result, in the order in which it is stored: a loop without trips gives that."""
+        """Return what a body states of a result, as it is stored: a loop without trips gives that."""
         form, source = self.forms[port], port.view.form
         if stored is None or len(stored) != len(form) or len(declared) != len(source) or sorted(form) != sorted(source):
             return stored

@@ -13,13 +13,13 @@ import onnx_ir as ir
 from relayout.apply.step_operands import operands
 from relayout.errors import LayoutError
 from relayout.formats.onnx.inferring import SHORT, infer_node
-from relayout.graph.constants import Constants
-from relayout.graph.operators import operator_of
 from relayout.graph.source_names import added, stands_for
 from relayout.graph.subgraphs import all_nodes
+from relayout.lowering.constants import Constants
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.table_checks import check_operators
 from relayout.rules import Permuted, Step, facts
+from relayout.rules.in_graph import operator_of
 
 
 def expand(model: ir.Model, expansions: Sequence[Expansion]) -> dict[str, int]:

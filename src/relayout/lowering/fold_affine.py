@@ -13,11 +13,11 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.graph.constants import Constants
-from relayout.graph.operators import operator_of
+from relayout.lowering.constants import Constants
 from relayout.lowering.fuse_epilogue import only_reader
 from relayout.lowering.fusion_rows import Fusion
 from relayout.lowering.unit_rows import Reals, scale_and_shift
+from relayout.rules.in_graph import operator_of
 
 RANK = 4
 

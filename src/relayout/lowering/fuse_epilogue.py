@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from relayout.graph.operators import operator_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.lowering.fusion_rows import Fusion
+from relayout.rules.in_graph import operator_of
 
 
 def fuse_kernels(model: ir.Model, fusions: Sequence[Fusion]) -> dict[str, int]:

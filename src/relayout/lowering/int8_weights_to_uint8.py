@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.graph.constants import Constants, as_unsigned
 from relayout.graph.subgraphs import all_nodes
+from relayout.lowering.constants import Constants, as_unsigned
 
 
 class Slots(NamedTuple):

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from relayout.graph.operators import operator_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.lowering.unit_rows import DEQUANTIZING, Unit
 from relayout.rules import Permuted, Regrouped, facts
+from relayout.rules.in_graph import operator_of
 
 
 def keep_reals(model: ir.Model, units: Sequence[Unit]) -> dict[str, int]:

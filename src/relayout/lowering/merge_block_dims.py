@@ -15,10 +15,10 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.apply.blocked_operands import JOINED, Groups
-from relayout.graph.constants import Constants
-from relayout.graph.operators import operator_of
 from relayout.graph.subgraphs import all_nodes, bodies
+from relayout.lowering.constants import Constants
 from relayout.rules import Facts, Regrouped, Signature
+from relayout.rules.in_graph import operator_of
 from relayout.rules.signature import unchanged
 
 

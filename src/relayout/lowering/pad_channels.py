@@ -14,11 +14,11 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.apply.blocks import Blocks
-from relayout.graph.constants import Constants
-from relayout.graph.operators import operator_of
 from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import captured
+from relayout.lowering.constants import Constants
 from relayout.rules import Facts, Operator, Signature
+from relayout.rules.in_graph import operator_of
 from relayout.rules.signature import unchanged
 
 CHANNELS, IMAGE = 1, 4

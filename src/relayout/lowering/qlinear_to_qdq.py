@@ -16,8 +16,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.graph.constants import Constants
 from relayout.graph.subgraphs import all_nodes
+from relayout.lowering.constants import Constants
 
 Slots = tuple[int, int, int]
 """Places of integers, their scale and their zero point among a node's inputs."""

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from relayout.apply.provenance import holds_itself
 from relayout.formats.onnx.parts import ANNOTATION
-from relayout.graph.constants import Constants, as_unsigned
-from relayout.graph.operators import operator_of
 from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import all_nodes
+from relayout.lowering.constants import Constants, as_unsigned
 from relayout.lowering.keep_float import read_as_reals
 from relayout.lowering.unit_rows import (
     DEQUANTIZING,
@@ -35,6 +34,7 @@ from relayout.lowering.unit_rows import (
     vanishes,
 )
 from relayout.rules import Operator
+from relayout.rules.in_graph import operator_of
 
 Array = NDArray[np.generic]
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)

@@ -15,11 +15,11 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.apply.value_store import SHAPE_IS_INPUT
-from relayout.graph.constants import Constants
-from relayout.graph.operators import operator_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.perm import innermost
+from relayout.lowering.constants import Constants
 from relayout.rules import Facts, Permuted
+from relayout.rules.in_graph import operator_of
 
 LEAST_ELEMENTS = 4096
 """Of a value for which a second step is worth three more nodes, some microseconds."""

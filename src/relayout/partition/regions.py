@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
-from relayout.graph.operators import operator_of
 from relayout.graph.subgraphs import all_nodes, bodies, captured, nested
 from relayout.rules import FUNCTIONS, draws
+from relayout.rules.in_graph import operator_of
 from relayout.targets import Target, pass_on
 
 REGIONS = "regions."

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import onnx_ir as ir
 
 from relayout.layout import Dim
-from relayout.rules import FUNCTIONS, WRAPPING, Operator
+from relayout.rules.layouts import DOMAIN as FUNCTIONS
+from relayout.rules.operator import WRAPPING, Operator
 
 
 def operator_of(model: ir.Model, node: ir.Node, imports: Mapping[str, int] | None = None) -> Operator:
