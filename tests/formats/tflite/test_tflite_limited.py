@@ -8,10 +8,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from tflite_cases_recurrent import BATCH, COLUMNS, RELU, TIME, UNITS, bidirectional_lstm, lstm, quantized_lstm
-from tflite_running import agree, check_model, interpreter, run_interpreter, session
+from tflite_running import agree, check_model, interpreter, read, run_interpreter, session
 from tflite_writing import Net, options
 
-from relayout.formats.tflite import read
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.importing.operators import limited
 from relayout.formats.tflite.importing.operators.limited import Listed, Pieces, pieces, plan

@@ -42,6 +42,10 @@ BITS = {
 """Bits per element; types without a fixed width (strings, resources, variants) are not listed."""
 
 
+SIGNED_AND_NOT = {TensorType.INT8: TensorType.UINT8, TensorType.UINT8: TensorType.INT8}
+"""Each type of 8 bits -> the other one."""
+
+
 class Quantization(NamedTuple):
     """`real = scale * (stored - zero_point)`, one pair for the tensor or one per index of `axis`."""
 
@@ -93,7 +97,7 @@ class Tensor:
     sparsity: Table | None
     place: str
     shifted: bool = False
-    """Whether it is int8 in the file, and here uint8 and 128 higher (see `unsigned`)."""
+    """Whether it is the other type of 8 bits in the file, where integers and zero point are 128 lower or higher."""
     listed: bool = False
     """Whether it is a list of tensors in the file (see `lists`): extents that nobody knows are 0 until it has a row."""
     blocks: Blocks | None = None
@@ -108,7 +112,7 @@ class Tensor:
     @property
     def stated(self) -> TensorType:
         """The element type that the file states."""
-        return TensorType.INT8 if self.shifted else self.type
+        return SIGNED_AND_NOT[self.type] if self.shifted else self.type
 
 
 class Operator(NamedTuple):

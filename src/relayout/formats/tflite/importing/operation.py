@@ -31,7 +31,6 @@ BYTES_ONLY = (TensorType.INT8, TensorType.UINT8)
 """Quantized types that ONNX Runtime's Pad, MaxPool and Resize take."""
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
-"""Of what a quantized constant may be, those that ONNX Runtime casts to float when it loads a model."""
 
 NARROW = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
 """Plain integers that are computed with as wider ones."""
@@ -131,33 +130,25 @@ class Operation(Emission):
             axis = quantization.axis
         name = self.tensors.hint(tensor, "dequantized")
         if tensor.data is not None and self.output().quantization is None and value.dtype in BYTES:
-            return self.widened(tensor, quantization, value, axis)
+            return self.real_constant(tensor, quantization, value, axis)
         scale, zero_point = self.tensors.parameters(tensor)
         return self.emit(
             "DequantizeLinear", [value, scale, zero_point], dims(value), ir.DataType.FLOAT, name=name, axis=axis
         )
 
-    def widened(self, tensor: Tensor, quantization: Quantization, value: ir.Value, axis: int | None) -> ir.Value:
-        """The real numbers of a constant beside which nothing is quantized, as Cast, Sub and Mul.
-
-        They are DequantizeLinear's numbers to the last bit. ONNX Runtime folds these nodes when it loads a model, and a
-        DequantizeLinear never: that would run each time, and the convolution behind it would have no constant kernel.
-        """
-        shape = [1] * len(dims(value))
-        if axis is not None:
-            shape[axis] = -1
+    def real_constant(self, tensor: Tensor, quantization: Quantization, value: ir.Value, axis: int | None) -> ir.Value:
+        """Return the real numbers of a constant beside which nothing is quantized."""
+        if quantization is tensor.quantization:
+            scale, zero_point = self.tensors.parameters(tensor)
+        else:
+            shape = (-1,) if quantization.per_channel else ()
+            zeros = quantization.zero_point.astype((value.dtype or ir.DataType.INT8).numpy())
+            scale = self.builder.array(self.tensors.hint(tensor, "scale"), quantization.scale.reshape(shape))
+            zero_point = self.builder.array(self.tensors.hint(tensor, "zero_point"), zeros.reshape(shape))
         name = self.tensors.hint(tensor, "dequantized")
-        value = self.emit("Cast", [value], dims(value), ir.DataType.FLOAT, name=name, to=ir.DataType.FLOAT)
-        for op_type, suffix, numbers in (
-            ("Sub", "zero_point", quantization.zero_point.astype(np.float32)),
-            ("Mul", "scale", quantization.scale),
-        ):
-            if op_type == "Mul" or np.any(numbers):
-                constant = self.builder.array(
-                    self.tensors.hint(tensor, suffix), numbers.reshape(shape if axis is not None else ())
-                )
-                value = self.emit(op_type, [value, constant], dims(value), name=name)
-        return value
+        return self.emit(
+            "DequantizeLinear", [value, scale, zero_point], dims(value), ir.DataType.FLOAT, name=name, axis=axis
+        )
 
     def raw(self, i: int) -> ir.Value:
         """Operand i as the integers that the file's tensor holds, even where the graph computes with real numbers."""
@@ -214,9 +205,10 @@ class Operation(Emission):
             return self.builder.initializer(self.tensors.hint(tensor, "dequantized"), lazy)
         scale = quantization.scale.reshape((-1,) if quantization.per_channel else ())
         value = self._flat(self.stored(i))
+        zeros = self.builder.shared(self.tensors.hint(tensor, "zero_point"), np.zeros(scale.shape, np.int32))
         return self.emit(
             "DequantizeLinear",
-            [value, self.builder.array(self.tensors.hint(tensor, "scale"), scale)],
+            [value, self.builder.array(self.tensors.hint(tensor, "scale"), scale), zeros],
             dims(value),
             ir.DataType.FLOAT,
             name=self.tensors.hint(tensor, "dequantized"),
@@ -322,16 +314,12 @@ class Operation(Emission):
         quantization = self.tensors.quantization(tensor)
         if quantization is None or value.dtype != ir.DataType.FLOAT:
             return activation.apply(self, value, fused, tensor, quantization)
-        # The kernels clamp integers; and ONNX Runtime has no integer kernel where a clamp is between it and the Q.
-        on_integers = tensor.type in BYTES_ONLY and not quantization.per_channel
-        if not on_integers:
-            value = activation.apply(self, value, fused, tensor, quantization)
+        value = activation.apply(self, value, fused, tensor, quantization)
         scale, zero_point = self.tensors.parameters(tensor)
         axis = None
         if quantization.per_channel:
             axis = quantization.axis if perm is None else perm[quantization.axis]
-        value = self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype, axis=axis)
-        return activation.apply_stored(self, value, fused, tensor, quantization) if on_integers else value
+        return self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype, axis=axis)
 
     def result_whole(self, value: ir.Value, i: int = 0) -> None:
         """Hand over result i as integers of any width: of those that do not fit, the lowest bits."""
