@@ -390,7 +390,7 @@ def read(
         LayoutError: `dims` names no dimension, or gives it no extent.
         NamesError: `inputs` or `outputs` name what cannot be an end of a part.
     """
-    model = _read(source, inputs, outputs, dims or {}, wishes or Wishes(), options)
+    model = _read(source, inputs, outputs, dims or {}, Wishes() if wishes is None else wishes, options)
     if dims:
         fix_dims(model, dims)
     if inputs or outputs:

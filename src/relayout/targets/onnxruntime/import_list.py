@@ -19,6 +19,9 @@ ALTERNATIVES = {
     ),
     "DEPTHWISE_CONV_2D": ("merge_conv_groups.merged_depthwise",),
     "FULLY_CONNECTED": ("hybrid_products.integer_product", "few_bit_weights.product_by_blocks"),
+    **dict.fromkeys(
+        ("BIDIRECTIONAL_SEQUENCE_LSTM", "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"), ("lstm_in_pieces.lstm_in_pieces",)
+    ),
     "MUL": ("channel_constants.weighted",),
     "PRELU": ("channel_constants.real_slopes",),
     "TILE": ("tile_as_concat.tile_as_concat",),
