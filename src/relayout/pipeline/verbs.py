@@ -49,7 +49,7 @@ from relayout.reports import (
 )
 from relayout.reports.drawing import Drawing
 from relayout.rules import is_known, outputs_of
-from relayout.targets import LayoutFor, Target, Wishes, note, refuse_others
+from relayout.targets import LayoutFor, Target, Wishes, hint, note, refuse_others
 
 if TYPE_CHECKING:
     from relayout.reports.differing import Diff, Looked
@@ -234,6 +234,8 @@ def convert(
     report = replace(result.report, notes=(*result.report.notes, *fused, *inlined, *stored))
     if inlined or stored:
         report = replace(report, operators=operators(result.model))
+    if not wishes and not wishes.literal:
+        report = replace(report, hint=hint(result.model))
     result = replace(result, target=wishes.target, report=report)
     if regions == "functions":
         as_functions(result.model, target_of(result))
