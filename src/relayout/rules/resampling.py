@@ -54,8 +54,7 @@ def resize(operator: Operator) -> Fact:
     told = operator.name == "Upsample" and operator.version < SCALES_SINCE
     # What a Transpose costs behind it is not known where the extents there are not: it stays where it is.
     priced = all(isinstance(dim, int) or dim in (operator.shape() or ()) for dim in operator.outputs[0] or ("",))
-    # ONNX Runtime's cubic kernel takes up to 2.6 times as long along the last axis as along another, and a Transpose a
-    # tenth of it.
+    # A cubic Resize gathers single elements along the last axis, which costs more than the Transposes that it saves.
     alike = operator.string("mode", "nearest") != "cubic" and not axes and not told
     if alike and priced and all(shape == (parts[slot] * rank,) for slot, shape in given.items()):
         last = Signature(operator.operands({0: usual}), (usual,)).positional()
