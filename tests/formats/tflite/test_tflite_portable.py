@@ -24,6 +24,7 @@ from relayout.targets.onnxruntime.import_list import ALTERNATIVES
 from relayout.targets.portable import portable
 from relayout.verification import verify
 
+MODELS = Path(__file__).parents[3] / "models"
 CHANNELS = 72
 SYMMETRIC = Scale(0.05, 0)
 QUANTIZING = ("DequantizeLinear", "QuantizeLinear")
@@ -182,3 +183,31 @@ def test_every_alternative_is_there() -> None:
             for unrolled in ("unrolled", "unrolled_without_vnni"):
                 module, _, function = place.format(unrolled=unrolled).partition(".")
                 assert callable(getattr(importlib.import_module(f"relayout.targets.onnxruntime.{module}"), function))
+
+
+MOVING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze")
+
+
+@pytest.mark.parametrize("target", [None, "qnn"])
+def test_integers_are_read_by_units_alone(target: str | None) -> None:
+    """As accelerators know them: what pools, joins or pads them stands between the two ends of a unit."""
+    model = relayout.convert(MODELS / "tinynet_int8.tflite", target=target).model
+    readers = {
+        user.op_type
+        for node in model.graph
+        for value in node.outputs
+        if value.dtype in (ir.DataType.INT8, ir.DataType.UINT8)
+        for user, _ in value.uses()
+    }
+    assert readers <= {"DequantizeLinear", *MOVING}
+    assert {"MaxPool", "Concat"} <= set(types(model))
+    tuned = types(read(MODELS / "tinynet_int8.tflite", target=FAST))
+    assert tuned["DequantizeLinear"] < types(read(MODELS / "tinynet_int8.tflite"))["DequantizeLinear"]
+
+
+def test_a_table_is_not_dequantized_for_what_is_picked_of_it() -> None:
+    rng, net, q = np.random.default_rng(3), Net(), Scale(0.1, 3)
+    table, places = net.const(rng.integers(-128, 128, (50, 4)), "int8", q=q), net.input((3,), "int32", 0, 49)
+    net.op("GATHER", [table, places], [net.output((3, 4), "int8", q=q)], options("GatherOptions"))
+    assert types(read(net.bytes())) == {"Gather": 1}
+    agree(net.bytes(), net.ranges)

@@ -200,7 +200,7 @@ def test_what_does_not_compute_is_left_alone() -> None:
     net.op(
         "TRANSPOSE", [x, net.const([1, 0], "int32")], [net.output((3, 2), "int8", q=IN)], options("TransposeOptions")
     )
-    assert count(read(net.bytes())) == {"Transpose": 1}
+    assert count(read(net.bytes(), target=FAST)) == {"Transpose": 1}
     for kind in ("float32", "uint8", "int16"):
         model = load(conv(kind).bytes())
         assert all(a is b for a, b in zip(model.subgraphs, unsigned(model).subgraphs, strict=True))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
 from relayout.formats.tflite.importing import activation
 from relayout.formats.tflite.importing.builder import dims
@@ -37,6 +38,10 @@ class OnnxRuntimeOperation(Operation):
                 )
                 value = self.emit(op_type, [value, constant], dims(value), name=name)
         return value
+
+    def moves_integers(self, operands: Sequence[int], types: Sequence[TensorType]) -> bool:
+        """Tell whether elements are moved by themselves: integers for which there is a kernel are."""
+        return self.output().type in types
 
     def quantize(self, value: ir.Value, i: int = 0, *, perm: Sequence[int] | None = None, fused: int = 0) -> ir.Value:
         """Return the integers of result i; an activation clamps the integers.

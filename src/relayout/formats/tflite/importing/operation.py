@@ -23,6 +23,7 @@ from relayout.formats.tflite.importing.emission import Emission
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.registry import Unsupported
 from relayout.formats.tflite.importing.tensors import DTYPES, QUANTIZED_TYPES, array, dequantized
+from relayout.layout import perm as perms
 
 MOVABLE = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
 """Quantized types on which a data movement may act directly, unless ONNX Runtime's kernel takes fewer."""
@@ -256,11 +257,12 @@ class Operation(Emission):
         fused: int = 0,
         results: int = 1,
         requantized: bool = False,
+        perm: Sequence[int] | None = None,
     ) -> tuple[list[ir.Value], Callable[..., None]]:
         """Operands of an operator that only moves elements, and the function that takes its results.
 
-        The kernels move integers, whatever the parameters of operand and result say. So does this; where ONNX Runtime
-        has no kernel for them, real numbers are moved if an integer means the same on both sides, else wider integers.
+        The kernels move integers, whatever the parameters of operand and result say. Where an integer means the same on
+        both sides, real numbers are moved, in a unit (see `moves_integers`); else integers are.
 
         Args:
             operands: which operands are moved.
@@ -268,7 +270,9 @@ class Operation(Emission):
             fused: the activation fused into the operator.
             results: how many results there are.
             requantized: whether the kernel does convert between parameters that differ.
+            perm: the order of axes in which operands are wanted, and results given; None: as they are.
         """
+        back = None if perm is None else perms.inverse(perm)
         tensors = [*(self.output(k) for k in range(results)), *map(self.input, operands)]
         meanings = [t.quantization if t.type in QUANTIZED_TYPES else None for t in tensors]
         first, plain = meanings[0], not any(meanings)
@@ -279,27 +283,44 @@ class Operation(Emission):
         per_channel = any(m is not None and m.per_channel for m in meanings)
 
         def finish(value: ir.Value, k: int = 0) -> None:
-            self.result(value, k, fused=fused)
+            self.result(value, k, perm=back, fused=fused)
 
         def finish_stored(value: ir.Value, k: int = 0) -> None:
             if first is not None:
                 value = activation.apply_stored(self, value, fused, self.output(k), first)
-            self.result_stored(value, k)
+            self.result_stored(value if back is None else self.transpose(value, back), k)
+
+        def stored() -> list[ir.Value]:
+            values = [self.stored(i) for i in operands]
+            return values if perm is None else [self.transpose(value, perm) for value in values]
 
         if plain:
-            return [self.stored(i) for i in operands], finish
+            return stored(), finish
         if requantized and not alike:
-            return [self.real(i) for i in operands], finish
+            return [self.real(i, perm) for i in operands], finish
         if self.tensors.dequantize:
-            values = [self.stored(i) for i in operands]
+            values = stored()
             if alike or per_channel:
                 return values, finish
             if results == 1:
                 return [self.reread(v, m, first) for v, m in zip(values, meanings[1:], strict=True)], finish
             return values, lambda value, k=0: finish(self.reread(value, meanings[-1], meanings[k]), k)
-        if self.output().type in types or not alike:
-            return [self.stored(i) for i in operands], finish_stored
-        return [self.real(i) for i in operands], finish
+        if not alike or self.moves_integers(operands, types):
+            return stored(), finish_stored
+        return [self.real(i, perm) for i in operands], finish
+
+    def moves_in_unit(self, i: int, types: Sequence[TensorType] = MOVABLE) -> bool:
+        """Tell whether `carried` moves real numbers for the integers of operand i."""
+        quantized = self.tensors.quantization(self.input(i)) is not None
+        return quantized and self.alike(i) and not self.moves_integers([i], types)
+
+    def moves_integers(self, operands: Sequence[int], types: Sequence[TensorType]) -> bool:
+        """Tell whether elements of integers that mean the same before and after are moved by themselves.
+
+        Else they are moved in a unit, as every operator computes: accelerators know integers between the ends of units
+        only. A table of which some elements are picked is not made real for it.
+        """
+        return all(self.input(i).data is not None for i in operands)
 
     # Results.
 

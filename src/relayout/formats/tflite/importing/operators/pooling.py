@@ -120,15 +120,23 @@ def average(op: Operation, over: Sliding, prepare: Callable[[ir.Value], ir.Value
     return two(op, "Div", mean, share)
 
 
-def greatest(op: Operation, over: Sliding, x: ir.Value) -> ir.Value:
+def greatest(
+    op: Operation, over: Sliding, x: ir.Value, prepare: Callable[[ir.Value], ir.Value] | None = None
+) -> ir.Value:
     """MaxPool of `n *s c`, as `n c *s`; a computed border holds the least there is.
 
     Zeros from a PAD are elements, and MaxPool's own border is none: the same where nothing is below 0.
+
+    Args:
+        op: the operator.
+        over: its windows.
+        x: what it reads.
+        prepare: what is made of `n c *s` before.
     """
     border = unbordered(op, over.window, over.ones, least=True, alone=True) if x is op.stored(0) else None
-    if border is not None:
-        return pooled(op, over, "MaxPool", over.first(op, op.tensors.value(border.inner)), border)[0]
-    return pooled(op, over, "MaxPool", over.first(op, x), fill=least_of(x))[0]
+    x = over.first(op, x if border is None else op.tensors.value(border.inner))
+    x = x if prepare is None else prepare(x)
+    return pooled(op, over, "MaxPool", x, border, fill=0 if border else least_of(x))[0]
 
 
 def least_of(x: ir.Value) -> float:
@@ -159,13 +167,16 @@ def _without_scale(op: Operation) -> None:
 
 @operator("MAX_POOL_2D", options="Pool2DOptions")
 def max_pool_2d(op: Operation) -> None:
-    """MaxPool, on the integers where the result is quantized as the operand is."""
+    """MaxPool; of the integers where the result is not quantized as the operand is."""
     op.require_rank(0, 4)
     if op.input(0).type in MOVABLE and op.input(0).quantization is None and op.options.fused_activation_function:
         raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
-    (x,), finish = op.carried(0, types=BYTES_ONLY, fused=op.options.fused_activation_function)
-    y = greatest(op, Sliding.of(op), x)
-    finish(op.transpose(y, TO_LAST))
+    over, fused = Sliding.of(op), op.options.fused_activation_function
+    if op.moves_in_unit(0, types=BYTES_ONLY):
+        op.result(greatest(op, over, op.stored(0), partial(op.dequantize, 0)), perm=TO_LAST, fused=fused)
+        return
+    (x,), finish = op.carried(0, types=BYTES_ONLY, fused=fused)
+    finish(op.transpose(greatest(op, over, x), TO_LAST))
 
 
 @operator("L2_POOL_2D", options="Pool2DOptions")
