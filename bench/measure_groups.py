@@ -28,7 +28,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from relayout.formats.tflite.importing.operators.widened import DEPTH, NODE, PRODUCT, RUN, UNITS, together
+from relayout.targets.onnxruntime.merge_conv_groups import DEPTH, NODE, PRODUCT, RUN, UNITS, together
 
 EXTENTS, WINDOWS = (8, 14, 28, 56), (1, 3, 5)
 MOST_BYTES, MOST_PLACES = 2_500_000, 28 * 28

@@ -44,6 +44,28 @@ def test_a_quantized_model_becomes_a_float_one_when_asked(relayout, tmp_path: Pa
     assert relayout("convert", INT8, tmp_path / "a.onnx", "--quant", "int8").code == 2
 
 
+def test_the_last_line_names_the_target_that_helps_a_quantized_model(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    made, hint = tmp_path / "a.onnx", "add --target onnxruntime-cpu"
+
+    def last(*line: object) -> str:
+        return " ".join(relayout(*line).out.splitlines()[-3:])
+
+    assert hint in last("convert", INT8, made, "--verify")
+    assert hint in last("optimize", made, tmp_path / "b.onnx")
+    assert hint in last("explain", INT8)
+    assert hint in last("convert", INT8, FLOAT, "--out-dir", tmp_path / "all")
+    assert hint in json.loads(relayout("explain", INT8, "--json").out)["hint"]
+    for line in (
+        (FLOAT,),
+        (INT8, "--target", "onnxruntime-cpu"),
+        (INT8, "--target", "none"),
+        (INT8, "--quant", "float"),
+    ):
+        assert hint not in relayout("convert", *line[:1], tmp_path / "c.onnx", *line[1:]).out
+    relayout("convert", INT8, made, "--target", "onnxruntime-cpu")
+    assert hint not in relayout("optimize", made, tmp_path / "b.onnx").out
+
+
 def test_quiet_prints_nothing(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     made, plan, page = tmp_path / "a.onnx", tmp_path / "plan.json", tmp_path / "a.html"
     for line in (

@@ -27,7 +27,7 @@ print([name for name in heavy if name in sys.modules])
 
 LATER = """
 later = 'reports.chart', 'reports.reasons', 'reports.inspection', 'solve.decomposition'
-later += 'formats.tflite.importing.recurrences',
+later += 'lowering.recognise_recurrent',
 print([name for name in later if f'relayout.{name}' in sys.modules])
 formats = 'tflite.importing.importer', 'onnx.reading', 'onnx.completing'
 print([name for name in formats if f'relayout.formats.{name}' in sys.modules])

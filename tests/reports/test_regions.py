@@ -88,8 +88,7 @@ def test_the_chart_of_a_network(name: str) -> None:
     assert sum(mark.bytes for mark in chart.before.transposes) == report.source_bytes
     first, rest = chart.after.regions
     assert (first.layout, rest.layout) == ("n h w c", "n c h w")
-    # Behind an int8 input it becomes uint8, by two operators.
-    assert (len(first.spots), len(rest.spots) > 10) == (3 if name == "tinynet_int8" else 1, True)
+    assert (len(first.spots), len(rest.spots) > 10) == (1, True)
     assert {value.layout for value in chart.values if len(value.shape) == 4} == {"n h w c", "n c h w"}
     assert all(len(value.shape) == len(value.layout.split()) for value in chart.values if "(" not in value.layout)
     assert "DequantizeLinear" not in {s.operator for s in chart.spots if "weight" in s.name}

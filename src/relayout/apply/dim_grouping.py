@@ -102,7 +102,7 @@ class _Choice:
 
     def _fill_out(self, free: Sequence[Port], readers: Mapping[Root, Sequence[Port]], *, unidirectional: bool) -> None:
         """Give a single element more dimensions than others have size-1 axes behind all else, where the source has them
-        elsewhere: ONNX Runtime stretches one of no more dimensions element by element. Else it may have any number.
+        elsewhere: one of no more dimensions is stretched element by element. Else it may have any number.
 
         Where the source has them so, too, there may be a fusion for what is computed, such as LayerNormalization, which
         wants a scalar.

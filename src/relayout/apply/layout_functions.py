@@ -117,7 +117,7 @@ def inline_functions(model: ir.Model) -> bool:
         for value in node.outputs:  # the pass leaves behind what a call's result says that it holds
             if value.name in notes:
                 value.metadata_props.update(notes[value.name])
-        # An input that a call leaves out is an empty one of the body. ONNX Runtime blocks no convolution whose bias is.
+        # An input that a call leaves out is an empty one of the body: no fusion takes a bias for one that is left out.
         while node.inputs and node.inputs[-1] is None:
             node.resize_inputs(len(node.inputs) - 1)
     drop_unused_functions(model)

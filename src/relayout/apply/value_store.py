@@ -592,8 +592,8 @@ def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Fo
 def _ordered(form: Form, other: Form) -> list[Form]:
     """The dimensions of a form in the order of another; none where the other parts one of them.
 
-    One of size 1 stays before what is behind it: ONNX Runtime's products read `a 1 b c -> 1 b a c` in strides. Those in
-    front of all may stay there, too.
+    One of size 1 stays before what is behind it: a product can read `a 1 b c -> 1 b a c` in strides. Those in front of
+    all may stay there, too.
     """
     place = {factor: place for place, factor in enumerate(order_of(other))}
     if any([place[factor] - place[dim[0]] for factor in dim] != [*range(len(dim))] for dim in form if dim):

@@ -31,6 +31,7 @@ class Row(NamedTuple):
         exceeds: that more bytes stay transposed than may.
         error: why it was refused.
         notes: from the report.
+        hint: from the report, said once for all.
     """
 
     source: str
@@ -43,6 +44,7 @@ class Row(NamedTuple):
     exceeds: str = ""
     error: str = ""
     notes: tuple[str, ...] = ()
+    hint: str = ""
 
 
 def jobs_of(
@@ -121,6 +123,7 @@ def one(job: Job) -> Row:
         None if found is None else found.ok,
         over,
         notes=report.notes,
+        hint=report.hint,
     )
 
 
@@ -161,6 +164,8 @@ def _show(rows: Sequence[Row]) -> None:
     beyond = f", {over} transpose more than allowed" if over else ""
     count = f"{len(rows)} model{'' if len(rows) == 1 else 's'}"
     out.print(f"{count}: {done} done, {differ} differ, {refused} refused{beyond}")
+    for hint in dict.fromkeys(row.hint for row in rows if row.hint):
+        out.print(shown(hint, "bold"))
 
 
 out_dir = click.option(

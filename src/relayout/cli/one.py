@@ -9,7 +9,7 @@ from shlex import quote
 import click
 
 from relayout.cli.bars import bars, stages_of
-from relayout.cli.running import FAILED, Job, exceeds, perform, print_report, print_verification
+from relayout.cli.running import FAILED, Job, exceeds, perform, print_hint, print_report, print_verification
 from relayout.cli.starting import one_job
 
 
@@ -22,9 +22,10 @@ def run(job: Job, as_json: bool, quiet: bool) -> None:
         whole = report.to_dict() | ({"verification": found.to_dict()} if found is not None else {})
         click.echo(json.dumps(whole, indent=2), err=job.console_is_taken)
     elif not quiet:
-        print_report(report, False, err=job.console_is_taken)
+        print_report(report, False, err=job.console_is_taken, hint=False)
         if found is not None:
             print_verification(found, err=job.console_is_taken)
+        print_hint(report, err=job.console_is_taken)
     over = exceeds(report, job.max_bytes)
     if over:
         click.echo(f"relayout: {over} (written nevertheless)", err=True)

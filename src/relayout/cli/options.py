@@ -175,7 +175,8 @@ backend = click.option(
     "--target",
     "backend",
     metavar="NAME",
-    help="The backend's own layouts for what it runs; `relayout targets` lists the backends.",
+    help="What the result is for: layouts, operators and tuning of that backend, as `relayout targets` lists them."
+    " By default any runtime; `none` chooses layouts and does nothing else.",
 )
 desired = click.option(
     "--desired-layouts",

@@ -255,14 +255,22 @@ def in_one_line(error: Exception) -> str:
     return f"relayout: {printable(' '.join(str(error).splitlines()))}"
 
 
-def print_report(report: Report, as_json: bool, *, err: bool = False) -> None:
-    """The report of a conversion, for people or for machines."""
+def print_report(report: Report, as_json: bool, *, err: bool = False, hint: bool = True) -> None:
+    """The report of a conversion, for people or for machines; `hint` says whether it ends with its hint."""
     if as_json:
         click.echo(json.dumps(report.to_dict(), indent=2), err=err)
         return
     from relayout.reports.tables import show
 
-    show(report, console(err))
+    show(report, console(err), hint=hint)
+
+
+def print_hint(report: Report, *, err: bool = False) -> None:
+    """Print what to ask for to get a better result, if anything is known."""
+    from relayout.reports.tables import hinted
+
+    if report.hint:
+        console(err).print(hinted(report))
 
 
 def print_verification(found: VerifyReport, *, err: bool = False) -> None:

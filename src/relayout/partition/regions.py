@@ -39,7 +39,7 @@ class Part(NamedTuple):
     """Nodes that run in one go.
 
     Args:
-        name: `00_xnnpack`, `01_host`: its place in the order, and who runs it.
+        name: `00_npu`, `01_host`: its place in the order, and who runs it.
         claimed: whether the target does.
         nodes: in order.
         inputs: values that it reads of other parts, and inputs of the graph.

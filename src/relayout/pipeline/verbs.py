@@ -51,8 +51,7 @@ from relayout.reports import (
 )
 from relayout.reports.drawing import Drawing
 from relayout.rules import is_known, outputs_of
-from relayout.targets import LayoutFor, Target, Wishes, note, refuse_others
-from relayout.targets.onnxruntime.single_consumer import single_consumers
+from relayout.targets import LayoutFor, Target, Wishes, hint, note, refuse_others
 
 if TYPE_CHECKING:
     from relayout.reports.differing import Diff, Looked
@@ -99,6 +98,8 @@ PRICES: dict[str, Any] = {"per_transpose": 0, "per_scattered": 0, "exchange": Fa
 """Options that a plan may lack -> what they are then."""
 OF_TFLITE: dict[str, Any] = {"opset": None, "quant": "qdq", "signature": None, "state": "zero", "custom_ops": {}}
 """Options that only a `.tflite` has -> what they are where they are not given."""
+RETIRED = ("fast", "widen", "saturates")
+"""Options of reading in plans of earlier releases, which the target decides now."""
 TFLITE = "relayout.tflite"
 """Set in `ir.Model.meta` of a model that was imported literally: its tensors are NHWC and never say so."""
 CUT = "relayout.cut"
@@ -207,14 +208,11 @@ def convert(
         "signature": signature,
         "state": state,
         "custom_ops": dict(custom_ops or {}),
-        "fast": wishes.target is not None and wishes.target.fast,
-        "widen": wishes.target is None or wishes.target.fast,
-        "saturates": wishes.target is not None and wishes.target.saturates,
         "inputs": list(inputs or ()),
         "outputs": list(outputs or ()),
     }
     say("reading")
-    model = read(source, dims=dims, **reading)
+    model = read(source, dims=dims, wishes=wishes, **reading)
     wishes.against(model.graph)
     refuse_others(model, wishes.target.blocks if wishes.target else None)
     fused = as_kernels(model, wishes.target)
@@ -244,6 +242,8 @@ def convert(
     report = replace(result.report, notes=(*result.report.notes, *fused, *inlined, *stored))
     if inlined or stored:
         report = replace(report, operators=operators(result.model))
+    if not wishes and not wishes.literal:
+        report = replace(report, hint=hint(result.model))
     result = replace(result, target=wishes.target, report=report)
     if regions == "functions":
         as_functions(result.model, target_of(result))
@@ -310,7 +310,7 @@ def relayout_in_place(
         decided = no_more_at_run_time(sites, within_source(sites, decided))
     before, after = (decided.source_count, decided.source_size), (len(decided.crossings), decided.size)
     if before != after or sites.idle:
-        apply(model, decided, single_consumers=single_consumers)
+        apply(model, decided)
     together(shared)
     forget(model.graph)
     restore_calls(model)
@@ -382,6 +382,7 @@ def read(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     dims: Mapping[str, Dim] | None = None,
+    wishes: Wishes | None = None,
     **options: Any,
 ) -> ir.Model:
     """Read a model, or the part of it between named values: a `.tflite` literally, NHWC and all; an `.onnx` as it is.
@@ -391,6 +392,7 @@ def read(
         inputs: what the part begins with; see `relayout.formats.onnx.cut`.
         outputs: what it ends in.
         dims: dynamic dimensions to fix, or to give the names of others.
+        wishes: what is asked for: its target says what is done to a `.tflite` beside its literal import.
         options: of `relayout.formats.tflite.read`, where the source is a `.tflite`.
 
     Raises:
@@ -399,7 +401,7 @@ def read(
         LayoutError: `dims` names no dimension, or gives it no extent.
         NamesError: `inputs` or `outputs` name what cannot be an end of a part.
     """
-    model = _read(source, inputs, outputs, dims or {}, options)
+    model = _read(source, inputs, outputs, dims or {}, Wishes() if wishes is None else wishes, options)
     if dims:
         _fix_inferred(model, dims)
     if inputs or outputs:
@@ -413,6 +415,7 @@ def _read(
     inputs: Sequence[str] | None,
     outputs: Sequence[str] | None,
     dims: Mapping[str, Dim],
+    wishes: Wishes,
     options: Mapping[str, Any],
 ) -> ir.Model:
     if isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source)):
@@ -423,7 +426,8 @@ def _read(
 
         extents = {name: int(extent) for name, extent in dims.items() if not isinstance(extent, str)}
         with in_file("the given bytes" if isinstance(source, bytes) else str(source)), _told(extents):
-            model = tflite.read(source, inputs=inputs, outputs=outputs, dims=extents, **options)
+            passes = wishes.tflite
+            model = tflite.read(source, inputs=inputs, outputs=outputs, dims=extents, passes=passes, **options)
         model.meta[TFLITE] = model.meta[UNANNOTATED] = True
         if not isinstance(source, bytes):
             model.meta[SOURCES] = frozenset({identity(outermost(Path(source)))})
@@ -520,10 +524,11 @@ def check_plan(plan_file: str | Path, source: Source) -> Checked:
     try:
         options = {**PRICES, **options}
         check({**options, **options["read"], **options["wishes"]}, {**OPTIONS, **PLANNED}, PRICES)
-        model = read(source, dims=dict(options["dims"]), **options["read"])
+        reading = {name: value for name, value in options["read"].items() if name not in RETIRED}
+        wishes = Wishes.of(**options["wishes"])
+        model = read(source, dims=dict(options["dims"]), wishes=wishes, **reading)
         pairs = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
         options |= {"io": options["io"], "layouts": pairs}
-        wishes = Wishes.of(**options["wishes"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ReadError(f"{plan_file} is not a whole plan ({error})") from error
     as_kernels(model, wishes.target)
@@ -592,8 +597,9 @@ def _relayout(
     say("rewriting")
     began = perf_counter()
     held = constants(model)
-    blocks = None if wishes.target is None else wishes.target.blocks
-    result = apply(model, decided, blocks, single_consumers)
+    target = wishes.target
+    blocks, single = (None, None) if target is None else (target.blocks, target.single_consumers)
+    result = apply(model, decided, blocks, single)
     together(shared)
     if wishes.target is None:  # a target claims operators, not calls
         _restore_calls(result)

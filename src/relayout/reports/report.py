@@ -128,6 +128,7 @@ class Report:
         barriers: operators that keep the source's order, with the reason -> how many.
         what_if: operators and ends of the interface that are fixed, with the bytes that each costs alone.
         notes: what else a reader should know (a cap that was reached, a time limit).
+        hint: what to ask for to get a better result; empty where nothing is known.
         per_transpose: bytes that each Transpose counted as besides those that it moves.
         at_most: Transposes that a plan could have, where one with more than the source's would move fewer bytes.
         scattered_at_most: bytes that a plan could take element by element, likewise.
@@ -147,6 +148,7 @@ class Report:
     barriers: dict[str, int]
     what_if: tuple[Relaxed, ...] = ()
     notes: tuple[str, ...] = ()
+    hint: str = ""
     per_transpose: int = 0
     at_most: int | None = None
     scattered_at_most: int | None = None
@@ -235,7 +237,7 @@ def report(plan: Plan, axes: Axes, *, relaxed: Sequence[Relaxed] = ()) -> Report
         dict(sorted(barriers.items())),
         tuple(relaxed),
         tuple(notes),
-        plan.sites.per_transpose,
+        per_transpose=plan.sites.per_transpose,
         drawing=Drawing(plan, axes, remains.reasons),
     )
 

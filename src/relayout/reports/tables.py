@@ -12,6 +12,7 @@ from relayout.terminal import shown, tabled
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 MOST = 20
 """Remaining Transposes listed on a terminal; `--json` lists all."""
@@ -26,11 +27,17 @@ LONG = 48
 """A longer name is cut."""
 
 
-def show(report: Report, console: Console | None = None) -> None:
-    """Print a report, by default on standard output."""
+def show(report: Report, console: Console | None = None, *, hint: bool = True) -> None:
+    """Print a report, by default on standard output; `hint` says whether its last line is what to ask for next."""
     from rich.console import Console, Group
 
-    (console or Console()).print(Group(*_parts(report)))
+    last = [hinted(report)] if hint and report.hint else []
+    (console or Console()).print(Group(*_parts(report), *last))
+
+
+def hinted(report: Report) -> Text:
+    """Return what to ask for to get a better result, so that it is seen."""
+    return shown(report.hint, "bold")
 
 
 def text(report: Report) -> str:

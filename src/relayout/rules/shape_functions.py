@@ -91,7 +91,8 @@ UNINFERRED: Mapping[str, Told] = {
     **dict.fromkeys(_AS_INPUT.split(), Told((0,), ("Identity", 16), (0,))),
     "Crop": Told(),
 }
-"""Operators of the standard's domain that ONNX has no shape inference for: GroupNormalization, and ONNX Runtime's."""
+"""Operators of the standard's domain that ONNX has no shape inference for: GroupNormalization, and those that it does
+not list."""
 UNKNOWN = ""
 """An extent that nothing tells."""
 Output = tuple[ir.DataType | None, Shape | None]

@@ -193,7 +193,7 @@ def padding(operator: Operator, *, as_input: bool) -> Signature | None:
         new = (*(before for before, _ in each), *(after for _, after in each))
         if not as_input:
             return Changes({"pads": new})
-        # ONNX Runtime's own transpose optimizer forgets `axes`, so all axes are written out.
+        # Whoever turns the operator once more has no `axes` to think of: all are written out.
         parameters: dict[int, NDArray[np.generic] | None] = {3: None} if operator.has(3) else {}
         return Changes(inputs={1: np.array(new, np.int64), **parameters})
 

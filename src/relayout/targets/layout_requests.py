@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
@@ -16,10 +16,16 @@ from relayout.rules import FUNCTIONS, Laid, Operator, Rule, Signature, Variant, 
 from relayout.rules.known_layouts import IMAGES, KERNELS, parsed_as
 from relayout.rules.layouts import STANDARD, fitted
 from relayout.rules.validation import in_bytes
+from relayout.targets.portable import nothing, portable
 from relayout.targets.registry import target as find
 from relayout.targets.target import Target
 
+if TYPE_CHECKING:
+    from relayout.formats.tflite.importing.import_passes import ImportPasses
+
 DEFAULT = "default"
+NONE = "none"
+"""The target's name that stands for no target, and for no lowering: layouts are chosen, and nothing else is done."""
 IMAGE = 4
 """The rank in which layouts are compared."""
 Layouts = tuple[str, str | None]
@@ -52,6 +58,7 @@ class Wishes:
         operators: operator -> layouts.
         nodes: node -> layouts, by its name or that of its first output.
         layout_for: node -> layouts, or None for no wish.
+        literal: whether nothing is done to a model but that layouts are chosen: the target is called `none`.
         declined: node -> why what was asked for it cannot be.
         asked: node -> what `layout_for` answered.
         left: node -> why the target does not claim it, of operators that have layouts.
@@ -62,6 +69,7 @@ class Wishes:
     operators: Mapping[str, Layouts] = field(default_factory=dict)
     nodes: Mapping[str, Layouts] = field(default_factory=dict)
     layout_for: LayoutFor | None = None
+    literal: bool = False
     declined: dict[str, str] = field(default_factory=dict)
     asked: dict[str, Layouts] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
@@ -82,7 +90,7 @@ class Wishes:
 
         Args:
             to: layout of all layout-sensitive operators, such as `NHWC`.
-            target: a target, or its name.
+            target: a target, or its name; `none` for no target and no lowering.
             desired_layouts: operator -> layout of images, or layouts of images and kernel; `default` lets the target
                 choose.
             node_layouts: the same by a node's name, or that of its first output.
@@ -97,8 +105,16 @@ class Wishes:
         for name in desired_layouts or {}:
             if name not in images:
                 raise LayoutError(f"{name!r} is no operator with layouts of its own{nearest(name, images)}")
-        found = find(target) if isinstance(target, str) else target
-        return Wishes(found, to, _parsed(desired_layouts or {}), _parsed(node_layouts or {}), layout_for)
+        literal = target == NONE
+        found = None if literal or target is None else find(target) if isinstance(target, str) else target
+        return Wishes(found, to, _parsed(desired_layouts or {}), _parsed(node_layouts or {}), layout_for, literal)
+
+    @property
+    def tflite(self) -> ImportPasses:
+        """What is done to a `.tflite` beside its literal import."""
+        if self.literal:
+            return nothing()
+        return portable() if self.target is None else self.target.tflite()
 
     def notes(self) -> tuple[str, ...]:
         """What was asked for and could not be, once a graph has been built with it: for a report."""
@@ -145,7 +161,7 @@ class Wishes:
 
     def to_json(self) -> dict[str, Any]:
         """For a plan file: what was asked, answers of `layout_for` included, once a graph has been built with it."""
-        named = {} if self.target is None else {"target": self.target.name}
+        named = {"target": NONE} if self.literal else {} if self.target is None else {"target": self.target.name}
         return named | {
             "to": self.to,
             "desired_layouts": {name: _written(wish) for name, wish in self.operators.items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from relayout import arguments
 from relayout.apply.blocks import Blocks
@@ -16,6 +17,11 @@ from relayout.lowering.unit_rows import BYTES, Unit
 from relayout.rules import Laid, Operator, Placement, Rule, Signature, Written, in_standard, is_laid, laid, rule_of
 from relayout.rules.known_layouts import fits, laid_as
 from relayout.rules.registry import registry
+from relayout.targets.portable import portable
+
+if TYPE_CHECKING:
+    from relayout.apply.apply import SingleConsumers
+    from relayout.formats.tflite.importing.import_passes import ImportPasses
 
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
 INT8 = BYTES
@@ -121,6 +127,8 @@ _TARGET = {
     "line": arguments.TEXT,
     "kernels": arguments.several_of(Kernel),
     "price": arguments.FUNCTION,
+    "tflite": arguments.FUNCTION,
+    "single_consumers": arguments.FUNCTION,
     "units": arguments.several_of(Unit),
     "least_run": arguments.whole(0),
     "per_transpose": arguments.BYTES,
@@ -128,7 +136,7 @@ _TARGET = {
     "blocks": arguments.instance(Blocks, "a Blocks"),
     "expansions": arguments.several_of(Expansion),
     "fusions": arguments.several_of(Fusion),
-    **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline", "fast", "reads_units"), arguments.FLAG),
+    **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline", "reads_units"), arguments.FLAG),
 }
 
 
@@ -156,7 +164,8 @@ class Target:
         expansions: what it runs as other operators, since it takes longer for the one.
         fusions: what it runs as a part of a kernel, before layouts are chosen.
         reads_units: it reads operators on integers (QLinearConv) as quantized units.
-        fast: a `.tflite` is read in forms for which ONNX Runtime takes less time, though they move more bytes.
+        tflite: returns what is done to a `.tflite` beside its literal import.
+        single_consumers: finds the integers that only one DequantizeLinear may read (see `apply`).
     """
 
     name: str
@@ -175,8 +184,9 @@ class Target:
     blocks: Blocks | None = None
     expansions: tuple[Expansion, ...] = ()
     fusions: tuple[Fusion, ...] = ()
-    fast: bool = False
     reads_units: bool = False
+    tflite: Callable[[], ImportPasses] = portable
+    single_consumers: SingleConsumers | None = None
 
     def __post_init__(self) -> None:
         """See that every part of the table is what it is taken for.

@@ -10,11 +10,10 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from tflite_cases_matrix import BLOCK, in_blocks, product_in_blocks, weights_in_blocks
-from tflite_running import check_model, interpreter, run_interpreter
+from tflite_running import check_model, interpreter, read, run_interpreter
 from tflite_writing import Net, Scale, options, packed
 
 import relayout
-from relayout.formats.tflite import read
 
 UNITS, COLUMNS = 6, 2 * BLOCK
 
@@ -79,9 +78,10 @@ def test_long_rows_of_two_bits_have_blocks_too(columns: int, size: int) -> None:
     weights = net.tensor((UNITS, columns), data=packed(integers, 2), type_name="INT2", q=Scale(scales))
     table = options("FullyConnectedOptions")
     net.op("FULLY_CONNECTED", [net.input((3, columns)), weights, -1], [net.output((3, UNITS))], table, version=14)
-    proto = relayout.convert(net.bytes()).proto
+    proto = relayout.convert(net.bytes(), target="onnxruntime-cpu").proto
     (attribute,) = (a.i for node in proto.graph.node for a in node.attribute if a.name == "block_size")
     assert attribute == size
+    assert [node.op_type for node in relayout.convert(net.bytes()).proto.graph.node] == ["DequantizeLinear", "Gemm"]
     x = random.normal(size=(3, columns)).astype(np.float32)
     wanted = x @ (integers * scales[:, None]).T
     np.testing.assert_allclose(computed(proto.SerializeToString(), x), wanted, rtol=1e-5, atol=1e-5)
@@ -91,7 +91,7 @@ def test_long_rows_of_two_bits_have_blocks_too(columns: int, size: int) -> None:
 
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_product_with_four_bits_is_the_interpreters(rows: int) -> None:
-    """Rows of data are rounded as there: to 255 steps."""
+    """With the target rows of data are rounded as there, to 255 steps; by default the product is of real numbers."""
     random, net = np.random.default_rng(0), Net()
     integers, scales = (
         random.integers(-7, 8, (UNITS, 96)).astype(np.int8),
@@ -102,9 +102,12 @@ def test_a_product_with_four_bits_is_the_interpreters(rows: int) -> None:
     net.op("FULLY_CONNECTED", [net.input((rows, 96)), weights, -1], [net.output((rows, UNITS))], table, version=14)
     x = random.normal(size=(rows, 96)).astype(np.float32)
     (wanted,) = run_interpreter(interpreter(net.bytes()), [x])
-    proto = relayout.convert(net.bytes()).proto
+    proto = relayout.convert(net.bytes(), target="onnxruntime-cpu").proto
     np.testing.assert_allclose(computed(proto.SerializeToString(), x), wanted, rtol=0, atol=1e-6)
-    assert np.abs(x @ (integers * scales[:, None]).T - wanted).max() > 1e-3
+    meant = x @ (integers * scales[:, None]).T
+    assert np.abs(meant - wanted).max() > 1e-3
+    proto = relayout.convert(net.bytes()).proto
+    np.testing.assert_allclose(computed(proto.SerializeToString(), x), meant, rtol=0, atol=1e-6)
 
 
 def changed(**fields: int) -> Callable[[Any], None]:

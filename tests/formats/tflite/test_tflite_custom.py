@@ -23,12 +23,11 @@ from tflite_cases_tables import texts
 from tflite_cases_tensorflow import flex_strided_slices, left
 from tflite_cases_tensorflow_detection import combined
 from tflite_cases_tensorflow_images import patches
-from tflite_running import check_model, feed, interpreter, run_interpreter, session
+from tflite_running import check_model, feed, interpreter, read, run_interpreter, session
 from tflite_writing import Net, options
 
 from conftest import OLDER
 from relayout.errors import ReadError, UnsupportedError
-from relayout.formats.tflite import read
 from relayout.formats.tflite.container.flexbuffer import parse
 from relayout.formats.tflite.container.nodedef import NodeDef
 

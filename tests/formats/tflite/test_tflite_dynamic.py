@@ -26,12 +26,11 @@ from tflite_dynamic import (
     upward_to,
     windows,
 )
-from tflite_running import Comparison, check_model, compare, interpreter, run_interpreter, session
+from tflite_running import Comparison, check_model, compare, interpreter, read, run_interpreter, session
 from tflite_writing import Net, options
 
 import relayout
 from relayout.errors import UnsupportedError
-from relayout.formats.tflite import read
 from relayout.formats.tflite.importing.extents import divided, product, shifted, shrunk, times, total
 from relayout.layout.stored_as import FIXED
 

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_running import check_model, interpreter, run_interpreter, session
+from tflite_running import check_model, interpreter, read, run_interpreter, session
 from tflite_writing import Net, Scale, options
-
-from relayout.formats.tflite import read
 
 ALL = np.arange(-32768, 32768).astype(np.int16)
 NEWEST = {"EXP": 2, "LOG": 2, "RSQRT": 3, "TANH": 3, "LOGISTIC": 3, "GELU": 2}

@@ -13,10 +13,10 @@ import onnx_ir as ir
 import pytest
 from tflite_cases_matrix import dense
 from tflite_cases_spatial import conv, pools, resizes
-from tflite_running import agree, check_model, compare, session
+from tflite_running import FAST, agree, check_model, compare, read, session
 from tflite_writing import Net, Scale, options
 
-from relayout.formats.tflite import coverage, read
+from relayout.formats.tflite import coverage
 from relayout.formats.tflite.importing.operators import border, convolution, resize
 from relayout.formats.tflite.importing.registry import entries, operator
 
@@ -42,15 +42,15 @@ def chain() -> Net:
 
 
 def test_quantized_operators_are_units() -> None:
-    model = read(chain().bytes())
+    model, tuned = read(chain().bytes()), read(chain().bytes(), target=FAST)
     # RELU6 leaves no trace: the result's integers reach from 0 to 6 as it is.
-    assert types(model) == [
-        *["DequantizeLinear", "QuantizeLinear"],
+    units = [
         *["Transpose", "DequantizeLinear", "Transpose", "DequantizeLinear", "DequantizeLinear"],
         *["Conv", "QuantizeLinear", "Transpose"],
         *["DequantizeLinear", "DequantizeLinear", "Add", "QuantizeLinear"],
-        *["DequantizeLinear", "QuantizeLinear"],
     ]
+    assert types(model) == units
+    assert types(tuned) == ["DequantizeLinear", "QuantizeLinear", *units, "DequantizeLinear", "QuantizeLinear"]
     dequantized = [node.inputs[0] for node in model.graph if node.op_type == "DequantizeLinear"]
     for node in model.graph:
         if node.op_type == "DequantizeLinear":
@@ -58,7 +58,7 @@ def test_quantized_operators_are_units() -> None:
     names = [value.name for value in dequantized if value is not None]
     assert names.count("middle") == 2
     middle = next(v for n in model.graph for v in n.outputs if v.name == "middle")
-    assert middle.dtype == ir.DataType.UINT8
+    assert middle.dtype == ir.DataType.INT8
     assert [v.dtype for v in (*model.graph.inputs, *model.graph.outputs)] == [ir.DataType.INT8] * 2
     assert middle.shape == [1, 6, 5, 4]
     per_channel = [n for n in model.graph if n.op_type == "DequantizeLinear" and "axis" in n.attributes]
@@ -72,17 +72,19 @@ def test_weights_keep_their_bytes() -> None:
     assert content <= constants
 
 
-def test_a_clamp_that_the_range_does_not_imply_is_one_of_integers() -> None:
+@pytest.mark.parametrize(("target", "producer"), [(None, "Conv"), (FAST, "QuantizeLinear")])
+def test_a_clamp_that_the_range_does_not_imply_is_within_its_unit(target: str | None, producer: str) -> None:
+    """For the target it is one of integers, behind it."""
     net = chain()
     net.graph.tensors[3].quantization.scale = [7 / 255]
-    model = read(net.bytes())
+    model = read(net.bytes(), target=target)
     clip = next(node for node in model.graph if node.op_type == "Clip")
-    assert clip.outputs[0].dtype == ir.DataType.UINT8
-    producer = clip.inputs[0].producer() if clip.inputs[0] is not None else None
-    assert producer is not None
-    assert producer.op_type == "QuantizeLinear"
-    assert "Clip" not in types(read(chain().bytes()))
-    agree(net.bytes())
+    assert clip.outputs[0].dtype == (ir.DataType.UINT8 if target else ir.DataType.FLOAT)
+    made = clip.inputs[0].producer() if clip.inputs[0] is not None else None
+    assert made is not None
+    assert made.op_type == producer
+    assert "Clip" not in types(read(chain().bytes(), target=target))
+    agree(net.bytes(), target=target)
 
 
 def test_a_convolution_without_bias() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from tflite_asking import REFUSED, ask, listed
 from tflite_kinds import ROWS, cells, model
-from tflite_running import compare
+from tflite_running import compare, read
 
 from relayout.errors import UnsupportedError
-from relayout.formats.tflite import read
 
 LISTED = listed()
 FICKLE = 4

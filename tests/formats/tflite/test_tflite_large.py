@@ -12,12 +12,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from tflite_running import compare
+from tflite_running import compare, read
 from tflite_writing import LIMIT, chain, laid_out
 
 import relayout
 from relayout.errors import ReadError
-from relayout.formats.tflite import read
 
 
 def weights(width: int, layer: int) -> np.ndarray:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import pytest
+import tflite_running
 from tflite_cases_recurrent import BATCH, COLUMNS, RELU, TIME, UNITS, bidirectional_lstm, lstm, quantized_lstm
-from tflite_running import agree, check_model, interpreter, run_interpreter, session
+from tflite_running import FAST, check_model, interpreter, run_interpreter, session
 from tflite_writing import Net, options
 
-from relayout.formats.tflite import read
 from relayout.formats.tflite.container.loading import load
-from relayout.formats.tflite.importing.operators import limited
-from relayout.formats.tflite.importing.operators.limited import Listed, Pieces, pieces, plan
 from relayout.pipeline import convert
+from relayout.targets.onnxruntime import lstm_in_pieces as limited
+from relayout.targets.onnxruntime.lstm_in_pieces import Listed, Pieces, pieces, plan
 from relayout.verification import verify
 
+read, agree = (partial(each, target=FAST) for each in (tflite_running.read, tflite_running.agree))
 LIMIT = 5
 WAYS = {"pieces": ["If", "LSTM", "Scan"], "listed": ["If", "LSTM", "LSTM"]}
 """How the limit is held -> the operators that are seen of it."""
@@ -74,10 +76,11 @@ def test_pieces_and_steps_are_what_litert_computes(way: str, kind: dict[str, Any
     net = lstm(time=time, clip=LIMIT, **kind)
     assert kinds_of(read(net.bytes())) == WAYS[way]
     if net.slack:
-        assert verify(net.bytes(), convert(net.bytes()).model).ok
+        assert verify(net.bytes(), convert(read(net.bytes())).model).ok
         return
-    agree(net.bytes(), [(-0.3, 0.3)])
-    agree(net.bytes(), [(1.0, 6.0)])
+    for given in ([(-0.3, 0.3)], [(1.0, 6.0)]):
+        agree(net.bytes(), given)
+        tflite_running.agree(net.bytes(), given)
 
 
 @pytest.mark.parametrize("kind", [{}, {"auxiliary": "both"}, {"auxiliary": "backward"}, {"peephole": True}])

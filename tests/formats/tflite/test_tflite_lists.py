@@ -21,11 +21,10 @@ from tflite_cases_lists import (
     taken,
     writing,
 )
-from tflite_running import check_model, session
+from tflite_running import check_model, read, session
 from tflite_writing import Net
 
 from relayout.errors import UnsupportedError
-from relayout.formats.tflite import read
 
 KNOWN = [ROW, (-1, ROW[1]), (-1, -1)]
 

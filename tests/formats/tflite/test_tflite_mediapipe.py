@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from mediapipe_answers import NETS, answers, followed, mapped
-from tflite_running import check_model, session
+from tflite_running import check_model, read, session
 from tflite_writing import Net
 
 import relayout
 from relayout.errors import ReadError, UnsupportedError
-from relayout.formats.tflite import read
 
 
 @pytest.mark.parametrize("name", NETS)

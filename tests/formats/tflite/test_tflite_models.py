@@ -13,10 +13,9 @@ import onnx_ir as ir
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from numpy.typing import NDArray
-from tflite_running import SHARED, check_model, compare, feed, run_interpreter, session
+from tflite_running import SHARED, check_model, compare, feed, read, run_interpreter, session
 
 from relayout.errors import ReadError, UnsupportedError
-from relayout.formats.tflite import read
 from relayout.formats.tflite.container.loading import load
 
 FILES = sorted(SHARED.glob("*/*.tflite"))

@@ -6,9 +6,8 @@ from collections import Counter
 
 import pytest
 from tflite_networks import network
-from tflite_running import compare
+from tflite_running import FAST, compare, read
 
-from relayout.formats.tflite import read
 from relayout.formats.tflite.container.loading import load
 from relayout.verification import verify
 
@@ -26,8 +25,11 @@ def test_any_network(seed: int) -> None:
     net = network(seed)
     content = net.bytes()
     steps = 2 if net.whole else 0
-    if any(result.error > result.tolerance(net.whole) + steps for result in compare(content, fast=is_fast(seed))):
-        report = verify(content, read(content, fast=is_fast(seed)))
+    if any(
+        result.error > result.tolerance(net.whole) + steps
+        for result in compare(content, target=FAST if is_fast(seed) else None)
+    ):
+        report = verify(content, read(content, target=FAST if is_fast(seed) else None))
         assert report.ok, report
 
 
@@ -36,7 +38,7 @@ def test_the_networks_hold_every_form() -> None:
     found: Counter[str] = Counter()
     for seed in FEW:
         content = network(seed).bytes()
-        model = read(content, fast=is_fast(seed))
+        model = read(content, target=FAST if is_fast(seed) else None)
         nodes = Counter(node.op_type for node in model.graph)
         found.update(nodes)
         found["wider"] += any("/wider" in (v.name or "") for node in model.graph for v in node.outputs)

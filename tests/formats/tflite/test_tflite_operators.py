@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tflite_cases import CASES, WITHOUT_KERNEL, every
-from tflite_running import check_model, compare, feed, interpreter, run_interpreter, session
+from tflite_running import check_model, compare, feed, interpreter, read, run_interpreter, session
 
 from relayout.errors import UnsupportedError
-from relayout.formats.tflite import read
 from relayout.formats.tflite.importing.registry import entries
 
 MODELS = every()

@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from relayout.formats.tflite.importing.recurrences.forms import Reading
-from relayout.formats.tflite.importing.recurrences.polynomials import Applied, Formless, Leaf, Poly, Table
+from relayout.lowering.recognise_recurrent.forms import Reading
+from relayout.lowering.recognise_recurrent.polynomials import Applied, Formless, Leaf, Poly, Table
 
 X = Leaf("x", (0, 1))
 FUNCTIONS: dict[str, Callable[[float, float | None], float]] = {

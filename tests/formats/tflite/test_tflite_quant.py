@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,16 +12,15 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 from tflite_cases_spatial import conv
-from tflite_running import agree, check_model, interpreter, run_interpreter, session
+from tflite_running import FAST, agree, check_model, interpreter, read, run_interpreter, session
 from tflite_writing import Net, Scale, options
 
 import relayout
 from relayout.errors import RelayoutError, UnsupportedError
-from relayout.formats.tflite import read
 from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model
-from relayout.formats.tflite.importing.unsigned import unsigned
+from relayout.targets.onnxruntime.uint8_activations import unsigned
 from relayout.verification import verify
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -64,9 +64,10 @@ def optimized(model: ir.Model, path: Path) -> Counter[str]:
 
 
 def test_every_unit_becomes_an_integer_kernel(tmp_path: Path) -> None:
-    found = optimized(relayout.convert(read(residual().bytes())).model, tmp_path / "optimized.onnx")
+    found = optimized(relayout.convert(read(residual().bytes(), target=FAST)).model, tmp_path / "optimized.onnx")
     assert (found["QLinearConv"], found["QLinearAdd"]) == (2, 1)
     assert not {"Conv", "Add"} & set(found)
+    agree(residual().bytes(), target=FAST)
     agree(residual().bytes())
 
 
@@ -80,7 +81,7 @@ def test_scales_of_a_bias_are_along_its_only_axis() -> None:
 
 def test_integers_within_are_128_higher() -> None:
     content = residual().bytes()
-    model = read(content)
+    model = read(content, target=FAST)
     values = {value.name: value for node in model.graph for value in node.outputs}
     assert [values[name].dtype for name in ("first", "second", "y")] == [*[ir.DataType.UINT8] * 2, ir.DataType.INT8]
     report = verify(content, model)
@@ -90,7 +91,7 @@ def test_integers_within_are_128_higher() -> None:
 
 
 def test_verification_sees_integers_that_are_not_128_higher() -> None:
-    model = read(residual().bytes())
+    model = read(residual().bytes(), target=FAST)
     for node in model.graph:
         zero = node.inputs[2] if node.op_type == "QuantizeLinear" else None
         if zero is not None and (node.outputs[0].name or "").startswith("first/"):
@@ -199,7 +200,7 @@ def test_what_does_not_compute_is_left_alone() -> None:
     net.op(
         "TRANSPOSE", [x, net.const([1, 0], "int32")], [net.output((3, 2), "int8", q=IN)], options("TransposeOptions")
     )
-    assert count(read(net.bytes())) == {"Transpose": 1}
+    assert count(read(net.bytes(), target=FAST)) == {"Transpose": 1}
     for kind in ("float32", "uint8", "int16"):
         model = load(conv(kind).bytes())
         assert all(a is b for a, b in zip(model.subgraphs, unsigned(model).subgraphs, strict=True))
@@ -255,7 +256,7 @@ def hybrid(rows: int, *, per_channel: bool = False, first: str = "") -> Net:
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_products_of_real_rows_round_as_the_interpreter_does(rows: int, per_channel: bool) -> None:
     content = hybrid(rows, per_channel=per_channel).bytes()
-    model, plain = check_model(read(content)), check_model(read(content, quant="float"))
+    model, plain = check_model(read(content, target=FAST)), check_model(read(content))
     x = np.random.default_rng(1).normal(size=(rows, 32)).astype(np.float32) * np.arange(1, rows + 1)[:, None]
     x = x.astype(np.float32)
     x[-1] = np.abs(x[-1])
@@ -272,25 +273,30 @@ def test_rows_of_zeros_stay_zeros() -> None:
         content = hybrid(rows).bytes()
         x = np.zeros((rows, 32), np.float32)
         (wanted,) = run_interpreter(interpreter(content), [x])
-        np.testing.assert_array_equal(session(check_model(read(content))).run(None, {"x": x})[0], wanted)
+        for target in (None, FAST):
+            made = session(check_model(read(content, target=target)))
+            np.testing.assert_array_equal(made.run(None, {"x": x})[0], wanted)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_products_name_the_zero_point_of_their_kernel(rows: int) -> None:
     """ONNX Runtime 1.23, told to multiply in full, ends the process where it is left out."""
-    (product,) = (node for node in read(hybrid(rows).bytes()).graph if node.op_type == "MatMulInteger")
+    (product,) = (node for node in read(hybrid(rows).bytes(), target=FAST).graph if node.op_type == "MatMulInteger")
     assert len(product.inputs) == 4
     assert product.inputs[3] is not None
 
 
 def test_products_of_several_rows_behind_real_convolutions_are_float() -> None:
-    assert count(read(hybrid(3).bytes()))["MatMulInteger"] == 1
-    assert count(read(hybrid(3, first="CONV_2D").bytes()))["MatMulInteger"] == 0
-    assert count(read(hybrid(1, first="CONV_2D").bytes()))["MatMulInteger"] == 1
+    def products(rows: int, **more: Any) -> int:
+        return count(read(hybrid(rows, **more).bytes(), target=FAST))["MatMulInteger"]
+
+    assert products(3) == products(1, first="CONV_2D") == 1
+    assert products(3, first="CONV_2D") == 0
 
 
 def test_weights_beside_real_numbers_are_folded_by_the_runtime(tmp_path: Path) -> None:
-    model = relayout.convert(MODELS / "tinynet_dynamic.tflite").model
+    assert {"DequantizeLinear"} <= set(count(relayout.convert(MODELS / "tinynet_dynamic.tflite").model))
+    model = read(MODELS / "tinynet_dynamic.tflite", target=FAST)
     assert "DequantizeLinear" not in count(model)
     weights = [v for v in model.graph.initializers.values() if v.dtype == ir.DataType.INT8]
     assert weights

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from tflite_cases_control import binary, constant, loop, subgraph
-from tflite_running import agree
+from tflite_running import FAST, agree, read
 from tflite_writing import Net, Scale, options
 
 from relayout.errors import ReadError
-from relayout.formats.tflite import read
 from relayout.pipeline import convert
 from relayout.verification import verify
 
@@ -112,9 +111,11 @@ def test_rows_of_a_known_number_are_a_scan(other: str, form: str) -> None:
     inside = Counter(node.op_type for node in scan.attributes["body"].as_graph())
     assert not {"Gather", "Slice", "Concat", "Less", "Cast"} & set(inside) - ({"Cast"} if form == "bytes" else set())
     # One product is left in the body: that of the rows is computed before.
-    assert inside["Gemm"] + inside["MatMulInteger"] == 1
-    agree(content)
+    assert inside["Gemm"] == 1
     assert verify(content, convert(model).model).ok
+    agree(content, target=FAST)
+    if form != "bytes":  # beside bytes LiteRT rounds rows, as is done for the target alone
+        agree(content)
 
 
 def test_a_counter_that_is_read_is_a_state() -> None:

@@ -15,12 +15,11 @@ from tflite_cases_plain_recurrent import bidirectional_rnns, rnns, svdfs
 from tflite_cases_recurrent import bidirectional_lstm, lstm, quantized_lstm
 from tflite_cases_tables import filled, found, texts
 from tflite_cases_variables import initialised, running_sum, sums, variables_inside
-from tflite_running import check_model, compare, feed, interpreter, run_interpreter, session
+from tflite_running import check_model, compare, feed, interpreter, read, run_interpreter, session
 from tflite_writing import Net, options
 
 import relayout
 from relayout.errors import ReadError, RelayoutError, UnsupportedError
-from relayout.formats.tflite import read
 
 STATEFUL = [
     lstm(),

@@ -20,12 +20,11 @@ from tflite_cases_matrix import dense
 from tflite_cases_recurrent import lstm
 from tflite_cases_spatial import conv, transpose_conv
 from tflite_dynamic import MODELS as OPEN
-from tflite_running import check_model, compare, feed, interpreter, run_interpreter, session
+from tflite_running import check_model, compare, feed, interpreter, read, run_interpreter, session
 from tflite_writing import Net, Scale, options
 
 import relayout
 from relayout.errors import ReadError, UnsupportedError
-from relayout.formats.tflite import read
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 
 SAME, VALID = 0, 1

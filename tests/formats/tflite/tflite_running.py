@@ -15,11 +15,20 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from products import in_full
-from relayout.formats.tflite import read
+from relayout.formats import tflite
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.importing.tensors import DTYPES
+from relayout.targets import Wishes
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "models" / "tflite"
+
+FAST = "onnxruntime-cpu"
+"""The target that tunes what is imported."""
+
+
+def read(source: Path | str | bytes, *, target: str | None = None, **reading: Any) -> ir.Model:
+    """A model as a conversion reads it: for a target, or for every runtime."""
+    return tflite.read(source, passes=Wishes.of(target=target).tflite, **reading)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Sparse constants of a file, as dense ones: what a layout is of, and what ONNX Runtime makes of them, too."""
+"""Sparse constants of a file, as dense ones: what a layout is of, and what runtimes make of them, too."""
 
 from __future__ import annotations
 

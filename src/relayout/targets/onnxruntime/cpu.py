@@ -36,8 +36,10 @@ from relayout.rules import Attribute, Operator, Placement, Signature, Written
 from relayout.targets.onnxruntime.blocked import BLOCKED, STEM, lies_in_blocks
 from relayout.targets.onnxruntime.decompositions import EXPANSIONS
 from relayout.targets.onnxruntime.float_prices import LEAST_IN_VOLUMES, REDUCED, STRETCHED
+from relayout.targets.onnxruntime.import_list import with_vnni
 from relayout.targets.onnxruntime.memory_access import gathers, short_runs
 from relayout.targets.onnxruntime.prices import CHANNELS_FIRST, LEAST_CHANNELS, LEAST_RUN
+from relayout.targets.onnxruntime.single_consumer import single_consumers
 from relayout.targets.target import INT8, Kernel, Target
 
 CONTRIBUTED = "com.microsoft"
@@ -251,7 +253,8 @@ TARGET = Target(
     per_scattered=1,  # one in two steps moves every byte twice
     least_run=LEAST_RUN,
     inline=True,
-    fast=True,
+    tflite=with_vnni,
+    single_consumers=single_consumers,
     expansions=EXPANSIONS,
     fusions=(SCALES,),
 )

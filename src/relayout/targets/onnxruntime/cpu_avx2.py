@@ -11,10 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relayout.targets.onnxruntime import cpu as plain
+from relayout.targets.onnxruntime.import_list import without_vnni
 
 TARGET = replace(
     plain.TARGET,
     name="onnxruntime-cpu-avx2",
     line="ONNX Runtime's CPU provider on x64 without VNNI: as onnxruntime-cpu, kernels of uint8, which do not saturate",
     saturates=True,
+    tflite=without_vnni,
 )

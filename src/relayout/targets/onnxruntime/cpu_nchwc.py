@@ -23,6 +23,7 @@ from relayout.rules import Operator, Placement, Signature, Written
 from relayout.targets.onnxruntime import cpu as plain
 from relayout.targets.onnxruntime.blocked_prices import IN_BLOCKS, KERNELS, LAST, NODE, PER_TAP, STRETCHED
 from relayout.targets.onnxruntime.cpu_guard import DOMAINS, block_here
+from relayout.targets.onnxruntime.import_list import with_vnni, without_vnni
 from relayout.targets.target import Kernel, Target
 
 NAME = "onnxruntime-cpu-nchwc"
@@ -201,6 +202,7 @@ def _target(tile: int) -> Target:
         price=_priced(tile, here),
         blocks=Blocks(tile, DOMAIN, "ReorderInput", "ReorderOutput", FEATURES[tile], "Conv", NUMBERS, "Concat"),
         saturates=tile == 8,
+        tflite=without_vnni if tile == 8 else with_vnni,
         fusions=(Fusion("Conv", (fits,), plain.CONTRIBUTED, "FusedConv", ("Add", "Sum"), 3, ACTIVATIONS),),
     )
 

@@ -44,6 +44,8 @@ BITS = {
 
 
 NO_BYTES: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+SIGNED_AND_NOT = {TensorType.INT8: TensorType.UINT8, TensorType.UINT8: TensorType.INT8}
+"""Each type of 8 bits -> the other one."""
 
 
 class Quantization(NamedTuple):
@@ -100,7 +102,7 @@ class Tensor:
     sparsity: Table | None = None
     place: str = ""
     shifted: bool = False
-    """Whether it is int8 in the file, and here uint8 and 128 higher (see `unsigned`)."""
+    """Whether it is the other type of 8 bits in the file, where integers and zero point are 128 lower or higher."""
     listed: bool = False
     """Whether it is a list of tensors in the file (see `lists`): extents that nobody knows are 0 until it has a row."""
     blocks: Blocks | None = None
@@ -122,7 +124,7 @@ class Tensor:
     @property
     def stated(self) -> TensorType:
         """The element type that the file states."""
-        return TensorType.INT8 if self.shifted else self.type
+        return SIGNED_AND_NOT[self.type] if self.shifted else self.type
 
 
 class Operator(NamedTuple):

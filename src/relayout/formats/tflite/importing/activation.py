@@ -77,9 +77,19 @@ def apply(
         return value
     if value.dtype in (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16):
         raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
+    if quantization is not None and not quantization.per_channel:
+        low, high = (_at_tie(end, float(quantization.scale[0])) for end in (low, high))
     if (low, high) == (0.0, math.inf) and value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT32):
         return operation.emit("Relu", [value], dims(value))
     return clip(operation, value, low, high)
+
+
+def _at_tie(end: float, scale: float) -> float:
+    """Return where a clamp ends, on the step above it if it lies midway between two: the kernels round away from 0."""
+    if math.isinf(end) or scale <= 0:
+        return end
+    steps = math.copysign(math.floor(abs(end / scale) + 0.5), end)
+    return end if steps == round(end / scale) else steps * scale
 
 
 def clip(operation: Operation, value: ir.Value, low: float, high: float) -> ir.Value:

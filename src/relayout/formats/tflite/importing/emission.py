@@ -13,7 +13,6 @@ from relayout.formats.flatbuffer import Table, empty_table
 from relayout.formats.tflite.container.model import MAX_NAME, Operator, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
 from relayout.formats.tflite.importing.builder import Builder, Dim, Dims, dims
-from relayout.formats.tflite.importing.kernels import IN_PLACE_OF
 from relayout.formats.tflite.importing.registry import Entry, Unsupported, entry_of
 from relayout.formats.tflite.importing.tensors import Tensors
 from relayout.layout import perm as perms
@@ -95,16 +94,17 @@ class Emission:
         name: str = "",
         **attributes: Any,
     ) -> tuple[ir.Value, ...]:
-        """Append a node with one output for each shape, between Casts where the runtime lacks the type."""
+        """Append a node with one output for each shape, between Casts where another type stands in for its own."""
         if dtype is None:
             dtype = inputs[0].dtype if inputs and inputs[0] is not None else None
         if dtype is None:
             raise ValueError(f"{op_type} has no input to take its type from")
         name = name or self.hint(op_type.lower())
-        others = IN_PLACE_OF.get(op_type, {})
+        others = self.program.choices.passes.stand_ins.get(op_type, {})
         # The condition of a Where is boolean whatever is chosen among.
         skipped = 1 if op_type == "Where" else 0
-        found = {v.dtype: others[v.dtype] for v in inputs[skipped:] if v is not None and v.dtype in others}
+        types = [v.dtype for v in inputs[skipped:] if v is not None and v.dtype is not None]
+        found: dict[ir.DataType | None, ir.DataType] = {kind: others[kind] for kind in types if kind in others}
         given = [
             self.cast(v, found[v.dtype]) if v is not None and v.dtype in found and i >= skipped else v
             for i, v in enumerate(inputs)

@@ -16,17 +16,16 @@ from relayout.errors import ReadError, RelayoutError, UnsupportedError, nearest
 from relayout.formats.tflite.container.loading import load, opened
 from relayout.formats.tflite.container.metadata import Metadata, metadata
 from relayout.formats.tflite.container.model import Model, Signature, Subgraph
-from relayout.formats.tflite.dilated import dilated
-from relayout.formats.tflite.importing.aligned import aligned
 from relayout.formats.tflite.importing.builder import Builder
 from relayout.formats.tflite.importing.contents import without_unread
 from relayout.formats.tflite.importing.cutting import cut
+from relayout.formats.tflite.importing.dilated import dilated
+from relayout.formats.tflite.importing.import_passes import LITERAL, ImportPasses
 from relayout.formats.tflite.importing.lists import as_tensors
 from relayout.formats.tflite.importing.operators.custom import CARRIED
 from relayout.formats.tflite.importing.program import Choices, Program, State
 from relayout.formats.tflite.importing.registry import Entry, Unsupported, entry_of
 from relayout.formats.tflite.importing.tensors import Quant, sufficient_opset
-from relayout.formats.tflite.importing.unsigned import unsigned
 from relayout.layout.stored_as import FIXED, SIGNATURE, TENSOR
 
 NOTES = "relayout.notes"
@@ -47,18 +46,15 @@ def read(
     signature: str | None = None,
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
-    fast: bool = False,
-    widen: bool = True,
-    saturates: bool = False,
+    passes: ImportPasses = LITERAL,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     dims: Mapping[str, int] | None = None,
 ) -> ir.Model:
     """Read a TFLite model as an ONNX model that computes the same.
 
-    1. Quantized tensors hold the integers that the file's tensors hold, int8 within the graph as uint8, 128 higher;
-       each operator dequantizes its operands and quantizes its result. Operators that only move elements act on the
-       integers.
+    1. Quantized tensors hold the integers that the file's tensors hold; each operator dequantizes its operands and
+       quantizes its result. Operators that only move elements act on the integers.
     2. Constants are views into the file's bytes, which stay in memory as long as the model lives; of a file above
        256 MB they are read when they are used.
     3. Every value has a type and a shape; dimensions known only at run time have names.
@@ -76,12 +72,7 @@ def read(
             more output, `NAME_next`. Feed first what the input's metadata `relayout.initial` says (JSON: one number,
             or all; it is not there where that is no constant, or one of more than 4,096 numbers).
         custom_ops: custom operators to carry over as they are: their name in the file -> the domain to put them in.
-        fast: forms for which ONNX Runtime takes less time, though they move more bytes, or no longer show what they
-            stand for (see `operators.condensed`, `operators.subpixel` and `operators.unrolled`).
-        widen: join groups of integer convolutions where ONNX Runtime takes less time with fewer (see
-            `operators.widened`); some accelerators have kernels for depthwise ones and for no others in groups.
-        saturates: where products of int8 saturate (x64 without VNNI), and kernels will be stored as uint8: what takes
-            less time is another form then (see `operators.unrolled`).
+        passes: what is done to the file besides, by whoever wants it; by default nothing.
         inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
         outputs: read only what these tensors are computed from; what lies outside is not translated at all.
         dims: dynamic dimension of an input -> its extent, which all that follows goes by. Others are left out:
@@ -109,10 +100,11 @@ def read(
         model = model._replace(subgraphs=(*model.subgraphs[:index], part, *model.subgraphs[index + 1 :]))
     model = dilated(as_tensors(model))
     if quant == "qdq":
-        model = unsigned(aligned(model))  # after the cut: the interface, wherever it is, keeps its types
+        for over_file in passes.over_file:  # after the cut: the interface, wherever it is, keeps its types
+            model = over_file(model)
     subgraph = model.subgraphs[index]
     stem = "main" if isinstance(source, bytes) else Path(source).stem
-    choices = Choices(quant, state, custom_ops or {}, bool(fast), bool(widen), bool(saturates))
+    choices = Choices(quant, state, custom_ops or {}, passes)
     program = Program(model, Builder(opset), choices, _entry)
     imported = _Import(program, subgraph, chosen, dims or {})
     result = imported.run(subgraph.name or stem)

@@ -23,6 +23,7 @@ from relayout.formats.tflite.importing.emission import Emission
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.registry import Unsupported
 from relayout.formats.tflite.importing.tensors import DTYPES, QUANTIZED_TYPES, array, dequantized
+from relayout.layout import perm as perms
 
 MOVABLE = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
 """Quantized types on which a data movement may act directly, unless ONNX Runtime's kernel takes fewer."""
@@ -31,7 +32,6 @@ BYTES_ONLY = (TensorType.INT8, TensorType.UINT8)
 """Quantized types that ONNX Runtime's Pad, MaxPool and Resize take."""
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
-"""Of what a quantized constant may be, those that ONNX Runtime casts to float when it loads a model."""
 
 NARROW = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
 """Plain integers that are computed with as wider ones."""
@@ -131,33 +131,25 @@ class Operation(Emission):
             axis = quantization.axis
         name = self.tensors.hint(tensor, "dequantized")
         if tensor.data is not None and self.output().quantization is None and value.dtype in BYTES:
-            return self.widened(tensor, quantization, value, axis)
+            return self.real_constant(tensor, quantization, value, axis)
         scale, zero_point = self.tensors.parameters(tensor)
         return self.emit(
             "DequantizeLinear", [value, scale, zero_point], dims(value), ir.DataType.FLOAT, name=name, axis=axis
         )
 
-    def widened(self, tensor: Tensor, quantization: Quantization, value: ir.Value, axis: int | None) -> ir.Value:
-        """The real numbers of a constant beside which nothing is quantized, as Cast, Sub and Mul.
-
-        They are DequantizeLinear's numbers to the last bit. ONNX Runtime folds these nodes when it loads a model, and a
-        DequantizeLinear never: that would run each time, and the convolution behind it would have no constant kernel.
-        """
-        shape = [1] * len(dims(value))
-        if axis is not None:
-            shape[axis] = -1
+    def real_constant(self, tensor: Tensor, quantization: Quantization, value: ir.Value, axis: int | None) -> ir.Value:
+        """Return the real numbers of a constant beside which nothing is quantized."""
+        if quantization is tensor.quantization:
+            scale, zero_point = self.tensors.parameters(tensor)
+        else:
+            shape = (-1,) if quantization.per_channel else ()
+            zeros = quantization.zero_point.astype((value.dtype or ir.DataType.INT8).numpy())
+            scale = self.builder.array(self.tensors.hint(tensor, "scale"), quantization.scale.reshape(shape))
+            zero_point = self.builder.array(self.tensors.hint(tensor, "zero_point"), zeros.reshape(shape))
         name = self.tensors.hint(tensor, "dequantized")
-        value = self.emit("Cast", [value], dims(value), ir.DataType.FLOAT, name=name, to=ir.DataType.FLOAT)
-        for op_type, suffix, numbers in (
-            ("Sub", "zero_point", quantization.zero_point.astype(np.float32)),
-            ("Mul", "scale", quantization.scale),
-        ):
-            if op_type == "Mul" or np.any(numbers):
-                constant = self.builder.array(
-                    self.tensors.hint(tensor, suffix), numbers.reshape(shape if axis is not None else ())
-                )
-                value = self.emit(op_type, [value, constant], dims(value), name=name)
-        return value
+        return self.emit(
+            "DequantizeLinear", [value, scale, zero_point], dims(value), ir.DataType.FLOAT, name=name, axis=axis
+        )
 
     def raw(self, i: int) -> ir.Value:
         """Operand i as the integers that the file's tensor holds, even where the graph computes with real numbers."""
@@ -214,9 +206,10 @@ class Operation(Emission):
             return self.builder.initializer(self.tensors.hint(tensor, "dequantized"), lazy)
         scale = quantization.scale.reshape((-1,) if quantization.per_channel else ())
         value = self._flat(self.stored(i))
+        zeros = self.builder.shared(self.tensors.hint(tensor, "zero_point"), np.zeros(scale.shape, np.int32))
         return self.emit(
             "DequantizeLinear",
-            [value, self.builder.array(self.tensors.hint(tensor, "scale"), scale)],
+            [value, self.builder.array(self.tensors.hint(tensor, "scale"), scale), zeros],
             dims(value),
             ir.DataType.FLOAT,
             name=self.tensors.hint(tensor, "dequantized"),
@@ -264,11 +257,12 @@ class Operation(Emission):
         fused: int = 0,
         results: int = 1,
         requantized: bool = False,
+        perm: Sequence[int] | None = None,
     ) -> tuple[list[ir.Value], Callable[..., None]]:
         """Operands of an operator that only moves elements, and the function that takes its results.
 
-        The kernels move integers, whatever the parameters of operand and result say. So does this; where ONNX Runtime
-        has no kernel for them, real numbers are moved if an integer means the same on both sides, else wider integers.
+        The kernels move integers, whatever the parameters of operand and result say. Where an integer means the same on
+        both sides, real numbers are moved, in a unit (see `moves_integers`); else integers are.
 
         Args:
             operands: which operands are moved.
@@ -276,7 +270,9 @@ class Operation(Emission):
             fused: the activation fused into the operator.
             results: how many results there are.
             requantized: whether the kernel does convert between parameters that differ.
+            perm: the order of axes in which operands are wanted, and results given; None: as they are.
         """
+        back = None if perm is None else perms.inverse(perm)
         tensors = [*(self.output(k) for k in range(results)), *map(self.input, operands)]
         meanings = [t.quantization if t.type in QUANTIZED_TYPES else None for t in tensors]
         first, plain = meanings[0], not any(meanings)
@@ -287,27 +283,44 @@ class Operation(Emission):
         per_channel = any(m is not None and m.per_channel for m in meanings)
 
         def finish(value: ir.Value, k: int = 0) -> None:
-            self.result(value, k, fused=fused)
+            self.result(value, k, perm=back, fused=fused)
 
         def finish_stored(value: ir.Value, k: int = 0) -> None:
             if first is not None:
                 value = activation.apply_stored(self, value, fused, self.output(k), first)
-            self.result_stored(value, k)
+            self.result_stored(value if back is None else self.transpose(value, back), k)
+
+        def stored() -> list[ir.Value]:
+            values = [self.stored(i) for i in operands]
+            return values if perm is None else [self.transpose(value, perm) for value in values]
 
         if plain:
-            return [self.stored(i) for i in operands], finish
+            return stored(), finish
         if requantized and not alike:
-            return [self.real(i) for i in operands], finish
+            return [self.real(i, perm) for i in operands], finish
         if self.tensors.dequantize:
-            values = [self.stored(i) for i in operands]
+            values = stored()
             if alike or per_channel:
                 return values, finish
             if results == 1:
                 return [self.reread(v, m, first) for v, m in zip(values, meanings[1:], strict=True)], finish
             return values, lambda value, k=0: finish(self.reread(value, meanings[-1], meanings[k]), k)
-        if self.output().type in types or not alike:
-            return [self.stored(i) for i in operands], finish_stored
-        return [self.real(i) for i in operands], finish
+        if not alike or self.moves_integers(operands, types):
+            return stored(), finish_stored
+        return [self.real(i, perm) for i in operands], finish
+
+    def moves_in_unit(self, i: int, types: Sequence[TensorType] = MOVABLE) -> bool:
+        """Tell whether `carried` moves real numbers for the integers of operand i."""
+        quantized = self.tensors.quantization(self.input(i)) is not None
+        return quantized and self.alike(i) and not self.moves_integers([i], types)
+
+    def moves_integers(self, operands: Sequence[int], types: Sequence[TensorType]) -> bool:
+        """Tell whether elements of integers that mean the same before and after are moved by themselves.
+
+        Else they are moved in a unit, as every operator computes: accelerators know integers between the ends of units
+        only. A table of which some elements are picked is not made real for it.
+        """
+        return all(self.input(i).data is not None for i in operands)
 
     # Results.
 
@@ -322,16 +335,12 @@ class Operation(Emission):
         quantization = self.tensors.quantization(tensor)
         if quantization is None or value.dtype != ir.DataType.FLOAT:
             return activation.apply(self, value, fused, tensor, quantization)
-        # The kernels clamp integers; and ONNX Runtime has no integer kernel where a clamp is between it and the Q.
-        on_integers = tensor.type in BYTES_ONLY and not quantization.per_channel
-        if not on_integers:
-            value = activation.apply(self, value, fused, tensor, quantization)
+        value = activation.apply(self, value, fused, tensor, quantization)
         scale, zero_point = self.tensors.parameters(tensor)
         axis = None
         if quantization.per_channel:
             axis = quantization.axis if perm is None else perm[quantization.axis]
-        value = self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype, axis=axis)
-        return activation.apply_stored(self, value, fused, tensor, quantization) if on_integers else value
+        return self.emit("QuantizeLinear", [value, scale, zero_point], dims(value), zero_point.dtype, axis=axis)
 
     def result_whole(self, value: ir.Value, i: int = 0) -> None:
         """Hand over result i as integers of any width: of those that do not fit, the lowest bits."""

@@ -15,7 +15,7 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph
 from relayout.formats.tflite.importing.builder import Builder
-from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.import_passes import LITERAL, ImportPasses
 from relayout.formats.tflite.importing.registry import Entry, Unsupported
 from relayout.formats.tflite.importing.tensors import Quant, Tensors
 from relayout.formats.tflite.importing.variables import Handle, Variables
@@ -32,9 +32,7 @@ class Choices(NamedTuple):
     quant: Quant = "qdq"
     state: State = "zero"
     custom_ops: Mapping[str, str] = {}
-    fast: bool = False
-    widen: bool = True
-    saturates: bool = False
+    passes: ImportPasses = LITERAL
 
 
 NO_TRANSLATION = "no translation"
@@ -138,8 +136,12 @@ class Program:
                 raise Unsupported("texts")
             try:
                 complex_ = _has(operator, tensors.subgraph, TensorType.COMPLEX64)
-                translate = entry.of_complex if complex_ else entry.translate
-                translate(Operation(operator, entry, tensors, self))
+                passes = self.choices.passes
+                operation = passes.operation(operator, entry, tensors, self)
+                if complex_:
+                    entry.of_complex(operation)
+                elif not any(written(operation) for written in passes.alternatives.get(operator.name, ())):
+                    entry.translate(operation)
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                 # Operands that contradict each other show first where a translation computes with them.
                 raise ReadError(

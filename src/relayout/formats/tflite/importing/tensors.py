@@ -21,7 +21,6 @@ from relayout.formats.tflite.importing.contents import constant
 from relayout.formats.tflite.importing.flow import Flow
 from relayout.formats.tflite.importing.placeholders import Placeholders
 from relayout.formats.tflite.importing.registry import Unsupported, entry_of
-from relayout.formats.tflite.importing.unsigned import SHIFT
 from relayout.formats.tflite.importing.variables import Handle
 from relayout.formats.tflite.importing.window import Border
 from relayout.graph.source_names import STANDS_FOR
@@ -64,9 +63,7 @@ _BLOCKS_OPSET = 21
 """From which opset on DequantizeLinear takes blocks."""
 
 DEFAULT_OPSET = 18
-"""What is written unless the model needs more: ONNX Runtime's AveragePool takes up to five times as long from 19 on,
-and it reads no quantized Reshape of some models from 21 on.
-"""
+"""What is written unless the model needs more: the most runtimes read it."""
 
 
 def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
@@ -151,7 +148,6 @@ class Tensors:
         self._values: dict[int, ir.Value] = {}
         self._bound: set[int] = set()
         self._parameters: dict[int, tuple[ir.Value, ir.Value]] = {}
-        self._lowered: dict[int, tuple[ir.Value, ir.Value, ir.Value]] = {}
         self._symbols: dict[str, tuple[int, int]] = {}
         self.placeholders = Placeholders(subgraph, self._is_open)
         self.flow = Flow(subgraph)
@@ -326,25 +322,6 @@ class Tensors:
         else:
             integers = literal(tensor, self.plain_dtype(tensor))
         return integers, scales
-
-    def lowered(self, tensor: Tensor) -> tuple[ir.Value, ir.Value, ir.Value]:
-        """A constant of uint8 with one scale as int8: integers and zero point 128 lower, and the scale."""
-        found = self._lowered.get(tensor.index)
-        if found is None:
-            if tensor.quantization is None:
-                raise Unsupported(f"{tensor.type.name} without quantization parameters")
-            zero = (tensor.quantization.zero_point.reshape(()) - SHIFT).astype(np.int8)
-            content = ir.LazyTensor(
-                lambda: ir.Tensor((array(tensor) ^ np.uint8(SHIFT)).view(np.int8)),
-                ir.DataType.INT8,
-                ir.Shape(tensor.shape),
-            )
-            found = self._lowered[tensor.index] = (
-                self.builder.initializer(self.hint(tensor, "lowered"), content),
-                self.parameters(tensor)[0],
-                self.builder.array(self.hint(tensor, "zero_point"), zero),
-            )
-        return found
 
     def _initial(self, tensor: Tensor) -> ir.Value:
         if self.is_constant(tensor):

@@ -131,11 +131,7 @@ def stablehlo_while(op: Operation) -> None:
 
 @operator("WHILE", options="WhileOptions", texts=True)
 def while_(op: Operation) -> None:
-    """Loop of the body's subgraph, then the condition's; over rows a Scan, or a GRU, LSTM or RNN if it is one."""
-    from relayout.formats.tflite.importing.recurrences.rows import by_rows
-
-    if by_rows(op, op.options.cond_subgraph_index, op.options.body_subgraph_index):
-        return
+    """Loop of the body's subgraph, then the condition's."""
     loop(op, op.options.cond_subgraph_index, op.options.body_subgraph_index)
 
 

@@ -11,10 +11,7 @@ from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.border import bordered, unbordered
-from relayout.formats.tflite.importing.operators.condensed import condensed
-from relayout.formats.tflite.importing.operators.unrolled import unrolled
 from relayout.formats.tflite.importing.operators.weights import weights
-from relayout.formats.tflite.importing.operators.widened import widened
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D, slid
 from relayout.layout import perm as perms
@@ -68,10 +65,7 @@ def groups(op: Operation, depth: Dim) -> int:
 
 
 def grouped(op: Operation, perm: Sequence[int]) -> tuple[ir.Value, int]:
-    """The kernel in ONNX's order `o i h w`, and the number of groups: fewer than the file's where that is faster."""
-    found = widened(op, perm)
-    if found is not None:
-        return found
+    """Return the kernel in ONNX's order `o i h w`, and the number of groups."""
     kernel = weights(op, 1, 0, perm)
     return kernel, groups(op, dims(kernel)[1])
 
@@ -96,12 +90,20 @@ def _integers(op: Operation, bias: int) -> None:
 @operator("CONV_2D", options="Conv2DOptions")
 def conv_2d(op: Operation) -> None:
     """Conv; a kernel with fewer input channels than the data is a grouped one."""
+    require_conv_2d(op)
+    planar(op, *grouped(op, TO_FIRST))
+
+
+def require_conv_2d(op: Operation) -> None:
+    """Refuse operands that CONV_2D does not have, or that its kernel takes for others."""
     op.require_rank(0, 4)
     op.require_rank(1, 4)
     _integers(op, 2)
-    if condensed(op) or unrolled(op):
-        return
-    options, (kernel, group) = op.options, grouped(op, TO_FIRST)
+
+
+def planar(op: Operation, kernel: ir.Value, group: int) -> None:
+    """Hand over a convolution of images, by its options, given a kernel `o i h w` and the number of groups."""
+    options = op.options
     strides, dilations = [options.stride_h, options.stride_w], [options.dilation_h_factor, options.dilation_w_factor]
     convolved(op, kernel, group, strides, dilations, TO_FIRST, TO_LAST)
 
@@ -110,17 +112,24 @@ def conv_2d(op: Operation) -> None:
 def depthwise_conv_2d(op: Operation) -> None:
     """Conv with a group for each channel; the kernel `1 h w (c m)` becomes `(c m) 1 h w`.
 
-    The option `depth_multiplier` may be stale; like the kernels, this goes by the shapes. Groups may be joined.
+    The option `depth_multiplier` may be stale; like the kernels, this goes by the shapes.
     """
+    require_depthwise(op)
+    planar(op, *grouped(op, DEPTHWISE))
+
+
+DEPTHWISE = (3, 0, 1, 2)
+"""The perm of a depthwise kernel, `1 h w (c m) -> (c m) 1 h w`."""
+
+
+def require_depthwise(op: Operation) -> None:
+    """Refuse operands that DEPTHWISE_CONV_2D does not have."""
     op.require_rank(0, 4)
     op.require_rank(1, 4)
     if op.input(0).type == TensorType.INT16 and op.input(1).type == TensorType.INT4:
         raise Unsupported("INT16 data beside INT4 weights, which the kernel does not unpack")
     if op.extents(1)[0] != 1:
         raise ReadError(f"a depthwise kernel of {op.extents(1)}", where=op.place)
-    options, (kernel, group) = op.options, grouped(op, (3, 0, 1, 2))
-    strides, dilations = [options.stride_h, options.stride_w], [options.dilation_h_factor, options.dilation_w_factor]
-    convolved(op, kernel, group, strides, dilations, TO_FIRST, TO_LAST)
 
 
 @operator("CONV_3D", options="Conv3DOptions")

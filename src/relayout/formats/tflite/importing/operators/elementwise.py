@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,9 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.builder import broadcast, dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.channels import normalized, vector, weighted, widened_from
 from relayout.formats.tflite.importing.operators.complexes import halves, is_complex, result_real
-from relayout.formats.tflite.importing.operators.layers import layer_normalized
+from relayout.formats.tflite.importing.operators.weights import vector, widened_from
 from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
-from relayout.formats.tflite.importing.tensors import dequantized
 
 _UNARY = {
     "ABS": "Abs",
@@ -97,14 +94,8 @@ def _binary(op_type: str) -> Translation:
     return described(translate, op_type.lower(), f"{op_type}, broadcast from the right.")
 
 
-_WHOLE: dict[str, tuple[Callable[[Operation], bool], ...]] = {"Add": (normalized, layer_normalized), "Mul": (weighted,)}
-"""What an operator may be the last piece of, or another form of: each hands over the result, if it is that."""
-
-
 def _arithmetic(op_type: str) -> Translation:
     def translate(op: Operation) -> None:
-        if any(written(op) for written in _WHOLE.get(op_type, ())):
-            return
         # Of narrow integers without a scale the kernels add and multiply those of 16 bits.
         plain = op.input(0).type == TensorType.INT16 and op_type in ("Add", "Mul")
         a, b = (op.plain(0), op.plain(1)) if plain else (op.real(0), op.real(1))
@@ -244,23 +235,23 @@ def leaky_relu(op: Operation) -> None:
 
 @operator("PRELU")
 def prelu(op: Operation) -> None:
-    """PRelu; the slopes broadcast from the right.
-
-    Those of half precision are few enough to be stored as they count; so are integers, where a runtime's time counts.
-    """
-    if op.input(0).type == TensorType.INT16:
-        raise Unsupported("INT16, which the kernel takes for bytes")
+    """PRelu; the slopes broadcast from the right. Those of half precision are stored as they count."""
+    require_prelu(op)
     tensor = op.input(1)
     narrow, producer = widened_from(op, tensor), op.tensors.flow.producer(tensor.index)
     if narrow is not tensor and producer is not None:
         op.spare(producer)
         slope = op.builder.array(op.tensors.hint(tensor, "widened"), vector(narrow).reshape(narrow.shape))
-    elif op.program.choices.fast and op.is_constant(1) and tensor.quantization is not None:
-        slope = op.builder.array(op.tensors.hint(tensor, "real"), dequantized(op.constant(1), tensor.quantization))
     else:
         slope = op.real(1)
     x = op.real(0)
     op.result(op.emit("PRelu", [x, slope], dims(x)))
+
+
+def require_prelu(op: Operation) -> None:
+    """Refuse data that the kernel takes for other data."""
+    if op.input(0).type == TensorType.INT16:
+        raise Unsupported("INT16, which the kernel takes for bytes")
 
 
 @operator("FAKE_QUANT", options="FakeQuantOptions")

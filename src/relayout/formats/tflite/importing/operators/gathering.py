@@ -66,7 +66,7 @@ def scatter_nd(op: Operation) -> None:
 
 
 def chosen(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-    """Where, which ONNX Runtime lacks for booleans."""
+    """Where; of booleans, logic."""
     shape = broadcast(dims(condition), dims(a), dims(b))
     if a.dtype != _BOOL:
         return op.emit("Where", [condition, a, b], shape, a.dtype)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -13,10 +13,9 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.importing.activation import clip
-from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import one, two
-from relayout.formats.tflite.importing.operators.limited import LARGE, Limited, Listed, Pieces, plan
 from relayout.formats.tflite.importing.operators.recurrent import (
     FLOAT,
     SWAPPED,
@@ -121,42 +120,50 @@ class Lstm:
     def over(self, x: ir.Value) -> ir.Value:
         """The outputs for `time batch c`; the states are kept."""
         op, which = self.op, self.which
-        time, batch, columns = dims(x)
+        batch = dims(x)[1]
         outputs = dims(op.stored(which.projection[0]))[0] if self.projected else self.units
         shapes: list[Dims] = [(batch, outputs), (batch, self.units)]
         first = [start(op, i, shape) for i, shape in zip(which.states, shapes, strict=True)]
         diagonal = any(r is not None and len(dims(r)) != 2 for r in self.recurrent)
         special = self.quantized or self.normalized or self.projected or diagonal or self._yielded() != self.state
         name = None if special else named(self.fused)
-        how = None if name is None else self._plan(time if isinstance(columns, int) else None, batch, first[1])
 
-        def limited() -> list[ir.Value]:
+        def step_by_step() -> list[ir.Value]:
             states = [s if s is not None else zeros(op, shape, x) for s, shape in zip(first, shapes, strict=True)]
             rows = x if self.quantized or self.normalized or diagonal else self._together(x)
             last, y = scan(op, rows, states, self._step, reverse=self.reverse)
             return [y, *last]
 
-        if how is None or name is None:
-            y, *last = limited()
-        else:
-            y, *last = Limited(op, self._free(name), limited).over(x, first, how)
+        y, *last = step_by_step() if name is None else self.of_cells(name, x, first, step_by_step)
         for i, value in zip(which.states, last, strict=True):
             keep(op, i, value)
         return y
 
-    def _free(self, name: str) -> Unlimited:
-        """The same cell without limits."""
-        peepholes = self.peepholes if self.peeping else None
-        matrices = self.kernels, self.recurrent, self.biases, peepholes
-        return Unlimited(self.op, *matrices, ("Sigmoid", name, name), self.reverse)
+    def of_cells(
+        self, name: str, x: ir.Value, first: Sequence[ir.Value | None], step_by_step: Callable[[], list[ir.Value]]
+    ) -> list[ir.Value]:
+        """Return results and last states of plain cells, by ONNX's LSTM where none of them can reach its limit.
 
-    def _plan(self, time: Dim, batch: Dim, cell: ir.Value | None) -> Pieces | Listed | None:
-        """What ONNX's LSTM computes at a time, None where that is another cell."""
-        if not self.op.options.cell_clip > 0:
-            return Pieces(time)
-        size = self.units * batch if isinstance(batch, int) else LARGE
-        bounded, begun = self.fused == ActivationFunctionType.TANH, cell is not None
-        return plan(time, size, self._range()[1], coupled=self.coupled, begun=begun, bounded=bounded)
+        A cell that begins with 0 grows by less than 1 a step, and where gates are coupled never beyond 1.
+
+        Args:
+            name: the activation.
+            x: the sequence, `time batch c`.
+            first: the first states, None for zeros.
+            step_by_step: writes them as a Scan.
+        """
+        time, _, columns = dims(x)
+        steps = time if isinstance(time, int) and isinstance(columns, int) else math.inf
+        most = 1 if self.coupled else steps
+        bounded = self.fused == ActivationFunctionType.TANH and first[1] is None
+        if self.op.options.cell_clip > 0 and not (bounded and most <= self.limits()[1]):
+            return step_by_step()
+        return Unlimited(self.op, *self.matrices(name)).over(x, first)
+
+    def matrices(self, name: str) -> tuple[Any, ...]:
+        """Return what an `Unlimited` is made of beside the operator."""
+        peepholes = self.peepholes if self.peeping else None
+        return self.kernels, self.recurrent, self.biases, peepholes, ("Sigmoid", name, name), self.reverse
 
     def result(self, y: ir.Value, perm: tuple[int, ...] | None = None) -> None:
         """Hand over the outputs. The integer kernel copies those of the state, whatever the result's parameters say."""
@@ -276,10 +283,10 @@ class Lstm:
         step = 0.0 if integers is None else float(integers.scale[0])
         if self.quantized:
             return grid(op, c, step, 0, 16, limit if limit > 0 else None)
-        low, high = self._range()
+        low, high = self.limits()
         return c if math.isinf(high) else clip(op, c, low, high)
 
-    def _range(self) -> tuple[float, float]:
+    def limits(self) -> tuple[float, float]:
         """The limits of a cell that is not rounded to its integers."""
         limit, integers = self.op.options.cell_clip, self.op.input(self.which.states[1]).quantization
         step = 0.0 if integers is None else float(integers.scale[0])
@@ -303,21 +310,31 @@ class Lstm:
 
 @operator("UNIDIRECTIONAL_SEQUENCE_LSTM", options="UnidirectionalSequenceLSTMOptions")
 def unidirectional_sequence_lstm(op: Operation) -> None:
-    """LSTM, forward; a Scan where a limited cell reaches its limit, or a step is projected, normalized or quantized."""
+    """LSTM, forward; a Scan where a cell may reach its limit, or a step is projected, normalized or quantized."""
+    unidirectional(op)
+
+
+def unidirectional(op: Operation, kind: type[Lstm] = Lstm) -> None:
+    """Hand over a sequence."""
     time_major = op.options.time_major
     x = sequence(op, 0, time_major=time_major)
-    cell = Lstm(op, Operands())
+    cell = kind(op, Operands())
     cell.result(cell.over(x), perm=None if time_major else SWAPPED)
 
 
 @operator("BIDIRECTIONAL_SEQUENCE_LSTM", options="BidirectionalSequenceLSTMOptions")
 def bidirectional_sequence_lstm(op: Operation) -> None:
     """LSTM forward, LSTM in reverse."""
+    bidirectional(op)
+
+
+def bidirectional(op: Operation, kind: type[Lstm] = Lstm) -> None:
+    """Hand over a sequence in both directions."""
     only_floats(op)
     options = op.options
     ours, theirs, both = paired(op, 39, 41, time_major=options.time_major)
-    forward = Lstm(op, FORWARD, auxiliary=both).over(ours)
-    backward = Lstm(op, BACKWARD, auxiliary=both, reverse=True).over(theirs)
+    forward = kind(op, FORWARD, auxiliary=both).over(ours)
+    backward = kind(op, BACKWARD, auxiliary=both, reverse=True).over(theirs)
     hand_over_both(op, forward, backward, merge=options.merge_outputs, time_major=options.time_major)
 
 
@@ -326,8 +343,13 @@ def lstm(op: Operation) -> None:
     """LSTM of one step; the basic kernel, whose states are operands and results, spelled out."""
     if op.options.kernel_type == 1:
         _basic(op)
-        return
-    cell = Lstm(op, Operands())
+    else:
+        single_step(op)
+
+
+def single_step(op: Operation, kind: type[Lstm] = Lstm) -> None:
+    """Hand over one step."""
+    cell = kind(op, Operands())
     cell.result(squeeze(op, cell.over(one_step(op)), [0]))
 
 

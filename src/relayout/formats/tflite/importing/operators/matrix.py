@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -12,9 +13,8 @@ from relayout.formats.tflite.container.enums import FullyConnectedOptionsWeights
 from relayout.formats.tflite.importing.builder import Dim, Dims, broadcast, dims
 from relayout.formats.tflite.importing.extents import divided, product
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators import hybrid
 from relayout.formats.tflite.importing.operators.elementwise import two
-from relayout.formats.tflite.importing.operators.weights import block_size, weights
+from relayout.formats.tflite.importing.operators.weights import weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 
 
@@ -23,17 +23,32 @@ def _rows(shape: Sequence[Dim], columns: int) -> Dim:
     return divided(product(shape), columns)
 
 
-@operator("FULLY_CONNECTED", options="FullyConnectedOptions")
-def fully_connected(op: Operation) -> None:
-    """Gemm with the weights as they are, `units columns`, between the Reshapes that other ranks need.
+class Rows(NamedTuple):
+    """The data of a FULLY_CONNECTED: so many rows of so many columns, times weights `units columns`."""
 
-    Weights with a scale for each block are a MatMul's: for these ONNX Runtime has a kernel. Real rows and integer
-    weights are multiplied as integers, see `hybrid`. The rows are what the operand's elements make, whatever its rank;
-    with `keep_num_dims` its leading axes come back. Data of 16 bits is never a MatMul's: ONNX Runtime 1.32 takes 8 bits
-    of it beside weights of 8 bits whose columns lie innermost.
-    """
-    options = op.options
-    if options.weights_format != FullyConnectedOptionsWeightsFormat.DEFAULT:
+    data: ir.Value
+    rows: Dim
+    columns: int
+    units: int
+
+    def matrix(self, op: Operation) -> ir.Value:
+        """Return the data as `rows columns`."""
+        wanted = (self.rows, self.columns)
+        return self.data if dims(self.data) == wanted else op.reshape(self.data, wanted)
+
+    def keeps_rank(self, op: Operation) -> bool:
+        """Tell whether the result has the data's leading axes and the data is rows along its last one."""
+        return bool(op.options.keep_num_dims) and dims(self.data)[-1] == self.columns
+
+    def several_are_open(self, op: Operation) -> bool:
+        """Tell whether no Reshape can name the data's extents. (A MatMul takes no data of 16 bits.)"""
+        open_ = sum(not isinstance(d, int) for d in dims(self.data))
+        return open_ > 1 and op.input(0).type != TensorType.INT16
+
+
+def rows_of(op: Operation) -> Rows:
+    """Return the rows of a FULLY_CONNECTED: what the operand's elements make, whatever its rank."""
+    if op.options.weights_format != FullyConnectedOptionsWeightsFormat.DEFAULT:
         raise Unsupported("shuffled weights")
     op.require_rank(1, 2)
     x, (units, columns) = op.stored(0), op.extents(1)
@@ -44,25 +59,35 @@ def fully_connected(op: Operation) -> None:
     if len(fixed) == len(shape) and math.prod(fixed) % columns:
         raise ReadError(f"shape {list(shape)} does not make rows of {columns}", where=op.place)
     rows = shape[0] if len(shape) == 2 and shape[1] == columns else _rows(shape, columns)
-    on_integers = hybrid.is_hybrid(op, rows)
-    by_blocks = not on_integers and block_size(op, 1, 0) > 0
-    several = sum(not isinstance(d, int) for d in shape) > 1 and op.input(0).type != TensorType.INT16
-    if options.keep_num_dims and shape[-1] == columns and (several or by_blocks):
-        _product(op, units)
+    return Rows(x, rows, columns, units)
+
+
+@operator("FULLY_CONNECTED", options="FullyConnectedOptions")
+def fully_connected(op: Operation) -> None:
+    """Gemm with the weights as they are, `units columns`, between the Reshapes that other ranks need.
+
+    Weights with a scale for each block are a MatMul's. With `keep_num_dims` the data's leading axes come back. Data of
+    16 bits is never a MatMul's: ONNX Runtime 1.32 takes 8 bits of it beside weights of 8 bits whose columns lie
+    innermost.
+    """
+    found, by_blocks = rows_of(op), op.input(1).blocks is not None
+    if found.keeps_rank(op) and (found.several_are_open(op) or by_blocks):
+        matrix_product(op, op.real(0), weights(op, 1, 0, (1, 0)), found.units)
         return
-    if (rows, columns) != shape:
-        x = op.reshape(x, (rows, columns))
-    bias = op.bias(2, 0, 1)
-    if on_integers:
-        y = hybrid.product(op, x)
-    elif by_blocks:
-        y = op.emit("MatMul", [op.dequantize(0, x), weights(op, 1, 0, (1, 0))], (rows, units))
+    x, bias = found.matrix(op), op.bias(2, 0, 1)
+    if by_blocks:
+        y = op.emit("MatMul", [op.dequantize(0, x), weights(op, 1, 0, (1, 0))], (found.rows, found.units))
+        y = y if bias is None else two(op, "Add", y, bias)
     else:
-        y = op.emit("Gemm", [op.dequantize(0, x), weights(op, 1, 0), bias], (rows, units), transB=1)
-    if bias is not None and (on_integers or by_blocks):
-        y = two(op, "Add", y, bias)
+        y = op.emit("Gemm", [op.dequantize(0, x), weights(op, 1, 0), bias], (found.rows, found.units), transB=1)
+    hand_over_rows(op, found, y)
+
+
+def hand_over_rows(op: Operation, found: Rows, y: ir.Value) -> None:
+    """Hand over the real numbers `rows units` as the result, in its shape."""
+    options, shape = op.options, dims(found.data)
     y = op.quantize(y, fused=options.fused_activation_function)
-    final = op.out_dims((*shape[:-1], units) if options.keep_num_dims else (rows, units))
+    final = op.out_dims((*shape[:-1], found.units) if options.keep_num_dims else (found.rows, found.units))
     if sum(not isinstance(d, int) for d in final) > 1:
         op.result_stored(_unflattened(op, y, final))
         return
@@ -79,12 +104,9 @@ def _unflattened(op: Operation, y: ir.Value, final: Dims) -> ir.Value:
     return op.emit("Reshape", [y, target], final, allowzero=1)
 
 
-def _product(op: Operation, units: int) -> None:
-    """MatMul with the weights transposed, where a Reshape would have to know several dimensions, or be in the way.
-
-    Of rank 2, ONNX Runtime makes a Gemm of a MatMul and the Add of a residual behind it, which takes no blocks.
-    """
-    x, kernel, bias = op.real(0), weights(op, 1, 0, (1, 0)), op.bias(2, 0, 1)
+def matrix_product(op: Operation, x: ir.Value, kernel: ir.Value, units: int) -> None:
+    """Hand over a MatMul with weights `columns units`, where a Reshape would have to know several dimensions."""
+    bias = op.bias(2, 0, 1)
     y = op.emit("MatMul", [x, kernel], (*dims(x)[:-1], units))
     op.result(y if bias is None else two(op, "Add", y, bias), fused=op.options.fused_activation_function)
 

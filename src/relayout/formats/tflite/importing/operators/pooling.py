@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from relayout.formats.tflite.container.enums import Padding, TensorType
+from relayout.formats.tflite.container.enums import Padding
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, MOVABLE, Operation
 from relayout.formats.tflite.importing.operators.border import bordered, unbordered
 from relayout.formats.tflite.importing.operators.elementwise import rounded_away, two
 from relayout.formats.tflite.importing.registry import Unsupported, operator
-from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, Border, is_open, pads, slid
+from relayout.formats.tflite.importing.window import TO_LAST, Border, slid
 
 
 class Sliding(NamedTuple):
@@ -60,7 +60,7 @@ class Sliding(NamedTuple):
         return x if self.planar else op.transpose(x, self.to_first)
 
 
-def _pooled(
+def pooled(
     op: Operation,
     over: Sliding,
     op_type: str,
@@ -107,28 +107,36 @@ def average(op: Operation, over: Sliding, prepare: Callable[[ir.Value], ir.Value
     border = unbordered(op, over.window, over.ones, alone=True)
     if border is not None:
         x = prepare(over.first(op, op.tensors.value(border.inner)))
-        return _pooled(op, over, "AveragePool", x, border, count_include_pad=1)[0]
+        return pooled(op, over, "AveragePool", x, border, count_include_pad=1)[0]
     x = prepare(over.first(op, op.stored(0)))
-    mean, computed = _pooled(op, over, "AveragePool", x, count_include_pad=0)
+    mean, computed = pooled(op, over, "AveragePool", x, count_include_pad=0)
     if not computed:
         return mean
     many = len(over.window)
     extents = op.emit("Shape", [x], (many,), ir.DataType.INT64, start=2, end=2 + many)
     plane = op.emit("Concat", [op.ints([1, 1], "one"), extents], (2 + many,), axis=0)
     there = op.emit("Expand", [op.number(1, x, "there"), plane], (1, 1, *dims(x)[2:]))
-    share, _ = _pooled(op, over, "AveragePool", there, count_include_pad=0)
+    share, _ = pooled(op, over, "AveragePool", there, count_include_pad=0)
     return two(op, "Div", mean, share)
 
 
-def greatest(op: Operation, over: Sliding, x: ir.Value) -> ir.Value:
+def greatest(
+    op: Operation, over: Sliding, x: ir.Value, prepare: Callable[[ir.Value], ir.Value] | None = None
+) -> ir.Value:
     """MaxPool of `n *s c`, as `n c *s`; a computed border holds the least there is.
 
     Zeros from a PAD are elements, and MaxPool's own border is none: the same where nothing is below 0.
+
+    Args:
+        op: the operator.
+        over: its windows.
+        x: what it reads.
+        prepare: what is made of `n c *s` before.
     """
     border = unbordered(op, over.window, over.ones, least=True, alone=True) if x is op.stored(0) else None
-    if border is not None:
-        return _pooled(op, over, "MaxPool", over.first(op, op.tensors.value(border.inner)), border)[0]
-    return _pooled(op, over, "MaxPool", over.first(op, x), fill=least_of(x))[0]
+    x = over.first(op, x if border is None else op.tensors.value(border.inner))
+    x = x if prepare is None else prepare(x)
+    return pooled(op, over, "MaxPool", x, border, fill=0 if border else least_of(x))[0]
 
 
 def least_of(x: ir.Value) -> float:
@@ -139,70 +147,14 @@ def least_of(x: ir.Value) -> float:
 
 @operator("AVERAGE_POOL_2D", options="Pool2DOptions")
 def average_pool_2d(op: Operation) -> None:
-    """AveragePool over the elements that are there, not over the padding; of bytes without padding a Conv of ones."""
+    """AveragePool over the elements that are there, not over the padding."""
     op.require_rank(0, 4)
     fused = op.options.fused_activation_function
     if op.input(0).type in MOVABLE and op.input(0).quantization is None:
         _without_scale(op)
         return
-    channels = _summable(op)
-    y = _summed(op, channels) if channels else average(op, Sliding.of(op), partial(op.dequantize, 0))
+    y = average(op, Sliding.of(op), partial(op.dequantize, 0))
     op.result_alike(y, 0, perm=TO_LAST, fused=fused)
-
-
-MOST_ONES, MOST_IN_ALL = 64, 1 << 20
-"""Elements of the largest window that is written as a convolution, and of all channels' windows: the kernel lies in the
-file, and how many channels there are is what a file says."""
-
-
-def _summable(op: Operation) -> int:
-    """The channels of an 8-bit pool each of whose windows is whole, so that a sum and one factor make the average.
-
-    Of any other 0. ONNX Runtime's depthwise integer convolution takes a twentieth of its integer AveragePool's time.
-    """
-    over, (_, *spatial, channels) = Sliding.of(op), dims(op.stored(0))
-    window, strides, same, quantization = over.window, over.strides, over.same, op.tensors.quantization(op.input(0))
-    if not isinstance(channels, int):
-        return 0
-    summable = (
-        op.input(0).type in BYTES_ONLY
-        and quantization is not None
-        and not quantization.per_channel
-        and 1 < window[0] * window[1] <= MOST_ONES
-        and window[0] * window[1] * channels <= MOST_IN_ALL
-        and not (same and is_open(spatial, window, strides, [1, 1]))
-        and not any(pads(spatial, window, strides, [1, 1], same))
-    )
-    return channels if summable else 0
-
-
-def _summed(op: Operation, channels: int) -> ir.Value:
-    """A depthwise Conv of `n c h w` whose kernel is ones, worth one part of the window each; a PAD is its border.
-
-    Of a window of an even number an average may lie between two integers. QuantizeLinear takes the even one, the kernel
-    the one further from the integer 0: of uint8 the greater one. There the sum counts in halves, and one half more
-    decides.
-    """
-    over = Sliding.of(op)
-    window, border = over.window, unbordered(op, over.window, over.ones)
-    count = window[0] * window[1]
-    decided = count % 2 == 0 and op.input(0).stated == TensorType.UINT8
-    ones = op.builder.shared(op.hint("ones"), np.full([channels, 1, *window], 1 + decided, np.int8))
-    part = np.array(1 / ((1 + decided) * count), np.float32)
-    zero = op.builder.shared(op.hint("zero"), np.array(0, np.int8))
-    kernel = [
-        op.emit(
-            "DequantizeLinear", [ones, op.builder.array(op.hint("part"), part), zero], dims(ones), ir.DataType.FLOAT
-        )
-    ]
-    quantization = op.input(0).quantization
-    if decided and quantization is not None:
-        half = op.builder.shared(op.hint("half"), np.ones(channels, np.int32))
-        step = op.builder.array(op.hint("half_step"), quantization.scale.reshape(()) * part)
-        kernel.append(op.emit("DequantizeLinear", [half, step], dims(half), ir.DataType.FLOAT))
-    inner = op.stored(0) if border is None else op.tensors.value(border.inner)
-    x = op.dequantize(0, op.transpose(inner, TO_FIRST))
-    return _pooled(op, over, "Conv", x, border, kernel=kernel, group=channels)[0]
 
 
 def _without_scale(op: Operation) -> None:
@@ -215,13 +167,16 @@ def _without_scale(op: Operation) -> None:
 
 @operator("MAX_POOL_2D", options="Pool2DOptions")
 def max_pool_2d(op: Operation) -> None:
-    """MaxPool, on the integers where the result is quantized as the operand is."""
+    """MaxPool; of the integers where the result is not quantized as the operand is."""
     op.require_rank(0, 4)
     if op.input(0).type in MOVABLE and op.input(0).quantization is None and op.options.fused_activation_function:
         raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
-    (x,), finish = op.carried(0, types=BYTES_ONLY, fused=op.options.fused_activation_function)
-    y = greatest(op, Sliding.of(op), x)
-    finish(op.transpose(y, TO_LAST))
+    over, fused = Sliding.of(op), op.options.fused_activation_function
+    if op.moves_in_unit(0, types=BYTES_ONLY):
+        op.result(greatest(op, over, op.stored(0), partial(op.dequantize, 0)), perm=TO_LAST, fused=fused)
+        return
+    (x,), finish = op.carried(0, types=BYTES_ONLY, fused=fused)
+    finish(op.transpose(greatest(op, over, x), TO_LAST))
 
 
 @operator("L2_POOL_2D", options="Pool2DOptions")

@@ -82,14 +82,14 @@ def resize_bilinear(op: Operation) -> None:
     op.require_rank(0, 4)
     tensor = op.input(0)
     if tensor.type in MOVABLE and (tensor.quantization is None or tensor.type == TensorType.INT16):
-        (x,), finish = op.carried(0, types=MOVABLE)
-        finish(_interpolated(op, x) if x.dtype != ir.DataType.FLOAT else _between_transposes(op, x))
+        # A float graph has real numbers, and those of another scale are the same integers.
+        if op.tensors.dequantize:
+            (x,), finish = op.carried(0, perm=TO_FIRST)
+            finish(resized(op, x, mode="linear"))
+        else:
+            op.result_stored(_interpolated(op, op.stored(0)))
         return
     op.result_alike(resized(op, op.real(0, TO_FIRST), mode="linear"), 0, perm=TO_LAST)
-
-
-def _between_transposes(op: Operation, x: ir.Value) -> ir.Value:
-    return op.transpose(resized(op, op.transpose(x, TO_FIRST), mode="linear"), TO_LAST)
 
 
 _BITS = 10
@@ -146,9 +146,9 @@ def resize_nearest_neighbor(op: Operation) -> None:
     """Resize, nearest: halves are rounded up, except that plain scaling rounds everything down."""
     op.require_rank(0, 4)
     plain = not op.options.align_corners and not op.options.half_pixel_centers
-    (x,), finish = op.carried(0, types=BYTES_ONLY)
+    (x,), finish = op.carried(0, types=BYTES_ONLY, perm=TO_FIRST)
     nearest = "floor" if plain else "round_prefer_ceil"
-    finish(op.transpose(resized(op, op.transpose(x, TO_FIRST), mode="nearest", nearest_mode=nearest), TO_LAST))
+    finish(resized(op, x, mode="nearest", nearest_mode=nearest))
 
 
 def scaled(dim: Dim, factor: int, down: bool, op: Operation) -> Dim:
@@ -158,7 +158,7 @@ def scaled(dim: Dim, factor: int, down: bool, op: Operation) -> Dim:
     return divided(dim, factor) if down else times(dim, factor)
 
 
-_REGROUPED = (ir.DataType.INT32, ir.DataType.INT64)
+_REGROUPED = (TensorType.INT32, TensorType.INT64)
 """Types that ONNX Runtime's kernels for space and depth do not take."""
 
 
@@ -167,8 +167,7 @@ def depth_to_space(op: Operation) -> None:
     """DepthToSpace, `n h w (b1 b2 c) -> n (h b1) (w b2) c`."""
     op.require_rank(0, 4)
     block = op.options.block_size
-    (x,), finish = op.carried(0, types=BYTES_ONLY)
-    n, h, w, c = dims(x)
+    n, h, w, c = dims(op.stored(0))
     height, width, depth = (
         scaled(h, block, False, op),
         scaled(w, block, False, op),
@@ -176,13 +175,14 @@ def depth_to_space(op: Operation) -> None:
     )
     last = op.out_dims((n, height, width, depth))
     shape = (last[0], last[3], last[1], last[2])
-    if x.dtype in _REGROUPED:
+    if op.input(0).type in _REGROUPED:
+        (x,), finish = op.carried(0)
         x = op.reshape(x, (n, h, w, block, block, depth))
         x = op.transpose(x, (0, 1, 3, 2, 4, 5), op.hint("transposed"))
         finish(op.reshape(x, (n, height, width, depth)))
         return
-    y = op.emit("DepthToSpace", [op.transpose(x, TO_FIRST)], shape, blocksize=block, mode="DCR")
-    finish(op.transpose(y, TO_LAST))
+    (x,), finish = op.carried(0, types=BYTES_ONLY, perm=TO_FIRST)
+    finish(op.emit("DepthToSpace", [x], shape, blocksize=block, mode="DCR"))
 
 
 @operator("SPACE_TO_DEPTH", options="SpaceToDepthOptions")
@@ -190,8 +190,7 @@ def space_to_depth(op: Operation) -> None:
     """SpaceToDepth, `n (h b1) (w b2) c -> n h w (b1 b2 c)`."""
     op.require_rank(0, 4)
     block = op.options.block_size
-    (x,), finish = op.carried(0, types=BYTES_ONLY)
-    n, h, w, c = dims(x)
+    n, h, w, c = dims(op.stored(0))
     height, width, depth = (
         scaled(h, block, True, op),
         scaled(w, block, True, op),
@@ -199,10 +198,11 @@ def space_to_depth(op: Operation) -> None:
     )
     last = op.out_dims((n, height, width, depth))
     shape = (last[0], last[3], last[1], last[2])
-    if x.dtype in _REGROUPED:
+    if op.input(0).type in _REGROUPED:
+        (x,), finish = op.carried(0)
         x = op.reshape(x, (n, height, block, width, block, c))
         x = op.transpose(x, (0, 1, 3, 2, 4, 5), op.hint("transposed"))
         finish(op.reshape(x, (n, height, width, depth)))
         return
-    y = op.emit("SpaceToDepth", [op.transpose(x, TO_FIRST)], shape, blocksize=block)
-    finish(op.transpose(y, TO_LAST))
+    (x,), finish = op.carried(0, types=BYTES_ONLY, perm=TO_FIRST)
+    finish(op.emit("SpaceToDepth", [x], shape, blocksize=block))

@@ -134,27 +134,23 @@ def fill(op: Operation) -> None:
     finish(op.emit("Expand", [x, extents], op.out_dims(shape)))
 
 
-FEW = 8
-"""How often a tensor is at most written into one Concat."""
-
-
 @operator("TILE")
 def tile(op: Operation) -> None:
-    """Tile; of a few along one axis Concat, which ONNX Runtime does in a sixth of the time where rows are short."""
+    """Tile."""
     (x,), finish = op.carried(0)
     repeats, known = extents_of(op, 1)
+    finish(op.emit("Tile", [x, repeats], op.out_dims(tiled_dims(op, x, known))))
+
+
+def tiled_dims(op: Operation, x: ir.Value, known: Dims | None) -> Dims:
+    """Return the shape of a TILE's result, by what is known of how often each axis is repeated."""
     shape: Dims = (None,) * len(dims(x))
     if known is not None:
         if len(known) != len(shape):
             raise ReadError(f"{len(known)} repeats for rank {len(shape)}", where=op.place)
         pairs = zip(dims(x), known, strict=True)
         shape = tuple(times(d, r) if isinstance(r, int) else r if d == 1 else None for d, r in pairs)
-    repeated = [axis for axis, count in enumerate(known or ()) if count != 1]
-    count = known[repeated[0]] if known is not None and len(repeated) == 1 else 0
-    if isinstance(count, int) and 1 < count <= FEW:
-        finish(op.emit("Concat", [x] * count, op.out_dims(shape), axis=repeated[0]))
-        return
-    finish(op.emit("Tile", [x, repeats], op.out_dims(shape)))
+    return shape
 
 
 @operator("RANGE")

@@ -13,7 +13,6 @@ from relayout.formats.tflite.importing.contents import contents
 from relayout.formats.tflite.importing.extents import shifted, times
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.elementwise import two
-from relayout.formats.tflite.importing.operators.subpixel import subpixel
 from relayout.formats.tflite.importing.operators.weights import weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D
@@ -134,26 +133,18 @@ def _computed(
 
 @operator("TRANSPOSE_CONV", options="TransposeConvOptions")
 def transpose_conv(op: Operation) -> None:
-    """ConvTranspose; of bytes Conv and DepthToSpace if wanted. Operands: output shape, kernel `o h w i`, data, bias."""
+    """ConvTranspose. Operands: output shape, kernel `o h w i`, data, bias."""
+    require_transpose_conv(op)
+    strides = [op.options.stride_h, op.options.stride_w]
+    _emit(op, weights(op, 1, 2, (3, 0, 1, 2)), strides, [1, 1], TO_FIRST, TO_LAST)
+
+
+def require_transpose_conv(op: Operation) -> None:
+    """Refuse operands that TRANSPOSE_CONV does not have, or that its kernel takes for others."""
     op.require_rank(1, 4)
     op.require_rank(2, 4)
     if op.input(2).type == TensorType.INT16 and op.has(3) and op.input(3).type == TensorType.INT32:
         raise Unsupported("INT16 data beside an INT32 bias, which the kernel reads as INT64")
-    strides = [op.options.stride_h, op.options.stride_w]
-    if not _in_blocks(op, strides):
-        _emit(op, weights(op, 1, 2, (3, 0, 1, 2)), strides, [1, 1], TO_FIRST, TO_LAST)
-
-
-def _in_blocks(op: Operation, strides: Sequence[int]) -> bool:
-    """Hand over the result as `subpixel` does, if it can."""
-    whole: Sequence[Dim] = op.integers(0, 4) if op.is_constant(0) else contents(op.stored(0)) or ()
-    wanted = [extent for extent in whole[1:3] if isinstance(extent, int)]
-    extents, same = dims(op.stored(2))[1:3], op.options.padding == Padding.SAME
-    if len(wanted) != 2 or strides[0] != strides[1] or strides[0] < 2 or not all(isinstance(e, int) for e in extents):
-        return False
-    axes = zip(extents, op.input(1).shape[1:3], strides, (1, 1), wanted, strict=True)
-    cuts = [each.begin for each in (border(*axis, same) for axis in axes) if each is not None]
-    return len(cuts) == 2 and subpixel(op, strides[0], cuts, wanted)
 
 
 @operator("CONV_3D_TRANSPOSE", options="Conv3DOptions")

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from relayout.formats.tflite.importing.builder import dims
-from relayout.formats.tflite.importing.extents import total
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.recurrent import zeros
-from relayout.formats.tflite.importing.operators.slicing import LAST, cut, joined, squeeze, unsqueeze
+from relayout.formats.tflite.importing.operators.slicing import joined, squeeze, unsqueeze
 
 INPUT, OUTPUT, FORGET, CELL = range(4)
 """The gates, in ONNX's order."""
-_OPEN = 40.0
-"""A sum of which the sigmoid is 1."""
 
 
 @dataclass
@@ -41,6 +37,12 @@ class Unlimited:
     activations: tuple[str, str, str]
     reverse: bool
     _stacked: list[ir.Value | None] = field(default_factory=list)
+
+    def over(self, x: ir.Value, first: Sequence[ir.Value | None]) -> list[ir.Value]:
+        """Return results `time batch units` and last states, of `time batch c` and states `batch units`."""
+        op = self.op
+        y, *ends = self.run(x, [None if state is None else unsqueeze(op, state, [0]) for state in first])
+        return [squeeze(op, y, [1]), *(squeeze(op, state, [0]) for state in ends)]
 
     def run(self, x: ir.Value, first: Sequence[ir.Value | None]) -> tuple[ir.Value, ir.Value, ir.Value]:
         """The results `time 1 batch units` and the last states, of `time batch c` and states `1 batch units`."""
@@ -73,38 +75,6 @@ class Unlimited:
                 peepholes,
             ]
         return self._stacked
-
-    def cells(self, x: ir.Value, first: Sequence[ir.Value | None], y: ir.Value) -> ir.Value:
-        """All cells, `time batch units`, of an LSTM whose results are these.
-
-        They are what another one yields, whose gate OUTPUT is open. Of the state that it computes itself nothing is
-        left: what is meant lies beside the operand.
-        """
-        op, (time, batch, units) = self.op, dims(y)
-        h = unsqueeze(op, zeros(op, (batch, units), x), [0]) if first[0] is None else first[0]
-        rest = cut(op, y, [1], [LAST], [0]) if self.reverse else cut(op, y, [0], [-1], [0])
-        before = op.emit("Concat", [rest, h] if self.reverse else [h, rest], (time, batch, units), axis=0)
-        both = op.emit("Concat", [x, before], (time, batch, total([dims(x)[2], units])), axis=2)
-        kernels = [
-            None if kernel is None or recurrent is None else joined(op, [kernel, recurrent], 1)
-            for kernel, recurrent in zip(self.kernels, self.recurrent, strict=True)
-        ]
-        listing = replace(
-            self,
-            kernels=self._with_output(kernels, 0),
-            recurrent=[None if part is None else self._filled(part, 0) for part in self.recurrent],
-            biases=self._with_output(self.biases, _OPEN),
-            peepholes=None if self.peepholes is None else self._with_output(self.peepholes, 0),
-            activations=(*self.activations[:2], "Affine"),
-            _stacked=[],
-        )
-        return squeeze(op, listing.run(both, first)[0], [1])
-
-    def _with_output(self, parts: Sequence[ir.Value | None], number: float) -> list[ir.Value | None]:
-        """The same with a number for the gate OUTPUT."""
-        made, output = list(parts), parts[OUTPUT]
-        made[OUTPUT] = None if output is None else self._filled(output, number)
-        return made
 
     def _filled(self, like: ir.Value, number: float) -> ir.Value:
         shape = [d for d in dims(like) if isinstance(d, int)]

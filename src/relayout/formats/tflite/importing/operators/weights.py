@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
@@ -12,10 +13,8 @@ from relayout.formats.tflite.container.model import Tensor
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.registry import Unsupported
-from relayout.formats.tflite.importing.tensors import FEW_BITS, literal
+from relayout.formats.tflite.importing.tensors import array, literal
 
-LONG_BLOCKS = 256, 128
-"""Columns that a kernel of ONNX Runtime's takes at once."""
 _FLOATS = (TensorType.FLOAT32, TensorType.FLOAT16)
 _MISREAD = {
     (TensorType.UINT8, TensorType.INT8): "UINT8 data beside INT8 weights, which the kernel reads as unsigned",
@@ -29,54 +28,22 @@ def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None)
 
     1. Beside real numbers, weights of half precision are widened, and bytes are integers with a sign around 0, whatever
        the file calls them: so the first converters wrote them, and so the kernels read them.
-    2. Beside uint8, uint8 weights are int8, they and their zero point 128 lower: ONNX Runtime multiplies uint8 by int8
-       twice as fast as by uint8.
-    3. A scale for each block of a row is DequantizeLinear's `block_size`: ONNX Runtime makes one kernel of it and a
-       MatMul.
+    2. A scale for each block of a row is DequantizeLinear's `block_size`.
     """
     tensor, other = op.input(i), op.input(data).stated
-    if size := block_size(op, i, data):
-        return _by_blocks(op, tensor, size, perm)
+    if tensor.blocks is not None:
+        return in_blocks(op, tensor, tensor.blocks.size, perm)
     if (other, tensor.stated) in _MISREAD:
         raise Unsupported(_MISREAD[other, tensor.stated])
     if other == TensorType.FLOAT32 and tensor.type == TensorType.FLOAT16:
         return op.cast(op.real(i, perm), ir.DataType.FLOAT)
     if other in _FLOATS and tensor.type == TensorType.UINT8:
         return _signed(op, i, perm)
-    quantization = op.tensors.quantization(tensor)
-    whole = quantization is not None and not quantization.per_channel
-    if other == tensor.stated == TensorType.UINT8 and whole and tensor.data is not None:
-        return _lower(op, i, perm)
     return op.real(i, perm)
 
 
-def _lower(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
-    """A constant of uint8 as int8: the same numbers, integers and zero point 128 lower."""
-    value, scale, zero_point = op.tensors.lowered(op.input(i))
-    value = value if perm is None else op.transpose(value, perm)
-    name = op.tensors.hint(op.input(i), "dequantized")
-    return op.emit("DequantizeLinear", [value, scale, zero_point], dims(value), ir.DataType.FLOAT, name=name)
-
-
-def block_size(op: Operation, i: int, data: int) -> int:
-    """How many columns of a matrix of weights share a scale, as `weights` writes them; 0: all of a row.
-
-    Few bits in long rows have blocks, too, whose scales are equal, for the same kernel: with 2048 columns it multiplies
-    one row of data in a tenth of the time of real numbers, and 128 rows in a third. In short rows it takes longer.
-    """
-    tensor = op.input(i)
-    if tensor.blocks is not None:
-        return tensor.blocks.size
-    meaning = op.tensors.quantization(tensor)
-    if meaning is None or tensor.data is None or tensor.type not in FEW_BITS:
-        return 0
-    by_rows = not meaning.per_channel or meaning.axis == 0
-    if op.input(data).type != TensorType.FLOAT32 or len(tensor.shape) != 2 or not by_rows or meaning.zero_point.any():
-        return 0
-    return next((size for size in LONG_BLOCKS if tensor.shape[1] % size == 0), 0)
-
-
-def _by_blocks(op: Operation, tensor: Tensor, size: int, perm: Sequence[int] | None) -> ir.Value:
+def in_blocks(op: Operation, tensor: Tensor, size: int, perm: Sequence[int] | None) -> ir.Value:
+    """Return the real numbers of a constant matrix, with a scale for each block of so many columns."""
     integers, scales = op.tensors.blockwise(tensor, size)
     name, perm = op.tensors.hint(tensor, "dequantized"), (0, 1) if perm is None else perm
     if op.tensors.dequantize:
@@ -102,4 +69,18 @@ def _signed(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
     value = value if perm is None else op.transpose(value, perm)
     axis = quantization.axis if perm is None else list(perm).index(quantization.axis)
     around_zero = quantization._replace(zero_point=np.zeros_like(quantization.zero_point))
-    return op.widened(tensor, around_zero, value, axis if quantization.per_channel else None)
+    return op.real_constant(tensor, around_zero, value, axis if quantization.per_channel else None)
+
+
+def widened_from(op: Operation, tensor: Tensor) -> Tensor:
+    """What a tensor was widened from, if that is a constant of half precision; else the tensor itself."""
+    producer = op.tensors.flow.producer(tensor.index)
+    if producer is None or producer.name != "DEQUANTIZE" or len(producer.inputs) != 1:
+        return tensor
+    narrow = op.tensors.subgraph.tensors[producer.inputs[0]]
+    return narrow if narrow.type == TensorType.FLOAT16 and narrow.data is not None else tensor
+
+
+def vector(tensor: Tensor) -> npt.NDArray[np.float32]:
+    """A constant's elements, one after the other."""
+    return array(tensor).reshape(-1).astype(np.float32)

@@ -7,7 +7,6 @@ own for them, and ONNX Runtime kernels: a BatchNormalization of real numbers, a 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
@@ -15,22 +14,15 @@ from relayout.formats.tflite.container.model import Operator, Tensor
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.operators.surroundings import unrolls
+from relayout.formats.tflite.importing.operators.elementwise import require_prelu
+from relayout.formats.tflite.importing.operators.weights import vector, widened_from
 from relayout.formats.tflite.importing.tensors import array, dequantized
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
 from relayout.layout import perm as perms
+from relayout.targets.onnxruntime.hybrid_products import multiplies_alone
 
 TOGETHER = 16
 """So many channels at once are what ONNX Runtime's depthwise integer convolution takes; others are no faster."""
-
-
-def widened_from(op: Operation, tensor: Tensor) -> Tensor:
-    """What a tensor was widened from, if that is a constant of half precision; else the tensor itself."""
-    producer = op.tensors.flow.producer(tensor.index)
-    if producer is None or producer.name != "DEQUANTIZE" or len(producer.inputs) != 1:
-        return tensor
-    narrow = op.tensors.subgraph.tensors[producer.inputs[0]]
-    return narrow if narrow.type == TensorType.FLOAT16 and narrow.data is not None else tensor
 
 
 def _split(op: Operation, operator: Operator) -> tuple[Tensor, Tensor, int] | None:
@@ -49,11 +41,6 @@ def _split(op: Operation, operator: Operator) -> tuple[Tensor, Tensor, int] | No
     return None
 
 
-def vector(tensor: Tensor) -> npt.NDArray[np.float32]:
-    """A constant's elements, one after the other."""
-    return array(tensor).reshape(-1).astype(np.float32)
-
-
 def normalized(op: Operation) -> bool:
     """Hand over an ADD as a BatchNormalization, if it adds to the product of a MUL that nothing else reads.
 
@@ -61,7 +48,7 @@ def normalized(op: Operation) -> bool:
     """
     flow, added = op.tensors.flow, _split(op, op.operator)
     if (
-        op.program.once(unrolls)
+        not op.program.once(multiplies_alone)  # hybrid convolutions may be products, channels last
         or added is None
         or op.output().type != TensorType.FLOAT32
         or not flow.leads_to_spatial(op.output().index)
@@ -110,4 +97,17 @@ def weighted(op: Operation) -> bool:
     x = op.real(i, TO_FIRST)
     y = op.emit("Conv", [x, kernel], perms.apply(TO_FIRST, dims(op.stored(i))), kernel_shape=[1, 1], group=channels)
     op.result(y, perm=TO_LAST, fused=op.options.fused_activation_function)
+    return True
+
+
+def real_slopes(op: Operation) -> bool:
+    """Hand over a PRELU with slopes of real numbers, if they are quantized constants: nothing dequantizes them then."""
+    require_prelu(op)
+    tensor = op.input(1)
+    is_of_halves = widened_from(op, tensor) is not tensor
+    if is_of_halves or not op.is_constant(1) or tensor.quantization is None:
+        return False
+    slope = op.builder.array(op.tensors.hint(tensor, "real"), dequantized(op.constant(1), tensor.quantization))
+    x = op.real(0)
+    op.result(op.emit("PRelu", [x, slope], dims(x)))
     return True

@@ -17,11 +17,12 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Tensor
+from relayout.formats.tflite.container.model import Operator, Subgraph, Tensor
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
-from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.elementwise import one, two
-from relayout.formats.tflite.importing.operators.surroundings import multiplies_alone
+from relayout.formats.tflite.importing.operators.matrix import hand_over_rows, rows_of
+from relayout.formats.tflite.importing.program import Program
 from relayout.formats.tflite.importing.tensors import array
 
 LEVELS = 255
@@ -29,11 +30,38 @@ LEAST_STEP = 1e-30
 """Of a row of zeros."""
 
 
+def integer_product(op: Operation) -> bool:
+    """Hand over a FULLY_CONNECTED as a product of integers, if its weights are integers beside real rows."""
+    found = rows_of(op)
+    if not is_hybrid(op, found.rows) or (found.keeps_rank(op) and found.several_are_open(op)):
+        return False
+    x, bias = found.matrix(op), op.bias(2, 0, 1)
+    y = product(op, x)
+    hand_over_rows(op, found, y if bias is None else two(op, "Add", y, bias))
+    return True
+
+
+def multiplies_alone(program: Program) -> bool:
+    """Tell whether no operators but matrix products have real operands and weights of 8 or 4 bits."""
+    return not any(
+        _has_integer_weights(operator, subgraph)
+        for subgraph in program.model.subgraphs
+        for operator in subgraph.operators
+        if operator.name != "FULLY_CONNECTED"
+    )
+
+
+def _has_integer_weights(operator: Operator, subgraph: Subgraph) -> bool:
+    operands = [subgraph.tensors[i] for i in operator.inputs if i >= 0]
+    weights = any(t.type in (*BYTES_ONLY, TensorType.INT4) and t.data is not None for t in operands)
+    return weights and any(t.type == TensorType.FLOAT32 and t.data is None for t in operands)
+
+
 def is_hybrid(op: Operation, rows: Dim) -> bool:
     """Whether a product is computed with integers.
 
     The model has no hybrid operators but products, or there is a single row, outside of loops; and what is written is
-    not looked at for a cell of real numbers (see `cells`).
+    not looked at for a cell of real numbers (see `lowering.recognise_recurrent`).
     """
     if op.program.multiplies_reals:
         return False

@@ -3,7 +3,7 @@
 An image is quantized at run time, to 255 steps; the elements of each window are put side by side, as a row; and rows
 are multiplied by the weights. ONNX Runtime has fast kernels for products of integers, and none for such convolutions:
 this takes a quarter to a half of a float Conv's time where there are channels enough. What it stands for is no longer
-seen in the graph, and all is channels last: for those who count time.
+seen in the graph, and all is channels last.
 
 That is how LiteRT computes it, but that its delegate rounds each pixel by itself where windows are of one pixel, of
 which nothing would be won. There an image is rounded at once, as LiteRT's other kernels do.
@@ -22,12 +22,13 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import Padding
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators import hybrid
 from relayout.formats.tflite.importing.operators.border import unbordered
+from relayout.formats.tflite.importing.operators.convolution import require_conv_2d
 from relayout.formats.tflite.importing.operators.elementwise import two
 from relayout.formats.tflite.importing.operators.slicing import cut
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.window import pads, slid
+from relayout.targets.onnxruntime import hybrid_products as hybrid
 
 
 class Times(NamedTuple):
@@ -155,11 +156,21 @@ class _Windows(NamedTuple):
 
 
 def unrolled(op: Operation) -> bool:
-    """Hand over a CONV_2D as MatMulInteger, if that is wanted and ONNX Runtime is faster at it."""
+    """Hand over a CONV_2D as MatMulInteger, if ONNX Runtime is faster at it on x64 with VNNI."""
+    return _unrolled(op, VNNI)
+
+
+def unrolled_without_vnni(op: Operation) -> bool:
+    """Hand over a CONV_2D as MatMulInteger, if ONNX Runtime is faster at it with kernels of uint8."""
+    return _unrolled(op, WITHOUT_VNNI)
+
+
+def _unrolled(op: Operation, times: Times) -> bool:
+    require_conv_2d(op)
     weights, image = op.input(1), op.stored(0)
     n, *spatial, channels = dims(image)
     extents = [e for e in spatial if isinstance(e, int)]
-    if not op.program.choices.fast or n != 1 or len(extents) != 2 or weights.shape[3] != channels:
+    if n != 1 or len(extents) != 2 or weights.shape[3] != channels:
         return False
     if not hybrid.has_centred_weights(op):
         return False
@@ -179,7 +190,6 @@ def unrolled(op: Operation) -> bool:
     bordered = [e + margin for e, margin in zip(extents, margins, strict=True)]
     windows = _Windows(tuple(bordered), depth, tuple(window), tuple(counts), tuple(strides), tuple(dilations))
     read, given = math.prod(extents) * depth, math.prod(counts) * o
-    times = WITHOUT_VNNI if op.program.choices.saturates else VNNI
     best = min(windows.ways(), key=lambda way: way.time(times, read, o))
     taken = best.time(times, read / _together(op), o) + REORDERING * _reordered(op, read, given)
     if taken + times.node >= MARGIN * windows.float_time(times, read, o):

@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.importing.builder import dims
+from relayout.formats.tflite.container.enums import Padding, TensorType
+from relayout.formats.tflite.importing.builder import Dim, dims
+from relayout.formats.tflite.importing.contents import contents
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.importing.operators.transposed import border, require_transpose_conv
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
 
@@ -60,12 +62,25 @@ def taps(extent: int, kernel: int, stride: int, cut: int, target: int) -> Taps:
     return Taps(places, window, -first, blocks - extent + window - 1 + first, blocks)
 
 
-def subpixel(op: Operation, stride: int, cuts: Sequence[int], wanted: Sequence[int]) -> bool:
-    """Hand over a TRANSPOSE_CONV as Conv and DepthToSpace, if that is wanted, and it is of bytes, in whole blocks, and
-    its windows overlap.
+def in_blocks(op: Operation) -> bool:
+    """Hand over a TRANSPOSE_CONV as Conv and DepthToSpace, if it is of bytes, in whole blocks, and its windows overlap.
 
-    Where none do, ConvTranspose is a product of matrices and takes as long. DepthToSpace moves bytes: it is for those
-    who count time.
+    Where none do, ConvTranspose is a product of matrices and takes as long.
+    """
+    require_transpose_conv(op)
+    strides = [op.options.stride_h, op.options.stride_w]
+    whole: Sequence[Dim] = op.integers(0, 4) if op.is_constant(0) else contents(op.stored(0)) or ()
+    wanted = [extent for extent in whole[1:3] if isinstance(extent, int)]
+    extents, same = dims(op.stored(2))[1:3], op.options.padding == Padding.SAME
+    if len(wanted) != 2 or strides[0] != strides[1] or strides[0] < 2 or not all(isinstance(e, int) for e in extents):
+        return False
+    axes = zip(extents, op.input(1).shape[1:3], strides, (1, 1), wanted, strict=True)
+    cuts = [each.begin for each in (border(*axis, same) for axis in axes) if each is not None]
+    return len(cuts) == 2 and subpixel(op, strides[0], cuts, wanted)
+
+
+def subpixel(op: Operation, stride: int, cuts: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Hand over a TRANSPOSE_CONV as Conv and DepthToSpace, if its windows overlap.
 
     Args:
         op: data is operand 2, the kernel `o h w i` operand 1, a bias operand 3.
@@ -73,8 +88,6 @@ def subpixel(op: Operation, stride: int, cuts: Sequence[int], wanted: Sequence[i
         cuts: what is cut off before the first row and column.
         wanted: height and width of the result.
     """
-    if not op.program.choices.fast:
-        return False
     kernel, (n, *spatial, _) = op.input(1), dims(op.stored(2))
     extents = [e for e in spatial if isinstance(e, int)]
     targets = [e for e in wanted if e % stride == 0 and e > 0]

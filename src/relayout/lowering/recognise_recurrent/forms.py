@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.formats.tflite.importing.builder import Dims, dims
-from relayout.formats.tflite.importing.recurrences.polynomials import (
+from relayout.lowering.recognise_recurrent.polynomials import (
     Applied,
     Columns,
     Formless,
@@ -36,6 +36,10 @@ Form = tuple[tuple[int, Poly], ...]
 """Blocks side by side: how many columns, and their polynomial."""
 
 
+COPYING = frozenset(("Cast", "Identity"))
+"""Operators that give the elements of their operand, perhaps in another type."""
+
+
 def known_row(value: ir.Value) -> npt.NDArray[np.float64] | None:
     """The elements of a constant of one row, perhaps of half precision; None of any other value."""
     shape, node = dims(value), value.producer()
@@ -43,7 +47,7 @@ def known_row(value: ir.Value) -> npt.NDArray[np.float64] | None:
         return None
     if value.const_value is not None:
         return value.const_value.numpy().astype(np.float64).reshape(-1)
-    source = node.inputs[0] if node is not None and node.op_type in ("Cast", "Identity") else None
+    source = node.inputs[0] if node is not None and node.op_type in COPYING else None
     return None if source is None or value.dtype != ir.DataType.FLOAT else known_row(source)
 
 
@@ -94,9 +98,7 @@ class Reading:
     def _read(self, node: ir.Node) -> None:
         given = [value for value in node.inputs if value is not None]
         if all(map(self.is_settled, given)):
-            # What runs in every inference, since ONNX Runtime does not fold it, is no operand for a cell.
-            if node.op_type != "DequantizeLinear":
-                self.settled |= {id(value): node for value in node.outputs}
+            self.settled |= {id(value): node for value in node.outputs}
             return
         try:
             if node.op_type in _RULES and not node.domain and all(v.dtype == ir.DataType.FLOAT for v in node.outputs):

@@ -1,9 +1,8 @@
 """The rounds of a loop that are a cell of ONNX's GRU, LSTM or RNN, as that operator.
 
-ONNX Runtime takes half a microsecond for every node of a Scan's body in each round, and a GRU is one node for all
-rounds. A body is such a cell if the form of each state (see `forms`) is that of the operator's own equations, for
-some matrices, biases and functions in them; nothing is known here of the order in which it is written. What differs in
-anything stays a Scan.
+A GRU is one node for all rounds, where a Scan's body has a dozen that run in each. A body is such a cell if the form of
+each state (see `forms`) is that of the operator's own equations, for some matrices, biases and functions in them;
+nothing is known here of the order in which it is written. What differs in anything stays a Scan.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.bodies import discard
 from relayout.formats.tflite.importing.operators.slicing import cut, joined, squeeze, unsqueeze
-from relayout.formats.tflite.importing.recurrences.forms import Reading, known_row
-from relayout.formats.tflite.importing.recurrences.polynomials import (
+from relayout.lowering.recognise_recurrent.forms import Reading, known_row
+from relayout.lowering.recognise_recurrent.polynomials import (
     MIDDLE,
     Applied,
     Coefficient,
@@ -40,8 +39,6 @@ X, H, C = "X", "H", "C"
 """What the equations call a row of the sequence, the state that is the result, and the other one."""
 BIAS = "bias "
 MOST_STATES = 6
-MOST_WIDENED = 150_000
-"""Elements that a state is multiplied by in each round: where there are more, integers take less time in a Scan."""
 
 Bound = Mapping[str, Function | str | int | Columns | Coefficient]
 """What stands for the names in the equations: of functions, atoms, matrices and biases."""
@@ -63,6 +60,15 @@ class Cell(NamedTuple):
     """Of a GRU: whether r meets H before a matrix does."""
     steady: bool = True
     """Whether gates keep its results near those of rows that are rounded: without, each step adds to the distance."""
+
+
+IsBetter = Callable[[Cell, Bound, ir.Value], bool]
+"""Tells of a cell, what stands for its names, and its first state whether the operator is better than a Scan."""
+
+
+def always(cell: Cell, bound: Bound, state: ir.Value) -> bool:
+    """Say of every cell that one operator is better."""
+    return True
 
 
 class _Equations:
@@ -189,7 +195,7 @@ class Round(NamedTuple):
     wholes: Sequence[ir.Value]
 
 
-def written(op: Operation, rounds: Round) -> list[ir.Value] | None:
+def written(op: Operation, rounds: Round, is_better: IsBetter = always) -> list[ir.Value] | None:
     """The last states and the lists of results, from one operator; None, if there is none."""
     reading = Reading(
         rounds.nodes,
@@ -200,7 +206,7 @@ def written(op: Operation, rounds: Round) -> list[ir.Value] | None:
     except Formless:
         return None
     for cell in CELLS:
-        for found in _fits(cell, reading, lasts, rounds):
+        for found in _fits(cell, reading, lasts, rounds, is_better):
             if all(poly == found.of[H] for poly in results) and all(poly in found.of.values() for poly in lasts):
                 made = _Writing(op, cell, reading, rounds, found).run(lasts)
                 kept = {id(node) for node in op.builder.nodes}
@@ -217,7 +223,7 @@ class _Found(NamedTuple):
     of: Mapping[str, Poly]
 
 
-def _fits(cell: Cell, reading: Reading, lasts: Sequence[Poly], rounds: Round) -> Iterator[_Found]:
+def _fits(cell: Cell, reading: Reading, lasts: Sequence[Poly], rounds: Round, is_better: IsBetter) -> Iterator[_Found]:
     """The ways in which a body is a cell, with states and rows of shapes that fit."""
     table = reading.table
     equations, matching = cell.equations(table), _Matching(table)
@@ -229,7 +235,7 @@ def _fits(cell: Cell, reading: Reading, lasts: Sequence[Poly], rounds: Round) ->
         for bound in ways:
             row = next((k for k, v in enumerate(rounds.rows) if _is_whole(reading, bound, X, v)), None)
             whole = all(_is_whole(reading, bound, name, rounds.states[k]) for name, k in places.items())
-            if row is None or not whole or not _pays(cell, bound, rounds.states[chosen[0]]):
+            if row is None or not whole or not is_better(cell, bound, rounds.states[chosen[0]]):
                 continue
             if _is_even(rounds, [rounds.states[k] for k in chosen], rounds.rows[row]):
                 yield _Found(bound, {**places, X: row}, {name: lasts[k] for name, k in places.items()})
@@ -241,21 +247,6 @@ def _is_even(rounds: Round, states: Sequence[ir.Value], row: ir.Value) -> bool:
     yielded = {dims(value) for value in (*rounds.lasts, *rounds.results)}
     alike = all(dims(state) == shape for state in states) and yielded <= {shape, (1, *shape)}
     return alike and len(shape) == 2 and dims(row)[:-1] == shape[:-1]
-
-
-def _pays(cell: Cell, bound: Bound, state: ir.Value) -> bool:
-    """Whether real numbers take less time than the file's integers, if it has such, and are near enough to them."""
-    if not any(isinstance(value, Columns) and _is_of_integers(value.matrix) for value in bound.values()):
-        return True
-    units = dims(state)[-1]
-    return cell.steady and isinstance(units, int) and len(cell.gates) * units**2 <= MOST_WIDENED
-
-
-def _is_of_integers(matrix: ir.Value) -> bool:
-    """Whether the file holds a matrix as integers, beside which LiteRT rounds rows."""
-    while (node := matrix.producer()) is not None and node.inputs[0] is not None:
-        matrix = node.inputs[0]
-    return matrix.dtype not in (FLOAT, ir.DataType.FLOAT16)
 
 
 def _is_whole(reading: Reading, bound: Bound, name: str, value: ir.Value) -> bool:

@@ -21,8 +21,14 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators.convolution import (
+    DEPTHWISE,
+    planar,
+    require_conv_2d,
+    require_depthwise,
+)
 from relayout.formats.tflite.importing.tensors import array
-from relayout.formats.tflite.importing.unsigned import SHIFT
+from relayout.formats.tflite.importing.window import TO_FIRST
 from relayout.layout import perm as perms
 
 NODE, RUN, PRODUCT = 7_400, 4.0, 0.0047
@@ -39,12 +45,31 @@ _SIGNED, _UNSIGNED = (TensorType.INT8, TensorType.INT8), (TensorType.UINT8, Tens
 Bytes = npt.NDArray[np.int8]
 
 
+def merged_conv(op: Operation) -> bool:
+    """Hand over a CONV_2D with fewer groups, if ONNX Runtime is faster with them."""
+    require_conv_2d(op)
+    return _merged(op, TO_FIRST)
+
+
+def merged_depthwise(op: Operation) -> bool:
+    """Hand over a DEPTHWISE_CONV_2D with fewer groups, if ONNX Runtime is faster with them."""
+    require_depthwise(op)
+    return _merged(op, DEPTHWISE)
+
+
+def _merged(op: Operation, perm: Sequence[int]) -> bool:
+    found = widened(op, perm)
+    if found is not None:
+        planar(op, *found)
+    return found is not None
+
+
 def widened(op: Operation, perm: Sequence[int]) -> tuple[ir.Value, int] | None:
     """The kernel `o i *k` and the number of groups, if ONNX Runtime is faster with fewer; `perm` leads to that order.
 
     Data and result are uint8, and the weights bytes in the file: no others are multiplied as integers.
     """
-    if not op.program.choices.widen or not _is_of_bytes(op, perm[0]):
+    if not _is_of_bytes(op, perm[0]):
         return None
     o, depth, *window = perms.apply(perm, op.input(1).shape)
     channels = dims(op.stored(0))[-1]
@@ -102,27 +127,22 @@ def _is_of_bytes(op: Operation, axis: int) -> bool:
         and not data.per_channel
         and not result.per_channel
         and (op.input(0).type, op.output().type) == (TensorType.UINT8, TensorType.UINT8)
-        and (op.input(0).stated, op.input(1).type) in (_SIGNED, _UNSIGNED)
-        and (not weights.per_channel or (weights.axis == axis and op.input(1).type == TensorType.INT8))
+        and (op.input(0).stated, op.input(1).stated) in (_SIGNED, _UNSIGNED)
+        and op.input(1).type == TensorType.INT8
+        and (not weights.per_channel or weights.axis == axis)
         and op.input(1).data is not None
         and op.input(1).sparsity is None
     )
 
 
 def _integers(op: Operation, perm: Sequence[int]) -> tuple[Bytes, Bytes]:
-    """The weights `o i *k` as int8, and what means 0; those of uint8 are 128 lower (see `weights`)."""
+    """The weights `o i *k`, and what means 0."""
     tensor = op.input(1)
     quantization = op.tensors.quantization(tensor)
     zeros = np.zeros(1, np.int64) if quantization is None else quantization.zero_point
-    less = SHIFT if tensor.type == TensorType.UINT8 else 0
-    kernel = array(tensor).astype(np.int16).transpose(perm) - less
-    return kernel.astype(np.int8), (zeros - less).astype(np.int8)
+    return array(tensor).transpose(perm), zeros.astype(np.int8)
 
 
 def _dequantized(op: Operation, kernel: ir.Value) -> ir.Value:
-    tensor = op.input(1)
-    if tensor.type == TensorType.INT8:
-        return op.dequantize(1, kernel, 0)
-    _, scale, zero_point = op.tensors.lowered(tensor)
-    name = op.tensors.hint(tensor, "dequantized")
-    return op.emit("DequantizeLinear", [kernel, scale, zero_point], dims(kernel), ir.DataType.FLOAT, name=name)
+    quantization = op.tensors.quantization(op.input(1))
+    return op.dequantize(1, kernel, 0 if quantization is not None and quantization.per_channel else None)

@@ -30,9 +30,9 @@ from relayout.formats.tflite.importing.operators.bodies import Body, discard, ha
 from relayout.formats.tflite.importing.operators.lists import padded
 from relayout.formats.tflite.importing.operators.slicing import squeeze
 from relayout.formats.tflite.importing.program import Given
-from relayout.formats.tflite.importing.recurrences import cells
-from relayout.formats.tflite.importing.recurrences.cells import Round
-from relayout.formats.tflite.importing.recurrences.rounds import GET_ITEM, SET_ITEM, Rounds
+from relayout.lowering.recognise_recurrent import cells
+from relayout.lowering.recognise_recurrent.cells import IsBetter, Round, always
+from relayout.lowering.recognise_recurrent.rounds import GET_ITEM, SET_ITEM, Rounds
 
 _PURE = frozenset(
     ("ADD", "CONCATENATION", "DYNAMIC_UPDATE_SLICE", "GATHER", "PACK", "RESHAPE", "SLICE", SET_ITEM, GET_ITEM)
@@ -40,8 +40,14 @@ _PURE = frozenset(
 """Operators that go where nothing reads them."""
 
 
-def by_rows(op: Operation, condition: int, body: int) -> bool:
-    """Hand over the results of a WHILE as those of a Scan, if its rounds take rows."""
+def by_rows(op: Operation, is_better: IsBetter = always) -> bool:
+    """Hand over the results of a WHILE as those of a Scan, or of a GRU, LSTM or RNN, if its rounds take rows.
+
+    Args:
+        op: the WHILE.
+        is_better: tells whether one operator for all rounds is better than a Scan of them.
+    """
+    condition, body = op.options.cond_subgraph_index, op.options.body_subgraph_index
     given = [value for value in operands(op) if isinstance(value, ir.Value)]
     inner, test = op.program.subgraph(body, op.place), op.program.subgraph(condition, op.place)
     if not len(op.operator.inputs) == len(given) == len(inner.inputs) == len(inner.outputs) == len(test.inputs):
@@ -49,7 +55,7 @@ def by_rows(op: Operation, condition: int, body: int) -> bool:
     rounds = Rounds(op, test, inner, given)
     if rounds.count in (0, None) or not rounds.picked or not rounds.is_plain:
         return False
-    return _Writing(op, rounds, body).run()
+    return _Writing(op, rounds, body, is_better).run()
 
 
 @dataclass
@@ -59,6 +65,7 @@ class _Writing:
     op: Operation
     rounds: Rounds
     index: int
+    is_better: IsBetter
     fixed: dict[int, ir.Value] = field(default_factory=dict)
     wider: bool = False
 
@@ -106,7 +113,7 @@ class _Writing:
             return False
         before = len(op.builder.nodes)
         op.builder.nodes += outside
-        values = cells.written(op, found)
+        values = cells.written(op, found, self.is_better)
         if values is None:
             del op.builder.nodes[before:]
             discard(found.nodes)

@@ -1,29 +1,33 @@
 """A layer normalization in the pieces that Keras makes of it, as the one operator that ONNX has.
 
 With m the mean of each row of x, v that of (x - m) squared, and f = gamma / sqrt(v + epsilon), it is
-`x f + (beta - m f)`; gamma and beta may be absent. ONNX Runtime's LayerNormalization is nearer to what is meant: where
-rows lie far from 0, `m f` takes the digits away. Rows of pixels stay in pieces: those take any order of axes, as the
+`x f + (beta - m f)`; gamma and beta may be absent. LayerNormalization is nearer to what is meant: where rows lie far
+from 0, `m f` takes the digits away. Rows of pixels stay in pieces: those take any order of axes, as the
 convolutions around them do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Operator, Tensor
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.emission import options_of
-from relayout.formats.tflite.importing.extents import divided, product
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.channels import vector, widened_from
+from relayout.formats.tflite.importing.operators.weights import vector, widened_from
 from relayout.formats.tflite.importing.tensors import array
 
 RANK = 3
 """Of what is normalized: `n t c` are tokens, `n h w c` would be pixels."""
+
+Write = Callable[[Operation, ir.Value, Sequence[npt.NDArray[np.float32]], float], ir.Value]
+"""Writes the LayerNormalization of a value, by a scale and perhaps a shift, and epsilon."""
 
 _REAL = (TensorType.FLOAT32, TensorType.FLOAT16)
 
@@ -111,8 +115,14 @@ def _both(operator: Operator | None) -> Iterator[tuple[int, int]]:
         yield second, first
 
 
-def layer_normalized(op: Operation) -> bool:
-    """Hand over an ADD as a LayerNormalization, if it is the last piece of one."""
+def layer_normalized(op: Operation, write: Write | None = None) -> bool:
+    """Hand over an ADD as a LayerNormalization, if it is the last piece of one.
+
+    Args:
+        op: the ADD.
+        write: what writes the LayerNormalization of a value by constants; by default the operator itself.
+    """
+    write = write or normalization
     if len(op.operator.inputs) != 2 or op.output().type != TensorType.FLOAT32 or min(op.operator.inputs) < 0:
         return False
     shape = op.output().shape
@@ -125,12 +135,12 @@ def layer_normalized(op: Operation) -> bool:
             if factor is None or not _is_of_rows(op, op.tensors.subgraph.tensors[x], pieces.count):
                 continue
             if pieces.is_shift(shift, index, factor.mean):
-                _write(op, pieces, x, factor, None)
+                _replace(op, pieces, x, factor, None, write)
                 return True
             for inner, beta in _both(pieces.made(shift, "ADD")):
                 row = pieces.row(beta)
                 if row is not None and pieces.is_shift(inner, index, factor.mean):
-                    _write(op, pieces, x, factor, row)
+                    _replace(op, pieces, x, factor, row, write)
                     return True
     return False
 
@@ -143,15 +153,17 @@ def _is_of_rows(op: Operation, tensor: Tensor, count: int) -> bool:
     return len(shape) == RANK and shape[-1] == count and sum(not isinstance(d, int) for d in shape) < 2
 
 
-def _write(op: Operation, pieces: _Pieces, x: int, factor: _Factor, beta: Tensor | None) -> None:
+def _replace(op: Operation, pieces: _Pieces, x: int, factor: _Factor, beta: Tensor | None, write: Write) -> None:
     for operator in pieces.found:
         op.spare(operator)
-    data = op.tensors.value(op.tensors.subgraph.tensors[x])
-    # Of an addition of rank 3 and this ONNX Runtime makes a SkipLayerNormalization, which takes six times as long.
-    rows = op.reshape(data, (divided(product(dims(data)), pieces.count), pieces.count))
     gamma = np.ones(pieces.count, np.float32) if factor.gamma is None else vector(factor.gamma)
-    operands = [rows, op.builder.shared(op.hint("scale"), gamma)]
-    if beta is not None:
-        operands.append(op.builder.shared(op.hint("shift"), vector(beta)))
-    y = op.emit("LayerNormalization", operands, dims(rows), axis=-1, epsilon=factor.epsilon)
-    op.result(op.reshape(y, dims(data)), fused=op.options.fused_activation_function)
+    constants = [gamma] if beta is None else [gamma, vector(beta)]
+    y = write(op, op.tensors.value(op.tensors.subgraph.tensors[x]), constants, factor.epsilon)
+    op.result(y, fused=op.options.fused_activation_function)
+
+
+def normalization(op: Operation, x: ir.Value, constants: Sequence[npt.NDArray[np.float32]], epsilon: float) -> ir.Value:
+    """Return the LayerNormalization of a value along its last axis, by a scale and perhaps a shift."""
+    named = zip(("scale", "shift"), constants, strict=False)
+    operands = [x, *(op.builder.shared(op.hint(name), numbers) for name, numbers in named)]
+    return op.emit("LayerNormalization", operands, dims(x), axis=-1, epsilon=epsilon)

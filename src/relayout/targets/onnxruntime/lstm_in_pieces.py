@@ -17,17 +17,21 @@ yields is its cell.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
+from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.extents import total
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.bodies import BOOL, Body
 from relayout.formats.tflite.importing.operators.elementwise import one, two
-from relayout.formats.tflite.importing.operators.slicing import cut, joined, squeeze, unsqueeze
-from relayout.formats.tflite.importing.operators.unlimited import Unlimited
+from relayout.formats.tflite.importing.operators.lstm import Lstm, bidirectional, single_step, unidirectional
+from relayout.formats.tflite.importing.operators.recurrent import zeros
+from relayout.formats.tflite.importing.operators.slicing import LAST, cut, joined, squeeze, unsqueeze
+from relayout.formats.tflite.importing.operators.unlimited import OUTPUT, Unlimited
 
 FLOAT = ir.DataType.FLOAT
 PART, LEAST = 0.4, 2
@@ -36,8 +40,46 @@ many: shorter pieces take as long as a Scan's steps."""
 SHORTEST = 8
 """Steps of a sequence, from which on pieces and the test of their cells take less time than a Scan."""
 
+_OPEN = 40.0
+"""A sum of which the sigmoid is 1."""
 SMALL, LARGE = 40, 96
 """Rows of the batch times units: up to which listing takes less time than pieces, and than a Scan."""
+
+
+class Listing(Unlimited):
+    """An LSTM without a limit, of which all cells can be listed."""
+
+    def cells(self, x: ir.Value, first: Sequence[ir.Value | None], y: ir.Value) -> ir.Value:
+        """All cells, `time batch units`, of an LSTM whose results are these.
+
+        They are what another one yields, whose gate OUTPUT is open. Of the state that it computes itself nothing is
+        left: what is meant lies beside the operand.
+        """
+        op, (time, batch, units) = self.op, dims(y)
+        h = unsqueeze(op, zeros(op, (batch, units), x), [0]) if first[0] is None else first[0]
+        rest = cut(op, y, [1], [LAST], [0]) if self.reverse else cut(op, y, [0], [-1], [0])
+        before = op.emit("Concat", [rest, h] if self.reverse else [h, rest], (time, batch, units), axis=0)
+        both = op.emit("Concat", [x, before], (time, batch, total([dims(x)[2], units])), axis=2)
+        kernels = [
+            None if kernel is None or recurrent is None else joined(op, [kernel, recurrent], 1)
+            for kernel, recurrent in zip(self.kernels, self.recurrent, strict=True)
+        ]
+        listing = replace(
+            self,
+            kernels=self._with_output(kernels, 0),
+            recurrent=[None if part is None else self._filled(part, 0) for part in self.recurrent],
+            biases=self._with_output(self.biases, _OPEN),
+            peepholes=None if self.peepholes is None else self._with_output(self.peepholes, 0),
+            activations=(*self.activations[:2], "Affine"),
+            _stacked=[],
+        )
+        return squeeze(op, listing.run(both, first)[0], [1])
+
+    def _with_output(self, parts: Sequence[ir.Value | None], number: float) -> list[ir.Value | None]:
+        """The same with a number for the gate OUTPUT."""
+        made, output = list(parts), parts[OUTPUT]
+        made[OUTPUT] = None if output is None else self._filled(output, number)
+        return made
 
 
 @dataclass(frozen=True)
@@ -106,7 +148,7 @@ class Limited:
     """
 
     op: Operation
-    free: Unlimited
+    free: Listing
     otherwise: Callable[[], list[ir.Value]]
 
     def over(self, x: ir.Value, first: Sequence[ir.Value | None], how: Pieces | Listed) -> list[ir.Value]:
@@ -188,3 +230,34 @@ class Limited:
         return list(
             op.emit_all("If", [near], [*map(dims, values)], FLOAT, then_branch=branches[0], else_branch=branches[1])
         )
+
+
+class LimitedLstm(Lstm):
+    """One direction of an LSTM, in pieces of which no cell can reach its limit."""
+
+    def of_cells(
+        self, name: str, x: ir.Value, first: Sequence[ir.Value | None], step_by_step: Callable[[], list[ir.Value]]
+    ) -> list[ir.Value]:
+        """Return results and last states of plain cells; a Scan of them is taken where one reaches its limit."""
+        time, batch, columns = dims(x)
+        how = self._plan(time if isinstance(columns, int) else None, batch, first[1])
+        if how is None:
+            return step_by_step()
+        return Limited(self.op, Listing(self.op, *self.matrices(name)), step_by_step).over(x, first, how)
+
+    def _plan(self, time: Dim, batch: Dim, cell: ir.Value | None) -> Pieces | Listed | None:
+        """What ONNX's LSTM computes at a time, None where that is another cell."""
+        if not self.op.options.cell_clip > 0:
+            return Pieces(time)
+        size = self.units * batch if isinstance(batch, int) else LARGE
+        bounded, begun = self.fused == ActivationFunctionType.TANH, cell is not None
+        return plan(time, size, self.limits()[1], coupled=self.coupled, begun=begun, bounded=bounded)
+
+
+def lstm_in_pieces(op: Operation) -> bool:
+    """Hand over an LSTM, one step of it, or both directions; a limited cell in pieces."""
+    if op.operator.name == "LSTM" and op.options.kernel_type == 1:
+        return False
+    written = {"LSTM": single_step, "UNIDIRECTIONAL_SEQUENCE_LSTM": unidirectional}
+    written.get(op.operator.name, bidirectional)(op, LimitedLstm)
+    return True

@@ -2,8 +2,7 @@
 
 ONNX Runtime's integer convolutions take channels in fours; of three it copies every window first. With each block's
 elements as channels, three are twelve, and the step is one: the same products, and zeros where a window of odd size or
-border begins or ends within a block. The bytes of the image are moved once more for it, so it is for those who count
-time.
+border begins or ends within a block. The bytes of the image are moved once more for it.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.border import unbordered
+from relayout.formats.tflite.importing.operators.convolution import require_conv_2d
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, pads, slid
 
@@ -48,9 +48,8 @@ def _axis(extent: Dim, window: int, border: int, places: Dim) -> _Axis | None:
 
 
 def condensed(op: Operation) -> bool:
-    """Hand over a CONV_2D as SpaceToDepth and Conv, if that is wanted and ONNX Runtime is faster at it."""
-    if not op.program.choices.fast:
-        return False
+    """Hand over a CONV_2D as SpaceToDepth and Conv, if ONNX Runtime is faster at it."""
+    require_conv_2d(op)
     options, kernel = op.options, op.input(1)
     steps = [options.stride_h, options.stride_w, options.dilation_h_factor, options.dilation_w_factor]
     if not _is_of_bytes(op) or steps != [BLOCK, BLOCK, 1, 1] or len(kernel.shape) != 4:

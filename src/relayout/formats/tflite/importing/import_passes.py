@@ -1,0 +1,54 @@
+"""What a caller may add to a literal import. The importer adds nothing of this by itself.
+
+A target hands these over (`Target.tflite`), and so does the default (`relayout.targets.portable`). The importer runs
+them and knows nothing of why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.model import Model
+from relayout.formats.tflite.importing.operation import Operation
+
+Alternative = Callable[[Operation], bool]
+"""A translation in place of the literal one: it hands over the results and returns True, or does nothing and returns
+False."""
+
+StandIns = Mapping[str, Mapping[ir.DataType, ir.DataType]]
+"""ONNX operator -> the element types that it is not written with -> the types that stand in for them, between Casts."""
+
+
+@dataclass(frozen=True)
+class ImportPasses:
+    """Passes over the parsed file, and other translations of some operators.
+
+    Args:
+        over_file: passes over the parsed file, in order. They change quantized tensors, so a float import skips them.
+        alternatives: TFLite operator -> translations that are tried before the literal one, in order.
+        stand_ins: element types that are written between Casts.
+        operation: the class that translations work with; a subclass writes some values in forms of its own.
+    """
+
+    over_file: tuple[Callable[[Model], Model], ...] = ()
+    alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
+    stand_ins: StandIns = field(default_factory=dict)
+    operation: type[Operation] = Operation
+
+
+def on_use(module: str, name: str) -> Alternative:
+    """Return an alternative whose module is loaded when an operator is met that it is for."""
+
+    def written(operation: Operation) -> bool:
+        alternative: Alternative = getattr(import_module(module), name)
+        return alternative(operation)
+
+    return written
+
+
+LITERAL = ImportPasses()
+"""Nothing but the literal translation."""

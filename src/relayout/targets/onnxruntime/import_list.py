@@ -1,0 +1,64 @@
+"""What is done to a `.tflite` for ONNX Runtime's CPU provider, beside its literal import: all of it saves time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from relayout.formats.tflite.importing.import_passes import Alternative, ImportPasses
+
+ROOM = "relayout.targets.onnxruntime"
+VNNI, WITHOUT_VNNI = "unrolled", "unrolled_without_vnni"
+ALTERNATIVES = {
+    "ADD": ("channel_constants.normalized", "recognised_forms.layer_norm_of_rows"),
+    "AVERAGE_POOL_2D": ("average_pool_as_conv.average_pool_as_conv",),
+    "CONV_2D": (
+        "space_to_depth_stem.condensed",
+        "conv_as_integer_product.{unrolled}",
+        "merge_conv_groups.merged_conv",
+    ),
+    "DEPTHWISE_CONV_2D": ("merge_conv_groups.merged_depthwise",),
+    "FULLY_CONNECTED": ("hybrid_products.integer_product", "few_bit_weights.product_by_blocks"),
+    **dict.fromkeys(
+        ("BIDIRECTIONAL_SEQUENCE_LSTM", "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"), ("lstm_in_pieces.lstm_in_pieces",)
+    ),
+    "MUL": ("channel_constants.weighted",),
+    "PRELU": ("channel_constants.real_slopes",),
+    "TILE": ("tile_as_concat.tile_as_concat",),
+    "TRANSPOSE_CONV": ("subpixel_transposed_conv.in_blocks",),
+    "WHILE": ("recognised_forms.recurrent_rows",),
+}
+"""TensorFlow Lite operator -> modules of this room and their functions, in the order in which they are tried."""
+
+
+def with_vnni() -> ImportPasses:
+    """Return the passes of an import where products of int8 do not saturate."""
+    return _passes(VNNI)
+
+
+def without_vnni() -> ImportPasses:
+    """Return the passes of an import where they do, and kernels will be stored as uint8."""
+    return _passes(WITHOUT_VNNI)
+
+
+def _passes(unrolled: str) -> ImportPasses:
+    from relayout.formats.tflite.importing.import_passes import ImportPasses
+    from relayout.targets.onnxruntime.int8_weights import int8_weights
+    from relayout.targets.onnxruntime.missing_kernels import IN_PLACE_OF
+    from relayout.targets.onnxruntime.operation_forms import OnnxRuntimeOperation
+    from relayout.targets.onnxruntime.pad_depthwise_channels import aligned
+    from relayout.targets.onnxruntime.uint8_activations import unsigned
+
+    return ImportPasses(
+        (aligned, unsigned, int8_weights),
+        {name: tuple(_named(each, unrolled) for each in written) for name, written in ALTERNATIVES.items()},
+        IN_PLACE_OF,
+        OnnxRuntimeOperation,
+    )
+
+
+def _named(place: str, unrolled: str) -> Alternative:
+    from relayout.formats.tflite.importing.import_passes import on_use
+
+    module, _, function = place.format(unrolled=unrolled).partition(".")
+    return on_use(f"{ROOM}.{module}", function)

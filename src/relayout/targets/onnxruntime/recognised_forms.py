@@ -1,0 +1,68 @@
+"""How ONNX Runtime takes what is recognised for every runtime: layer normalizations and recurrent cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from relayout.formats.tflite.importing.builder import dims
+from relayout.formats.tflite.importing.extents import divided, product
+from relayout.formats.tflite.importing.operation import Operation
+from relayout.lowering.recognise_layer_norm import layer_normalized, normalization
+from relayout.lowering.recognise_recurrent.cells import Bound, Cell
+from relayout.lowering.recognise_recurrent.polynomials import Columns
+from relayout.lowering.recognise_recurrent.rows import by_rows
+
+DEQUANTIZING = frozenset(("DequantizeLinear",))
+MOST_WIDENED = 150_000
+"""Elements that a state is multiplied by in each round: where there are more, integers take less time in a Scan."""
+
+
+def layer_norm_of_rows(op: Operation) -> bool:
+    """Hand over an ADD as a LayerNormalization of a matrix, if it is the last piece of one.
+
+    Of an addition of rank 3 and a LayerNormalization ONNX Runtime makes a SkipLayerNormalization, which takes six times
+    as long.
+    """
+    return layer_normalized(op, _of_rows)
+
+
+def _of_rows(op: Operation, x: ir.Value, constants: Sequence[npt.NDArray[np.float32]], epsilon: float) -> ir.Value:
+    count = constants[0].size
+    rows = op.reshape(x, (divided(product(dims(x)), count), count))
+    return op.reshape(normalization(op, rows, constants, epsilon), dims(x))
+
+
+def recurrent_rows(op: Operation) -> bool:
+    """Hand over the results of a WHILE as those of a Scan, or of one operator where that takes less time."""
+    return by_rows(op, _takes_less_time)
+
+
+def _takes_less_time(cell: Cell, bound: Bound, state: ir.Value) -> bool:
+    """Tell whether real numbers take less time than the file's integers, if any, and are near enough to them."""
+    matrices = [value.matrix for value in bound.values() if isinstance(value, Columns)]
+    if any(map(_runs_each_time, matrices)):
+        return False
+    if not any(map(_is_of_integers, matrices)):
+        return True
+    units = dims(state)[-1]
+    return cell.steady and isinstance(units, int) and len(cell.gates) * units**2 <= MOST_WIDENED
+
+
+def _runs_each_time(matrix: ir.Value) -> bool:
+    """Tell whether a matrix is dequantized in every inference: ONNX Runtime does not fold that."""
+    while (node := matrix.producer()) is not None and node.inputs[0] is not None:
+        if node.op_type in DEQUANTIZING:
+            return True
+        matrix = node.inputs[0]
+    return False
+
+
+def _is_of_integers(matrix: ir.Value) -> bool:
+    """Tell whether the file holds a matrix as integers, beside which LiteRT rounds rows."""
+    while (node := matrix.producer()) is not None and node.inputs[0] is not None:
+        matrix = node.inputs[0]
+    return matrix.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16)

@@ -1,0 +1,92 @@
+"""Knowledge of a runtime lives in its target's folder: rooms below name none, but to explain a documented limit."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from relayout.formats import tflite
+
+SOURCE = Path(__file__).parents[1] / "src" / "relayout"
+ROOMS = ("apply", "formats", "graph", "infer", "layout", "partition", "rules", "solve")
+RUNTIME = re.compile(
+    r"ONNX\s+Runtime|onnxruntime|\bORT\b|TensorRT|XNNPACK|\bMLAS\b|OpenVINO|\bQNN\b|NNAPI|Core\s?ML|rknn|\bVNNI\b|\bx64\b|\bx86\b",
+    re.IGNORECASE,
+)
+TIME = re.compile(r"\bfast(er|est)?\b|\bslow(er|est)?\b|times as long|takes?[\w\s]* (time|longer)\b|\bns\b|\bµs\b")
+"""How a runtime's speed is spoken of."""
+
+IMPORT = "formats/tflite/importing"
+OPERATORS = f"{IMPORT}/operators"
+DOCUMENTED = {
+    "formats/onnx/parts.py": "a call of a function must have all outputs, for ONNX's inference, too",
+    "formats/recognition.py": "names of formats that are refused",
+    f"{IMPORT}/operation.py": "integers that its Pad, MaxPool and Resize have no kernel for",
+    f"{IMPORT}/tensors.py": "element types that it cannot store",
+    f"{IMPORT}/window.py": "`auto_pad` that it does not know with dilations, or reckons below 0",
+    f"{OPERATORS}/bits.py": "a Where that forgets the sign of 0, a ReduceSum that keeps 53 bits",
+    f"{OPERATORS}/blocks.py": "no Where of booleans",
+    f"{OPERATORS}/border.py": "a PAD that it takes for a pool's border, beyond what that may have",
+    f"{OPERATORS}/gathering.py": "no Where of booleans",
+    f"{OPERATORS}/lookup.py": "no Gather of fewer than 8 bits, and a Hash of few types",
+    f"{OPERATORS}/matrix.py": "data of 16 bits of which it takes 8 in a MatMul",
+    f"{OPERATORS}/normalization.py": "a kernel on integers that does not saturate",
+    f"{OPERATORS}/pooling.py": "a PAD that it takes for a pool's border, with other elements than the pool's",
+    f"{OPERATORS}/random.py": "draws that overflow",
+    f"{OPERATORS}/recurrent.py": "an Unsqueeze behind a DequantizeLinear that it mishandles",
+    f"{OPERATORS}/resize.py": "an attribute that its optimizer forgets, a Sign of 32 bits, missing kernels",
+    f"{OPERATORS}/tensorflow.py": "missing kernels, of which a refusal speaks",
+    f"{OPERATORS}/tensorflow_matrices.py": "missing kernels, of which a refusal speaks",
+    f"{OPERATORS}/tensorflow_pooling.py": "missing kernels, of which a refusal speaks",
+    f"{OPERATORS}/tensorflow_resizing.py": "missing kernels",
+    f"{OPERATORS}/transposed.py": "an output padding that it refuses",
+}
+"""Modules that name a runtime -> the limit of it that they explain."""
+
+
+def modules() -> list[str]:
+    paths = (path for room in ROOMS for path in (SOURCE / room).rglob("*.py"))
+    return sorted(path.relative_to(SOURCE).as_posix() for path in paths)
+
+
+def faults(path: str, text: str) -> list[str]:
+    """What is wrong with a module: lines that name a runtime, or that say of one how long it takes."""
+    if path not in DOCUMENTED:
+        return [
+            f"line {text.count(chr(10), 0, found.start()) + 1}: {found.group()}" for found in RUNTIME.finditer(text)
+        ]
+    around = [text[max(0, found.start() - 200) : found.end() + 200] for found in RUNTIME.finditer(text)]
+    return [f"speaks of time: {found.group()}" for part in around if (found := TIME.search(part))]
+
+
+@pytest.mark.parametrize("path", modules())
+def test_no_runtime_is_named_but_for_a_limit(path: str) -> None:
+    hint = "what one runtime does is its target's to know; a limit that is documented has a line in DOCUMENTED"
+    assert faults(path, (SOURCE / path).read_text(encoding="utf-8")) == [], hint
+
+
+def test_what_is_allowed_is_needed() -> None:
+    assert [path for path in DOCUMENTED if not RUNTIME.search((SOURCE / path).read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("rules/products.py", "# ONNX Runtime's MatMul wants it so"),
+        ("infer/build.py", "# which ONNX\nRuntime has"),
+        ("infer/build.py", '"""On x64 integers are multiplied."""'),
+        ("apply/apply.py", "import onnxruntime"),
+        ("formats/onnx/reading.py", "# as TensorRT does"),
+        (f"{OPERATORS}/transposed.py", "# ONNX Runtime takes twice the time for it"),
+        (f"{OPERATORS}/pooling.py", "# ONNX Runtime has a faster\n# kernel"),
+    ],
+)
+def test_planted_fault_is_found(path: str, text: str) -> None:
+    assert faults(path, text)
+
+
+def test_the_importer_takes_no_options_of_a_target() -> None:
+    assert not {"fast", "widen", "saturates", "target"} & set(inspect.signature(tflite.read).parameters)
