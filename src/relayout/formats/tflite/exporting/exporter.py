@@ -105,6 +105,8 @@ class GraphExport:
         """Integers between quantized units -> their tensor, of a type that kernels take."""
         self.refused: dict[str, tuple[int, str]] = {}
         self.absorbed = {unit.activation for unit in units.values() if unit.activation is not None}
+        self.begin = 0
+        """How many operators there were before those of the node that is translated."""
         self.parameters = dict(_parameters(graph))
         """Integers -> (scale, zero point, axis), by the nodes that quantize them or read them as real numbers."""
 
@@ -135,6 +137,7 @@ class GraphExport:
         try:
             if entry is None:
                 raise Unwritable("TensorFlow Lite has no such operator")
+            self.begin = len(self.draft.operators)
             entry.export(NodeExport(self, node, quantized=unit is not None))
         except Unwritable as problem:
             self._refuse(node, problem.reason)
@@ -286,7 +289,7 @@ class GraphExport:
             return
         result = self.result_of(node, slot)
         last = self.draft.operators[-1] if self.draft.operators else None
-        if last is not None and tensor in last.outputs:
+        if last is not None and tensor in last.outputs and len(self.draft.operators) > self.begin:
             last.outputs = [result if each is tensor else each for each in last.outputs]
         else:
             self.draft.add("RESHAPE", [tensor, self.shape_tensor(node, result.dims, tensor)], [result])

@@ -177,39 +177,6 @@ def _from_front(op: NodeExport, indices: DraftTensor, extent: int | str) -> Draf
     return op.emit("FLOOR_MOD", [indices, op.const(np.array(extent, kind))], indices.dims)
 
 
-@exporter("GatherND")
-def gather_nd(op: NodeExport) -> None:
-    """GATHER_ND."""
-    if op.integer("batch_dims"):
-        raise Unwritable("axes that run along with a gather of points")
-    indices = op.input(1)
-    dims = op.dims()
-    count = op.dims(1)[-1]
-    if indices.array is not None and (indices.array < 0).any():
-        extents = np.array(known(dims[: int(count)]))
-        indices = op.const((indices.array % extents).astype(np.int32), what="indices")
-    op.result("GATHER_ND", [op.input(0), indices])
-
-
-@exporter("ScatterND")
-def scatter_nd(op: NodeExport) -> None:
-    """SCATTER_ND of the updates and of a mask, and SELECT_V2 between these and the operand."""
-    if op.text("reduction", "none") != "none":
-        raise Unwritable("a scatter that reduces")
-    operand, updates = op.input(0), op.input(2)
-    indices = op.cast(op.input(1), TensorType.INT32)
-    dims = known(op.dims())
-    if indices.array is not None and (indices.array < 0).any():
-        extents = np.array(dims[: indices.array.shape[-1]])
-        indices = op.const((indices.array % extents).astype(np.int32), what="indices")
-    shape = op.ints32(dims, "shape")
-    placed = op.emit("SCATTER_ND", [indices, updates, shape], dims, operand.type)
-    ones = op.const(np.ones(known(updates.dims), np.int32), what="ones")
-    marks = op.emit("SCATTER_ND", [indices, ones, shape], dims, TensorType.INT32)
-    mask = op.emit("NOT_EQUAL", [marks, op.const(np.array(0, np.int32))], dims, TensorType.BOOL)
-    op.result("SELECT_V2", [mask, placed, operand])
-
-
 @exporter("Expand")
 def expand(op: NodeExport) -> None:
     """BROADCAST_TO; RESHAPE where nothing is stretched."""
