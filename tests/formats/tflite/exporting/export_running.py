@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -14,6 +14,8 @@ from rules.law import Array, with_runtime
 
 KERNELS = {"default": OpResolverType.AUTO, "reference": OpResolverType.BUILTIN_REF}
 """Name -> the kernels that LiteRT runs."""
+LACKING = re.compile(r"Didn't find op for builtin opcode '(ELU|ROUND|CEIL)'")
+"""Builtins of which LiteRT has no reference kernel."""
 FLOATS = {"float32": 1e-5, "float16": 2e-3, "float64": 1e-5}
 """Type -> how far apart floats may be, as a part of the largest one."""
 
@@ -42,22 +44,32 @@ def agrees(
     names = [value.name for value in model.graph.output]
     wanted = with_runtime(model, feed) if expected is None else expected
     for kind in kernels:
-        got = run(content, feed, kind)
-        for name, array in zip(names, wanted, strict=True):
-            assert_close(got[name], array, f"{name} with {kind} kernels", tolerance)
+        try:
+            got = run(content, feed, kind)
+        except ValueError as error:
+            if kind == "reference" and LACKING.search(str(error)):
+                continue
+            raise
+        for name, result, array in zip(names, got, wanted, strict=True):
+            assert_close(result, array, f"{name} with {kind} kernels", tolerance)
 
 
-def run(content: bytes, feed: Mapping[str, Array], kernels: str = "default") -> dict[str, Array]:
-    """Run a file by its signature, resized to the inputs that it is fed, and return its outputs by name."""
+def run(content: bytes, feed: Mapping[str, Array], kernels: str = "default") -> list[Array]:
+    """Run a file, resized to the inputs that it is fed, and return its outputs."""
     made = Interpreter(model_content=content, num_threads=1, experimental_op_resolver_type=KERNELS[kernels])
-    ports = made.get_signature_list()["serving_default"]
-    if ports["inputs"]:
-        given: dict[str, Any] = made.get_signature_runner()(**{name: feed[name] for name in ports["inputs"]})
-        return given
+    inputs = made.get_input_details()
+    for detail in inputs:
+        if tuple(detail["shape"]) != feed[detail["name"]].shape:
+            made.resize_tensor_input(detail["index"], feed[detail["name"]].shape)
     made.allocate_tensors()
+    for detail in inputs:
+        made.set_tensor(detail["index"], feed[detail["name"]])
     made.invoke()
-    details = made.get_output_details()
-    return {name: made.get_tensor(each["index"]) for name, each in zip(ports["outputs"], details, strict=True)}
+    # The interpreter has no tensor for a result without elements.
+    return [
+        made.get_tensor(detail["index"]) if np.prod(detail["shape"]) else np.zeros(detail["shape"], detail["dtype"])
+        for detail in made.get_output_details()
+    ]
 
 
 def assert_close(got: Array, wanted: Array, what: str, tolerance: float = 1.0) -> None:

@@ -11,6 +11,7 @@ from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.operators.window import bordered
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
 
 LARGEST_RANK = 6
 """Axes up to which XNNPACK and old runtimes take a TRANSPOSE."""
@@ -268,9 +269,16 @@ def depth_to_space(op: NodeExport) -> None:
 
 @exporter("SpaceToDepth")
 def space_to_depth(op: NodeExport) -> None:
-    """SPACE_TO_DEPTH."""
+    """SPACE_TO_DEPTH; channels of one pixel that lie together (CRD) are transposed after it."""
     op.require_channels_last()
-    op.result("SPACE_TO_DEPTH", [op.input(0)], block_size=op.integer("blocksize"))
+    block = op.integer("blocksize")
+    if op.text("mode", "DCR") == "DCR":
+        op.result("SPACE_TO_DEPTH", [op.input(0)], block_size=block)
+        return
+    steps, dims = Steps(op), known(op.out_dims())
+    spread = op.emit("SPACE_TO_DEPTH", [op.input(0)], dims, block_size=block)
+    split = steps.reshape(spread, (*dims[:-1], block**2, dims[-1] // block**2))
+    steps.give(steps.reshape(steps.transpose(split, (0, 1, 2, 4, 3)), dims))
 
 
 @exporter("Shape")
@@ -381,6 +389,6 @@ def one_hot(op: NodeExport) -> None:
     raised = op.emit("ADD", [indices, op.const(np.array(depth, kind))], indices.dims)
     indices = op.emit("SELECT_V2", [below, raised, indices], indices.dims, indices.type)
     on, off = (op.const(values[place].reshape(())) for place in (1, 0))
-    op.result(
-        "ONE_HOT", [indices, op.const(np.array(depth, np.int32)), on, off], axis=axis if axis != op.rank() else -1
-    )
+    axis = axis + op.rank() + 1 if axis < 0 else axis
+    last = axis == op.rank()
+    op.result("ONE_HOT", [indices, op.const(np.array(depth, np.int32)), on, off], axis=-1 if last else axis)
