@@ -80,11 +80,23 @@ def logical_not(op: NodeExport) -> None:
     op.result("LOGICAL_NOT", [op.input(0)])
 
 
-@exporter("Identity", "Dropout")
+@exporter("Identity")
 def identity(op: NodeExport) -> None:
     """Nothing: its operand."""
-    if len(op.node.outputs) > 1 and op.gives(1):
-        raise Unwritable("the mask of a Dropout")
+    op.give(op.input(0))
+
+
+@exporter("Dropout")
+def dropout(op: NodeExport) -> None:
+    """Nothing: its operand, and a mask of ones."""
+    training = op.constant(2)
+    if op.has(2) and (training is None or training.item()):
+        raise Unwritable("a Dropout in training")
+    if op.gives(1):
+        kind = op.output(1).type
+        ones = np.ones((), NUMPY[kind])
+        shape = op.emit("SHAPE", [op.input(0)], (op.rank(),), TensorType.INT32, out_type=TensorType.INT32)
+        op.result("FILL", [shape, op.const(ones)], 1)
     op.give(op.input(0))
 
 
