@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
@@ -153,18 +153,32 @@ def one_hot(op: NodeExport) -> None:
 
 @exporter("Unique")
 def unique(op: NodeExport) -> None:
-    """Nothing but a refusal of sorting: UNIQUE gives elements in the order in which they appear."""
+    """UNIQUE, after TOPK_V2 where elements are sorted; places and counts by holding each against each."""
     steps, operand = Steps(op), op.input(0)
     if op.node.attributes.get("axis") is not None and op.rank() != 1:
         raise Unwritable("rows that are compared as a whole")
+    (length,) = count = (prod(known(operand.dims)),)
+    flat = steps.reshape(operand, count)
+    if flat.type not in (TensorType.FLOAT32, TensorType.INT64):
+        flat = steps.cast(flat, TensorType.INT32)
+    listed = flat
     if op.integer("sorted", 1):
-        raise Unwritable("different elements in the order of their size")
-    if op.gives(1) or op.gives(3):
-        raise Unwritable("where different elements stand first, or how many there are of each")
-    count = f"?{op.name}"
-    flat = steps.reshape(operand, (prod(known(operand.dims)),))
-    kinds = [(operand.type, (count,)), (TensorType.INT64, flat.dims)]
-    values, places = steps.outputs("UNIQUE", [flat], kinds, idx_out_type=TensorType.INT64)
+        kinds: list[tuple[TensorType, Dims]] = [(flat.type, count), (TensorType.INT32, count)]
+        listed = _negated(steps, steps.outputs("TOPK_V2", [_negated(steps, flat), steps.ints(np.array(length))], kinds)[0])
+    many: Dims = (f"?{op.name}",)
+    values = steps.outputs("UNIQUE", [listed], [(flat.type, many), (TensorType.INT32, count)])[0]
+    same = steps.compare("EQUAL", op.emit("RESHAPE", [values, steps.ints([-1, 1])], (*many, 1)), flat)
+    if op.gives(1):
+        firsts = steps.select(same, steps.ints(np.arange(length)), length)
+        steps.give(steps.cast(steps.reduce("REDUCE_MIN", firsts, [1]), TensorType.INT64), 1)
     if op.gives(2):
-        steps.op.result("RESHAPE", [places, steps.ints([-1])], 2)
-    steps.op.result("RESHAPE", [values, steps.ints([-1])], 0)
+        column = op.emit("RESHAPE", [values, steps.ints([-1, 1])], (*many, 1))
+        below = steps.cast(steps.compare("LESS", column, flat), TensorType.INT32)
+        if not op.integer("sorted", 1):
+            below = steps.outputs("UNIQUE", [listed], [(flat.type, many), (TensorType.INT32, count)])[1]
+            steps.give(steps.cast(below, TensorType.INT64), 2)
+        else:
+            steps.give(steps.cast(steps.reduce("SUM", below, [0]), TensorType.INT64), 2)
+    if op.gives(3):
+        steps.give(steps.cast(steps.reduce("SUM", steps.cast(same, TensorType.INT32), [1]), TensorType.INT64), 3)
+    steps.give(steps.cast(values, operand.type))
