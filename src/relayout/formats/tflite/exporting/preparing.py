@@ -45,12 +45,26 @@ BODIES = "relayout.definition"
 
 def prepare(model: ir.Model) -> None:
     """Rewrite a model, in place."""
+    _replace_empty_inputs(model.graph)
     for _ in range(ROUNDS):
         changed = [fold(model), branch(model), define(model)]
         if not any(changed):
             break
         complete(model, outputs_of)
     _remove_unread(model.graph)
+
+
+def _replace_empty_inputs(graph: ir.Graph) -> None:
+    """Let nodes read a constant in place of an input without elements: what it holds is known."""
+    for value in graph.inputs:
+        shape, kind = value.shape, value.dtype
+        if shape is None or kind is None or not value.uses() or value.is_graph_output():
+            continue
+        if 0 in shape and all(isinstance(dim, int) for dim in shape):
+            tensor = ir.tensor(np.zeros(shape.numpy(), kind.numpy()), name=f"{value.name}/empty")
+            made = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(kind), const_value=tensor)
+            value.replace_all_uses_with(made)
+            graph.register_initializer(made)
 
 
 def fold(model: ir.Model) -> bool:
@@ -209,7 +223,8 @@ def _unique(name: str, names: set[str]) -> str:
 
 def define(model: ir.Model) -> bool:
     """Replace operators that have no export by what defines them, in place; return whether there were any."""
-    known, found = entries(), {}
+    known = entries()
+    found: dict[ir.OperatorIdentifier, tuple[ir.Node, str, str]] = {}
     for node in _nodes(model):
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
         if key in known and node.op_type not in DEFINED:
@@ -220,14 +235,16 @@ def define(model: ir.Model) -> bool:
         name = f"{node.op_type}.{len(found)}"
         definition.domain, definition.name = BODIES, name
         model.functions[definition.identifier()] = definition
-        found[definition.identifier()] = node
+        found[definition.identifier()] = (node, node.domain, node.op_type)
         node.domain, node.op_type, node.overload = BODIES, name, ""
     if not found:
         return False
     spell_out(model, lambda node: node.domain != BODIES)
-    for key in found:
+    for key, (node, domain, op_type) in found.items():
         model.functions.pop(key, None)
-    return True
+        if node.graph is not None:  # it could not be spelled out
+            node.domain, node.op_type = domain, op_type
+    return any(node.graph is None for node, _, _ in found.values())
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -253,7 +270,16 @@ def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
         proto.ParseFromString(
             schema.get_context_dependent_function(ir.serde.serialize_node(node).SerializeToString(), types)
         )
+    _complete_outputs(proto)
     return ir.serde.deserialize_function(proto) if proto.node else None
+
+
+def _complete_outputs(proto: onnx.FunctionProto) -> None:
+    """Let a definition give every output: those that its node does not ask for have no producer."""
+    given = {name for node in proto.node for name in node.output} | set(proto.input)
+    for name in proto.output:
+        if name not in given:
+            proto.node.add(op_type="Identity", input=[proto.input[0]], output=[name])
 
 
 def _type_of(value: ir.Value) -> bytes:

@@ -95,24 +95,33 @@ def bitwise_not(op: NodeExport) -> None:
 
 @exporter("BitShift")
 def bit_shift(op: NodeExport) -> None:
-    """RIGHT_SHIFT, or MUL with a power of 2; of 64 bits products and shifts of halves."""
+    """RIGHT_SHIFT or STABLEHLO_SHIFT_LEFT; of 64 bits to the left MUL with a power of 2. No bit is left of many."""
     steps, operand, amount = Steps(op), op.input(0), op.input(1)
     kind, left = operand.type, op.text("direction") == "LEFT"
-    if not left:
-        if kind in WIDE:
-            raise Unwritable(f"a shift to the right of {kind.name}")
-        steps.give(steps.each("RIGHT_SHIFT", operand, amount))
-        return
+    if not left and kind in WIDE:
+        raise Unwritable(f"a shift to the right of {kind.name}")
+    fits = None
+    if amount.array is None or (amount.array < 0).any() or (amount.array >= WIDTH[kind]).any():
+        alike = bitcast(steps, amount, TensorType.INT64) if kind == TensorType.UINT64 else amount
+        fits = steps.both(steps.compare("GREATER_EQUAL", alike, 0), steps.compare("LESS", alike, WIDTH[kind]))
+        signed = not left and kind in (TensorType.INT8, TensorType.INT16, TensorType.INT32)
+        amount = steps.select(fits, amount, WIDTH[kind] - 1 if signed else 0)
+        fits = None if signed else fits
+    found = _shifted_left(steps, operand, amount) if left else steps.each("RIGHT_SHIFT", operand, amount)
+    steps.give(found if fits is None else steps.select(fits, found, 0))
+
+
+def _shifted_left(steps: Steps, operand: DraftTensor, amount: DraftTensor) -> DraftTensor:
+    kind = operand.type
     if kind in WIDE:
-        powers = op.const(np.int64(1) << np.arange(64, dtype=np.int64))
+        powers = steps.op.const(np.int64(1) << np.arange(64, dtype=np.int64))
         factor = steps.gather(powers, steps.cast(bitcast(steps, amount, TensorType.INT64), TensorType.INT32), 0)
-        product = steps.mul(bitcast(steps, operand, TensorType.INT64), factor)
-        steps.give(bitcast(steps, product, kind))
-        return
-    word = bitcast if WIDTH[kind] == 32 else lambda steps, tensor, wide: steps.cast(tensor, wide)
-    wide = word(steps, operand, TensorType.INT32)
-    shifts = word(steps, amount, TensorType.INT32)
-    steps.give(word(steps, steps.each("STABLEHLO_SHIFT_LEFT", *_alike(steps, wide, shifts)), kind))
+        return bitcast(steps, steps.mul(bitcast(steps, operand, TensorType.INT64), factor), kind)
+    if WIDTH[kind] == 32:
+        words = [bitcast(steps, tensor, TensorType.INT32) for tensor in (operand, amount)]
+        return bitcast(steps, steps.each("STABLEHLO_SHIFT_LEFT", *_alike(steps, *words)), kind)
+    words = [steps.cast(tensor, TensorType.INT32) for tensor in (operand, amount)]
+    return steps.cast(steps.each("STABLEHLO_SHIFT_LEFT", *_alike(steps, *words)), kind)
 
 
 @exporter("BitCast")
