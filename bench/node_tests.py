@@ -27,7 +27,9 @@ from onnx import numpy_helper
 VERDICTS = ("right", "refused", "wrong", "does not run", "died", "other types")
 RANDOM = ("bernoulli", "dropout_random", "training_dropout", "randomuniform", "randomnormal")
 """Parts of the names of tests that draw at random."""
-KINDS = frozenset("float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())
+KINDS = frozenset(
+    ["float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"]
+)
 SECONDS = 120
 """Longest time of one test."""
 
@@ -62,6 +64,8 @@ def node_tests(*, constants: bool = False) -> Iterator[NodeTest | str]:
     for case in sorted(found, key=lambda case: str(case.name)):
         if any(part in case.name for part in RANDOM):
             continue
+        assert case.model is not None
+        assert case.data_sets is not None
         given, expected = case.data_sets[0]
         names = [value.name for value in case.model.graph.input]
         arrays = [*given, *expected]

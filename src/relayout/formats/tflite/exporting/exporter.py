@@ -18,12 +18,15 @@ from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.fusing import fuse
 from relayout.formats.tflite.exporting.kernel_types import widen
-from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
+from relayout.formats.tflite.exporting.node import IMAGES, NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, entries
+from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.exporting.units import QuantizedUnit, QuantizedUnits
 
 SMALL = 1 << 16
 """Elements of constants that are looked at as arrays."""
+UNSCALED = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT16)
+"""Integers that no DEQUANTIZE takes."""
 FEW = 1 << 8
 """Elements up to which a constant in half precision is written in single."""
 DEQUANTIZE, QUANTIZE = "DequantizeLinear", "QuantizeLinear"
@@ -290,10 +293,35 @@ class GraphExport:
         return single
 
     def _dequantized(self, value: ir.Value, source: ir.Value, node: ir.Node) -> DraftTensor:
-        integers = self.integers_of(source, node)
+        integers = None if source.dtype in UNSCALED else self._integers_or_none(source, node)
+        if integers is None:
+            return self._scaled(value, source, node)
         result = self.draft.tensor(value.name or "dequantized", _type(value), _dims(value))
         self.draft.add("DEQUANTIZE", [integers], [result])
         return result
+
+    def _integers_or_none(self, source: ir.Value, node: ir.Node) -> DraftTensor | None:
+        try:
+            return self.integers_of(source, node)
+        except Unwritable:
+            return None
+
+    def _scaled(self, value: ir.Value, source: ir.Value, node: ir.Node) -> DraftTensor:
+        """Return what integers mean where no kernel knows: their distance from the zero point times the scale."""
+        op = NodeExport(self, node)
+        steps, rank = Steps(op), op.rank(0)
+        number = steps.cast(self.tensor_of(source), TensorType.FLOAT32)
+        axis, block = op.axis(1), op.integer("block_size")
+        scales = [steps.cast(op.input(slot), TensorType.FLOAT32) for slot in (1, 2) if op.has(slot)]
+        for place, scale in enumerate(scales):
+            if block:
+                (extent,) = known(number.dims[axis : axis + 1])
+                scales[place] = steps.gather(scale, steps.ints(np.arange(extent) // block), axis)
+            elif len(scale.dims) == 1:
+                scales[place] = steps.reshape(scale, [scale.dims[0] if each == axis else 1 for each in range(rank)])
+        if len(scales) > 1:
+            number = steps.sub(number, scales[1])
+        return steps.mul(number, scales[0])
 
     # Results.
 

@@ -28,13 +28,43 @@ SMALL = 1 << 10
 LARGEST = 1 << 16
 """Elements of a result up to which it becomes a constant."""
 KEPT = frozenset(
-    ["DequantizeLinear", "QuantizeLinear", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"]
-    + ["Bernoulli", "Multinomial", "Dropout", "If", "Loop", "Scan", "SequenceMap"]
+    [
+        "DequantizeLinear",
+        "QuantizeLinear",
+        "RandomNormal",
+        "RandomUniform",
+        "RandomNormalLike",
+        "RandomUniformLike",
+        "Bernoulli",
+        "Multinomial",
+        "Dropout",
+        "If",
+        "Loop",
+        "Scan",
+        "SequenceMap",
+    ]
 )
 """Operators that are never computed here: what is read of them is their form, or each run gives something else."""
 GROWING = frozenset(
-    ["ConstantOfShape", "Expand", "Tile", "Range", "Pad", "Resize", "Upsample", "OneHot", "EyeLike", "MelWeightMatrix"]
-    + ["HannWindow", "HammingWindow", "BlackmanWindow", "CenterCropPad", "AffineGrid", "Col2Im", "DFT"]
+    [
+        "ConstantOfShape",
+        "Expand",
+        "Tile",
+        "Range",
+        "Pad",
+        "Resize",
+        "Upsample",
+        "OneHot",
+        "EyeLike",
+        "MelWeightMatrix",
+        "HannWindow",
+        "HammingWindow",
+        "BlackmanWindow",
+        "CenterCropPad",
+        "AffineGrid",
+        "Col2Im",
+        "DFT",
+    ]
 )
 """Operators whose results can be larger than their operands: they are computed where their extents are known."""
 DEFINED = frozenset(["CastLike"])
@@ -86,11 +116,8 @@ def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
     if all(value.const_value is not None for value in node.outputs if value.name) and node.outputs:
         arrays = [value.const_value.numpy() if value.const_value is not None else np.zeros(0) for value in node.outputs]
         return arrays if all(array.size <= LARGEST for array in arrays) else None
-    if node.op_type == "Shape" and (shape := node.inputs[0] and node.inputs[0].shape) is not None:
-        if all(isinstance(dim, int) for dim in shape):
-            start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(shape))
-            return [np.array(shape.numpy()[start:end], np.int64)]
-        return None
+    if node.op_type == "Shape":
+        return _shape(node)
     if any(value is not None and not _is_small(value) for value in node.inputs):
         return None
     if not node.inputs and node.op_type != "Constant":
@@ -98,6 +125,14 @@ def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
     if node.op_type in GROWING and not _is_bounded(node):
         return None
     return _run(model, node)
+
+
+def _shape(node: ir.Node) -> list[NDArray[Any]] | None:
+    shape = None if node.inputs[0] is None else node.inputs[0].shape
+    if shape is None or not all(isinstance(dim, int) for dim in shape):
+        return None
+    start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(shape))
+    return [np.array(shape.numpy()[start:end], np.int64)]
 
 
 def _is_small(value: ir.Value) -> bool:
@@ -109,7 +144,9 @@ def _is_bounded(node: ir.Node) -> bool:
     shapes = [value.shape for value in node.outputs]
     if all(shape is not None and all(isinstance(dim, int) for dim in shape) for shape in shapes):
         return all(prod(shape.numpy()) <= LARGEST for shape in shapes if shape is not None)
-    numbers = [value.const_value.numpy() for value in node.inputs if value is not None and value.const_value is not None]
+    numbers = [
+        value.const_value.numpy() for value in node.inputs if value is not None and value.const_value is not None
+    ]
     if node.op_type in ("ConstantOfShape", "Expand"):
         return bool(prod(max(int(each), 1) for each in numbers[-1].reshape(-1)) <= LARGEST)
     if node.op_type == "Range":
@@ -130,7 +167,10 @@ def _run(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
     graph = onnx.helper.make_graph(
         [proto],
         "node",
-        [onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in arrays.items()],
+        [
+            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in arrays.items()
+        ],
         [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name],
     )
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()]
@@ -143,7 +183,10 @@ def _run(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
     named = iter(made)
     results = [np.asarray(next(named)) if value.name else np.zeros(0) for value in node.outputs]
     wanted = [value.dtype for value in node.outputs]
-    fits = all(kind is None or ir.DataType.from_numpy(a.dtype) == kind or not v.name for a, kind, v in zip(results, wanted, node.outputs, strict=True))
+    fits = all(
+        kind is None or ir.DataType.from_numpy(a.dtype) == kind or not v.name
+        for a, kind, v in zip(results, wanted, node.outputs, strict=True)
+    )
     return results if fits and all(array.size <= LARGEST for array in results) else None
 
 
@@ -224,7 +267,7 @@ def _unique(name: str, names: set[str]) -> str:
 def define(model: ir.Model) -> bool:
     """Replace operators that have no export by what defines them, in place; return whether there were any."""
     known = entries()
-    found: dict[ir.OperatorIdentifier, tuple[ir.Node, str, str]] = {}
+    found: dict[Any, tuple[ir.Node, str, str]] = {}
     for node in _nodes(model):
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
         if key in known and node.op_type not in DEFINED:
@@ -240,8 +283,8 @@ def define(model: ir.Model) -> bool:
     if not found:
         return False
     spell_out(model, lambda node: node.domain != BODIES)
-    for key, (node, domain, op_type) in found.items():
-        model.functions.pop(key, None)
+    for name, (node, domain, op_type) in found.items():
+        model.functions.pop(name, None)
         if node.graph is not None:  # it could not be spelled out
             node.domain, node.op_type = domain, op_type
     return any(node.graph is None for node, _, _ in found.values())
@@ -256,7 +299,7 @@ def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function by which the standard defines an operator, for a node's types and attributes."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
-        schema = onnx.defs.get_schema(node.op_type, model.opset_imports.get(domain, 1), domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, model.opset_imports.get(domain, 1), domain)
     except onnx.defs.SchemaError:
         return None
     for name, attribute in schema.attributes.items():

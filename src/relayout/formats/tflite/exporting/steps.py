@@ -73,7 +73,9 @@ class Steps:
         if name in FOLDED and all(array is not None for array in arrays):
             with np.errstate(all="ignore"):
                 return self.op.const(np.asarray(FOLDED[name](*arrays)))
-        return self.op.emit(name, tensors, stretched(*(tensor.dims for tensor in tensors)), kind or first.type, **options)
+        return self.op.emit(
+            name, tensors, stretched(*(tensor.dims for tensor in tensors)), kind or first.type, **options
+        )
 
     def add(self, a: Operand, b: Operand) -> DraftTensor:
         """Add."""
@@ -150,7 +152,7 @@ class Steps:
         if all(array is not None for array in arrays):
             return self.op.const(np.concatenate([array for array in arrays if array is not None], axis))
         axis %= len(tensors[0].dims)
-        total = sum(known([tensor.dims[axis] for tensor in tensors]))
+        total: int = sum(known(tuple(tensor.dims[axis] for tensor in tensors)))
         dims = (*tensors[0].dims[:axis], total, *tensors[0].dims[axis + 1 :])
         return self.op.emit("CONCATENATION", tensors, dims, axis=axis)
 
@@ -207,7 +209,9 @@ class Steps:
             return self.op.emit("PAD", [tensor, amounts], dims)
         return self.op.emit("PADV2", [tensor, amounts, self.tensor(value, tensor.type)], dims)
 
-    def outputs(self, name: str, inputs: Sequence[DraftTensor | None], kinds: Sequence[tuple[TensorType, Dims]], **options: Any) -> list[DraftTensor]:
+    def outputs(
+        self, name: str, inputs: Sequence[DraftTensor | None], kinds: Sequence[tuple[TensorType, Dims]], **options: Any
+    ) -> list[DraftTensor]:
         """Add an operator with several results, of which types and extents are given."""
         draft = self.op.graph.draft
         made = [draft.tensor(f"{self.op.name}/{name.lower()}", kind, dims) for kind, dims in kinds]

@@ -131,5 +131,3 @@ def bit_cast(op: NodeExport) -> None:
     if TensorType.FLOAT16 in (kind, op.graph.stored_type(op.value(0))):
         raise Unwritable("bits of half precision")
     op.result("BITCAST", [operand])
-
-

@@ -45,7 +45,10 @@ def equation(text: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str
     pieces = left.split(",")
     if len(pieces) != len(ranks):
         raise Unwritable("an equation of another number of operands")
-    many = max((rank - len(piece.replace("...", "")) for piece, rank in zip(pieces, ranks, strict=True) if "..." in piece), default=0)
+    many = max(
+        (rank - len(piece.replace("...", "")) for piece, rank in zip(pieces, ranks, strict=True) if "..." in piece),
+        default=0,
+    )
 
     def letters(piece: str, hidden: int) -> list[str]:
         before, dots, after = piece.partition("...")
@@ -90,6 +93,7 @@ def _product(
     steps: Steps, first: tuple[DraftTensor, list[str]], second: tuple[DraftTensor, list[str]], wanted: set[str]
 ) -> tuple[DraftTensor, list[str]]:
     """Return the product of two tensors, summed over the letters that both have and nobody wants any more."""
+    first, second = _without_ones(steps, first, second), _without_ones(steps, second, first)
     left, right = (
         _summed(steps, tensor, letters, wanted | set(others))
         for (tensor, letters), others in ((first, second[1]), (second, first[1]))
@@ -111,6 +115,16 @@ def _product(
     return steps.reshape(made, [extents[letter] for letter in result]), result
 
 
+def _without_ones(
+    steps: Steps, operand: tuple[DraftTensor, list[str]], other: tuple[DraftTensor, list[str]]
+) -> tuple[DraftTensor, list[str]]:
+    """Return a tensor without axes of one element that stretch to those of another tensor."""
+    tensor, letters = operand
+    extents = dict(zip(other[1], other[0].dims, strict=True))
+    kept = [axis for axis, letter in enumerate(letters) if tensor.dims[axis] != 1 or extents.get(letter, 1) == 1]
+    return steps.reshape(tensor, [tensor.dims[axis] for axis in kept]), [letters[axis] for axis in kept]
+
+
 def _extents(*operands: tuple[DraftTensor, list[str]]) -> dict[str, int | str]:
     found: dict[str, int | str] = {}
     for tensor, letters in operands:
@@ -125,7 +139,11 @@ def _matrix(steps: Steps, operand: tuple[DraftTensor, list[str]], groups: list[l
     order = [letters.index(letter) for group in groups for letter in group]
     moved = steps.transpose(tensor, order)
     sizes = [[tensor.dims[letters.index(letter)] for letter in group] for group in groups]
-    front = sizes[0] if len(sizes[0]) <= LARGEST_BATCH or not all(isinstance(dim, int) for dim in sizes[0]) else [_joined(sizes[0])]
+    front = (
+        sizes[0]
+        if len(sizes[0]) <= LARGEST_BATCH or not all(isinstance(dim, int) for dim in sizes[0])
+        else [_joined(sizes[0])]
+    )
     return steps.reshape(moved, (*front, _joined(sizes[1]), _joined(sizes[2])))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
@@ -195,10 +196,10 @@ def constant(op: NodeExport) -> None:
     """A tensor of the file."""
     tensor = op.node.outputs[0].const_value
     if tensor is None:
-        attribute = op.node.attributes.get("value")
-        if attribute is None:
+        tensor = ir.convenience.get_const_tensor(op.node.outputs[0])
+        if tensor is None:
             raise Unwritable("a constant that is no tensor")
-        op.node.outputs[0].const_value = attribute.as_tensor()
+        op.node.outputs[0].const_value = tensor
     op.graph.tensors[op.node.outputs[0]] = op.graph._constant(op.node.outputs[0])
 
 

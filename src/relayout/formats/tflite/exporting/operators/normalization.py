@@ -86,9 +86,7 @@ def skip_layer_normalization(op: NodeExport) -> None:
         total = op.output(3) if op.node.outputs[3].is_graph_output() else total
     epsilon = op.number("epsilon", 1e-12)
     bias = 9 if simplified else 3
-    _normalized(
-        op, centered=not simplified, epsilon=epsilon, scale=2, bias=bias, operand=total, mean=1, deviation=2
-    )
+    _normalized(op, centered=not simplified, epsilon=epsilon, scale=2, bias=bias, operand=total, mean=1, deviation=2)
 
 
 def _normalized(

@@ -123,7 +123,7 @@ def _recurrent(op: NodeExport, cell: Cell) -> None:
     steps = Steps(op)
     batch_first = bool(op.integer("layout"))
     sequence = steps.transpose(op.input(0), (1, 0, 2)) if batch_first else op.input(0)
-    length, batch, _ = known(sequence.dims)
+    length = known(sequence.dims)[0]
     if length > MOST_STEPS:
         raise Unwritable(f"a sequence of more than {MOST_STEPS} steps")
     count = 2 if op.text("direction", "forward") == "bidirectional" else 1
@@ -144,14 +144,16 @@ def _one_direction(
     """Return what one direction gives at each step, and its states at the end."""
     op = steps.op
     backwards = number == 1 or op.text("direction", "forward") == "reverse"
-    length, batch, size = known(sequence.dims)
+    length, batch = known(sequence.dims)[:2]
     lengths = steps.cast(op.input(4), TensorType.INT32) if op.has(4) else None
     if backwards:
         sequence = _reversed(steps, sequence, lengths)
     direction = _direction(steps, number)
     inputs = _inputs(steps, sequence, number, direction)
     pieces = _unpacked(steps, inputs, length)
-    states = [_initial(steps, slot, number, batch, direction.hidden) for slot in ((5, 6) if op.op_type == "LSTM" else (5,))]
+    states = [
+        _initial(steps, slot, number, batch, direction.hidden) for slot in ((5, 6) if op.op_type == "LSTM" else (5,))
+    ]
     given = []
     for step in range(length):
         after = cell(direction, pieces[step], states)

@@ -127,9 +127,7 @@ def _arg(op: NodeExport, builtin: str) -> None:
     op.give(op.reshaped(found, (*operand.dims[:axis], 1, *operand.dims[axis + 1 :])) if kept else found)
 
 
-def _arg_64(
-    steps: Steps, operand: DraftTensor, axis: int, builtin: str, *, last: bool, kept: bool
-) -> DraftTensor:
+def _arg_64(steps: Steps, operand: DraftTensor, axis: int, builtin: str, *, last: bool, kept: bool) -> DraftTensor:
     """Return the first or last place of the largest or smallest element, of a type that ARG_MAX does not take."""
     best = steps.reduce("REDUCE_MAX" if builtin == "ARG_MAX" else "REDUCE_MIN", operand, [axis], keep=True)
     (extent,) = known(operand.dims[axis : axis + 1])
@@ -158,7 +156,7 @@ def cum_prod(op: NodeExport) -> None:
     steps, result = Steps(op), op.input(0)
     axis = int(op.required_constant(1, "the axis of a product").reshape(-1)[0]) % op.rank()
     (extent,) = known(op.dims()[axis : axis + 1])
-    reverse, shifts = bool(op.integer("reverse")), []
+    reverse, shifts = bool(op.integer("reverse")), list[int]()
     if op.integer("exclusive"):
         result = _shifted(steps, result, axis, 1, extent, reverse=reverse)
     while sum(shifts) + 1 < extent:

@@ -164,7 +164,9 @@ def unique(op: NodeExport) -> None:
     listed = flat
     if op.integer("sorted", 1):
         kinds: list[tuple[TensorType, Dims]] = [(flat.type, count), (TensorType.INT32, count)]
-        listed = _negated(steps, steps.outputs("TOPK_V2", [_negated(steps, flat), steps.ints(np.array(length))], kinds)[0])
+        listed = _negated(
+            steps, steps.outputs("TOPK_V2", [_negated(steps, flat), steps.ints(np.array(length))], kinds)[0]
+        )
     many: Dims = (f"?{op.name}",)
     values = steps.outputs("UNIQUE", [listed], [(flat.type, many), (TensorType.INT32, count)])[0]
     same = steps.compare("EQUAL", op.emit("RESHAPE", [values, steps.ints([-1, 1])], (*many, 1)), flat)

@@ -160,7 +160,7 @@ def _known_pad(op: NodeExport, mode: str, pads: list[tuple[int, int]]) -> None:
 def _reflects_once(dims: Dims, pads: list[tuple[int, int]]) -> bool:
     """Return whether no border is longer than what it mirrors, as MIRROR_PAD wants it."""
     return all(
-        0 <= side and (not isinstance(dim, int) or side < dim)
+        side >= 0 and (not isinstance(dim, int) or side < dim)
         for dim, pair in zip(dims, pads, strict=True)
         for side in pair
     )

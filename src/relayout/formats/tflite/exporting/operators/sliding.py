@@ -53,7 +53,7 @@ class Sliding(NamedTuple):
             raise Unwritable("a large window with dilations, or whose places are read")
         count = len(sizes)
         axes = range(1, count + 1) if op.layouts[0] else range(2, count + 2)
-        extents, results = (tuple(known([dims[axis] for axis in axes])) for dims in (op.dims(), op.out_dims()))
+        extents, results = (known(tuple(dims[axis] for axis in axes)) for dims in (op.dims(), op.out_dims()))
         strides, dilations = (op.integers(name, [1] * count) for name in ("strides", "dilations"))
         begins = op.integers("pads", [0] * (2 * count))[:count]
         auto = op.text("auto_pad", "NOTSET")
