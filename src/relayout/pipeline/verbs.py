@@ -213,6 +213,8 @@ def convert(
     }
     say("reading")
     model = read(source, dims=dims, wishes=wishes, **reading)
+    if format == "tflite":
+        _prepare(model)
     wishes.against(model.graph)
     refuse_others(model, wishes.target.blocks if wishes.target else None)
     fused = as_kernels(model, wishes.target)
@@ -632,6 +634,12 @@ def _tflite_target(target: str | Target | None, inline: bool, regions: Regions) 
     if regions == "functions":
         raise LayoutError("--regions functions is for ONNX results: a .tflite has no functions")
     return "litert" if target is None else target
+
+
+def _prepare(model: ir.Model) -> None:
+    from relayout.formats.tflite.exporting.preparing import prepare
+
+    prepare(model)
 
 
 def _as_tflite(result: Result) -> Result:

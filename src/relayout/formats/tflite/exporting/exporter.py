@@ -17,12 +17,18 @@ from relayout.formats.tflite.container.model import Model, Quantization, Signatu
 from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.fusing import fuse
-from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
+from relayout.formats.tflite.exporting.kernel_types import widen
+from relayout.formats.tflite.exporting.node import IMAGES, NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, entries
+from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.exporting.units import QuantizedUnit, QuantizedUnits
 
 SMALL = 1 << 16
 """Elements of constants that are looked at as arrays."""
+UNSCALED = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT16)
+"""Integers that no DEQUANTIZE takes."""
+FEW = 1 << 8
+"""Elements up to which a constant in half precision is written in single."""
 DEQUANTIZE, QUANTIZE = "DequantizeLinear", "QuantizeLinear"
 TYPES: Mapping[ir.DataType, TensorType] = {
     ir.DataType.FLOAT: TensorType.FLOAT32,
@@ -123,6 +129,10 @@ class GraphExport:
         self._before: dict[ir.Value, DraftTensor] = {}
         """Output of a unit's node -> what its kernel gives, before a QUANTIZE."""
         self.absorbed = {unit.activation for unit in units.values() if unit.activation is not None}
+        self.unknown: set[ir.Value | None] = set()
+        """Results of operators that cannot be written, of which nothing is known."""
+        self.begin = 0
+        """How many operators there were before those of the node that is translated."""
         self.parameters = dict(_parameters(graph))
         """Integers -> (scale, zero point, axis), by the nodes that quantize them or read them as real numbers."""
 
@@ -132,20 +142,42 @@ class GraphExport:
         for name in ends:
             self.draft.unique(name)
         for value in self.graph.inputs:
-            tensor = DraftTensor(value.name or "", _type(value), self.dims_of(value))
-            tensor.quantization = self.quantization_of(value)
-            self.tensors[value] = tensor
-            self.draft.inputs.append(tensor)
+            self._input(value)
         table = entries()
         for node in self.graph:
             self._node(node, table)
-        if not self.refused:
-            self.draft.outputs.extend(self._output(value) for value in self.graph.outputs)
+        for value in self.graph.outputs:
+            self._write_output(value)
+
+    def _input(self, value: ir.Value) -> None:
+        tensor = DraftTensor(value.name or "", stored_type(value), self.dims_of(value))
+        tensor.quantization = self.quantization_of(value)
+        self.draft.inputs.append(tensor)
+        kind = _type(value)
+        if tensor.type == kind:
+            self.tensors[value] = tensor
+            return
+        self.tensors[value] = self.draft.tensor(f"{value.name}/{kind.name.lower()}", kind, tensor.dims)
+        self.draft.add("CAST", [tensor], [self.tensors[value]], in_data_type=tensor.type, out_data_type=kind)
+
+    def _write_output(self, value: ir.Value) -> None:
+        if self.refused or value in self.unknown:
+            return
+        try:
+            self.draft.outputs.append(self._output(value))
+        except Unwritable as problem:
+            node = value.producer()
+            if node is None:
+                raise UnsupportedError({f"output ({problem.reason})": (1, value.name or "")}, "") from None
+            self._refuse(node, problem.reason)
 
     def _node(self, node: ir.Node, table: Any) -> None:
         if node in self.absorbed or (node.op_type == DEQUANTIZE and not node.domain):
             return  # read where it is wanted
         if node.op_type == QUANTIZE and self._is_in_unit(node):
+            return
+        if any(value in self.unknown for value in node.inputs):
+            self._leave_out(node)
             return
         unit = self.units.get(node)
         domain = "" if node.domain == "ai.onnx" or node.domain.startswith(IMAGES) else node.domain
@@ -153,9 +185,11 @@ class GraphExport:
         try:
             if entry is None:
                 raise Unwritable("TensorFlow Lite has no such operator")
+            self.begin = len(self.draft.operators)
             entry.export(NodeExport(self, node, quantized=unit is not None))
             if unit is not None:
                 self._finish(unit)
+            widen(self.draft, self.begin)
         except Unwritable as problem:
             self._refuse(node, problem.reason)
 
@@ -164,8 +198,15 @@ class GraphExport:
         key = f"{kind} ({reason})"
         count, first = self.refused.get(key, (0, node.name or node.outputs[0].name or ""))
         self.refused[key] = (count + 1, first)
+        self._leave_out(node)
+
+    def _leave_out(self, node: ir.Node) -> None:
+        """Let others read the outputs of a node that is not written: there is no file, but all its reasons are told."""
         for value in node.outputs:
-            self.tensors.setdefault(value, DraftTensor("", TensorType.FLOAT32, (value.shape and _dims(value)) or ()))
+            if value.shape is None or value.dtype not in TYPES:
+                self.unknown.add(value)
+            else:
+                self.tensors.setdefault(value, DraftTensor("", _type(value), _dims(value)))
 
     def _is_in_unit(self, node: ir.Node) -> bool:
         value = node.inputs[0]
@@ -183,6 +224,10 @@ class GraphExport:
         if value.shape is None:
             raise Unwritable("the rank of an operand or result is not known")
         return _dims(value)
+
+    def stored_type(self, value: ir.Value) -> TensorType:
+        """Return the type of a value's elements where it is an input or output of the file."""
+        return stored_type(value)
 
     def tensor_of(self, value: ir.Value, *, integers: bool = False) -> DraftTensor:
         """Return the tensor of a value; with `integers` those of which it was made, where it was dequantized."""
@@ -258,21 +303,34 @@ class GraphExport:
         size = nbytes(tensor.dtype, tuple(tensor.shape.numpy()))
         data: Any = TensorContent(tensor) if size else None
         name = self.draft.unique(value.name or "constant")
-        return DraftTensor(name, kind, tuple(tensor.shape.numpy()), data, array)
+        made = DraftTensor(name, kind, tuple(tensor.shape.numpy()), data, array)
+        return self._in_single(made) if kind == TensorType.FLOAT16 else made
+
+    def _in_single(self, half: DraftTensor) -> DraftTensor:
+        """Return a constant in half precision as kernels read it: small ones in single, others behind a DEQUANTIZE."""
+        if half.array is not None and half.array.size <= FEW:
+            return self.draft.constant(half.name, half.array.astype(np.float32))
+        single = self.draft.tensor(f"{half.name}/float32", TensorType.FLOAT32, half.dims)
+        self.draft.add("DEQUANTIZE", [half], [single])
+        return single
 
     def _dequantized(self, value: ir.Value, source: ir.Value, node: ir.Node) -> DraftTensor:
-        if source.const_value is not None and source.dtype not in DEQUANTIZED:
-            return self._dequantized_constant(value, source.const_value, node)
-        integers = self.integers_of(source, node)
+        if source.const_value is not None and source.dtype not in DEQUANTIZED and not source.is_graph_input():
+            constant = self._dequantized_constant(value, source.const_value, node)
+            if constant is not None:
+                return constant
+        integers = None if source.dtype in UNSCALED else self._integers_or_none(source, node)
+        if integers is None:
+            return self._scaled(value, source, node)
         result = self.draft.tensor(value.name or "dequantized", _type(value), _dims(value))
         self.draft.add("DEQUANTIZE", [integers], [result])
         return result
 
-    def _dequantized_constant(self, value: ir.Value, integers: ir.TensorProtocol, node: ir.Node) -> DraftTensor:
-        """Return what DEQUANTIZE has no kernel for: the integers of a bias."""
+    def _dequantized_constant(self, value: ir.Value, integers: ir.TensorProtocol, node: ir.Node) -> DraftTensor | None:
+        """Return what DEQUANTIZE has no kernel for: the integers of a bias; None where their scale is computed."""
         found = _scales_of(node)
         if found is None:
-            raise Unwritable("the scale of constant integers is computed")
+            return None
         scale, zero, axis = found
         array = integers.numpy().astype(np.float64)
         if scale.size > 1:
@@ -319,6 +377,29 @@ class GraphExport:
             self._stated[value] = made
         return self._stated[value]
 
+    def _integers_or_none(self, source: ir.Value, node: ir.Node) -> DraftTensor | None:
+        try:
+            return self.integers_of(source, node)
+        except Unwritable:
+            return None
+
+    def _scaled(self, value: ir.Value, source: ir.Value, node: ir.Node) -> DraftTensor:
+        """Return what integers mean where no kernel knows: their distance from the zero point times the scale."""
+        op = NodeExport(self, node)
+        steps, rank = Steps(op), op.rank(0)
+        number = steps.cast(self.tensor_of(source), TensorType.FLOAT32)
+        axis, block = op.axis(1), op.integer("block_size")
+        scales = [steps.cast(op.input(slot), TensorType.FLOAT32) for slot in (1, 2) if op.has(slot)]
+        for place, scale in enumerate(scales):
+            if block:
+                (extent,) = known(number.dims[axis : axis + 1])
+                scales[place] = steps.gather(scale, steps.ints(np.arange(extent) // block), axis)
+            elif len(scale.dims) == 1:
+                scales[place] = steps.reshape(scale, [scale.dims[0] if each == axis else 1 for each in range(rank)])
+        if len(scales) > 1:
+            number = steps.sub(number, scales[1])
+        return steps.mul(number, scales[0])
+
     # Results.
 
     def result_of(self, node: NodeExport, slot: int) -> DraftTensor:
@@ -328,7 +409,8 @@ class GraphExport:
         if unit is None:
             if value not in self.tensors:
                 name = value.name or ""
-                named = name if value.is_graph_output() else self.draft.unique(name or node.op_type)
+                is_output = value.is_graph_output() and stored_type(value) == _type(value)
+                named = name if is_output else self.draft.unique(name or node.op_type)
                 made = DraftTensor(named, _type(value), self.dims_of(value))
                 source = self._moved(node.node, value)
                 if source is not None:
@@ -387,23 +469,32 @@ class GraphExport:
             return
         result = self.result_of(node, slot)
         last = self.draft.operators[-1] if self.draft.operators else None
-        if last is not None and tensor in last.outputs:
+        if last is not None and tensor in last.outputs and len(self.draft.operators) > self.begin:
             last.outputs = [result if each is tensor else each for each in last.outputs]
         else:
-            self.draft.add("RESHAPE", [tensor, self.shape_tensor(node, result.dims, tensor)], [result])
+            self._copy(tensor, result)
+
+    def _copy(self, tensor: DraftTensor, result: DraftTensor) -> None:
+        """Give a tensor a second name; of extents that are known only at run time SHAPE tells them."""
+        shape = self.draft.constant("shape", np.array(result.shape, np.int32))
+        if not tensor.is_static:
+            shape = self.draft.tensor("shape", TensorType.INT32, (len(tensor.dims),))
+            self.draft.add("SHAPE", [tensor], [shape], out_type=TensorType.INT32)
+        self.draft.add("RESHAPE", [tensor, shape], [result])
 
     def _output(self, value: ir.Value) -> DraftTensor:
         tensor = self.tensors.get(value)
         if tensor is None:
             tensor = self.tensor_of(value)
-        kind = _type(value)
+        kind = stored_type(value)
         if tensor.type != kind or tensor in self.draft.inputs or tensor.data is not None or tensor.name != value.name:
             result = DraftTensor(value.name or "", kind, self.dims_of(value), quantization=self.quantization_of(value))
-            if tensor.type != kind:
+            if kind != _type(value):
+                self.draft.add("CAST", [tensor], [result], in_data_type=tensor.type, out_data_type=kind)
+            elif tensor.type != kind:
                 self.draft.add("QUANTIZE", [tensor], [result])
             else:
-                shape = self.draft.constant("shape", np.array(result.shape, np.int32))
-                self.draft.add("RESHAPE", [tensor, shape], [result])
+                self._copy(tensor, result)
             return result
         return tensor
 
@@ -441,12 +532,23 @@ def slot_of(unit: QuantizedUnit, value: ir.Value) -> bool:
     return value in unit.quantize
 
 
-def _type(value: ir.Value) -> TensorType:
+def stored_type(value: ir.Value) -> TensorType:
+    """Return the type of a value's elements where it is an input or output of the file.
+
+    Raises:
+        Unwritable: TensorFlow Lite has none.
+    """
     if value.dtype is None:
         raise Unwritable("the element type of an operand or result is not known")
     if value.dtype not in TYPES:
         raise Unwritable(f"elements of {value.dtype.name}")
     return TYPES[value.dtype]
+
+
+def _type(value: ir.Value) -> TensorType:
+    """Return the type of a value's elements between operators: kernels compute half precision in single."""
+    kind = stored_type(value)
+    return TensorType.FLOAT32 if kind == TensorType.FLOAT16 else kind
 
 
 def _dims(value: ir.Value) -> Dims:

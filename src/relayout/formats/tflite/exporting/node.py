@@ -160,6 +160,10 @@ class NodeExport:
         """Return the element type of an operand in the file."""
         return self.input(slot).type
 
+    def stored_type(self, slot: int = 0) -> TensorType:
+        """Return the element type that an output has in the model: half precision is single inside of the file."""
+        return self.graph.stored_type(self.node.outputs[slot])
+
     def axes(self, slot: int = 1, default: Sequence[int] | None = None) -> list[int]:
         """Return axes that are an attribute in old versions and an operand in new ones, counted from the front.
 

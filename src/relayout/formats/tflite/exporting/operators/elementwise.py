@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
+import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
@@ -79,11 +80,23 @@ def logical_not(op: NodeExport) -> None:
     op.result("LOGICAL_NOT", [op.input(0)])
 
 
-@exporter("Identity", "Dropout")
+@exporter("Identity")
 def identity(op: NodeExport) -> None:
     """Nothing: its operand."""
-    if len(op.node.outputs) > 1 and op.gives(1):
-        raise Unwritable("the mask of a Dropout")
+    op.give(op.input(0))
+
+
+@exporter("Dropout")
+def dropout(op: NodeExport) -> None:
+    """Nothing: its operand, and a mask of ones."""
+    training = op.constant(2)
+    if op.has(2) and (training is None or training.item()):
+        raise Unwritable("a Dropout in training")
+    if op.gives(1):
+        kind = op.output(1).type
+        ones = np.ones((), NUMPY[kind])
+        shape = op.emit("SHAPE", [op.input(0)], (op.rank(),), TensorType.INT32, out_type=TensorType.INT32)
+        op.result("FILL", [shape, op.const(ones)], 1)
     op.give(op.input(0))
 
 
@@ -487,8 +500,11 @@ def is_inf(op: NodeExport) -> None:
 @exporter("Cast")
 def cast(op: NodeExport) -> None:
     """CAST; of numbers to truth values NOT_EQUAL with 0."""
-    operand, kind = op.input(0), op.output(0).type
-    if operand.type == kind:
+    operand, kind, stored = op.input(0), op.output(0).type, op.stored_type()
+    if stored == TensorType.FLOAT16 and op.value(0).dtype not in (ir.DataType.FLOAT16, ir.DataType.BOOL):
+        half = op.emit("CAST", [operand], operand.dims, stored, in_data_type=operand.type, out_data_type=stored)
+        op.result("CAST", [half], in_data_type=stored, out_data_type=kind)
+    elif operand.type == kind:
         op.give(operand)
     elif kind == TensorType.BOOL:
         op.result("NOT_EQUAL", [operand, op.real(0, operand)])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx_ir as ir
 
-from relayout.formats.tflite.container.enums import MirrorPadMode, TensorType
+from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
-from relayout.formats.tflite.exporting.operators.window import bordered
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
 
 LARGEST_RANK = 6
 """Axes up to which XNNPACK and old runtimes take a TRANSPOSE."""
@@ -87,74 +88,6 @@ def concat(op: NodeExport) -> None:
     op.result("CONCATENATION", tensors, axis=axis)
 
 
-@exporter("Split")
-def split(op: NodeExport) -> None:
-    """SPLIT, or SPLIT_V where the parts differ."""
-    axis, count = op.axis(), len(op.node.outputs)
-    axis_tensor = op.const(np.array(axis, np.int32), what="axis")
-    sizes = op.integers("split") or (op.constant(1).tolist() if op.constant(1) is not None else [])  # type: ignore[union-attr]
-    if not sizes:
-        if op.has(1):
-            raise Unwritable("sizes of parts are computed")
-        extent = op.dims()[axis]
-        if not isinstance(extent, int):
-            op.results("SPLIT", [axis_tensor, op.input(0)], num_splits=count)
-            return
-        part = -(-extent // count)
-        sizes = [min(part, extent - part * place) for place in range(count)]
-    if len(set(sizes)) == 1:
-        op.results("SPLIT", [axis_tensor, op.input(0)], num_splits=count)
-    else:
-        op.results("SPLIT_V", [op.input(0), op.ints32(sizes, "sizes"), axis_tensor], num_splits=count)
-
-
-@exporter("Slice")
-def slice_(op: NodeExport) -> None:
-    """STRIDED_SLICE; REVERSE_V2 before it for steps backwards over a whole axis."""
-    operand, rank = op.input(0), op.rank()
-    if op.version < 10 or op.node.attributes.get("starts") is not None:
-        starts, ends = op.integers("starts"), op.integers("ends")
-        axes = op.integers("axes", range(len(starts)))
-        steps = [1] * len(starts)
-    else:
-        starts = op.required_constant(1, "where a slice begins").reshape(-1).tolist()
-        ends = op.required_constant(2, "where a slice ends").reshape(-1).tolist()
-        axes = op.required_constant(3, "the axes of a slice").tolist() if op.has(3) else list(range(len(starts)))
-        steps = op.required_constant(4, "the steps of a slice").tolist() if op.has(4) else [1] * len(starts)
-    begin, end, stride = [0] * rank, [0] * rank, [1] * rank
-    begin_mask = end_mask = (1 << rank) - 1
-    backwards = []
-    for start, stop, axis, step in zip(starts, ends, axes, steps, strict=True):
-        axis %= rank
-        extent = operand.dims[axis]
-        if step < 0:
-            start, stop, step = _reversed(start, stop, step, extent)
-            backwards.append(axis)
-        if isinstance(extent, int):
-            start = min(max(start + extent if start < 0 else start, 0), extent)
-            stop = min(max(stop + extent if stop < 0 else stop, start), extent)
-        begin[axis], stride[axis] = start, step
-        begin_mask &= ~(1 << axis)
-        if isinstance(extent, int) or stop < (1 << 31) - 1:
-            end[axis] = stop
-            end_mask &= ~(1 << axis)
-    if backwards:
-        operand = op.emit("REVERSE_V2", [operand, op.ints32(backwards)], operand.dims)
-    inputs = [operand, op.ints32(begin, "begin"), op.ints32(end, "end"), op.ints32(stride, "strides")]
-    op.result("STRIDED_SLICE", inputs, begin_mask=begin_mask, end_mask=end_mask)
-
-
-def _reversed(start: int, stop: int, step: int, extent: int | str) -> tuple[int, int, int]:
-    """Return a slice backwards as one forwards of the reversed axis."""
-    if isinstance(extent, int):
-        first = min(max(start + extent if start < 0 else start, -1), extent - 1)
-        last = max(stop + extent if -extent <= stop < 0 else stop, -1)
-        return extent - 1 - first, extent - 1 - last, -step
-    if start == -1 and stop < -(1 << 30):
-        return 0, (1 << 31) - 1, -step
-    raise Unwritable("steps backwards over an axis whose extent is known only at run time")
-
-
 @exporter("Gather")
 def gather(op: NodeExport) -> None:
     """GATHER; indices from behind are counted from the front."""
@@ -175,39 +108,6 @@ def _from_front(op: NodeExport, indices: DraftTensor, extent: int | str) -> Draf
         return indices
     kind = np.int64 if indices.type == TensorType.INT64 else np.int32
     return op.emit("FLOOR_MOD", [indices, op.const(np.array(extent, kind))], indices.dims)
-
-
-@exporter("GatherND")
-def gather_nd(op: NodeExport) -> None:
-    """GATHER_ND."""
-    if op.integer("batch_dims"):
-        raise Unwritable("axes that run along with a gather of points")
-    indices = op.input(1)
-    dims = op.dims()
-    count = op.dims(1)[-1]
-    if indices.array is not None and (indices.array < 0).any():
-        extents = np.array(known(dims[: int(count)]))
-        indices = op.const((indices.array % extents).astype(np.int32), what="indices")
-    op.result("GATHER_ND", [op.input(0), indices])
-
-
-@exporter("ScatterND")
-def scatter_nd(op: NodeExport) -> None:
-    """SCATTER_ND of the updates and of a mask, and SELECT_V2 between these and the operand."""
-    if op.text("reduction", "none") != "none":
-        raise Unwritable("a scatter that reduces")
-    operand, updates = op.input(0), op.input(2)
-    indices = op.cast(op.input(1), TensorType.INT32)
-    dims = known(op.dims())
-    if indices.array is not None and (indices.array < 0).any():
-        extents = np.array(dims[: indices.array.shape[-1]])
-        indices = op.const((indices.array % extents).astype(np.int32), what="indices")
-    shape = op.ints32(dims, "shape")
-    placed = op.emit("SCATTER_ND", [indices, updates, shape], dims, operand.type)
-    ones = op.const(np.ones(known(updates.dims), np.int32), what="ones")
-    marks = op.emit("SCATTER_ND", [indices, ones, shape], dims, TensorType.INT32)
-    mask = op.emit("NOT_EQUAL", [marks, op.const(np.array(0, np.int32))], dims, TensorType.BOOL)
-    op.result("SELECT_V2", [mask, placed, operand])
 
 
 @exporter("Expand")
@@ -246,57 +146,6 @@ def tile(op: NodeExport) -> None:
     op.result("TILE", [op.input(0), counts])
 
 
-@exporter("Pad")
-def pad(op: NodeExport) -> None:
-    """PAD, PADV2 or MIRROR_PAD; negative amounts are a SLICE, an edge is gathered."""
-    rank, mode = op.rank(), op.text("mode", "constant")
-    given = op.integers("pads") or op.required_constant(1, "the amount of padding").reshape(-1).tolist()
-    axes = list(range(rank))
-    if op.has(3):
-        axes = [axis % rank for axis in op.required_constant(3, "the axes of padding").tolist()]
-    pads = [(0, 0)] * rank
-    for place, axis in enumerate(axes):
-        pads[axis] = (int(given[place]), int(given[len(axes) + place]))
-    operand = op.input(0)
-    if mode == "constant":
-        value = op.number("value", 0.0)
-        if op.has(2) and op.constant(2) is None:
-            raise Unwritable("the value of padding is computed")
-        if op.has(2):
-            value = float(op.constant(2).reshape(-1)[0])  # type: ignore[union-attr]
-        if not any(map(any, pads)):
-            op.give(operand)
-            return
-        op.give(bordered(op, operand, pads, value))
-        return
-    if mode in ("reflect",) and all(side >= 0 for pair in pads for side in pair):
-        op.result("MIRROR_PAD", [operand, op.const(np.array(pads, np.int32))], mode=MirrorPadMode.REFLECT)
-        return
-    result = operand
-    for axis, (before, after) in enumerate(pads):
-        if before or after:
-            result = _bordered_by_gather(op, result, axis, (before, after), mode)
-    op.give(result)
-
-
-def _bordered_by_gather(
-    op: NodeExport, tensor: DraftTensor, axis: int, pads: tuple[int, int], mode: str
-) -> DraftTensor:
-    extent = tensor.dims[axis]
-    if not isinstance(extent, int):
-        raise Unwritable("a border made of an axis whose extent is known only at run time")
-    places = np.arange(-pads[0], extent + pads[1])
-    if mode == "edge":
-        places = places.clip(0, extent - 1)
-    elif mode == "wrap":
-        places %= extent
-    else:
-        period = max(2 * (extent - 1), 1)
-        places = np.abs((places + extent - 1) % period - (extent - 1))
-    dims: Dims = (*tensor.dims[:axis], len(places), *tensor.dims[axis + 1 :])
-    return op.emit("GATHER", [tensor, op.ints32(places.tolist())], dims, axis=axis)
-
-
 @exporter("DepthToSpace")
 def depth_to_space(op: NodeExport) -> None:
     """DEPTH_TO_SPACE."""
@@ -308,9 +157,16 @@ def depth_to_space(op: NodeExport) -> None:
 
 @exporter("SpaceToDepth")
 def space_to_depth(op: NodeExport) -> None:
-    """SPACE_TO_DEPTH."""
+    """SPACE_TO_DEPTH; channels of one pixel that lie together (CRD) are transposed after it."""
     op.require_channels_last()
-    op.result("SPACE_TO_DEPTH", [op.input(0)], block_size=op.integer("blocksize"))
+    block = op.integer("blocksize")
+    if op.text("mode", "DCR") == "DCR":
+        op.result("SPACE_TO_DEPTH", [op.input(0)], block_size=block)
+        return
+    steps, dims = Steps(op), known(op.out_dims())
+    spread = op.emit("SPACE_TO_DEPTH", [op.input(0)], dims, block_size=block)
+    split = steps.reshape(spread, (*dims[:-1], block**2, dims[-1] // block**2))
+    steps.give(steps.reshape(steps.transpose(split, (0, 1, 2, 4, 3)), dims))
 
 
 @exporter("Shape")
@@ -347,10 +203,10 @@ def constant(op: NodeExport) -> None:
     """A tensor of the file."""
     tensor = op.node.outputs[0].const_value
     if tensor is None:
-        attribute = op.node.attributes.get("value")
-        if attribute is None:
+        tensor = ir.convenience.get_const_tensor(op.node.outputs[0])
+        if tensor is None:
             raise Unwritable("a constant that is no tensor")
-        op.node.outputs[0].const_value = attribute.as_tensor()
+        op.node.outputs[0].const_value = tensor
     op.graph.tensors[op.node.outputs[0]] = op.graph._constant(op.node.outputs[0])
 
 
@@ -361,66 +217,3 @@ def range_(op: NodeExport) -> None:
     if kind not in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64):
         raise Unwritable(f"elements of {kind.name}")
     op.result("RANGE", [op.reshaped(op.input(slot), ()) for slot in range(3)])
-
-
-@exporter("TopK")
-def top_k(op: NodeExport) -> None:
-    """TOPK_V2 along the last axis; of the smallest elements it is that of the negated ones."""
-    if op.axis(-1) != op.rank() - 1:
-        raise Unwritable("the largest elements along another axis than the last")
-    operand = op.input(0)
-    k = op.constant(1)
-    count = (
-        op.cast(op.reshaped(op.input(1), ()), TensorType.INT32)
-        if k is None
-        else op.const(np.array(int(k.reshape(-1)[0]), np.int32))
-    )
-    largest = bool(op.integer("largest", 1))
-    if not largest and operand.type != TensorType.FLOAT32:
-        raise Unwritable(f"the smallest elements of {operand.type.name}")
-    source = operand if largest else op.emit("NEG", [operand], operand.dims)
-    dims = op.out_dims(0)
-    draft = op.graph.draft
-    values = draft.tensor(f"{op.name}/values", operand.type, dims, operand.quantization)
-    places = draft.tensor(f"{op.name}/indices", TensorType.INT32, dims)
-    draft.add("TOPK_V2", [source, count], [values, places])
-    if largest:
-        op.give(values, 0)
-    else:
-        op.result("NEG", [values], 0)
-    if op.gives(1):
-        op.result("CAST", [places], 1, in_data_type=TensorType.INT32, out_data_type=TensorType.INT64)
-
-
-@exporter("Trilu")
-def trilu(op: NodeExport) -> None:
-    """SELECT_V2 with a mask; MUL for integers."""
-    operand = op.input(0)
-    rows, columns = known(operand.dims[-2:])
-    k = 0
-    if op.has(1):
-        k = int(op.required_constant(1, "the diagonal").reshape(-1)[0])
-    mask = (
-        np.triu(np.ones((rows, columns), bool), k)
-        if op.integer("upper", 1)
-        else np.tril(np.ones((rows, columns), bool), k)
-    )
-    op.result("SELECT_V2", [op.const(mask), operand, op.real(0, operand)])
-
-
-@exporter("OneHot")
-def one_hot(op: NodeExport) -> None:
-    """ONE_HOT; indices from behind are counted from the front."""
-    depth = int(op.required_constant(1, "the depth").reshape(-1)[0])
-    axis = op.integer("axis", -1)
-    values = op.required_constant(2, "the values")
-    kind = np.int64 if op.input(0).type == TensorType.INT64 else np.int32
-    indices = op.cast(op.input(0), TensorType.INT64 if kind == np.int64 else TensorType.INT32)
-    # Of [-depth, depth); what lies outside is nowhere.
-    below = op.emit("LESS", [indices, op.const(np.array(0, kind))], indices.dims, TensorType.BOOL)
-    raised = op.emit("ADD", [indices, op.const(np.array(depth, kind))], indices.dims)
-    indices = op.emit("SELECT_V2", [below, raised, indices], indices.dims, indices.type)
-    on, off = (op.const(values[place].reshape(())) for place in (1, 0))
-    op.result(
-        "ONE_HOT", [indices, op.const(np.array(depth, np.int32)), on, off], axis=axis if axis != op.rank() else -1
-    )

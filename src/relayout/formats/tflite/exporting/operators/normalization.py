@@ -10,6 +10,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
 
 SEVERAL_AXES = 13
 """The version of ONNX before which Softmax runs over all axes from one on."""
@@ -59,33 +60,16 @@ def _over_axis(op: NodeExport, operand: DraftTensor, axis: int, *, log: bool) ->
         op.result("DIV", [powers, total])
 
 
-@exporter("Hardmax")
-def hardmax(op: NodeExport) -> None:
-    """ARG_MAX and ONE_HOT along the last axis."""
-    operand, rank = op.input(0), op.rank()
-    if op.version < SEVERAL_AXES or op.axis(-1) != rank - 1:
-        raise Unwritable("a Hardmax along another axis than the last")
-    depth = known(operand.dims[-1:])[0]
-    axis = op.const(np.array(rank - 1, np.int32))
-    place = op.emit("ARG_MAX", [operand, axis], operand.dims[:-1], TensorType.INT32, output_type=TensorType.INT32)
-    on, off = op.real(1.0), op.real(0.0)
-    op.result("ONE_HOT", [place, op.const(np.array(depth, np.int32)), on, off], axis=-1)
-
-
 @exporter("LayerNormalization")
 def layer_normalization(op: NodeExport) -> None:
     """MEAN, SUB, MUL, RSQRT and what scales and shifts."""
-    if op.gives(1) or op.gives(2):
-        raise Unwritable("the mean or deviation of a normalization is read")
-    _normalized(op, centered=True, epsilon=op.number("epsilon", 1e-5), scale=1, bias=2)
+    _normalized(op, centered=True, epsilon=op.number("epsilon", 1e-5), scale=1, bias=2, mean=1, deviation=2)
 
 
 @exporter("RMSNormalization", "SimplifiedLayerNormalization")
 def rms_normalization(op: NodeExport) -> None:
     """MUL, MEAN, RSQRT and MUL."""
-    if op.gives(1):
-        raise Unwritable("the deviation of a normalization is read")
-    _normalized(op, centered=False, epsilon=op.number("epsilon", 1e-5), scale=1, bias=9)
+    _normalized(op, centered=False, epsilon=op.number("epsilon", 1e-5), scale=1, bias=9, deviation=1)
 
 
 @exporter("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft")
@@ -97,17 +81,37 @@ def skip_layer_normalization(op: NodeExport) -> None:
     extra = 3 if simplified else 4
     if op.has(extra):
         total = op.emit("ADD", [total, op.input(extra)], dims)
-    if op.gives(1) or op.gives(2):
-        raise Unwritable("the mean or deviation of a normalization is read")
     if op.gives(3):
         op.give(total, 3)
+        total = op.output(3) if op.node.outputs[3].is_graph_output() else total
     epsilon = op.number("epsilon", 1e-12)
-    _normalized(op, centered=not simplified, epsilon=epsilon, scale=2, bias=9 if simplified else 3, operand=total)
+    bias = 9 if simplified else 3
+    _normalized(op, centered=not simplified, epsilon=epsilon, scale=2, bias=bias, operand=total, mean=1, deviation=2)
 
 
 def _normalized(
-    op: NodeExport, *, centered: bool, epsilon: float, scale: int, bias: int, operand: DraftTensor | None = None
+    op: NodeExport,
+    *,
+    centered: bool,
+    epsilon: float,
+    scale: int,
+    bias: int,
+    operand: DraftTensor | None = None,
+    mean: int = 9,
+    deviation: int = 9,
 ) -> None:
+    """Write a normalization.
+
+    Args:
+        op: the node.
+        centered: whether the mean is subtracted.
+        epsilon: what is added to the variance.
+        scale: the operand that scales.
+        bias: the operand that shifts.
+        operand: what is normalized; None: the first operand.
+        mean: the output that is the mean.
+        deviation: the output that is the inverse of the deviation.
+    """
     operand = op.input(0) if operand is None else operand
     rank, dims = len(operand.dims), operand.dims
     axes = list(range(op.axis(-1), rank))
@@ -115,16 +119,26 @@ def _normalized(
     over = op.ints32(axes, "axes")
     if centered:
         average = op.emit("MEAN", [operand, over], kept, keep_dims=True)
+        average = _given(op, average, mean)
         operand = op.emit("SUB", [operand, average], dims)
     squares = op.emit("SQUARE", [operand], dims)
     variance = op.emit("MEAN", [squares, over], kept, keep_dims=True)
     raised = op.emit("ADD", [variance, op.real(epsilon, variance)], kept)
-    result = op.emit("MUL", [operand, op.emit("RSQRT", [raised], kept)], dims)
+    inverse = _given(op, op.emit("RSQRT", [raised], kept), deviation)
+    result = op.emit("MUL", [operand, inverse], dims)
     if op.has(scale):
         result = op.emit("MUL", [result, op.input(scale)], dims)
     if op.has(bias):
         result = op.emit("ADD", [result, op.input(bias)], dims)
     op.give(result)
+
+
+def _given(op: NodeExport, tensor: DraftTensor, slot: int) -> DraftTensor:
+    """Return a tensor that is also an output of the node, if anybody reads that."""
+    if not op.gives(slot):
+        return tensor
+    op.give(tensor, slot)
+    return op.output(slot)
 
 
 @exporter("BatchNormalization")
@@ -133,12 +147,16 @@ def batch_normalization(op: NodeExport) -> None:
     if op.integer("training_mode") or len(op.node.outputs) > 1:
         raise Unwritable("a BatchNormalization in training")
     op.require_channels_last()
-    parts = [op.required_constant(slot, "a parameter of BatchNormalization").astype(np.float64) for slot in range(1, 5)]
-    scale, bias, mean, variance = parts
-    factor = scale / np.sqrt(variance + op.number("epsilon", 1e-5))
-    operand = op.input(0)
-    scaled = op.emit("MUL", [operand, op.real(factor, operand)], operand.dims)
-    op.result("ADD", [scaled, op.real(bias - mean * factor, operand)])
+    steps, operand, epsilon = Steps(op), op.input(0), op.number("epsilon", 1e-5)
+    parts = [op.constant(slot) for slot in range(1, 5)]
+    if any(part is None for part in parts):
+        scale, bias, mean, variance = (op.input(slot) for slot in range(1, 5))
+        inverse = steps.mul(steps.each("RSQRT", steps.add(variance, epsilon)), scale)
+        steps.give(steps.add(steps.mul(steps.sub(operand, mean), inverse), bias))
+        return
+    numbers = [part.astype(np.float64) for part in parts if part is not None]
+    factor = numbers[0] / np.sqrt(numbers[3] + epsilon)
+    steps.give(steps.add(steps.mul(operand, factor), numbers[1] - numbers[2] * factor))
 
 
 @exporter("LRN")

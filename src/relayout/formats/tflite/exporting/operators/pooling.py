@@ -6,21 +6,23 @@ from typing import Any
 
 import numpy as np
 
+from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
+from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
+from relayout.formats.tflite.exporting.operators.sliding import sliding_counts, sliding_max, sliding_sum
 from relayout.formats.tflite.exporting.operators.window import Window, known_dims
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
 
 
 @exporter("MaxPool")
 def max_pool(op: NodeExport) -> None:
     """MAX_POOL_2D; a border that SAME does not say is the lowest number, three axes of space are two pools."""
-    if op.gives(1):
-        raise Unwritable("places of maxima")
+    if op.gives(1) or _is_dilated(op):
+        sliding_max(op)
+        return
     op.require_channels_last()
     window = Window.of(op, op.integers("kernel_shape"))
-    if any(each != 1 for each in window.dilations):
-        raise Unwritable("a pool with dilations")
     image = op.input(0)
     kind = NUMPY[image.type]
     lowest = float(np.finfo(kind).min) if np.issubdtype(kind, np.floating) else float(np.iinfo(kind).min)
@@ -75,10 +77,12 @@ def _options(window: Window, part: slice = slice(None)) -> dict[str, Any]:
 @exporter("AveragePool")
 def average_pool(op: NodeExport) -> None:
     """AVERAGE_POOL_2D; where its border counts otherwise than in SAME, PAD before it and MUL by what is off."""
+    if _is_dilated(op):
+        counts = sliding_counts(op, counted=bool(op.integer("count_include_pad")))
+        op.give(Steps(op).div(sliding_sum(op, op.input(0)), counts))
+        return
     op.require_channels_last()
     window = Window.of(op, op.integers("kernel_shape"))
-    if any(each != 1 for each in window.dilations):
-        raise Unwritable("a pool with dilations")
     image = op.input(0)
     counted = bool(op.integer("count_include_pad"))
     if window.is_valid or (window.same and not counted):
@@ -155,14 +159,73 @@ def _over_space(op: NodeExport, name: str) -> None:
 
 @exporter("LpPool")
 def lp_pool(op: NodeExport) -> None:
-    """L2_POOL_2D's sum: AVERAGE_POOL_2D of squares, times the window's size, under a root."""
+    """AVERAGE_POOL_2D of powers, times the window's size, under a root."""
+    steps, p = Steps(op), op.integer("p", 2)
+    if _is_dilated(op):
+        op.give(_root(steps, sliding_sum(op, _powers(steps, op.input(0), p)), p))
+        return
     op.require_channels_last()
     window = Window.of(op, op.integers("kernel_shape"))
-    if op.integer("p", 2) != 2 or len(window.sizes) != 2 or any(each != 1 for each in window.dilations):
-        raise Unwritable("a pool of another norm than the second, or not over two axes")
     image = window._replace(same=False, pads=_pads(window)).bordered(op, op.input(0))
-    squares = op.emit("SQUARE", [image], image.dims)
-    valid = window._replace(same=False, pads=((0, 0),) * 2)
-    means = op.emit("AVERAGE_POOL_2D", [squares], op.out_dims(0), **_options(valid))
-    sums = op.emit("MUL", [means, op.real(float(np.prod(window.sizes)))], means.dims)
-    op.result("SQRT", [sums])
+    valid = window._replace(same=False, pads=((0, 0),) * len(window.sizes))
+    powers, dims = _powers(steps, image, p), op.out_dims()
+    if len(window.sizes) == 2:
+        means = op.emit("AVERAGE_POOL_2D", [powers], dims, **_options(valid))
+    else:
+        means = _pooled(op, "AVERAGE_POOL_2D", powers, valid, dims)
+    op.give(_root(steps, steps.mul(means, float(np.prod(window.sizes))), p))
+
+
+@exporter("GlobalLpPool")
+def global_lp_pool(op: NodeExport) -> None:
+    """SUM of powers over the axes of space, under a root."""
+    steps, p, rank = Steps(op), op.integer("p", 2), op.rank()
+    axes = range(1, rank - 1) if op.layouts[0] else range(2, rank)
+    op.give(_root(steps, steps.reduce("SUM", _powers(steps, op.input(0), p), axes, keep=True), p))
+
+
+def _powers(steps: Steps, tensor: DraftTensor, p: int) -> DraftTensor:
+    if p == 1:
+        return steps.each("ABS", tensor)
+    return steps.each("SQUARE", tensor) if p == 2 else steps.each("POW", steps.each("ABS", tensor), float(p))
+
+
+def _root(steps: Steps, tensor: DraftTensor, p: int) -> DraftTensor:
+    if p == 1:
+        return tensor
+    return steps.each("SQRT", tensor) if p == 2 else steps.each("POW", tensor, 1.0 / p)
+
+
+def _is_dilated(op: NodeExport) -> bool:
+    return any(each != 1 for each in op.integers("dilations"))
+
+
+@exporter("MaxUnpool")
+def max_unpool(op: NodeExport) -> None:
+    """SCATTER_ND of the flat elements."""
+    steps, dims = Steps(op), op.static()
+    wanted = known(op.out_dims())
+    count = int(np.prod(dims))
+    axes = range(len(dims) - 2)
+    strides, pads = op.integers("strides", [1] * len(axes)), op.integers("pads", [0] * 2 * len(axes))
+    sizes = op.integers("kernel_shape")
+    spatial = [(dims[2 + k] - 1) * strides[k] + sizes[k] - pads[k] - pads[len(axes) + k] for k in axes]
+    places = op.input(1)
+    if list(wanted[2:]) != spatial:
+        places = _moved_places(steps, places, (*dims[:2], *spatial), wanted)
+    flat = steps.reshape(steps.cast(places, TensorType.INT32), (count, 1))
+    found = steps.scatter_nd(flat, steps.reshape(op.input(0), (count,)), [int(np.prod(wanted))])
+    steps.give(steps.reshape(found, wanted))
+
+
+def _moved_places(steps: Steps, places: DraftTensor, source: tuple[int, ...], wanted: tuple[int, ...]) -> DraftTensor:
+    """Return places in a tensor of some extents as places in one of others."""
+    coordinates, rest = [], steps.cast(places, TensorType.INT32)
+    for extent in reversed(source):
+        coordinates.append(steps.each("FLOOR_MOD", rest, extent))
+        rest = steps.div(rest, extent)
+    found, factor = coordinates[0], 1
+    for coordinate, extent in zip(coordinates[1:], reversed(wanted[1:]), strict=True):
+        factor *= extent
+        found = steps.add(found, steps.mul(coordinate, factor))
+    return found

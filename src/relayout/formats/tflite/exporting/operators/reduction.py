@@ -8,8 +8,9 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.registry import Unwritable, described, exporter
+from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.registry import described, exporter
+from relayout.formats.tflite.exporting.steps import Steps
 
 
 class Reduced:
@@ -17,17 +18,23 @@ class Reduced:
 
     def __init__(self, op: NodeExport) -> None:
         self.keep = bool(op.integer("keepdims", 1))
+        computed = op.has(1) and op.constant(1) is None and op.dims(1) != (0,)
         given = op.node.attributes.get("axes") is not None or op.has(1)
-        empty = op.has(1) and op.constant(1) is not None and op.constant(1).size == 0  # type: ignore[union-attr]
+        empty = op.has(1) and not computed and (op.dims(1) == (0,))
         self.is_noop = (not given or empty) and bool(op.integer("noop_with_empty_axes"))
-        self.axes = op.axes() if given and not empty else list(range(op.rank()))
-        dims = op.dims()
-        self.kept: Dims = tuple(1 if axis in self.axes else dim for axis, dim in enumerate(dims))
+        self.listed = op.cast(op.input(1), TensorType.INT32) if computed else None
+        self.axes = op.axes() if given and not empty and not computed else list(range(op.rank()))
+        self.kept: Dims = tuple(1 if axis in self.axes else dim for axis, dim in enumerate(op.dims()))
 
     def dims(self, op: NodeExport) -> Dims:
-        """Return the extents of a result in between."""
-        operand = op.dims()
-        return self.kept if self.keep else tuple(d for axis, d in enumerate(operand) if axis not in self.axes)
+        """Return the extents of the result."""
+        if self.listed is not None:
+            return op.out_dims()
+        return self.kept if self.keep else tuple(d for axis, d in enumerate(op.dims()) if axis not in self.axes)
+
+    def tensor(self, op: NodeExport) -> DraftTensor:
+        """Return the axes as an operand."""
+        return op.ints32(self.axes, "axes") if self.listed is None else self.listed
 
 
 def _reduce(op: NodeExport, builtin: str) -> None:
@@ -36,16 +43,7 @@ def _reduce(op: NodeExport, builtin: str) -> None:
     if reduced.is_noop or not op.rank():
         op.give(operand)
         return
-    takes = (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64)
-    axes = op.ints32(reduced.axes, "axes")
-    if op.quantized or operand.type in takes:
-        op.result(builtin, [operand, axes], keep_dims=reduced.keep)
-        return
-    if operand.type not in (TensorType.INT8, TensorType.UINT8, TensorType.INT16, TensorType.BOOL):
-        raise Unwritable(f"elements of {operand.type.name}")
-    wide = op.cast(operand, TensorType.INT32)
-    inner = op.emit(builtin, [wide, axes], op.out_dims(), keep_dims=reduced.keep)
-    op.give(op.cast(inner, operand.type))
+    op.result(builtin, [operand, reduced.tensor(op)], keep_dims=reduced.keep)
 
 
 for _name, _builtin in {
@@ -61,8 +59,7 @@ for _name, _builtin in {
 def _sum(op: NodeExport, tensor: DraftTensor, reduced: Reduced) -> DraftTensor:
     if reduced.is_noop:
         return tensor
-    axes = op.ints32(reduced.axes, "axes")
-    return op.emit("SUM", [tensor, axes], reduced.dims(op), keep_dims=reduced.keep)
+    return op.emit("SUM", [tensor, reduced.tensor(op)], reduced.dims(op), keep_dims=reduced.keep)
 
 
 @exporter("ReduceL1")
@@ -93,28 +90,52 @@ def reduce_log_sum(op: NodeExport) -> None:
 @exporter("ReduceLogSumExp")
 def reduce_log_sum_exp(op: NodeExport) -> None:
     """LOG of SUM of EXP, below the largest element."""
-    operand, reduced = op.input(0), Reduced(op)
-    axes = op.ints32(reduced.axes, "axes")
-    top = op.emit("REDUCE_MAX", [operand, axes], reduced.kept, keep_dims=True)
-    rest = op.emit("EXP", [op.emit("SUB", [operand, top], operand.dims)], operand.dims)
+    operand, reduced, steps = op.input(0), Reduced(op), Steps(op)
+    if reduced.is_noop:
+        op.give(operand)
+        return
+    if reduced.listed is not None or 0 in operand.dims:
+        op.result("LOG", [_sum(op, op.emit("EXP", [operand], operand.dims), reduced)])
+        return
+    top = steps.reduce("REDUCE_MAX", operand, reduced.axes, keep=True)
+    # Of infinities nothing is subtracted: they stay what they are.
+    finite = steps.compare("LESS", steps.each("ABS", top), np.inf)
+    top = steps.select(finite, top, 0.0)
+    rest = steps.each("EXP", steps.sub(operand, top))
     log = op.emit("LOG", [_sum(op, rest, reduced)], reduced.dims(op))
     op.result("ADD", [log, op.reshaped(top, reduced.dims(op))])
 
 
 def _arg(op: NodeExport, builtin: str) -> None:
     axis, operand = op.axis(), op.input(0)
-    if op.integer("select_last_index"):
-        raise Unwritable("the last of several equal elements")
-    if operand.type == TensorType.INT64:
-        raise Unwritable("elements of INT64")
+    last = bool(op.integer("select_last_index"))
     kept = bool(op.integer("keepdims", 1))
+    steps = Steps(op)
+    if operand.type == TensorType.INT64:
+        steps.give(_arg_64(steps, operand, axis, builtin, last=last, kept=kept))
+        return
+    if last:
+        operand = op.emit("REVERSE_V2", [operand, op.ints32([axis])], operand.dims)
     inputs = [operand, op.const(np.array(axis, np.int32), what="axis")]
-    if not kept:
+    if not kept and not last:
         op.result(builtin, inputs, output_type=TensorType.INT64)
         return
     without: Dims = (*operand.dims[:axis], *operand.dims[axis + 1 :])
     found = op.emit(builtin, inputs, without, TensorType.INT64, output_type=TensorType.INT64)
-    op.give(op.reshaped(found, (*operand.dims[:axis], 1, *operand.dims[axis + 1 :])))
+    if last:
+        found = steps.sub(known(operand.dims[axis : axis + 1])[0] - 1, found)
+    op.give(op.reshaped(found, (*operand.dims[:axis], 1, *operand.dims[axis + 1 :])) if kept else found)
+
+
+def _arg_64(steps: Steps, operand: DraftTensor, axis: int, builtin: str, *, last: bool, kept: bool) -> DraftTensor:
+    """Return the first or last place of the largest or smallest element, of a type that ARG_MAX does not take."""
+    best = steps.reduce("REDUCE_MAX" if builtin == "ARG_MAX" else "REDUCE_MIN", operand, [axis], keep=True)
+    (extent,) = known(operand.dims[axis : axis + 1])
+    shape = [extent if each == axis else 1 for each in range(len(operand.dims))]
+    places = steps.op.const(np.arange(extent, dtype=np.int64).reshape(shape))
+    fits = steps.compare("EQUAL", operand, best)
+    chosen = steps.select(fits, places, -1 if last else extent)
+    return steps.reduce("REDUCE_MAX" if last else "REDUCE_MIN", chosen, [axis], keep=kept)
 
 
 for _name, _builtin in {"ArgMax": "ARG_MAX", "ArgMin": "ARG_MIN"}.items():
@@ -124,11 +145,29 @@ for _name, _builtin in {"ArgMax": "ARG_MAX", "ArgMin": "ARG_MIN"}.items():
 @exporter("CumSum")
 def cum_sum(op: NodeExport) -> None:
     """CUMSUM."""
-    axis = int(op.required_constant(1, "the axis of a sum").reshape(-1)[0]) % op.rank()
-    axis_tensor = op.const(np.array(axis, np.int32), what="axis")
-    op.result(
-        "CUMSUM",
-        [op.input(0), axis_tensor],
-        exclusive=bool(op.integer("exclusive")),
-        reverse=bool(op.integer("reverse")),
-    )
+    axis = op.cast(op.reshaped(op.input(1), ()), TensorType.INT32)
+    options = {"exclusive": bool(op.integer("exclusive")), "reverse": bool(op.integer("reverse"))}
+    op.result("CUMSUM", [op.input(0), axis], **options)
+
+
+@exporter("CumProd")
+def cum_prod(op: NodeExport) -> None:
+    """MUL of ever longer shifts: log2 of the extent many."""
+    steps, result = Steps(op), op.input(0)
+    axis = int(op.required_constant(1, "the axis of a product").reshape(-1)[0]) % op.rank()
+    (extent,) = known(op.dims()[axis : axis + 1])
+    reverse, shifts = bool(op.integer("reverse")), list[int]()
+    if op.integer("exclusive"):
+        result = _shifted(steps, result, axis, 1, extent, reverse=reverse)
+    while sum(shifts) + 1 < extent:
+        shifts.append(1 if not shifts else 2 * shifts[-1])
+        result = steps.mul(result, _shifted(steps, result, axis, shifts[-1], extent, reverse=reverse))
+    steps.give(result)
+
+
+def _shifted(steps: Steps, tensor: DraftTensor, axis: int, count: int, extent: int, *, reverse: bool) -> DraftTensor:
+    """Return elements moved along an axis, with ones where none come from."""
+    count = min(count, extent)
+    pads = [(0, 0)] * len(tensor.dims)
+    pads[axis] = (0, count) if reverse else (count, 0)
+    return steps.pad(steps.part(tensor, axis, count if reverse else 0, extent - count), pads, 1)

@@ -53,6 +53,8 @@ def _size(op: NodeExport, dims: Dims) -> DraftTensor:
     if all(isinstance(dim, int) for dim in dims[1:3]):
         return op.ints32(known(dims[1:3]), "size")
     if op.has(3):
+        if op.integers("axes"):
+            raise Unwritable("computed sizes of some axes")
         sizes = op.cast(op.input(3), TensorType.INT32)
         first = 2 if op.layouts[0] else 1  # the node counts the standard's axes
         return op.emit("SLICE", [sizes, op.ints32([first]), op.ints32([2])], (2,))
@@ -67,22 +69,26 @@ def _size(op: NodeExport, dims: Dims) -> DraftTensor:
 def _scales(op: NodeExport, operand: Dims, dims: Dims) -> list[float]:
     slot = 2 if _is_new(op) else 1
     given = op.constant(slot)
+    if given is None and op.has(slot) and not op.has(3) and op.dims(slot) != (0,):
+        raise Unwritable("scales that are computed")
     if op.node.attributes.get("scales") is not None:
         given = np.array(op.numbers("scales"))
     if given is not None and given.size:
         axes = op.integers("axes", range(len(operand)))
         found = [1.0] * len(operand)
         for axis, scale in zip(axes, given.tolist(), strict=True):
-            found[axis] = float(scale)
-        return _as_stored(op, found)
+            found[_stored_axis(op, axis % len(operand))] = float(scale)
+        return found
     return [
         b / a if isinstance(a, int) and isinstance(b, int) and a else 1.0 for a, b in zip(operand, dims, strict=True)
     ]
 
 
-def _as_stored(op: NodeExport, listed: list[float]) -> list[float]:
-    """Return what a node says of the standard's axes in the order in which its image is stored."""
-    return [listed[0], *listed[2:], listed[1]] if op.layouts[0] else listed
+def _stored_axis(op: NodeExport, axis: int) -> int:
+    """Return where an axis of the source lies: operands of an operator in another layout count in the source's."""
+    if not op.layouts[0] or axis == 0:
+        return axis
+    return op.rank() - 1 if axis == 1 else axis - 1
 
 
 def _changed(op: NodeExport, operand: Dims, dims: Dims) -> list[int]:

@@ -1,0 +1,113 @@
+"""Which element types the kernels of LiteRT take, and how an operator on others runs on wider ones.
+
+    MAXIMUM(uint16, uint16)  ->  CAST, CAST, MAXIMUM(int32, int32), CAST
+
+The table is what ai-edge-litert 2.3 computes rightly on plain numbers, found by running each kernel; some abort on
+other types. Operators on quantized integers are none of its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.registry import Unwritable
+
+_BY_LETTER = {
+    "f": TensorType.FLOAT32,
+    "l": TensorType.INT64,
+    "i": TensorType.INT32,
+    "h": TensorType.INT16,
+    "b": TensorType.INT8,
+    "H": TensorType.UINT16,
+    "I": TensorType.UINT32,
+    "B": TensorType.UINT8,
+    "?": TensorType.BOOL,
+}
+_TABLE = """
+fli     ADD SUB MUL FLOOR_MOD NEG CUMSUM RANGE SUM MEAN REDUCE_MAX REDUCE_MIN REDUCE_PROD
+fli     LESS LESS_EQUAL GREATER GREATER_EQUAL
+fli?    EQUAL NOT_EQUAL
+fbB     MAX_POOL_2D
+fi      DIV FLOOR_DIV POW ABS SIGN SQUARED_DIFFERENCE
+flihbB  MAXIMUM MINIMUM TOPK_V2 SPLIT SPLIT_V UNIQUE
+fibB    ARG_MAX ARG_MIN
+flihbB? GATHER GATHER_ND REVERSE_V2 PAD PADV2
+flibB?  ONE_HOT SCATTER_ND
+flibBI? WHERE
+flihbBI?  CONCATENATION
+ihbHIB  BITWISE_XOR RIGHT_SHIFT
+lihbHIB? STABLEHLO_AND
+ihb     STABLEHLO_SHIFT_LEFT
+f       EXP LOG SIN COS SQRT RSQRT SQUARE TANH LOGISTIC CEIL FLOOR ROUND ELU GELU HARD_SWISH LEAKY_RELU PRELU ATAN2
+f       RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 SOFTMAX LOG_SOFTMAX BATCH_MATMUL FULLY_CONNECTED CONV_2D DEPTHWISE_CONV_2D
+f       TRANSPOSE_CONV CONV_3D AVERAGE_POOL_2D LOCAL_RESPONSE_NORMALIZATION RESIZE_BILINEAR L2_NORMALIZATION
+"""
+TYPES: Mapping[str, tuple[TensorType, ...]] = {
+    name: tuple(_BY_LETTER[letter] for letter in letters)
+    for letters, *names in (line.split() for line in _TABLE.strip().splitlines())
+    for name in names
+}
+"""Builtin -> the types of its data that its kernel takes."""
+WIDER: Mapping[TensorType, tuple[TensorType, ...]] = {
+    TensorType.FLOAT16: (TensorType.FLOAT32,),
+    TensorType.BOOL: (TensorType.UINT8, TensorType.INT32),
+    TensorType.INT8: (TensorType.INT16, TensorType.INT32),
+    TensorType.UINT8: (TensorType.INT16, TensorType.INT32),
+    TensorType.INT16: (TensorType.INT32, TensorType.INT64),
+    TensorType.UINT16: (TensorType.INT32, TensorType.INT64),
+    TensorType.INT32: (TensorType.INT64,),
+    TensorType.UINT32: (TensorType.INT64,),
+}
+"""Type -> types that hold all its numbers."""
+DATA = {"SPLIT": 1, "TRANSPOSE_CONV": 2, "ONE_HOT": 2, "SCATTER_ND": 1, "SELECT_V2": 1, "FILL": 1}
+"""Builtin -> which operand holds its data, where it is not the first."""
+
+
+def widen(draft: Draft, begin: int) -> None:
+    """Put CASTs around operators whose kernel does not take the type of their data, in place.
+
+    Args:
+        draft: the graph.
+        begin: the first operator to look at.
+
+    Raises:
+        Unwritable: there is no type that the kernel takes and that holds the numbers.
+    """
+    added = draft.operators[begin:]
+    del draft.operators[begin:]
+    for operator in added:
+        kind = _data(operator).type
+        takes = TYPES.get(operator.name)
+        if takes is None or kind in takes or _data(operator).quantization is not None:
+            draft.operators.append(operator)
+            continue
+        wide = next((each for each in WIDER.get(kind, ()) if each in takes), None)
+        if wide is None:
+            raise Unwritable(f"elements of {kind.name}")
+        _cast_around(draft, operator, kind, wide)
+
+
+def _data(operator: DraftOperator) -> DraftTensor:
+    tensor = operator.inputs[DATA.get(operator.name, 0)]
+    assert tensor is not None
+    return tensor
+
+
+def _cast_around(draft: Draft, operator: DraftOperator, kind: TensorType, wide: TensorType) -> None:
+    def cast(source: DraftTensor, result: DraftTensor) -> None:
+        draft.add("CAST", [source], [result], in_data_type=source.type, out_data_type=result.type)
+
+    wider: dict[DraftTensor, DraftTensor] = {}
+    for tensor in operator.inputs:
+        if tensor is not None and tensor.type == kind and tensor not in wider:
+            wider[tensor] = draft.tensor(f"{tensor.name}/{wide.name.lower()}", wide, tensor.dims)
+            cast(tensor, wider[tensor])
+    operator.inputs = [wider.get(tensor, tensor) if tensor is not None else None for tensor in operator.inputs]
+    results = [tensor for tensor in operator.outputs if tensor.type == kind]
+    renamed = {each: draft.tensor(f"{each.name}/{wide.name.lower()}", wide, each.dims) for each in results}
+    operator.outputs = [renamed.get(tensor, tensor) for tensor in operator.outputs]
+    draft.operators.append(operator)
+    for result, inner in renamed.items():
+        cast(inner, result)

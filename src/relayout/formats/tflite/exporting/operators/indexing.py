@@ -1,0 +1,217 @@
+"""Operators that read or write elements at places which a tensor lists."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
+
+SCATTERED = frozenset(
+    [TensorType.FLOAT32, TensorType.INT32, TensorType.INT64, TensorType.INT8, TensorType.UINT8, TensorType.BOOL]
+)
+"""Types that SCATTER_ND takes."""
+MOST_PAIRS = 1 << 22
+"""Pairs of an update and an element up to which every update is held against every element."""
+REDUCTIONS = {"mul": ("MUL", "REDUCE_PROD"), "max": ("MAXIMUM", "REDUCE_MAX"), "min": ("MINIMUM", "REDUCE_MIN")}
+"""ONNX's reduction -> the builtin for two elements, and for many."""
+
+
+def from_front(steps: Steps, places: DraftTensor, extent: int) -> DraftTensor:
+    """Return places along an axis, none of which counts from the end."""
+    places = steps.cast(places, TensorType.INT32)
+    if places.array is not None and not (places.array < 0).any():
+        return places
+    return steps.each("FLOOR_MOD", places, extent)
+
+
+def _strides(dims: tuple[int, ...]) -> list[int]:
+    return [prod(dims[axis + 1 :]) for axis in range(len(dims))]
+
+
+def _flat_places(steps: Steps, places: DraftTensor, axis: int, dims: tuple[int, ...]) -> DraftTensor:
+    """Return the place in the flat tensor of each element that GatherElements or ScatterElements names."""
+    extents, strides = known(places.dims), _strides(dims)
+    others = [extent if each != axis else 1 for each, extent in enumerate(extents)]
+    base = np.zeros(others, np.int32)
+    for each, extent in enumerate(others):
+        shape = [extent if other == each else 1 for other in range(len(dims))]
+        base = base + np.arange(extent, dtype=np.int32).reshape(shape) * strides[each]
+    along = steps.mul(from_front(steps, places, dims[axis]), strides[axis])
+    return steps.add(along, steps.op.const(base.astype(np.int32)))
+
+
+def _flat_coordinates(steps: Steps, places: DraftTensor, dims: tuple[int, ...]) -> DraftTensor:
+    """Return the place in the flat front of a tensor that each row of coordinates names."""
+    (count,) = known(places.dims[-1:])
+    front = dims[:count]
+    wrapped = from_front_each(steps, places, front)
+    scaled = steps.mul(wrapped, steps.ints(_strides(front)))
+    return steps.reduce("SUM", scaled, [-1])
+
+
+def from_front_each(steps: Steps, places: DraftTensor, extents: tuple[int, ...]) -> DraftTensor:
+    """Return coordinates, none of which counts from the end."""
+    places = steps.cast(places, TensorType.INT32)
+    if places.array is not None and not (places.array < 0).any():
+        return places
+    return steps.each("FLOOR_MOD", places, steps.ints(extents))
+
+
+@exporter("GatherElements")
+def gather_elements(op: NodeExport) -> None:
+    """GATHER of the flat tensor."""
+    steps, axis, dims = Steps(op), op.axis(), op.static()
+    flat = _flat_places(steps, op.input(1), axis, dims)
+    steps.give(steps.gather(steps.reshape(op.input(0), (prod(dims),)), flat, 0))
+
+
+@exporter("GatherND")
+@exporter("GatherND", domain="com.microsoft")
+def gather_nd(op: NodeExport) -> None:
+    """GATHER_ND; axes that run along become the first coordinate."""
+    steps, shared = Steps(op), op.integer("batch_dims")
+    operand, places = op.input(0), op.input(1)
+    (count,) = known(places.dims[-1:])
+    if not all(isinstance(dim, int) for dim in operand.dims[shared : shared + count]):
+        if shared or places.array is None or (places.array < 0).any():
+            raise Unwritable("coordinates of an axis whose extent is known only at run time")
+        op.result("GATHER_ND", [operand, steps.cast(places, TensorType.INT32)])
+        return
+    places = from_front_each(steps, places, known(operand.dims[shared : shared + count]))
+    if not shared:
+        op.result("GATHER_ND", [operand, places])
+        return
+    batch = prod(known(operand.dims[:shared]))
+    many = prod(known(places.dims[shared:-1]))
+    rows = np.broadcast_to(np.arange(batch, dtype=np.int32)[:, None, None], (batch, many, 1))
+    places = steps.concat([steps.ints(rows), steps.reshape(places, (batch, many, count))], -1)
+    found = steps.gather_nd(steps.reshape(operand, (batch, *operand.dims[shared:])), places)
+    steps.give(steps.reshape(found, op.out_dims()))
+
+
+@exporter("ScatterElements", "Scatter")
+def scatter_elements(op: NodeExport) -> None:
+    """SCATTER_ND into the flat tensor; updates that are multiplied or compared are held against each element."""
+    steps, axis, dims = Steps(op), op.axis(), op.static()
+    places, updates = op.input(1), op.input(2)
+    count = prod(known(places.dims))
+    if not count:
+        op.give(op.input(0))
+        return
+    flat = steps.reshape(_flat_places(steps, places, axis, dims), (count, 1))
+    target = steps.reshape(op.input(0), (prod(dims),))
+    found = _scattered(steps, target, flat, steps.reshape(updates, (count,)), op.text("reduction", "none"))
+    steps.give(steps.reshape(found, dims))
+
+
+@exporter("ScatterND")
+def scatter_nd(op: NodeExport) -> None:
+    """SCATTER_ND of the updates and of a mask, and SELECT_V2 between these and the operand; ADD of what is added."""
+    steps, dims = Steps(op), op.static()
+    places, updates, reduction = op.input(1), op.input(2), op.text("reduction", "none")
+    (count,) = known(places.dims[-1:])
+    rows = prod(known(places.dims[:-1]))
+    if not rows:
+        op.give(op.input(0))
+        return
+    if count == 0:
+        raise Unwritable("coordinates of no axis")
+    flat = steps.reshape(_flat_coordinates(steps, places, dims), (rows, 1))
+    rest = prod(dims[count:])
+    target = steps.reshape(op.input(0), (prod(dims[:count]), rest))
+    found = _scattered(steps, target, flat, steps.reshape(updates, (rows, rest)), reduction)
+    steps.give(steps.reshape(found, dims))
+
+
+def _scattered(
+    steps: Steps, target: DraftTensor, places: DraftTensor, updates: DraftTensor, reduction: str
+) -> DraftTensor:
+    """Write rows into a tensor.
+
+    Args:
+        steps: of the node.
+        target: `rows …`.
+        places: `updates 1`, the row of each update.
+        updates: `updates …`.
+        reduction: ONNX's.
+    """
+    kind = target.type
+    wide = kind if kind in SCATTERED else _wider(kind)
+    if reduction in REDUCTIONS:
+        return _reduced(steps, target, places, updates, reduction)
+    target, updates = steps.cast(target, wide), steps.cast(updates, wide)
+    dims = known(target.dims)
+    if reduction == "add":
+        return steps.cast(steps.add(target, steps.scatter_nd(places, updates, dims)), kind)
+    ones = steps.ints(np.ones(known(places.dims[:1])))
+    rows = steps.reshape(steps.scatter_nd(places, ones, dims[:1]), (dims[0], *[1] * (len(dims) - 1)))
+    mask = steps.compare("GREATER", rows, 0)
+    return steps.cast(steps.select(mask, steps.scatter_nd(places, updates, dims), target), kind)
+
+
+def _reduced(
+    steps: Steps, target: DraftTensor, places: DraftTensor, updates: DraftTensor, reduction: str
+) -> DraftTensor:
+    """Hold each update against each row: REDUCE over those that fit, and the row itself."""
+    pair, many = REDUCTIONS[reduction]
+    kind = target.type
+    wide = kind if kind in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64) else _wider(kind)
+    target, updates = steps.cast(target, wide), steps.cast(updates, wide)
+    dims = known(target.dims)
+    (count,) = known(places.dims[:1])
+    if count * prod(dims) > MOST_PAIRS:
+        raise Unwritable("many updates that are not added")
+    tail = (1,) * (len(dims) - 1)
+    rows = steps.ints(np.arange(dims[0]).reshape(dims[0], *tail))
+    fits = steps.compare("EQUAL", steps.reshape(places, (count, 1, *tail)), rows)
+    neutral = {"mul": 1, "max": lowest(wide), "min": highest(wide)}[reduction]
+    chosen = steps.select(fits, steps.reshape(updates, (count, 1, *dims[1:])), neutral)
+    return steps.cast(steps.each(pair, target, steps.reduce(many, chosen, [0])), kind)
+
+
+def lowest(kind: TensorType) -> float:
+    """Return the lowest number of a type."""
+    numpy_type = NUMPY[kind]
+    return -np.inf if np.issubdtype(numpy_type, np.floating) else int(np.iinfo(numpy_type).min)
+
+
+def highest(kind: TensorType) -> float:
+    """Return the highest number of a type."""
+    numpy_type = NUMPY[kind]
+    return np.inf if np.issubdtype(numpy_type, np.floating) else int(np.iinfo(numpy_type).max)
+
+
+def _wider(kind: TensorType) -> TensorType:
+    """Return a type that kernels take and that holds every number of another one."""
+    if kind == TensorType.FLOAT16:
+        return TensorType.FLOAT32
+    if kind in (TensorType.INT16, TensorType.UINT16, TensorType.INT8, TensorType.UINT8, TensorType.BOOL):
+        return TensorType.INT32
+    if kind == TensorType.UINT32:
+        return TensorType.INT64
+    raise Unwritable(f"elements of {kind.name}")
+
+
+@exporter("TensorScatter")
+def tensor_scatter(op: NodeExport) -> None:
+    """SCATTER_ND of rows of a cache, each batch from its own place on."""
+    steps, axis, dims = Steps(op), op.axis(-2), op.static()
+    updates = op.input(1)
+    extents = known(updates.dims)
+    batch, count, rest = dims[0], extents[axis], prod(dims[axis + 1 :])
+    between = prod(dims[1:axis])
+    begins = steps.cast(op.input(2), TensorType.INT32) if op.has(2) else steps.ints(np.zeros(batch))
+    along = steps.add(steps.reshape(begins, (batch, 1, 1)), steps.ints(np.arange(count)))
+    if op.text("mode", "linear") == "circular":
+        along = steps.each("FLOOR_MOD", along, dims[axis])
+    rows = (np.arange(batch)[:, None, None] * between + np.arange(between)[None, :, None]) * dims[axis]
+    flat = steps.reshape(steps.add(along, steps.ints(rows)), (batch * between * count, 1))
+    target = steps.reshape(op.input(0), (batch * between * dims[axis], rest))
+    found = _scattered(steps, target, flat, steps.reshape(updates, (batch * between * count, rest)), "none")
+    steps.give(steps.reshape(found, dims))

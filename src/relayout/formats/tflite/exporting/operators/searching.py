@@ -1,0 +1,186 @@
+"""Operators that look for elements: the largest, those that are not zero, those that a mask selects."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
+
+
+def to_last(axis: int, rank: int) -> list[int]:
+    """Return the permutation that moves an axis to the end."""
+    return [*(each for each in range(rank) if each != axis), axis]
+
+
+def from_last(axis: int, rank: int) -> list[int]:
+    """Return the permutation that moves the last axis to a place."""
+    return [*range(axis), rank - 1, *range(axis, rank - 1)]
+
+
+@exporter("TopK")
+def top_k(op: NodeExport) -> None:
+    """TOPK_V2 along the last axis, between TRANSPOSEs along another; of the smallest ones, that of the negated."""
+    steps, rank, axis = Steps(op), op.rank(), op.axis(-1)
+    operand, k = op.input(0), op.constant(1)
+    if op.node.attributes.get("k") is not None:
+        k = np.array(op.integer("k"))
+    count = steps.cast(steps.reshape(op.input(1), ()), TensorType.INT32) if k is None else steps.ints(k.reshape(()))
+    kind, smallest = operand.type, not op.integer("largest", 1)
+    if smallest and kind in (TensorType.UINT8, TensorType.UINT16):
+        operand = steps.cast(operand, TensorType.INT32)
+    if smallest:
+        operand = _negated(steps, operand)
+    moved = steps.transpose(operand, to_last(axis, rank))
+    dims = tuple(op.out_dims()[each] for each in to_last(axis, rank))
+    kinds = [(moved.type, dims), (TensorType.INT32, dims)]
+    values, places = steps.outputs("TOPK_V2", [moved, count], kinds)
+    values.quantization = operand.quantization
+    values, places = (steps.transpose(each, from_last(axis, rank)) for each in (values, places))
+    if op.gives(1):
+        steps.op.result("CAST", [places], 1, in_data_type=TensorType.INT32, out_data_type=TensorType.INT64)
+    if op.gives(0):
+        steps.give(steps.cast(_negated(steps, values), kind) if smallest else values)
+
+
+def _negated(steps: Steps, tensor: DraftTensor) -> DraftTensor:
+    """Return numbers in the opposite order; `-1 - x` of integers, which never overflows."""
+    if tensor.type == TensorType.FLOAT32:
+        return steps.each("NEG", tensor)
+    return steps.sub(-1, tensor)
+
+
+@exporter("Hardmax")
+def hardmax(op: NodeExport) -> None:
+    """ARG_MAX and ONE_HOT; before version 13 over all axes from one on."""
+    steps, operand, rank = Steps(op), op.input(0), op.rank()
+    old = op.version < 13
+    axis = op.axis(1 if old else -1)
+    if old:
+        dims = known(operand.dims)
+        flat = steps.reshape(operand, (prod(dims[:axis]), prod(dims[axis:])))
+        steps.give(steps.reshape(_hardmax(steps, flat), dims))
+        return
+    moved = steps.transpose(operand, to_last(axis, rank))
+    steps.give(steps.transpose(_hardmax(steps, moved), from_last(axis, rank)))
+
+
+def _hardmax(steps: Steps, tensor: DraftTensor) -> DraftTensor:
+    (depth,) = known(tensor.dims[-1:])
+    axis = steps.ints(np.array(len(tensor.dims) - 1))
+    place = steps.op.emit("ARG_MAX", [tensor, axis], tensor.dims[:-1], TensorType.INT32, output_type=TensorType.INT32)
+    on, off = steps.tensor(1, tensor.type), steps.tensor(0, tensor.type)
+    return steps.op.emit("ONE_HOT", [place, steps.ints(np.array(depth)), on, off], tensor.dims, tensor.type, axis=-1)
+
+
+@exporter("NonZero")
+def non_zero(op: NodeExport) -> None:
+    """WHERE, and TRANSPOSE."""
+    steps, operand, rank = Steps(op), op.input(0), op.rank()
+    if rank == 0:
+        raise Unwritable("a scalar that is looked for")
+    dims = (f"?{op.name}", rank)
+    truth = operand if operand.type == TensorType.BOOL else steps.compare("NOT_EQUAL", operand, 0)
+    found = op.emit("WHERE", [truth], dims, TensorType.INT64)
+    steps.give(steps.transpose(found, (1, 0)))
+
+
+@exporter("Compress")
+def compress(op: NodeExport) -> None:
+    """WHERE of the mask, and GATHER."""
+    steps, operand, rank = Steps(op), op.input(0), op.rank()
+    mask = op.constant(1)
+    if op.node.attributes.get("axis") is None:
+        operand, axis = steps.reshape(operand, (prod(known(operand.dims)),)), 0
+    else:
+        axis = op.axis() if rank else 0
+    if mask is not None:
+        steps.give(steps.gather(operand, steps.ints(np.flatnonzero(mask)), axis))
+        return
+    found = op.emit("WHERE", [op.input(1)], (f"?{op.name}", 1), TensorType.INT64)
+    places = op.emit("RESHAPE", [found, steps.ints([-1])], found.dims[:1])
+    steps.give(steps.gather(operand, steps.cast(places, TensorType.INT32), axis))
+
+
+@exporter("ReverseSequence")
+def reverse_sequence(op: NodeExport) -> None:
+    """REVERSE_SEQUENCE."""
+    batch, time = op.integer("batch_axis", 1), op.integer("time_axis", 0)
+    op.result("REVERSE_SEQUENCE", [op.input(0), op.input(1)], seq_dim=time, batch_dim=batch)
+
+
+@exporter("Trilu")
+def trilu(op: NodeExport) -> None:
+    """SELECT_V2 with a mask."""
+    steps, operand = Steps(op), op.input(0)
+    rows, columns = known(operand.dims[-2:])
+    offsets = steps.ints(np.arange(columns)[None, :] - np.arange(rows)[:, None])
+    k = steps.cast(steps.reshape(op.input(1), ()), TensorType.INT32) if op.has(1) else steps.ints(np.array(0))
+    name = "GREATER_EQUAL" if op.integer("upper", 1) else "LESS_EQUAL"
+    if k.array is not None and offsets.array is not None:
+        mask = op.const(offsets.array >= k.array if name == "GREATER_EQUAL" else offsets.array <= k.array)
+    else:
+        mask = steps.compare(name, offsets, k)
+    steps.give(steps.select(mask, operand, 0))
+
+
+@exporter("OneHot")
+def one_hot(op: NodeExport) -> None:
+    """ONE_HOT; indices from behind are counted from the front."""
+    steps, rank = Steps(op), op.rank()
+    indices = op.input(0)
+    if indices.type == TensorType.FLOAT32:
+        indices = steps.cast(indices, TensorType.INT64)
+    depth = steps.cast(steps.reshape(op.input(1), ()), TensorType.INT32)
+    # Of [-depth, depth); what lies outside is nowhere.
+    depth_alike = steps.cast(depth, indices.type)
+    below = steps.compare("LESS", indices, 0)
+    indices = steps.select(below, steps.add(indices, depth_alike), indices)
+    values = op.constant(2)
+    if values is None:
+        on, off = (steps.at(op.input(2), 0, place) for place in (1, 0))
+    else:
+        on, off = (op.const(values[place].reshape(())) for place in (1, 0))
+    axis = op.integer("axis", -1)
+    axis = axis + rank + 1 if axis < 0 else axis
+    op.result("ONE_HOT", [indices, depth, on, off], axis=-1 if axis == rank else axis)
+
+
+@exporter("Unique")
+def unique(op: NodeExport) -> None:
+    """UNIQUE, after TOPK_V2 where elements are sorted; places and counts by holding each against each."""
+    steps, operand = Steps(op), op.input(0)
+    if op.node.attributes.get("axis") is not None and op.rank() != 1:
+        raise Unwritable("rows that are compared as a whole")
+    (length,) = count = (prod(known(operand.dims)),)
+    flat = steps.reshape(operand, count)
+    if flat.type not in (TensorType.FLOAT32, TensorType.INT64):
+        flat = steps.cast(flat, TensorType.INT32)
+    listed = flat
+    if op.integer("sorted", 1):
+        kinds: list[tuple[TensorType, Dims]] = [(flat.type, count), (TensorType.INT32, count)]
+        listed = _negated(
+            steps, steps.outputs("TOPK_V2", [_negated(steps, flat), steps.ints(np.array(length))], kinds)[0]
+        )
+    many: Dims = (f"?{op.name}",)
+    values = steps.outputs("UNIQUE", [listed], [(flat.type, many), (TensorType.INT32, count)])[0]
+    same = steps.compare("EQUAL", op.emit("RESHAPE", [values, steps.ints([-1, 1])], (*many, 1)), flat)
+    if op.gives(1):
+        firsts = steps.select(same, steps.ints(np.arange(length)), length)
+        steps.give(steps.cast(steps.reduce("REDUCE_MIN", firsts, [1]), TensorType.INT64), 1)
+    if op.gives(2):
+        column = op.emit("RESHAPE", [values, steps.ints([-1, 1])], (*many, 1))
+        below = steps.cast(steps.compare("LESS", column, flat), TensorType.INT32)
+        if not op.integer("sorted", 1):
+            below = steps.outputs("UNIQUE", [listed], [(flat.type, many), (TensorType.INT32, count)])[1]
+            steps.give(steps.cast(below, TensorType.INT64), 2)
+        else:
+            steps.give(steps.cast(steps.reduce("SUM", below, [0]), TensorType.INT64), 2)
+    if op.gives(3):
+        steps.give(steps.cast(steps.reduce("SUM", steps.cast(same, TensorType.INT32), [1]), TensorType.INT64), 3)
+    steps.give(steps.cast(values, operand.type))

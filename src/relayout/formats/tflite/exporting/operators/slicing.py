@@ -1,0 +1,204 @@
+"""Operators that cut, pad and split: their amounts may be computed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import MirrorPadMode, TensorType
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.operators.window import bordered
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
+
+END = (1 << 31) - 1
+"""The largest int32: an end that no axis reaches."""
+
+
+@exporter("Split")
+def split(op: NodeExport) -> None:
+    """SPLIT, or SPLIT_V where the parts differ or their sizes are computed."""
+    axis, count = op.axis(), len(op.node.outputs)
+    axis_tensor = op.const(np.array(axis, np.int32), what="axis")
+    given = op.constant(1)
+    sizes = op.integers("split") or ([] if given is None else given.tolist())
+    if not sizes and op.has(1):
+        listed = op.cast(op.input(1), TensorType.INT32)
+        op.results("SPLIT_V", [op.input(0), listed, axis_tensor], num_splits=count)
+        return
+    extent = op.dims()[axis]
+    if not sizes and not isinstance(extent, int):
+        op.results("SPLIT", [axis_tensor, op.input(0)], num_splits=count)
+        return
+    if not sizes:
+        part = -(-int(extent) // count)
+        sizes = [max(min(part, int(extent) - part * place), 0) for place in range(count)]
+    if len(set(sizes)) == 1:
+        op.results("SPLIT", [axis_tensor, op.input(0)], num_splits=count)
+    else:
+        op.results("SPLIT_V", [op.input(0), op.ints32(sizes, "sizes"), axis_tensor], num_splits=count)
+
+
+@exporter("Slice")
+def slice_(op: NodeExport) -> None:
+    """STRIDED_SLICE; REVERSE_V2 before it for steps backwards over a whole axis."""
+    if op.version < 10 or op.node.attributes.get("starts") is not None:
+        starts, ends = op.integers("starts"), op.integers("ends")
+        axes, strides = op.integers("axes", range(len(starts))), [1] * len(starts)
+    elif any(op.has(slot) and op.constant(slot) is None for slot in range(1, 5)):
+        _computed_slice(op)
+        return
+    else:
+        starts, ends = (op.required_constant(slot, "a slice").reshape(-1).tolist() for slot in (1, 2))
+        axes = op.required_constant(3, "the axes of a slice").tolist() if op.has(3) else list(range(len(starts)))
+        strides = op.required_constant(4, "the steps of a slice").tolist() if op.has(4) else [1] * len(starts)
+    _known_slice(op, starts, ends, axes, strides)
+
+
+def _known_slice(op: NodeExport, starts: list[int], ends: list[int], axes: list[int], strides: list[int]) -> None:
+    operand, rank = op.input(0), op.rank()
+    begin, end, stride = [0] * rank, [0] * rank, [1] * rank
+    begin_mask = end_mask = (1 << rank) - 1
+    backwards = []
+    for start, stop, axis, step in zip(starts, ends, axes, strides, strict=True):
+        axis %= rank
+        extent = operand.dims[axis]
+        if step < 0:
+            start, stop, step = _reversed(start, stop, step, extent)
+            backwards.append(axis)
+        if isinstance(extent, int):
+            start = min(max(start + extent if start < 0 else start, 0), extent)
+            stop = min(max(stop + extent if stop < 0 else stop, start), extent)
+        begin[axis], stride[axis] = start, step
+        begin_mask &= ~(1 << axis)
+        if isinstance(extent, int) or stop < END:
+            end[axis] = stop
+            end_mask &= ~(1 << axis)
+    if backwards:
+        operand = op.emit("REVERSE_V2", [operand, op.ints32(backwards)], operand.dims)
+    inputs = [operand, op.ints32(begin, "begin"), op.ints32(end, "end"), op.ints32(stride, "strides")]
+    op.result("STRIDED_SLICE", inputs, begin_mask=begin_mask, end_mask=end_mask)
+
+
+def _reversed(start: int, stop: int, step: int, extent: int | str) -> tuple[int, int, int]:
+    """Return a slice backwards as one forwards of the reversed axis."""
+    if isinstance(extent, int):
+        first = min(max(start + extent if start < 0 else start, -1), extent - 1)
+        last = max(stop + extent if -extent <= stop < 0 else stop, -1)
+        return extent - 1 - first, extent - 1 - last, -step
+    if start == -1 and stop < -(1 << 30):
+        return 0, END, -step
+    raise Unwritable("steps backwards over an axis whose extent is known only at run time")
+
+
+def _computed_slice(op: NodeExport) -> None:
+    """Write a slice whose places are computed: STRIDED_SLICE counts from behind and cuts off as ONNX does."""
+    steps, rank = Steps(op), op.rank()
+    count = op.dims(1)[0]
+    axes = op.constant(3) if op.has(3) else np.arange(rank)[: count if isinstance(count, int) else rank]
+    begins, ends = (_in_32_bits(steps, op.input(slot)) for slot in (1, 2))
+    strides = _in_32_bits(steps, op.input(4)) if op.has(4) else steps.ints(np.ones(rank)[: begins.shape[0]])
+    if axes is None or axes.size != rank or list(axes % rank) != list(range(rank)):
+        places = _in_32_bits(steps, op.input(3)) if axes is None else steps.ints(axes % rank)
+        places = steps.reshape(steps.each("FLOOR_MOD", places, rank), (*places.dims, 1))
+        marks = steps.scatter_nd(places, steps.each("ADD", steps.mul(strides, 0), 1), [rank])
+        chosen = steps.compare("GREATER", marks, 0)
+        begins = steps.scatter_nd(places, begins, [rank])
+        ends = steps.select(chosen, steps.scatter_nd(places, ends, [rank]), END)
+        strides = steps.select(chosen, steps.scatter_nd(places, strides, [rank]), 1)
+    op.result("STRIDED_SLICE", [op.input(0), begins, ends, strides])
+
+
+def _in_32_bits(steps: Steps, tensor: DraftTensor) -> DraftTensor:
+    """Return places, and ends that stand for all, as int32."""
+    if tensor.type != TensorType.INT64:
+        return steps.cast(tensor, TensorType.INT32)
+    bounded = steps.maximum(steps.minimum(tensor, END), -END)
+    return steps.cast(bounded, TensorType.INT32)
+
+
+@exporter("Pad")
+def pad(op: NodeExport) -> None:
+    """PAD, PADV2 or MIRROR_PAD; negative amounts are a SLICE, an edge is gathered."""
+    mode = op.text("mode", "constant")
+    if not op.integers("pads") and not op.integers("paddings") and op.constant(1) is None:
+        _computed_pad(op, mode)
+        return
+    rank = op.rank()
+    given = op.integers("pads") or op.integers("paddings")
+    given = given or op.required_constant(1, "the amount of padding").reshape(-1).tolist()
+    axes = list(range(rank))
+    if op.has(3):
+        axes = [axis % rank for axis in op.required_constant(3, "the axes of padding").tolist()]
+    pads = [(0, 0)] * rank
+    for place, axis in enumerate(axes):
+        pads[axis] = (int(given[place]), int(given[len(axes) + place]))
+    _known_pad(op, mode, pads)
+
+
+def _known_pad(op: NodeExport, mode: str, pads: list[tuple[int, int]]) -> None:
+    operand = op.input(0)
+    if not any(map(any, pads)):
+        op.give(operand)
+    elif mode == "constant" and op.has(2) and op.constant(2) is None:
+        if any(side < 0 for pair in pads for side in pair):
+            raise Unwritable("negative padding with a computed value")
+        op.result("PADV2", [operand, op.const(np.array(pads, np.int32)), op.reshaped(op.input(2), ())])
+    elif mode == "constant":
+        value = op.constant(2)
+        op.give(bordered(op, operand, pads, op.number("value") if value is None else value.reshape(-1)[0].item()))
+    elif mode == "reflect" and _reflects_once(operand.dims, pads):
+        op.result("MIRROR_PAD", [operand, op.const(np.array(pads, np.int32))], mode=MirrorPadMode.REFLECT)
+    else:
+        result = operand
+        for axis, (before, after) in enumerate(pads):
+            if before or after:
+                result = _bordered_by_gather(op, result, axis, (before, after), mode)
+        op.give(result)
+
+
+def _reflects_once(dims: Dims, pads: list[tuple[int, int]]) -> bool:
+    """Return whether no border is longer than what it mirrors, as MIRROR_PAD wants it."""
+    return all(
+        side >= 0 and (not isinstance(dim, int) or side < dim)
+        for dim, pair in zip(dims, pads, strict=True)
+        for side in pair
+    )
+
+
+def _computed_pad(op: NodeExport, mode: str) -> None:
+    steps, rank = Steps(op), op.rank()
+    amounts = steps.cast(op.input(1), TensorType.INT32)
+    if op.has(3):
+        (count,) = op.static(3)
+        axes = steps.cast(op.input(3), TensorType.INT32)
+        places = steps.reshape(steps.each("FLOOR_MOD", axes, rank), (count, 1))
+        halves = [steps.part(amounts, 0, begin, count) for begin in (0, count)]
+        pairs = steps.stack([steps.scatter_nd(places, half, [rank]) for half in halves], 1)
+    else:
+        pairs = steps.transpose(steps.reshape(amounts, (2, rank)), (1, 0))
+    if mode == "reflect":
+        op.result("MIRROR_PAD", [op.input(0), pairs], mode=MirrorPadMode.REFLECT)
+    elif mode == "constant":
+        value = steps.reshape(op.input(2), ()) if op.has(2) else steps.tensor(0, op.input(0).type)
+        op.result("PADV2", [op.input(0), pairs, value])
+    else:
+        raise Unwritable(f"the amount of padding by {mode} is computed")
+
+
+def _bordered_by_gather(
+    op: NodeExport, tensor: DraftTensor, axis: int, pads: tuple[int, int], mode: str
+) -> DraftTensor:
+    extent = tensor.dims[axis]
+    if not isinstance(extent, int):
+        raise Unwritable("a border made of an axis whose extent is known only at run time")
+    places = np.arange(-pads[0], extent + pads[1])
+    if mode == "edge":
+        places = places.clip(0, extent - 1)
+    elif mode == "wrap":
+        places %= extent
+    else:
+        period = max(2 * (extent - 1), 1)
+        places = np.abs((places + extent - 1) % period - (extent - 1))
+    dims: Dims = (*tensor.dims[:axis], len(places), *tensor.dims[axis + 1 :])
+    return op.emit("GATHER", [tensor, op.ints32(places.tolist())], dims, axis=axis)

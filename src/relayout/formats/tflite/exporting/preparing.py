@@ -1,0 +1,342 @@
+"""What a graph is rewritten to before layouts are chosen for a `.tflite`, until nothing changes any more.
+
+1. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them.
+2. An If whose condition is constant is its branch.
+3. An operator that has no export becomes the body by which the standard defines it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.formats.onnx.completing import complete
+from relayout.formats.onnx.spelling import spell_out
+from relayout.formats.tflite.exporting.registry import entries
+from relayout.rules import outputs_of
+
+ROUNDS = 12
+SMALL = 1 << 10
+"""Elements of operands up to which a node is computed."""
+LARGEST = 1 << 16
+"""Elements of a result up to which it becomes a constant."""
+KEPT = frozenset(
+    [
+        "DequantizeLinear",
+        "QuantizeLinear",
+        "RandomNormal",
+        "RandomUniform",
+        "RandomNormalLike",
+        "RandomUniformLike",
+        "Bernoulli",
+        "Multinomial",
+        "Dropout",
+        "If",
+        "Loop",
+        "Scan",
+        "SequenceMap",
+    ]
+)
+"""Operators that are never computed here: what is read of them is their form, or each run gives something else."""
+GROWING = frozenset(
+    [
+        "ConstantOfShape",
+        "Expand",
+        "Tile",
+        "Range",
+        "Pad",
+        "Resize",
+        "Upsample",
+        "OneHot",
+        "EyeLike",
+        "MelWeightMatrix",
+        "HannWindow",
+        "HammingWindow",
+        "BlackmanWindow",
+        "CenterCropPad",
+        "AffineGrid",
+        "Col2Im",
+        "DFT",
+    ]
+)
+"""Operators whose results can be larger than their operands: they are computed where their extents are known."""
+DEFINED = frozenset(["CastLike"])
+"""Operators with an export of which the definition tells more: a Cast can be computed here."""
+BODIES = "relayout.definition"
+"""The domain of the standard's definitions while they are spelled out."""
+
+
+def prepare(model: ir.Model) -> None:
+    """Rewrite a model, in place."""
+    _replace_empty_inputs(model.graph)
+    for _ in range(ROUNDS):
+        changed = [fold(model), branch(model), define(model)]
+        if not any(changed):
+            break
+        complete(model, outputs_of)
+    _remove_unread(model.graph)
+
+
+def _replace_empty_inputs(graph: ir.Graph) -> None:
+    """Let nodes read a constant in place of an input without elements: what it holds is known."""
+    for value in graph.inputs:
+        shape, kind = value.shape, value.dtype
+        if shape is None or kind is None or not value.uses() or value.is_graph_output():
+            continue
+        if 0 in shape and all(isinstance(dim, int) for dim in shape):
+            tensor = ir.tensor(np.zeros(shape.numpy(), kind.numpy()), name=f"{value.name}/empty")
+            made = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(kind), const_value=tensor)
+            value.replace_all_uses_with(made)
+            graph.register_initializer(made)
+
+
+def fold(model: ir.Model) -> bool:
+    """Compute nodes of which all operands are small constants, in place; return whether there were any."""
+    found = False
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for node in list(graph):
+            results = _computed(model, node)
+            if results is not None:
+                _replace(graph, node, results)
+                found = True
+    return found
+
+
+def _computed(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
+    """Return what a node gives, if it is known."""
+    if node.domain or node.op_type in KEPT or any(value.is_graph_output() for value in node.outputs):
+        return None
+    if all(value.const_value is not None for value in node.outputs if value.name) and node.outputs:
+        arrays = [value.const_value.numpy() if value.const_value is not None else np.zeros(0) for value in node.outputs]
+        return arrays if all(array.size <= LARGEST for array in arrays) else None
+    if node.op_type == "Shape":
+        return _shape(node)
+    if any(value is not None and not _is_small(value) for value in node.inputs):
+        return None
+    if not node.inputs and node.op_type != "Constant":
+        return None
+    if node.op_type in GROWING and not _is_bounded(node):
+        return None
+    return _run(model, node)
+
+
+def _shape(node: ir.Node) -> list[NDArray[Any]] | None:
+    shape = None if node.inputs[0] is None else node.inputs[0].shape
+    if shape is None or not all(isinstance(dim, int) for dim in shape):
+        return None
+    start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(shape))
+    return [np.array(shape.numpy()[start:end], np.int64)]
+
+
+def _is_small(value: ir.Value) -> bool:
+    constant = value.const_value
+    return constant is not None and constant.size <= SMALL and not value.is_graph_input()
+
+
+def _is_bounded(node: ir.Node) -> bool:
+    shapes = [value.shape for value in node.outputs]
+    if all(shape is not None and all(isinstance(dim, int) for dim in shape) for shape in shapes):
+        return all(prod(shape.numpy()) <= LARGEST for shape in shapes if shape is not None)
+    numbers = [
+        value.const_value.numpy() for value in node.inputs if value is not None and value.const_value is not None
+    ]
+    if node.op_type in ("ConstantOfShape", "Expand"):
+        return bool(prod(max(int(each), 1) for each in numbers[-1].reshape(-1)) <= LARGEST)
+    if node.op_type == "Range":
+        first, last, step = (float(each.reshape(-1)[0]) for each in numbers)
+        return bool(step and abs((last - first) / step) <= LARGEST)
+    return False
+
+
+def _run(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
+    """Return what ONNX's reference gives for a node of constants; None where it gives nothing."""
+    from onnx.reference import ReferenceEvaluator
+
+    inputs = [value for value in dict.fromkeys(node.inputs) if value is not None]
+    arrays = {value.name or "": value.const_value.numpy() for value in inputs if value.const_value is not None}
+    if any(array.dtype.kind not in "fiub" for array in arrays.values()):
+        return None
+    proto = ir.serde.serialize_node(node)
+    graph = onnx.helper.make_graph(
+        [proto],
+        "node",
+        [
+            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in arrays.items()
+        ],
+        [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name],
+    )
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()]
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            made = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports)).run(None, arrays)
+    except Exception:  # the reference lacks operators and types; the node stays
+        return None
+    named = iter(made)
+    results = [np.asarray(next(named)) if value.name else np.zeros(0) for value in node.outputs]
+    wanted = [value.dtype for value in node.outputs]
+    fits = all(
+        kind is None or ir.DataType.from_numpy(a.dtype) == kind or not v.name
+        for a, kind, v in zip(results, wanted, node.outputs, strict=True)
+    )
+    return results if fits and all(array.size <= LARGEST for array in results) else None
+
+
+def _replace(graph: ir.Graph, node: ir.Node, arrays: list[NDArray[Any]]) -> None:
+    """Put constants in the place of a node's results."""
+    for value, array in zip(node.outputs, arrays, strict=True):
+        if not value.name:
+            continue
+        tensor = ir.tensor(np.ascontiguousarray(array).reshape(array.shape), name=value.name)
+        made = ir.Value(
+            name=value.name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
+        )
+        value.replace_all_uses_with(made)
+        value.name = None
+        if made.uses():
+            graph.register_initializer(made)
+    graph.remove(node, safe=True)
+
+
+def branch(model: ir.Model) -> bool:
+    """Replace each If whose condition is constant by its branch, in place; return whether there were any."""
+    found = False
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for node in list(graph):
+            condition = node.inputs[0] if node.op_type == "If" and not node.domain and node.inputs else None
+            if condition is None or condition.const_value is None or condition.is_graph_input():
+                continue
+            chosen = "then_branch" if condition.const_value.numpy().reshape(-1)[0] else "else_branch"
+            _inline(graph, node, node.attributes[chosen].as_graph(), _names(model))
+            found = True
+    return found
+
+
+def _names(model: ir.Model) -> set[str]:
+    graphs = (model.graph, *model.graph.subgraphs())
+    values = (
+        value
+        for graph in graphs
+        for value in (*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs))
+    )
+    return {value.name for value in values if value.name}
+
+
+def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: set[str]) -> None:
+    """Put the nodes of a branch in the place of its If."""
+    outputs = list(body.outputs)
+    body.outputs.clear()
+    for value in list(body.initializers.values()):
+        body.initializers.pop(value.name or "")
+        value.name = _unique(f"{node.name or 'If'}/{value.name}", names)
+        graph.register_initializer(value)
+    nodes = list(body)
+    for each in nodes:
+        for value in each.outputs:
+            if value.name:
+                value.name = _unique(f"{node.name or 'If'}/{value.name}", names)
+    body.remove(nodes)
+    graph.insert_before(node, nodes)
+    for given, value in zip(node.outputs, outputs, strict=True):
+        copied = ir.Node("", "Identity", [value], name=f"{node.name or 'If'}/Identity")
+        copied.outputs[0].shape, copied.outputs[0].type = value.shape or given.shape, value.type or given.type
+        graph.insert_before(node, copied)
+        name, given.name = given.name, None
+        given.replace_all_uses_with(copied.outputs[0], replace_graph_outputs=True)
+        copied.outputs[0].name = name
+    graph.remove(node, safe=True)
+
+
+def _unique(name: str, names: set[str]) -> str:
+    result, count = name, 0
+    while result in names:
+        count += 1
+        result = f"{name}_{count}"
+    names.add(result)
+    return result
+
+
+def define(model: ir.Model) -> bool:
+    """Replace operators that have no export by what defines them, in place; return whether there were any."""
+    known = entries()
+    found: dict[Any, tuple[ir.Node, str, str]] = {}
+    for node in _nodes(model):
+        key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+        if key in known and node.op_type not in DEFINED:
+            continue
+        definition = _definition(model, node)
+        if definition is None:
+            continue
+        name = f"{node.op_type}.{len(found)}"
+        definition.domain, definition.name = BODIES, name
+        model.functions[definition.identifier()] = definition
+        found[definition.identifier()] = (node, node.domain, node.op_type)
+        node.domain, node.op_type, node.overload = BODIES, name, ""
+    if not found:
+        return False
+    spell_out(model, lambda node: node.domain != BODIES)
+    for name, (node, domain, op_type) in found.items():
+        model.functions.pop(name, None)
+        if node.graph is not None:  # it could not be spelled out
+            node.domain, node.op_type = domain, op_type
+    return any(node.graph is None for node, _, _ in found.values())
+
+
+def _nodes(model: ir.Model) -> Iterator[ir.Node]:
+    for graph in (model.graph, *model.graph.subgraphs()):
+        yield from list(graph)
+
+
+def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
+    """Return the function by which the standard defines an operator, for a node's types and attributes."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    try:
+        schema: Any = onnx.defs.get_schema(node.op_type, model.opset_imports.get(domain, 1), domain)
+    except onnx.defs.SchemaError:
+        return None
+    for name, attribute in schema.attributes.items():
+        if name not in node.attributes and attribute.default_value.type:
+            node.attributes[name] = ir.serde.deserialize_attribute(attribute.default_value)
+    proto = onnx.FunctionProto()
+    if schema.has_function:
+        proto.CopyFrom(schema.function_body)
+    elif schema.has_context_dependent_function:
+        types = [b"" if value is None else _type_of(value) for value in node.inputs]
+        proto.ParseFromString(
+            schema.get_context_dependent_function(ir.serde.serialize_node(node).SerializeToString(), types)
+        )
+    _complete_outputs(proto)
+    return ir.serde.deserialize_function(proto) if proto.node else None
+
+
+def _complete_outputs(proto: onnx.FunctionProto) -> None:
+    """Let a definition give every output: those that its node does not ask for have no producer."""
+    given = {name for node in proto.node for name in node.output} | set(proto.input)
+    for name in proto.output:
+        if name not in given:
+            proto.node.add(op_type="Identity", input=[proto.input[0]], output=[name])
+
+
+def _type_of(value: ir.Value) -> bytes:
+    found = onnx.TypeProto()
+    if value.type is not None:
+        ir.serde.serialize_type_into(found, value.type)
+        if value.shape is not None:
+            ir.serde.serialize_shape_into(found, value.shape)
+    content: bytes = found.SerializeToString()
+    return content
+
+
+def _remove_unread(graph: ir.Graph) -> None:
+    """Remove nodes whose results nobody reads."""
+    for node in reversed(list(graph)):
+        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
+            graph.remove(node, safe=True)

@@ -1,0 +1,231 @@
+"""Arithmetic on the tensors of one node: each step adds one operator, and finds the extents of its result by itself.
+
+    steps = Steps(op)
+    steps.give(steps.add(steps.mul(x, 2.0), y))
+
+A number or an array among the operands is a constant of the type of the first tensor. What only depends on small
+constants is computed here, and adds no operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import NUMPY_TYPES, Dims, DraftTensor
+from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
+
+Operand = DraftTensor | NDArray[Any] | float
+FOLDED: Mapping[str, Callable[..., Any]] = {
+    "ADD": np.add,
+    "SUB": np.subtract,
+    "MUL": np.multiply,
+    "MAXIMUM": np.maximum,
+    "MINIMUM": np.minimum,
+    "FLOOR_MOD": np.mod,
+    "LESS": np.less,
+    "SELECT_V2": np.where,
+}
+"""Operators that are computed here where their operands are constants."""
+
+
+class Steps:
+    """The operators that one node becomes.
+
+    Args:
+        op: the node.
+    """
+
+    def __init__(self, op: NodeExport) -> None:
+        self.op = op
+
+    def give(self, tensor: DraftTensor, slot: int = 0) -> None:
+        """Let a tensor be an output of the node."""
+        self.op.give(tensor, slot)
+
+    def tensor(self, operand: Operand, kind: TensorType) -> DraftTensor:
+        """Return an operand as a tensor; a number or an array as a constant of a type."""
+        if isinstance(operand, DraftTensor):
+            return operand
+        return self.op.const(np.asarray(operand).astype(NUMPY[kind]))
+
+    def ints(self, items: Sequence[int] | NDArray[Any]) -> DraftTensor:
+        """Return a constant of int32."""
+        return self.op.const(np.asarray(items, np.int32))
+
+    def each(self, name: str, *operands: Operand, kind: TensorType | None = None, **options: Any) -> DraftTensor:
+        """Add an operator on each element by itself, of operands that stretch to each other.
+
+        Args:
+            name: the builtin.
+            operands: its operands, at least one tensor among them.
+            kind: the type of the result; None: that of the first tensor.
+            options: of the builtin.
+        """
+        first = next((operand for operand in reversed(operands) if isinstance(operand, DraftTensor)), None)
+        assert first is not None
+        tensors = [self.tensor(operand, first.type) for operand in operands]
+        arrays = [tensor.array for tensor in tensors]
+        if name in FOLDED and all(array is not None for array in arrays):
+            with np.errstate(all="ignore"):
+                return self.op.const(np.asarray(FOLDED[name](*arrays)))
+        return self.op.emit(
+            name, tensors, stretched(*(tensor.dims for tensor in tensors)), kind or first.type, **options
+        )
+
+    def add(self, a: Operand, b: Operand) -> DraftTensor:
+        """Add."""
+        return self.each("ADD", a, b)
+
+    def sub(self, a: Operand, b: Operand) -> DraftTensor:
+        """Subtract."""
+        return self.each("SUB", a, b)
+
+    def mul(self, a: Operand, b: Operand) -> DraftTensor:
+        """Multiply."""
+        return self.each("MUL", a, b)
+
+    def div(self, a: Operand, b: Operand) -> DraftTensor:
+        """Divide; integers are cut off towards zero."""
+        return self.each("DIV", a, b)
+
+    def maximum(self, a: Operand, b: Operand) -> DraftTensor:
+        """Return the larger one."""
+        return self.each("MAXIMUM", a, b)
+
+    def minimum(self, a: Operand, b: Operand) -> DraftTensor:
+        """Return the smaller one."""
+        return self.each("MINIMUM", a, b)
+
+    def compare(self, name: str, a: Operand, b: Operand) -> DraftTensor:
+        """Compare: `LESS`, `GREATER_EQUAL` and so on."""
+        return self.each(name, a, b, kind=TensorType.BOOL)
+
+    def both(self, a: DraftTensor, b: DraftTensor) -> DraftTensor:
+        """Return where two conditions hold."""
+        return self.each("LOGICAL_AND", a, b)
+
+    def select(self, condition: DraftTensor, a: Operand, b: Operand) -> DraftTensor:
+        """Choose `a` where a condition holds, else `b`."""
+        like = a if isinstance(a, DraftTensor) else b
+        assert isinstance(like, DraftTensor)
+        return self.each("SELECT_V2", condition, self.tensor(a, like.type), self.tensor(b, like.type), kind=like.type)
+
+    def cast(self, tensor: DraftTensor, kind: TensorType) -> DraftTensor:
+        """Return a tensor with elements of another type."""
+        return self.op.cast(tensor, kind)
+
+    def reshape(self, tensor: DraftTensor, dims: Sequence[int | str]) -> DraftTensor:
+        """Return a tensor with other extents and the same elements."""
+        return self.op.reshaped(tensor, tuple(dims))
+
+    def transpose(self, tensor: DraftTensor, perm: Sequence[int]) -> DraftTensor:
+        """Return a tensor with its axes in another order."""
+        if tensor.array is not None:
+            return self.op.const(np.ascontiguousarray(tensor.array.transpose(perm)))
+        return self.op.transposed(tensor, perm)
+
+    def stretch(self, tensor: DraftTensor, dims: Sequence[int]) -> DraftTensor:
+        """Return a tensor stretched to extents."""
+        if tensor.dims == tuple(dims):
+            return tensor
+        if tensor.array is not None:
+            return self.op.const(np.ascontiguousarray(np.broadcast_to(tensor.array, dims)))
+        return self.op.emit("BROADCAST_TO", [tensor, self.ints(dims)], tuple(dims))
+
+    def reduce(self, name: str, tensor: DraftTensor, axes: Sequence[int], *, keep: bool = False) -> DraftTensor:
+        """Reduce axes: `SUM`, `MEAN`, `REDUCE_MAX` and so on."""
+        axes = [axis % len(tensor.dims) for axis in axes]
+        kept: Dims = tuple(1 if axis in axes else dim for axis, dim in enumerate(tensor.dims))
+        dims = kept if keep else tuple(dim for axis, dim in enumerate(tensor.dims) if axis not in axes)
+        return self.op.emit(name, [tensor, self.ints(axes)], dims, keep_dims=keep)
+
+    def concat(self, tensors: Sequence[DraftTensor], axis: int) -> DraftTensor:
+        """Join tensors along an axis."""
+        if len(tensors) == 1:
+            return tensors[0]
+        arrays = [tensor.array for tensor in tensors]
+        if all(array is not None for array in arrays):
+            return self.op.const(np.concatenate([array for array in arrays if array is not None], axis))
+        axis %= len(tensors[0].dims)
+        total: int = sum(known(tuple(tensor.dims[axis] for tensor in tensors)))
+        dims = (*tensors[0].dims[:axis], total, *tensors[0].dims[axis + 1 :])
+        return self.op.emit("CONCATENATION", tensors, dims, axis=axis)
+
+    def stack(self, tensors: Sequence[DraftTensor], axis: int) -> DraftTensor:
+        """Join tensors along a new axis."""
+        rank = len(tensors[0].dims) + 1
+        axis %= rank
+        dims = tensors[0].dims
+        return self.concat([self.reshape(each, (*dims[:axis], 1, *dims[axis:])) for each in tensors], axis)
+
+    def part(self, tensor: DraftTensor, axis: int, begin: int, size: int) -> DraftTensor:
+        """Return a run of elements along an axis."""
+        axis %= len(tensor.dims)
+        if begin == 0 and tensor.dims[axis] == size:
+            return tensor
+        begins = [begin if each == axis else 0 for each in range(len(tensor.dims))]
+        sizes = [size if each == axis else -1 for each in range(len(tensor.dims))]
+        dims = (*tensor.dims[:axis], size, *tensor.dims[axis + 1 :])
+        return self.op.emit("SLICE", [tensor, self.ints(begins), self.ints(sizes)], dims)
+
+    def at(self, tensor: DraftTensor, axis: int, place: int) -> DraftTensor:
+        """Return what stands at one place of an axis, without the axis."""
+        axis %= len(tensor.dims)
+        return self.reshape(self.part(tensor, axis, place, 1), (*tensor.dims[:axis], *tensor.dims[axis + 1 :]))
+
+    def gather(self, tensor: DraftTensor, places: DraftTensor, axis: int) -> DraftTensor:
+        """Return elements along an axis by their places."""
+        axis %= len(tensor.dims)
+        dims = (*tensor.dims[:axis], *places.dims, *tensor.dims[axis + 1 :])
+        return self.op.emit("GATHER", [tensor, places], dims, axis=axis)
+
+    def gather_nd(self, tensor: DraftTensor, places: DraftTensor) -> DraftTensor:
+        """Return elements by their coordinates, which are the last axis of `places`."""
+        (count,) = known(places.dims[-1:])
+        return self.op.emit("GATHER_ND", [tensor, places], (*places.dims[:-1], *tensor.dims[count:]))
+
+    def scatter_nd(self, places: DraftTensor, updates: DraftTensor, dims: Sequence[int]) -> DraftTensor:
+        """Return zeros with updates added at coordinates."""
+        return self.op.emit("SCATTER_ND", [places, updates, self.ints(dims)], tuple(dims), updates.type)
+
+    def matmul(self, a: DraftTensor, b: DraftTensor, *, adj_x: bool = False, adj_y: bool = False) -> DraftTensor:
+        """Multiply matrices, which are the last two axes."""
+        front = stretched(a.dims[:-2], b.dims[:-2])
+        dims = (*front, a.dims[-1 if adj_x else -2], b.dims[-2 if adj_y else -1])
+        return self.op.emit("BATCH_MATMUL", [a, b], dims, adj_x=adj_x, adj_y=adj_y)
+
+    def pad(self, tensor: DraftTensor, pads: Sequence[tuple[int, int]], value: float = 0.0) -> DraftTensor:
+        """Return a tensor with a border of one number."""
+        if not any(map(any, pads)):
+            return tensor
+        dims = tuple(dim + before + after for dim, (before, after) in zip(known(tensor.dims), pads, strict=True))
+        amounts = self.op.const(np.array(pads, np.int32))
+        if not value:
+            return self.op.emit("PAD", [tensor, amounts], dims)
+        return self.op.emit("PADV2", [tensor, amounts, self.tensor(value, tensor.type)], dims)
+
+    def outputs(
+        self, name: str, inputs: Sequence[DraftTensor | None], kinds: Sequence[tuple[TensorType, Dims]], **options: Any
+    ) -> list[DraftTensor]:
+        """Add an operator with several results, of which types and extents are given."""
+        draft = self.op.graph.draft
+        made = [draft.tensor(f"{self.op.name}/{name.lower()}", kind, dims) for kind, dims in kinds]
+        draft.add(name, inputs, made, **options)
+        return made
+
+
+def stretched(*dims: Dims) -> Dims:
+    """Return the extents to which several tensors stretch."""
+    rank = max(map(len, dims))
+    columns = zip(*((1,) * (rank - len(each)) + each for each in dims), strict=True)
+    return tuple(next((dim for dim in column if dim != 1), 1) for column in columns)
+
+
+def kind_of(array: NDArray[Any]) -> TensorType:
+    """Return the type of a file's tensor for an array."""
+    return NUMPY_TYPES[array.dtype.name]

@@ -1,0 +1,31 @@
+"""The cases of the exporter: those of the rules, and more for operators, types and forms that these lack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from relayout.formats.tflite.exporting.registry import entries
+from rules.cases import FAMILIES
+from rules.law import Case
+
+TOLERANCE: dict[str, float] = {
+    "LRN": 20.0,  # LiteRT's reference kernel takes the power in another way
+}
+"""Operator -> how much farther from ONNX Runtime its numbers may be than those of others, with the reason beside it."""
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """Return all cases of operators that the exporter has."""
+    known = entries()
+    return tuple(case for case in _every() if (case.domain, case.op_type) in known)
+
+
+def _every() -> Iterator[Case]:
+    for family in FAMILIES:
+        yield from family.cases()
+    for path in sorted(Path(__file__).parent.glob("export_cases_*.py")):
+        yield from import_module(path.stem).cases()

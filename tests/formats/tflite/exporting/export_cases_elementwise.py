@@ -1,0 +1,51 @@
+"""Operators on each element by itself: the types that rules do not tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rules.cases.making import b, f, ints, positive
+from rules.law import Array, Case
+
+INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64)
+
+
+def cases() -> Iterator[Case]:
+    yield Case("Identity", {"x": f(2, 3)})
+    for kind in INTEGERS:
+        yield from of(kind)
+    for name in ("Add", "Mul", "Max", "Less", "Pow"):
+        yield Case(name, {"x": positive(2, 3).astype(np.float16), "y": positive(3).astype(np.float16)})
+    yield Case("Sqrt", {"x": positive(2, 3).astype(np.float16)})
+    yield Case("Cast", {"x": f(2, 3) * 9}, attributes={"to": 10})
+    yield Case("Cast", {"x": f(2, 3).astype(np.float16)}, attributes={"to": 1})
+    yield Case("Cast", {"x": ints(2, 3, low=-9)}, attributes={"to": 9})
+    yield Case("Cast", {"x": b(2, 3)}, attributes={"to": 7})
+    yield from shifts()
+
+
+def of(kind: type) -> Iterator[Case]:
+    x, y = ints(3, 4, low=1, high=9, dtype=kind), ints(4, low=1, high=9, dtype=kind)
+    for name in ("Max", "Min") if kind in (np.int32, np.uint32, np.int64, np.int8) else ():
+        yield Case(name, {"x": x, "y": y})
+    if kind in (np.int32, np.int64, np.uint8, np.int8):
+        for name in ("Add", "Sub", "Mul", "Mod"):
+            yield Case(name, {"x": x, "y": y})
+    if kind in (np.int32, np.int64):
+        for name in ("Equal", "Less", "GreaterOrEqual", "Div"):
+            yield Case(name, {"x": x, "y": y})
+    for name in ("BitwiseAnd", "BitwiseOr", "BitwiseXor"):
+        yield Case(name, {"x": x, "y": y})
+    yield Case("BitwiseNot", {"x": x})
+
+
+def shifts() -> Iterator[Case]:
+    for kind in (np.uint8, np.uint16, np.uint32, np.uint64):
+        amounts: Array = np.array([0, 1, 3, 5], kind)
+        for direction in ("LEFT", "RIGHT"):
+            if kind != np.uint64 or direction == "LEFT":
+                x = ints(3, 4, low=1, high=250, dtype=kind)
+                yield Case("BitShift", {"x": x, "y": amounts}, attributes={"direction": direction})
+                yield Case("BitShift", {"x": x, "y": amounts}, ("y",), {"direction": direction})

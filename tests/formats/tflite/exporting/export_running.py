@@ -1,0 +1,85 @@
+"""Export a model to `.tflite`, run it in LiteRT and hold it against ONNX Runtime."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+import relayout
+from rules.law import Array, with_runtime
+
+KERNELS = {"default": OpResolverType.AUTO, "reference": OpResolverType.BUILTIN_REF}
+"""Name -> the kernels that LiteRT runs."""
+LACKING = re.compile(r"Didn't find op for builtin opcode '(ELU|ROUND|CEIL|RANGE|STABLEHLO_AND|STABLEHLO_SHIFT_LEFT)'")
+"""Builtins of which LiteRT has no reference kernel."""
+FLOATS = {"float32": 1e-5, "float16": 2e-3, "float64": 1e-5}
+"""Type -> how far apart floats may be, as a part of the largest one."""
+
+
+def agrees(
+    model: onnx.ModelProto,
+    feed: Mapping[str, Array],
+    *,
+    expected: Sequence[Array] | None = None,
+    kernels: Sequence[str] = tuple(KERNELS),
+    tolerance: float = 1.0,
+) -> None:
+    """Assert that the `.tflite` of a model computes what ONNX Runtime computes.
+
+    Args:
+        model: the source.
+        feed: its inputs.
+        expected: its outputs; None: ONNX Runtime's.
+        kernels: which kernels run the file, of `KERNELS`.
+        tolerance: a factor of `FLOATS`.
+
+    Raises:
+        UnsupportedError: the model cannot be exported.
+    """
+    content = relayout.convert(model, format="tflite").tflite
+    names = [value.name for value in model.graph.output]
+    wanted = with_runtime(model, feed) if expected is None else expected
+    for kind in kernels:
+        try:
+            got = run(content, feed, kind)
+        except ValueError as error:
+            if kind == "reference" and LACKING.search(str(error)):
+                continue
+            raise
+        for name, result, array in zip(names, got, wanted, strict=True):
+            assert_close(result, array, f"{name} with {kind} kernels", tolerance)
+
+
+def run(content: bytes, feed: Mapping[str, Array], kernels: str = "default") -> list[Array]:
+    """Run a file, resized to the inputs that it is fed, and return its outputs."""
+    made = Interpreter(model_content=content, num_threads=1, experimental_op_resolver_type=KERNELS[kernels])
+    inputs = made.get_input_details()
+    for detail in inputs:
+        if tuple(detail["shape"]) != feed[detail["name"]].shape:
+            made.resize_tensor_input(detail["index"], feed[detail["name"]].shape)
+    made.allocate_tensors()
+    for detail in inputs:
+        made.set_tensor(detail["index"], feed[detail["name"]])
+    made.invoke()
+    # The interpreter has no tensor for a result without elements.
+    return [
+        made.get_tensor(detail["index"]) if np.prod(detail["shape"]) else np.zeros(detail["shape"], detail["dtype"])
+        for detail in made.get_output_details()
+    ]
+
+
+def assert_close(got: Array, wanted: Array, what: str, tolerance: float = 1.0) -> None:
+    """Assert that two arrays are equal, floats up to a part of the largest."""
+    assert got.dtype == wanted.dtype, f"{what}: {got.dtype} instead of {wanted.dtype}"
+    assert got.shape == wanted.shape, f"{what}: {got.shape} instead of {wanted.shape}"
+    if wanted.dtype.kind != "f":
+        np.testing.assert_array_equal(got, wanted, what)
+        return
+    finite = np.abs(wanted[np.isfinite(wanted)]).astype(np.float64)
+    largest = float(finite.max(initial=0.0))
+    step = FLOATS[wanted.dtype.name] * tolerance
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=step * (largest or 1.0), err_msg=what)

@@ -1,0 +1,46 @@
+"""Every operator that is exported computes in LiteRT what it computes in ONNX Runtime."""
+
+from __future__ import annotations
+
+import pytest
+from export_cases import TOLERANCE, cases
+from export_running import agrees
+
+from relayout.errors import UnsupportedError
+from relayout.formats.tflite.exporting.registry import entries
+from rules.law import Case
+
+REFUSED: dict[str, str] = {
+    "DynamicQuantizeLinear-21-2x3x4x6-": "found at run time",
+    "Pad-21-2x3x4x6_8-modeedge": "the amount of padding by edge is computed",
+    "Pad-21-2x3x4x6_8-modewrap": "the amount of padding by wrap is computed",
+    "QuantizeLinear-13-2x3x4x6_3_3-axis1": "a scale that is computed",
+    "QuantizeLinear-21-2x3x4x6_2x3x4x3_2x3x4x3-axis-1_block_size2-constants": "one for each block",
+    "QuantizeLinear-21-2x3x4x6_2x3x4x3_2x3x4x3-axis3_block_size2-constants": "one for each block",
+    "QuantizeLinear-21-2x3x4x6_6_6-axis-1-constants": "a scale for each channel",
+    "QuantizeLinear-21-2x3x4x6_6_6-axis3-constants": "a scale for each channel",
+    "Resize-13-2x6x9x8_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize-constants": "tf_crop_and_resize",
+    "Unique-21-2x6x4-axis-2_sorted0": "rows that are compared as a whole",
+}
+"""Case -> the reason for which it is refused."""
+UNTRIED: dict[str, str] = {}
+"""Operator -> the reason why no case exercises it."""
+
+
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_litert_computes_what_onnx_runtime_computes(case: Case) -> None:
+    reason = next((reason for name, reason in REFUSED.items() if str(case) == name), None)
+    model, feed = case.prepared()
+    try:
+        agrees(model, feed, tolerance=TOLERANCE.get(case.op_type, 1.0))
+    except UnsupportedError as error:
+        assert reason is not None, f"refused: {error}"  # noqa: PT017 - either is right
+        assert reason in str(error)  # noqa: PT017
+    else:
+        assert reason is None, "it is not refused any more: take it from REFUSED"
+
+
+def test_every_operator_has_a_case() -> None:
+    covered = {(case.domain, case.op_type) for case in cases()} | {("", name) for name in UNTRIED}
+    missing = [f"{domain}:{name}".lstrip(":") for domain, name in entries() if (domain, name) not in covered]
+    assert not missing, f"without a case in tests/formats/tflite/exporting/export_cases_*.py: {', '.join(missing)}"
