@@ -639,7 +639,7 @@ def _tflite_target(target: str | Target | None, inline: bool, regions: Regions) 
 def _prepare(model: ir.Model) -> None:
     from relayout.formats.tflite.exporting.preparing import prepare
 
-    prepare(model)
+    prepare(model, outputs_of)
 
 
 def _as_tflite(result: Result) -> Result:

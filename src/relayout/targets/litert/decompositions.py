@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relayout.lowering.conditions import Condition, attribute
 from relayout.lowering.decomposition_rows import Expansion
@@ -38,11 +39,30 @@ def _batch_normalization(operator: Operator, given: Constants) -> Sequence[Step]
 def _instance_normalization(operator: Operator, given: Constants) -> Sequence[Step]:
     """Mean and variance over the axes of space."""
     rank = operator.rank()
-    if rank is None or rank < 3 or given[1] is None or given[2] is None:
+    if rank is None or rank < 3:
         return ()
-    shape = (-1, *[1] * (rank - 2))
-    scale, bias = (each.reshape(shape) for each in given[1:3] if each is not None)
-    return tuple(Normalizing.of(operator)(0, range(2, rank), scale, bias))
+    return tuple(_over_space(operator, rank, given))
+
+
+def _over_space(operator: Operator, rank: int, given: Constants) -> Iterator[Step]:
+    dtype = operator.node.outputs[0].dtype
+    unit = np.ones((1,), np.float32 if dtype is None else dtype.numpy())
+    yield from Normalizing.of(operator)(0, range(2, rank), unit, np.zeros_like(unit))
+    row = (-1, *[1] * (rank - 2))
+    parts: list[NDArray[np.generic] | str] = []
+    for slot, name in ((1, "scales"), (2, "shifts")):
+        array = given[slot]
+        if array is None:
+            yield Step("Reshape", (slot, np.array([_channels(operator), *row[1:]], np.int64)), name)
+        parts.append(name if array is None else array.reshape(row))
+    yield Step("Mul", ("normalized", parts[0]), "weighted")
+    yield Step("Add", ("weighted", parts[1]), "shifted")
+
+
+def _channels(operator: Operator) -> int:
+    """Return the number of channels; -1 where it is not known."""
+    shape = operator.shape()
+    return shape[1] if shape is not None and isinstance(shape[1], int) else -1
 
 
 def _group_normalization(operator: Operator, given: Constants) -> Sequence[Step]:
@@ -73,19 +93,19 @@ def _grouped(operator: Operator, channels: int, groups: int, rank: int, given: C
 
 
 def _depth_to_space(operator: Operator, _: Constants) -> Sequence[Step]:
-    """Channels of one pixel that lie together, as those that lie apart: a view, and the operator that LiteRT has."""
+    """Channels of one pixel that lie together, as those that lie apart: views, and the operator that LiteRT has."""
     shape, block = operator.shape(), operator.int("blocksize", 1)
     if shape is None or len(shape) != 4 or not isinstance(shape[1], int):
         return ()
-    space = [extent if isinstance(extent, int) else 0 for extent in shape[2:]]
-    if any(not extent for extent in space):
-        return ()
     channels = shape[1] // block**2
     return (
-        Step("Reshape", (0, np.array([0, channels, block**2, *space], np.int64)), "split"),
-        Step("Transpose", ("split",), "moved", {"perm": (0, 2, 1, 3, 4)}),
-        Step("Reshape", ("moved", np.array([0, shape[1], *space], np.int64)), "joined"),
-        Step("DepthToSpace", ("joined",), "spread", {"blocksize": block, "mode": "DCR"}),
+        Step("Transpose", (0,), "last", {"perm": (0, 2, 3, 1)}),
+        # The split axis is the last: 0 says of the others that they stay, whatever their extents are.
+        Step("Reshape", ("last", np.array([0, 0, 0, channels, block**2], np.int64)), "split"),
+        Step("Transpose", ("split",), "moved", {"perm": (0, 1, 2, 4, 3)}),
+        Step("Reshape", ("moved", np.array([0, 0, 0, shape[1]], np.int64)), "joined"),
+        Step("Transpose", ("joined",), "first", {"perm": (0, 3, 1, 2)}),
+        Step("DepthToSpace", ("first",), "spread", {"blocksize": block, "mode": "DCR"}),
     )
 
 

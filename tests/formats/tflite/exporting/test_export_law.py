@@ -20,6 +20,12 @@ REFUSED: dict[str, str] = {
     "QuantizeLinear-21-2x3x4x6_6_6-axis-1-constants": "a scale for each channel",
     "QuantizeLinear-21-2x3x4x6_6_6-axis3-constants": "a scale for each channel",
     "Resize-13-2x6x9x8_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize-constants": "tf_crop_and_resize",
+    "Resize-18-2x9x8x6_4-modelinear": "an extent that it counts on is known only at run time",
+    "Resize-18-2x9x8x6_4-modenearest": "an extent that it counts on is known only at run time",
+    "Resize-18-2x9x8x6_4-modecubic": "an extent that it counts on is known only at run time",
+    "Resize-18-2x9x8x6_4-modelinear_antialias1": "an extent that it counts on is known only at run time",
+    "Resize-13-2x9x8x6_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize": "scales that are computed",
+    "Upsample-9-2x9x8x6_4-modelinear": "scales that are computed",
     "Unique-21-2x6x4-axis-2_sorted0": "rows that are compared as a whole",
 }
 """Case -> the reason for which it is refused."""

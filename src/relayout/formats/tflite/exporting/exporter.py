@@ -19,7 +19,7 @@ from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.fusing import fuse
 from relayout.formats.tflite.exporting.kernel_types import widen
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport, known
-from relayout.formats.tflite.exporting.registry import Unwritable, entries
+from relayout.formats.tflite.exporting.registry import Entry, Unwritable, entries
 from relayout.formats.tflite.exporting.steps import Steps
 from relayout.formats.tflite.exporting.units import QuantizedUnit, QuantizedUnits
 
@@ -116,7 +116,8 @@ class GraphExport:
     """
 
     def __init__(self, model: ir.Model, graph: ir.Graph, units: QuantizedUnits, *, unsigned: bool = False) -> None:
-        self.model, self.graph, self.units = model, graph, units
+        self.model, self.graph = model, graph
+        self.units = dict(units)
         self.shifts = {} if unsigned else SHIFTS
         self.version = model.opset_imports.get("", 1)
         self.draft = Draft(graph.name or "main")
@@ -179,19 +180,32 @@ class GraphExport:
         if any(value in self.unknown for value in node.inputs):
             self._leave_out(node)
             return
-        unit = self.units.get(node)
         domain = "" if node.domain == "ai.onnx" or node.domain.startswith(IMAGES) else node.domain
         entry = table.get((domain, node.op_type))
         try:
             if entry is None:
                 raise Unwritable("TensorFlow Lite has no such operator")
             self.begin = len(self.draft.operators)
-            entry.export(NodeExport(self, node, quantized=unit is not None))
-            if unit is not None:
-                self._finish(unit)
+            if node not in self.units or not self._on_integers(entry, self.units[node]):
+                entry.export(NodeExport(self, node))
             widen(self.draft, self.begin)
         except Unwritable as problem:
             self._refuse(node, problem.reason)
+
+    def _on_integers(self, entry: Entry, unit: QuantizedUnit) -> bool:
+        """Write a unit as its operator on integers; False where that cannot be: it stays on real numbers."""
+        try:
+            entry.export(NodeExport(self, unit.node, quantized=True))
+        except Unwritable:
+            del self.draft.operators[self.begin :]
+            del self.units[unit.node]
+            self.absorbed.discard(unit.activation)
+            for quantize in (each for nodes in unit.quantize.values() for each in nodes):
+                self.integers.pop(quantize.outputs[0], None)
+                self.tensors.pop(quantize.outputs[0], None)
+            return False
+        self._finish(unit)
+        return True
 
     def _refuse(self, node: ir.Node, reason: str) -> None:
         kind = f"{node.domain}:{node.op_type}" if node.domain and not node.domain.startswith(IMAGES) else node.op_type

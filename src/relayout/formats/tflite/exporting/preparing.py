@@ -17,10 +17,9 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.onnx.completing import complete
+from relayout.formats.onnx.completing import OutputsOf, complete
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.registry import entries
-from relayout.rules import outputs_of
 
 ROUNDS = 12
 SMALL = 1 << 10
@@ -73,8 +72,13 @@ BODIES = "relayout.definition"
 """The domain of the standard's definitions while they are spelled out."""
 
 
-def prepare(model: ir.Model) -> None:
-    """Rewrite a model, in place."""
+def prepare(model: ir.Model, outputs_of: OutputsOf) -> None:
+    """Rewrite a model, in place.
+
+    Args:
+        model: the model.
+        outputs_of: what is known of the results of an operator that ONNX does not know.
+    """
     _replace_empty_inputs(model.graph)
     for _ in range(ROUNDS):
         changed = [fold(model), branch(model), define(model)]
