@@ -29,7 +29,7 @@ from relayout.infer import plan_file as planfile
 from relayout.infer import what_if as relax
 from relayout.infer.plan_file import Checked
 from relayout.layout import Dim, Extent
-from relayout.layout.stored_as import FIXED, STATED
+from relayout.layout.stored_as import CUT, FIXED, INTERFACE, STATED
 from relayout.partition.regions import as_functions
 from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
 from relayout.pipeline.result import Result, target_of
@@ -99,8 +99,6 @@ OF_TFLITE: dict[str, Any] = {"opset": None, "quant": "qdq", "signature": None, "
 """Options that only a `.tflite` has -> what they are where they are not given."""
 TFLITE = "relayout.tflite"
 """Set in `ir.Model.meta` of a model that was imported literally: its tensors are NHWC and never say so."""
-CUT = "relayout.cut"
-"""Metadata of a model that is a part of its source: the source's names of its inputs and outputs, as JSON."""
 
 
 @contextmanager
@@ -647,7 +645,7 @@ def _say_interface(model: ir.Model, found: Report) -> None:
     """Put into the model's metadata which of its inputs and outputs are stored in another order."""
     changed = {end.name: end.layout for end in found.interface if "->" in end.layout}
     if changed:
-        model.metadata_props["relayout.interface"] = json.dumps(changed)
+        model.metadata_props[INTERFACE] = json.dumps(changed)
 
 
 def _renamed(result: Result, names: Mapping[str, str]) -> Result:

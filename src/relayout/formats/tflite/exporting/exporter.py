@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ def export(
     *,
     units: QuantizedUnits | None = None,
     signature: str = "serving_default",
-    metadata: Mapping[str, bytes] | None = None,
+    describe: Callable[[Mapping[str, list[ir.Value]]], Mapping[str, bytes]] | None = None,
     names: Mapping[str, str] | None = None,
 ) -> Model:
     """Translate a model operator by operator.
@@ -62,7 +62,8 @@ def export(
         model: its layouts are those of TensorFlow Lite; every value has a type and a rank.
         units: the operators that run on integers.
         signature: the key of the signature.
-        metadata: name -> bytes of what the file says beside its graph.
+        describe: name -> bytes of what the file says beside its graph, made of: name of a tensor -> the values that it
+            is.
         names: input or output -> its name in the signature, where that is another one.
 
     Raises:
@@ -72,7 +73,7 @@ def export(
     graph.run()
     if graph.refused:
         raise UnsupportedError(graph.refused, "")
-    fuse(graph.draft)
+    changed = fuse(graph.draft)
     subgraph = graph.draft.finish()
     called = names or {}
 
@@ -83,7 +84,9 @@ def export(
     ports = Signature(
         signature, 0, ends(model.graph.inputs, subgraph.inputs), ends(model.graph.outputs, subgraph.outputs)
     )
-    notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in (metadata or {}).items())
+    kept = {tensor.name for tensor in subgraph.tensors} - {tensor.name for tensor in changed}
+    said = {} if describe is None else describe(graph.values_of(kept))
+    notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in said.items())
     return finished(Model("relayout", (subgraph,), (ports,), notes))
 
 
@@ -151,6 +154,14 @@ class GraphExport:
         value = node.inputs[0]
         producer = None if value is None else value.producer()
         return producer is not None and (producer in self.units or producer in self.absorbed)
+
+    def values_of(self, names: Collection[str]) -> dict[str, list[ir.Value]]:
+        """Return the values that are tensors of these names; constants are left out."""
+        found: dict[str, list[ir.Value]] = {}
+        for value, tensor in self.tensors.items():
+            if tensor.name in names and tensor.data is None:
+                found.setdefault(tensor.name, []).append(value)
+        return found
 
     # Values.
 
