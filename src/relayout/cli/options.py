@@ -70,8 +70,18 @@ dims = click.option(
     callback=_pairs("=", "NAME=N"),
     help="Fix a dynamic dimension, batch=1, or say that it is another, unk__7=batch (repeatable).",
 )
-io = one_of("--io", ["keep", "convert"], "Inputs and outputs as in the source, or in the order that costs nothing.")
-opset = click.option("--opset", type=click.IntRange(*OPSETS), help="For a .tflite source: 18 unless it needs more.")
+io = one_of(
+    "--io",
+    ["keep", "convert", "NCHW", "NHWC"],
+    "Inputs and outputs as in the source, in the order that costs nothing, or images in this layout.",
+)
+output_format = click.option(
+    "--format",
+    "format",
+    type=click.Choice(["onnx", "tflite"]),
+    help="Format of the result, where no suffix says it: with --out-dir, on standard output. [default: onnx]",
+)
+opset = click.option("--opset", type=click.IntRange(*OPSETS), help="Of an ONNX result from a .tflite: 18 or newer.")
 quant = one_of("--quant", ["qdq", "float"], "A quantized .tflite as integers (QDQ), or as a float model.")
 signature = click.option("--signature", metavar="NAME", help="Which signature of a .tflite (default: the first).")
 state = one_of(
@@ -211,7 +221,7 @@ wishing = together(to, backend, desired, inline, section="Layouts of operators")
 aiming = together(backend, section="Layouts of operators")
 solving = together(per_transpose, exchange, time_limit, what_if, section="The solver")
 views = together(html, model_explorer, section="To look at")
-conversion = together(io, layouts, part, importing, wishing, solving, views)
+conversion = together(output_format, io, layouts, part, importing, wishing, solving, views)
 """What `convert` does, and `explain` tells of."""
 splitting = together(regions, parts, section="What a target runs")
 writing = together(annotate, plan_file, external_data, overwrite, section="What is written")
@@ -226,6 +236,8 @@ FOR_ONE = {"--plan": "plan_file", "--html": "html", "--model-explorer": "model_e
 
 def converted(options: dict[str, Any]) -> dict[str, Any]:
     """Options as the Python interface takes them."""
+    if options.get("format") is None:
+        options.pop("format", None)
     layouts = options.pop("layouts", None)
     if layouts is not None:
         options["layouts"] = {}

@@ -78,6 +78,8 @@ class Job(NamedTuple):
         rest = dict(given)
         names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer", "overwrite", "max_bytes")
         own = {name: rest.pop(name) for name in names} | {"parts": rest.pop("parts", None)}
+        if rest.get("format") == "tflite":
+            _refuse_onnx_options({**rest, **own})
         refuse_console(target, beside=verify or own["external_data"])
         if not verify and (own["feeds"] or own["seed"]):
             raise click.UsageError("--input and --seed are for --verify: give that, too")
@@ -106,6 +108,16 @@ class Job(NamedTuple):
     def console_is_taken(self) -> bool:
         """Whether something else than the report goes to standard output."""
         return STDOUT in self.places.values()
+
+
+def _refuse_onnx_options(given: Mapping[str, Any]) -> None:
+    """Refuse options of ONNX results for a `.tflite`, all of them in one error."""
+    from relayout.pipeline.tflite_result import refuse_onnx_options
+
+    named = {
+        f"--{name.replace('_', '-')}": given.get(name) for name in ("opset", "external_data", "inline", "annotate")
+    }
+    refuse_onnx_options({**named, "--regions": given.get("regions") == "functions"})
 
 
 def refuse_console(target: Path, *, beside: bool | None) -> None:
@@ -216,7 +228,7 @@ def put_model(place: Path, save: Callable[..., None], *, external_data: bool | N
         save(place, external_data=external_data, overwrite=overwrite)
         return
     with tempfile.TemporaryDirectory(prefix="relayout-") as directory:
-        path = Path(directory) / "model.onnx"
+        path = Path(directory) / "model"
         save(path, external_data=False)
         with path.open("rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer)

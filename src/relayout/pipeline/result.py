@@ -7,16 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, WriteError
-from relayout.formats.tflite.container.model import Model
 from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Naming, Report
 from relayout.targets import Target
+
+if TYPE_CHECKING:
+    from relayout.formats.tflite.container.model import Model
 
 PARTS = "relayout-parts-1"
 """The format of a manifest of parts."""
@@ -159,7 +161,8 @@ class Result:
         Args:
             path: where to; an existing file is replaced when the new one is complete, and gives it its permissions. At
                 the place of a symbolic link, the link is replaced.
-            external_data: weights in `<path>.data` beside it; default: only where the file would exceed 2 GB.
+            external_data: of an ONNX result, weights in `<path>.data` beside it; default: only where the file would
+                exceed 2 GB.
             overwrite: whether a file that the model was read from may be replaced, under whatever name.
 
         Raises:
@@ -173,6 +176,8 @@ class Result:
                 raise WriteError(
                     f"cannot write '{path}': the result is a .tflite; give it that suffix, or format='onnx'"
                 )
+            if external_data:
+                raise WriteError(f"cannot write '{path}': external data is for ONNX; a .tflite is one file of any size")
             self._save_tflite(self.file, path, overwrite)
             return
         if suffix == ".tflite":

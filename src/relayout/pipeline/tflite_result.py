@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from relayout.formats.tflite.provenance import BUFFER, provenance_of
-from relayout.targets.litert.quantized_units import quantized_units
+from relayout.errors import LayoutError
+from relayout.reports import Report
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
@@ -26,6 +28,7 @@ def tflite_model(model: ir.Model) -> Model:
     """
     from relayout.formats.onnx import complete
     from relayout.formats.tflite.exporting.exporter import export
+    from relayout.targets.litert.quantized_units import quantized_units
 
     complete(model)
     units = quantized_units(model)
@@ -33,7 +36,36 @@ def tflite_model(model: ir.Model) -> Model:
     return export(model, units=units, signature=key, describe=lambda tensors: _metadata(model, tensors))
 
 
+def tflite_report(report: Report, file: Model) -> Report:
+    """Return the report of a result that was exported: it counts the operators of the file."""
+    from relayout.formats.tflite.container.versions import min_runtime_version
+
+    counts = Counter(operator.name for subgraph in file.subgraphs for operator in subgraph.operators)
+    ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    return replace(report, operators=ordered, min_runtime=min_runtime_version(file))
+
+
+def refuse_onnx_options(given: Mapping[str, object]) -> None:
+    """Refuse options that say how ONNX is written, where a `.tflite` is.
+
+    Args:
+        given: option -> its value; None or False where it is not given.
+
+    Raises:
+        LayoutError: some are given; all of them are named.
+    """
+    named = [option for option, value in given.items() if value is not None and value is not False]
+    if named:
+        verb = "are" if len(named) > 1 else "is"
+        raise LayoutError(
+            f"{', '.join(named)} {verb} for ONNX results, and the result is a .tflite, which has no opset, no functions"
+            " and no file beside it: leave it out, or write an .onnx"
+        )
+
+
 def _metadata(model: ir.Model, tensors: Mapping[str, list[ir.Value]]) -> Mapping[str, bytes]:
     """Return the metadata buffers of a file, of which each tensor is some values of the model."""
+    from relayout.formats.tflite.provenance import BUFFER, provenance_of
+
     found = provenance_of(model, tensors)
     return {} if found.is_empty else {BUFFER: found.dump()}

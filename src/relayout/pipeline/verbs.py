@@ -31,8 +31,10 @@ from relayout.infer.plan_file import Checked
 from relayout.layout import Dim, Extent
 from relayout.layout.stored_as import CUT, FIXED, INTERFACE, STATED
 from relayout.partition.regions import as_functions
+from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
 from relayout.pipeline.result import Result, target_of
+from relayout.pipeline.tflite_result import refuse_onnx_options, tflite_model, tflite_report
 from relayout.progress import say
 from relayout.reports import (
     Axes,
@@ -59,14 +61,14 @@ if TYPE_CHECKING:
 Source = str | Path | bytes | onnx.ModelProto | ir.Model
 """A path, the bytes of a `.tflite`, or an ONNX model in memory."""
 Regions = Literal["flat", "functions"]
-Io = Literal["keep", "convert"]
+Io = Literal["keep", "convert", "NCHW", "NHWC"]
 State = Literal["zero", "io"]
 Quant = Literal["qdq", "float"]
 Format = Literal["onnx", "tflite"]
 WISHES = arguments.mapping("{'Conv': ['NHWC', 'OHWI']}", lambda value: True)  # `targets.wishes` checks the layouts
 OPTIONS = {
     "format": one_of("onnx", "tflite"),
-    "io": one_of("keep", "convert"),
+    "io": one_of("keep", "convert", *IMAGE_LAYOUTS),
     "layouts": arguments.LAYOUTS,
     "dims": arguments.EXTENTS,
     "quant": one_of("qdq", "float"),
@@ -151,7 +153,8 @@ def convert(
             returns.
         format: of the result. For `tflite` the target is `litert`, unless another one is given.
         io: `keep` leaves names, types, shapes and stored orders of inputs and outputs; `convert` stores each in the
-            order that costs nothing, and says so in the report and in the model's metadata.
+            order that costs nothing, and says so in the report and in the model's metadata; `NCHW` or `NHWC` stores
+            each image-like one so, and leaves the others.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
         dims: dynamic dimension -> extent to fix it to, or the name of a dimension of the same extent, which it takes.
         opset: opset of a converted `.tflite`, from 18 on; by default the least that the model needs.
@@ -193,7 +196,8 @@ def convert(
     """
     began = perf_counter()
     if format == "tflite":
-        target = _tflite_target(target, inline, regions)
+        refuse_onnx_options({"--opset": opset, "--inline": inline, "--regions": regions == "functions"})
+        target = "litert" if target is None else target
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
     if regions == "functions" and wishes.target is None:
         raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
@@ -228,7 +232,7 @@ def convert(
     from relayout.formats.onnx import CONTRADICTED, EXTERNAL_DATA
 
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
-    other = io == "convert" or layouts or wishes or format == "tflite"
+    other = io != "keep" or layouts or wishes or format == "tflite"
     asked = other or dims or inputs or outputs or rename or annotate
     within = not other and per_transpose is None and TFLITE not in model.meta
     path = Path(source) if isinstance(source, str | Path) else None
@@ -569,6 +573,10 @@ def _relayout(
     began = perf_counter()
     shared = apart(model)
     sites = _sites(model, options, wishes)
+    if options["io"] in IMAGE_LAYOUTS:
+        images = image_pins(sites, Axes(sites, TFLITE in model.meta), options["io"])
+        options = {**options, "io": "keep", "layouts": images | options["layouts"]}
+        sites = _sites(model, options, wishes)
     decided = fewest = plan(sites, time_limit=time_limit)
     if within:
         decided = within_source(sites, fewest, time_limit=time_limit)
@@ -611,24 +619,12 @@ def _relayout(
     return Result(result, replace(found, operators=operators(result), seconds=seconds), written, naming=naming)
 
 
-def _tflite_target(target: str | Target | None, inline: bool, regions: Regions) -> str | Target:
-    """Return the target that a `.tflite` is written for.
-
-    Raises:
-        LayoutError: options that say how functions are written, of which a `.tflite` has none.
-    """
-    if inline:
-        raise LayoutError("--inline is for ONNX results: a .tflite has operators in NHWC, and no functions")
-    if regions == "functions":
-        raise LayoutError("--regions functions is for ONNX results: a .tflite has no functions")
-    return "litert" if target is None else target
-
-
 def _as_tflite(result: Result) -> Result:
-    from relayout.pipeline.tflite_result import tflite_model
-
     say("exporting")
-    return replace(result, file=tflite_model(result.model))
+    began = perf_counter()
+    file = tflite_model(result.model)
+    seconds = {**result.report.seconds, "export": perf_counter() - began}
+    return replace(result, file=file, report=replace(tflite_report(result.report, file), seconds=seconds))
 
 
 def _restore_calls(model: ir.Model) -> None:
