@@ -87,13 +87,21 @@ signature = click.option("--signature", metavar="NAME", help="Which signature of
 state = one_of(
     "--state", ["zero", "io"], "Variables of a .tflite: their initial values in every run, or inputs and outputs."
 )
+
+
+def _custom(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
+    bare = dict.fromkeys((item for item in items if "=" not in item), "")
+    return bare | _pairs("=", "NAME=DOMAIN")(context, parameter, tuple(item for item in items if "=" in item))
+
+
 custom_ops = click.option(
     "--custom-op",
     "custom_ops",
     multiple=True,
-    metavar="NAME=DOMAIN",
-    callback=_pairs("=", "NAME=DOMAIN"),
-    help="Carry a custom operator over as a node of this domain (repeatable).",
+    metavar="NAME[=DOMAIN]",
+    callback=_custom,
+    help="A custom operator: of a .tflite source it becomes a node of DOMAIN; in a .tflite result a node of DOMAIN, or"
+    " of any, becomes CUSTOM (repeatable).",
 )
 time_limit = click.option(
     "--time-limit",

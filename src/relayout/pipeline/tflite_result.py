@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, UnsupportedError
 from relayout.reports import Report
 
 if TYPE_CHECKING:
@@ -20,8 +20,19 @@ SIGNATURE = "tflite.signature"
 DEFAULT_SIGNATURE = "serving_default"
 
 
-def tflite_model(model: ir.Model) -> Model:
+REMEDY = (
+    "--custom-op NAME writes an operator as CUSTOM, --partition-dir DIR the model in parts: a .tflite for each that LiteRT"
+    " runs, an .onnx for each other"
+)
+"""What to do about operators that cannot be written."""
+
+
+def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None) -> Model:
     """Export a model whose layouts are chosen.
+
+    Args:
+        model: the model.
+        custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
 
     Raises:
         UnsupportedError: operators that TensorFlow Lite cannot express, all of them with reason and count.
@@ -33,7 +44,16 @@ def tflite_model(model: ir.Model) -> Model:
     complete(model)
     units = quantized_units(model)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
-    return export(model, units=units, signature=key, describe=lambda tensors: _metadata(model, tensors))
+    try:
+        return export(
+            model,
+            units=units,
+            signature=key,
+            describe=lambda tensors: _metadata(model, tensors),
+            custom_ops=custom_ops,
+        )
+    except UnsupportedError as error:
+        raise UnsupportedError(error.found, REMEDY) from None
 
 
 def tflite_report(report: Report, file: Model) -> Report:

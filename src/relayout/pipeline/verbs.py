@@ -99,6 +99,8 @@ PRICES: dict[str, Any] = {"per_transpose": 0, "per_scattered": 0, "exchange": Fa
 """Options that a plan may lack -> what they are then."""
 OF_TFLITE: dict[str, Any] = {"opset": None, "quant": "qdq", "signature": None, "state": "zero", "custom_ops": {}}
 """Options that only a `.tflite` has -> what they are where they are not given."""
+CUSTOM = "tflite.custom"
+"""The domain of custom operators between two `.tflite` files, where nobody says another."""
 TFLITE = "relayout.tflite"
 """Set in `ir.Model.meta` of a model that was imported literally: its tensors are NHWC and never say so."""
 
@@ -162,7 +164,8 @@ def convert(
         signature: which signature of a `.tflite` to convert; by default the first.
         state: what becomes of a `.tflite`'s variables: `zero` starts every run from their initial values, `io` makes
             each an input and an output.
-        custom_ops: custom operator of a `.tflite` -> domain in which it is carried over as a node.
+        custom_ops: custom operator -> its domain. One of a `.tflite` source is carried over as a node of that domain;
+            in a `.tflite` result a node of that name and domain, of any domain for `""`, becomes a custom operator.
         to: the layout of all layout-sensitive operators: `NHWC`, `NCHW`, `NCHW16c`; other ranks follow.
         target: a backend (`relayout targets`): what it claims runs in layouts that it has.
         desired_layouts: operator -> layout of its images, or of images and kernel: `{"Conv": ["NHWC", "OHWI"]}`;
@@ -206,7 +209,7 @@ def convert(
         "quant": quant,
         "signature": signature,
         "state": state,
-        "custom_ops": dict(custom_ops or {}),
+        "custom_ops": _read_custom_ops(source, custom_ops or {}, format),
         "fast": wishes.target is not None and wishes.target.fast,
         "widen": wishes.target is None or wishes.target.fast,
         "saturates": wishes.target is not None and wishes.target.saturates,
@@ -248,7 +251,7 @@ def convert(
     if regions == "functions":
         as_functions(result.model, target_of(result))
     result = _renamed(result, rename) if rename else result
-    return _as_tflite(result) if format == "tflite" else result
+    return _as_tflite(result, custom_ops or {}) if format == "tflite" else result
 
 
 def optimize(
@@ -619,10 +622,27 @@ def _relayout(
     return Result(result, replace(found, operators=operators(result), seconds=seconds), written, naming=naming)
 
 
-def _as_tflite(result: Result) -> Result:
+def _read_custom_ops(source: Source, custom_ops: Mapping[str, str], format: Format) -> dict[str, str]:  # noqa: A002
+    """Return the custom operators of a source and the domains that they get as nodes.
+
+    Raises:
+        LayoutError: one gets no domain, and the result is ONNX, whose nodes have one.
+    """
+    if format == "onnx":
+        if bare := [name for name, domain in custom_ops.items() if not domain]:
+            raise LayoutError(f"--custom-op {bare[0]}: a node of an ONNX result wants a domain: {bare[0]}=DOMAIN")
+        return dict(custom_ops)
+    return {name: domain or CUSTOM for name, domain in custom_ops.items()} if _is_tflite(source) else {}
+
+
+def _is_tflite(source: Source) -> bool:
+    return isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source))
+
+
+def _as_tflite(result: Result, custom_ops: Mapping[str, str]) -> Result:
     say("exporting")
     began = perf_counter()
-    file = tflite_model(result.model)
+    file = tflite_model(result.model, custom_ops)
     seconds = {**result.report.seconds, "export": perf_counter() - began}
     return replace(result, file=file, report=replace(tflite_report(result.report, file), seconds=seconds))
 

@@ -15,6 +15,7 @@ from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Quantization, Signature
 from relayout.formats.tflite.container.versions import finished
+from relayout.formats.tflite.exporting.custom import write_custom
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.fusing import fuse
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport
@@ -55,6 +56,7 @@ def export(
     signature: str = "serving_default",
     describe: Callable[[Mapping[str, list[ir.Value]]], Mapping[str, bytes]] | None = None,
     names: Mapping[str, str] | None = None,
+    custom_ops: Mapping[str, str] | None = None,
 ) -> Model:
     """Translate a model operator by operator.
 
@@ -65,11 +67,12 @@ def export(
         describe: name -> bytes of what the file says beside its graph, made of: name of a tensor -> the values that it
             is.
         names: input or output -> its name in the signature, where that is another one.
+        custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
 
     Raises:
         UnsupportedError: operators that cannot be written, all of them with reason and count.
     """
-    graph = GraphExport(model, model.graph, units or {})
+    graph = GraphExport(model, model.graph, units or {}, custom_ops or {})
     graph.run()
     if graph.refused:
         raise UnsupportedError(graph.refused, "")
@@ -97,10 +100,13 @@ class GraphExport:
         model: the model.
         graph: its graph, or a body.
         units: the operators that run on integers.
+        custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
     """
 
-    def __init__(self, model: ir.Model, graph: ir.Graph, units: QuantizedUnits) -> None:
-        self.model, self.graph, self.units = model, graph, units
+    def __init__(
+        self, model: ir.Model, graph: ir.Graph, units: QuantizedUnits, custom_ops: Mapping[str, str] | None = None
+    ) -> None:
+        self.model, self.graph, self.units, self.custom_ops = model, graph, units, custom_ops or {}
         self.version = model.opset_imports.get("", 1)
         self.draft = Draft(graph.name or "main")
         self.tensors: dict[ir.Value, DraftTensor] = {}
@@ -135,10 +141,14 @@ class GraphExport:
         unit = self.units.get(node)
         domain = "" if node.domain == "ai.onnx" or node.domain.startswith(IMAGES) else node.domain
         entry = table.get((domain, node.op_type))
+        is_custom = self.custom_ops.get(node.op_type) in ("", domain) and (domain or entry is None)
         try:
-            if entry is None:
+            if is_custom:
+                write_custom(NodeExport(self, node))
+            elif entry is None:
                 raise Unwritable("TensorFlow Lite has no such operator")
-            entry.export(NodeExport(self, node, quantized=unit is not None))
+            else:
+                entry.export(NodeExport(self, node, quantized=unit is not None))
         except Unwritable as problem:
             self._refuse(node, problem.reason)
 
