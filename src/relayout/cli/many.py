@@ -86,13 +86,17 @@ def jobs_of(
     return [Job.of(verb, path, out_dir / name, verify, given) for name, path in named.items()]
 
 
-def _two(verb: str, paths: Sequence[Path], out: Path | None, jobs: int, given: dict[str, Any]) -> tuple[Path, Path]:
-    """Return the source and where its result goes.
+def _two(
+    verb: str, paths: Sequence[Path], out: Path | None, jobs: int, given: dict[str, Any]
+) -> tuple[Path, Path | None]:
+    """Return the source and where its result goes; None where it is written in parts alone.
 
     Raises:
         click.UsageError: the paths do not fit.
     """
     ends = [*paths, *([] if out is None else [out])]
+    if len(ends) == 1 and given.get("parts"):
+        return ends[0], None
     if len(ends) != 2:
         raise click.UsageError("give SOURCE and TARGET (or -o TARGET), or any number of sources with --out-dir DIR")
     if jobs != 1:
@@ -109,13 +113,13 @@ def _two(verb: str, paths: Sequence[Path], out: Path | None, jobs: int, given: d
     return source, target
 
 
-def _format(verb: str, target: Path, stated: str | None) -> str | None:
+def _format(verb: str, target: Path | None, stated: str | None) -> str | None:
     """Return the format of a result: its suffix decides.
 
     Raises:
         click.UsageError: another one is stated.
     """
-    suffix = target.suffix.removeprefix(".")
+    suffix = "" if target is None else target.suffix.removeprefix(".")
     if suffix not in FORMATS:
         return stated
     if stated not in (None, suffix):

@@ -27,10 +27,9 @@ def run(job: Job, as_json: bool, quiet: bool) -> None:
         print_report(report, False, err=job.console_is_taken)
         if found is not None:
             print_verification(found, err=job.console_is_taken)
-        if tflite and job.target != STDOUT:
-            click.echo(
-                f"wrote {printable(str(job.target))}: {job.target.stat().st_size:,} bytes", err=job.console_is_taken
-            )
+        if tflite and job.target is not None and job.target != STDOUT:
+            size = job.target.stat().st_size
+            click.echo(f"wrote {printable(str(job.target))}: {size:,} bytes", err=job.console_is_taken)
     over = exceeds(report, job.max_bytes)
     if over:
         click.echo(f"relayout: {over} (written nevertheless)", err=True)

@@ -200,10 +200,12 @@ regions = one_of(
     "What the target runs stays in one graph, or becomes a function for each connected part.",
 )
 parts = click.option(
+    "--partition-dir",
     "--parts",
+    "parts",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Also a model for each part that the target or the host runs, and a manifest.",
+    help="A model for each part that the target or the host runs, and a manifest; TARGET may be left out.",
 )
 inline = click.option(
     "--inline", is_flag=True, help="Write standard operators between Transposes instead of functions."
@@ -238,7 +240,7 @@ written = together(writing, verifying, max_bytes, as_json, quiet)
 """How a model is written, checked and reported."""
 
 
-FOR_ONE = {"--plan": "plan_file", "--html": "html", "--model-explorer": "model_explorer", "--parts": "parts"}
+FOR_ONE = {"--plan": "plan_file", "--html": "html", "--model-explorer": "model_explorer", "--partition-dir": "parts"}
 """Options that name one place, and so are for one model -> their parameters."""
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from relayout.errors import LayoutError, UnsupportedError
+from relayout.errors import LayoutError
+from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Report
+from relayout.targets import Target
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
@@ -21,8 +23,8 @@ DEFAULT_SIGNATURE = "serving_default"
 
 
 REMEDY = (
-    "--custom-op NAME writes an operator as CUSTOM, --partition-dir DIR the model in parts: a .tflite for each that LiteRT"
-    " runs, an .onnx for each other"
+    "--custom-op NAME writes an operator as CUSTOM; --partition-dir DIR, in the place of the target, writes parts: a"
+    " .tflite for each that LiteRT runs, an .onnx for each other"
 )
 """What to do about operators that cannot be written."""
 
@@ -38,7 +40,7 @@ def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None) -
         UnsupportedError: operators that TensorFlow Lite cannot express, all of them with reason and count.
     """
     from relayout.formats.onnx import complete
-    from relayout.formats.tflite.exporting.exporter import export
+    from relayout.formats.tflite.exporting.exporter import UnwritableGraphError, export
     from relayout.targets.litert.quantized_units import quantized_units
 
     complete(model)
@@ -52,8 +54,41 @@ def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None) -
             describe=lambda tensors: _metadata(model, tensors),
             custom_ops=custom_ops,
         )
-    except UnsupportedError as error:
-        raise UnsupportedError(error.found, REMEDY) from None
+    except UnwritableGraphError as error:
+        raise UnwritableGraphError(error.found, error.values, REMEDY) from None
+
+
+def tflite_parts(model: ir.Model, target: Target, custom_ops: Mapping[str, str]) -> list[tuple[Part, ir.Model | Model]]:
+    """Return the parts of a model whose layouts are chosen: a `.tflite` model for each that the target runs.
+
+    What an export refuses although the target's table claims it is left to the host, and the graph is parted again.
+    """
+    from relayout.formats.tflite.exporting.exporter import UnwritableGraphError
+
+    host: set[str] = set()
+    while True:
+        found: list[tuple[Part, ir.Model | Model]] = []
+        more: set[str] = set()
+        for part in parts(model, target, host):
+            own = part_model(model, part)
+            try:
+                found.append((part, tflite_model(own, custom_ops) if part.claimed else own))
+            except UnwritableGraphError as error:
+                more |= _left_to_host(part, error.values)
+                if more <= host:  # not the operators stand in the way
+                    raise
+        if not more:
+            return found
+        host |= more
+
+
+def _left_to_host(part: Part, refused: Collection[str]) -> set[str]:
+    """Return the first outputs of a part's nodes that cannot be written, or read what follows from such constants."""
+    names = set(refused)
+    for node in (*part.copied, *part.nodes):
+        if any(value is not None and value.producer() in part.copied and value.name in names for value in node.inputs):
+            names.add(node.outputs[0].name or "")
+    return names & {node.outputs[0].name for node in part.nodes if node.outputs[0].name}
 
 
 def tflite_report(report: Report, file: Model) -> Report:

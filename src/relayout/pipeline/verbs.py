@@ -76,6 +76,7 @@ OPTIONS = {
     "signature": arguments.TEXT,
     "state": one_of("zero", "io"),
     "custom_ops": arguments.NAMED,
+    "parts": arguments.FLAG,
     "to": arguments.TEXT,
     "target": Kind("a target's name, or a Target", lambda value: isinstance(value, str | Target)),
     "desired_layouts": WISHES,
@@ -131,6 +132,7 @@ def convert(
     signature: str | None = None,
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
+    parts: bool = False,
     to: str | None = None,
     target: str | Target | None = None,
     desired_layouts: Mapping[str, Sequence[str] | str] | None = None,
@@ -166,6 +168,8 @@ def convert(
             each an input and an output.
         custom_ops: custom operator -> its domain. One of a `.tflite` source is carried over as a node of that domain;
             in a `.tflite` result a node of that name and domain, of any domain for `""`, becomes a custom operator.
+        parts: of a `.tflite` result: it is not one file but parts (`Result.save_parts`), and operators that cannot be
+            written are left to the host.
         to: the layout of all layout-sensitive operators: `NHWC`, `NCHW`, `NCHW16c`; other ranks follow.
         target: a backend (`relayout targets`): what it claims runs in layouts that it has.
         desired_layouts: operator -> layout of its images, or of images and kernel: `{"Conv": ["NHWC", "OHWI"]}`;
@@ -251,7 +255,10 @@ def convert(
     if regions == "functions":
         as_functions(result.model, target_of(result))
     result = _renamed(result, rename) if rename else result
-    return _as_tflite(result, custom_ops or {}) if format == "tflite" else result
+    if format == "onnx":
+        return result
+    result = replace(result, format="tflite", custom_ops=dict(custom_ops or {}))
+    return result if parts else _as_tflite(result)
 
 
 def optimize(
@@ -639,10 +646,10 @@ def _is_tflite(source: Source) -> bool:
     return isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source))
 
 
-def _as_tflite(result: Result, custom_ops: Mapping[str, str]) -> Result:
+def _as_tflite(result: Result) -> Result:
     say("exporting")
     began = perf_counter()
-    file = tflite_model(result.model, custom_ops)
+    file = tflite_model(result.model, result.custom_ops)
     seconds = {**result.report.seconds, "export": perf_counter() - began}
     return replace(result, file=file, report=replace(tflite_report(result.report, file), seconds=seconds))
 

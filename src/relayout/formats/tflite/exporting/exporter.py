@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,20 @@ SHIFTS: Mapping[TensorType, tuple[TensorType, int]] = {
 """Unsigned integers -> the signed ones that LiteRT's kernels take, and how much lower these lie."""
 
 
+class UnwritableGraphError(UnsupportedError):
+    """Operators, inputs or outputs cannot be written: all of them, each with its reason.
+
+    Args:
+        found: operator and reason -> (how often, first place).
+        values: the first output of each such operator; of an input, those of the operators that read it.
+        hint: what to do about it.
+    """
+
+    def __init__(self, found: dict[str, tuple[int, str]], values: set[str], hint: str = "") -> None:
+        self.values = values
+        super().__init__(found, hint)
+
+
 def export(
     model: ir.Model,
     *,
@@ -70,12 +84,12 @@ def export(
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
 
     Raises:
-        UnsupportedError: operators that cannot be written, all of them with reason and count.
+        UnwritableGraphError: operators that cannot be written, all of them with reason and count.
     """
     graph = GraphExport(model, model.graph, units or {}, custom_ops or {})
     graph.run()
     if graph.refused:
-        raise UnsupportedError(graph.refused, "")
+        raise UnwritableGraphError(graph.refused, graph.unwritten)
     changed = fuse(graph.draft)
     subgraph = graph.draft.finish()
     called = names or {}
@@ -113,6 +127,8 @@ class GraphExport:
         self.integers: dict[ir.Value, DraftTensor] = {}
         """Integers between quantized units -> their tensor, of a type that kernels take."""
         self.refused: dict[str, tuple[int, str]] = {}
+        self.unwritten: set[str] = set()
+        """The first outputs of the nodes that are refused."""
         self.absorbed = {unit.activation for unit in units.values() if unit.activation is not None}
         self.parameters = dict(_parameters(graph))
         """Integers -> (scale, zero point, axis), by the nodes that quantize them or read them as real numbers."""
@@ -123,15 +139,22 @@ class GraphExport:
         for name in ends:
             self.draft.unique(name)
         for value in self.graph.inputs:
-            tensor = DraftTensor(value.name or "", _type(value), self.dims_of(value))
+            try:
+                tensor = DraftTensor(value.name or "", _type(value), self.dims_of(value))
+            except Unwritable as problem:
+                self._refuse_end("input", value, problem.reason, [use.node for use in value.uses()])
+                continue
             tensor.quantization = self.quantization_of(value)
             self.tensors[value] = tensor
             self.draft.inputs.append(tensor)
         table = entries()
         for node in self.graph:
             self._node(node, table)
-        if not self.refused:
-            self.draft.outputs.extend(self._output(value) for value in self.graph.outputs)
+        for value in () if self.refused else self.graph.outputs:
+            try:
+                self.draft.outputs.append(self._output(value))
+            except Unwritable as problem:
+                self._refuse_end("output", value, problem.reason, [value.producer()])
 
     def _node(self, node: ir.Node, table: Any) -> None:
         if node in self.absorbed or (node.op_type == DEQUANTIZE and not node.domain):
@@ -157,8 +180,14 @@ class GraphExport:
         key = f"{kind} ({reason})"
         count, first = self.refused.get(key, (0, node.name or node.outputs[0].name or ""))
         self.refused[key] = (count + 1, first)
+        self.unwritten.add(node.outputs[0].name or "")
         for value in node.outputs:
             self.tensors.setdefault(value, DraftTensor("", TensorType.FLOAT32, (value.shape and _dims(value)) or ()))
+
+    def _refuse_end(self, kind: str, value: ir.Value, reason: str, nodes: Sequence[ir.Node | None]) -> None:
+        self.refused[f"{kind} {value.name} ({reason})"] = (1, value.name or "")
+        self.unwritten.update(node.outputs[0].name or "" for node in nodes if node is not None)
+        self.tensors.setdefault(value, DraftTensor("", TensorType.FLOAT32, ()))
 
     def _is_in_unit(self, node: ir.Node) -> bool:
         value = node.inputs[0]
