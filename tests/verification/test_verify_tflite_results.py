@@ -12,8 +12,9 @@ from onnx import numpy_helper
 import relayout
 from relayout.errors import RelayoutError
 from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.container.metadata import OWN
 from relayout.formats.tflite.container.writer import to_bytes
-from relayout.formats.tflite.provenance import BUFFER, Holding, Provenance, load_provenance
+from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
 from relayout.layout.stored_as import Holds
 from relayout.verification import Verdict, VerifyReport, verify
 from small import build
@@ -193,7 +194,7 @@ def test_what_a_file_says_of_its_source_is_read_as_it_was_written() -> None:
         "encode",
     )
     model = load(relayout.convert(network(), format="tflite").tflite)
-    again = model._replace(metadata=((BUFFER, np.frombuffer(said.dump(), np.uint8)),))
+    again = model._replace(metadata=((OWN, np.frombuffer(said.dump(), np.uint8)),))
     assert load_provenance(load(to_bytes(again))) == said
     assert load_provenance(model._replace(metadata=())) == Provenance()
 
@@ -215,7 +216,7 @@ def test_what_a_file_says_of_its_source_is_read_as_it_was_written() -> None:
 def test_a_buffer_of_another_form_says_nothing(text: bytes) -> None:
     source = network()
     model = load(relayout.convert(source, format="tflite").tflite)
-    other = model._replace(metadata=((BUFFER, np.frombuffer(text, np.uint8)),))
+    other = model._replace(metadata=((OWN, np.frombuffer(text, np.uint8)),))
     assert load_provenance(other) == Provenance()
     assert verify(source, to_bytes(other)).ok
 
@@ -226,7 +227,16 @@ def test_a_layout_that_does_not_fit_its_tensor_is_said() -> None:
     wrong = Holds("image", (2, 3, 12, 21), (0, 2, 3, 1), (2, 3, 12, 21))
     said = Provenance({"image": Holding((), (wrong,))})
     with pytest.raises(RelayoutError, match="the second was made of one"):
-        verify(source, to_bytes(model._replace(metadata=((BUFFER, np.frombuffer(said.dump(), np.uint8)),))))
+        verify(source, to_bytes(model._replace(metadata=((OWN, np.frombuffer(said.dump(), np.uint8)),))))
+
+
+def test_what_a_file_says_of_its_source_is_not_said_of_what_is_made_of_it() -> None:
+    first = relayout.convert(network(), format="tflite", io="convert").tflite
+    assert load_provenance(load(first)).interface
+    assert "tflite.metadata.relayout" not in relayout.convert(first).model.metadata_props
+    again = load_provenance(load(relayout.convert(first, format="tflite").tflite))
+    assert again.interface == {}
+    assert verify(first, relayout.convert(first, format="tflite").tflite).ok
 
 
 def test_the_same_model_gives_the_same_bytes() -> None:

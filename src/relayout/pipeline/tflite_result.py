@@ -120,7 +120,8 @@ def refuse_onnx_options(given: Mapping[str, object]) -> None:
 
 def _metadata(model: ir.Model, tensors: Mapping[str, list[ir.Value]]) -> Mapping[str, bytes]:
     """Return the metadata buffers of a file, of which each tensor is some values of the model."""
-    from relayout.formats.tflite.provenance import BUFFER, provenance_of
+    from relayout.formats.tflite.container.metadata import OWN
+    from relayout.formats.tflite.provenance import provenance_of
 
     found = provenance_of(model, tensors)
-    return {} if found.is_empty else {BUFFER: found.dump()}
+    return {} if found.is_empty else {OWN: found.dump()}

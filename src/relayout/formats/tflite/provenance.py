@@ -22,11 +22,10 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.errors import LayoutError
+from relayout.formats.tflite.container.metadata import OWN
 from relayout.formats.tflite.container.model import Model
 from relayout.layout.stored_as import CUT, INTERFACE, SIGNATURE, TENSOR, Holds
 
-BUFFER = "relayout"
-"""The name of the metadata buffer."""
 SCHEMA = 1
 """The version of its form. A file with another one says nothing that this version understands."""
 
@@ -96,7 +95,7 @@ def provenance_of(model: ir.Model, tensors: Mapping[str, Iterable[ir.Value]]) ->
 
 def load_provenance(model: Model) -> Provenance:
     """Return what a file says of its source; nothing where the buffer is missing, or is not as it is written here."""
-    raw = next((buffer for name, buffer in model.metadata if name == BUFFER), None)
+    raw = next((buffer for name, buffer in model.metadata if name == OWN), None)
     if raw is None:
         return Provenance()
     try:
