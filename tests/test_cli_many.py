@@ -243,7 +243,7 @@ def test_a_source_is_replaced_where_that_is_asked_for(relayout, tmp_path: Path) 
     tflite = tmp_path / "m.tflite"
     shutil.copy(FLOAT, tflite)
     with pytest.raises(package.RelayoutError, match="overwrite=True"):
-        package.convert(tflite).save(tflite)
+        package.convert(tflite, format="tflite").save(tflite)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_source_is_replaced_where_that_is_asked_for(relayout, tmp_path: Path) 
     [
         (("convert", FLOAT), "SOURCE and TARGET"),
         (("convert", FLOAT, INT8, "c.onnx"), "SOURCE and TARGET"),
-        (("convert", FLOAT, "second.tflite"), "for several sources give --out-dir"),
+        (("convert", FLOAT, INT8), "for several sources give --out-dir"),
         (("convert", FLOAT, FLOAT.with_suffix(".onnx"), "--out-dir", "out"), "would both become"),
         (("convert", FLOAT, "--out-dir", "out", "--plan", "plan.json"), "--plan is for one model"),
         (("convert", FLOAT, "-", "--plan", "-"), "both go to standard output"),

@@ -10,14 +10,18 @@ from types import ModuleType
 
 import pytest
 
+import relayout
 from conftest import SHARED
 from documents import ROOT, Block, Reader, agrees, blocks, commands, documents
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.loading import load
 
 NOT_RUN = {
     "README.md": 1,  # the list of the command line: tests/test_readme.py
     "CONTRIBUTING.md": 2,  # quoted from the source: tests/test_readme.py
     "docs/cli.md": 1,  # completion is evaluated by a shell
     "docs/how-to/jax.md": 1,  # nor is JAX
+    "docs/how-to/onnx-to-litert.md": 3,  # nor is ai-edge-quantizer, which is run below; Kotlin
     "docs/how-to/pytorch.md": 1,  # torch is not among what the tests install
     "docs/targets.md": 1,  # an entry point: tests/targets/test_page.py
 }
@@ -123,6 +127,21 @@ def test_a_mobilenet_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     printed = Reader(tmp_path, monkeypatch).command(f"python examples/end_to_end.py {MOBILENET}")
     assert "with the interface converted: 0 bytes\noutputs agree" in printed
     assert (tmp_path / f"{MOBILENET.stem}.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_the_recipe_of_ai_edge_quantizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A float result is what Google's quantizer wants, and what it makes of it is read."""
+    pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
+    page = ROOT / "docs" / "how-to" / "onnx-to-litert.md"
+    (recipe,) = (block for block in blocks(page) if "ai_edge_quantizer" in block.text)
+    monkeypatch.chdir(tmp_path)
+    source = relayout.convert(ROOT / "models" / "tinynet_float.tflite")
+    relayout.convert(source.proto, format="tflite").save("network.tflite")
+    exec(recipe.text, {"__name__": "__main__"})
+    (subgraph,) = load(Path("quantized_by_google.tflite")).subgraphs
+    types = {subgraph.tensors[index].type for operator in subgraph.operators for index in operator.outputs}
+    assert types == {TensorType.INT8}
+    assert relayout.verify("quantized_by_google.tflite", relayout.convert("quantized_by_google.tflite").proto).ok
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -113,7 +113,7 @@ COMMANDS = [
     ("convert m.tflite o.onnx --seed 3", "--input and --seed are for --verify"),
     ("convert m.tflite o.onnx --jobs 2", "--jobs is for many models: give --out-dir"),
     ("convert m.tflite o.onnx --parts p", "give --target, too"),
-    ("convert m.tflite int8.tflite --out-dir d --target xnnpack --parts p", "--parts is for one model"),
+    ("convert m.tflite int8.tflite --out-dir d --target xnnpack --parts p", "--partition-dir is for one model"),
     ("convert m.tflite o.onnx --regions functions", "give a target, too"),
     ("convert m.tflite o.onnx --html o.onnx", "the model and --html cannot both go into o.onnx"),
     ("convert m.tflite o.onnx --plan p --html ./p", "--plan and --html cannot both go into p"),

@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 
 MADE = ("reading", "planning", "rewriting")
 """Stages of a conversion."""
+EXPORTED = ("exporting",)
+"""The stage after them where the result is a `.tflite`."""
 WRITTEN = ("writing",)
 COMPARED = ("loading", "comparing")
 """Stages of a verification."""
 
 
-def stages_of(verify: bool) -> tuple[str, ...]:
+def stages_of(verify: bool, *, tflite: bool = False) -> tuple[str, ...]:
     """The stages of a model that is written."""
-    return (*MADE, *(COMPARED if verify else ()), *WRITTEN)
+    return (*MADE, *(EXPORTED if tflite else ()), *(COMPARED if verify else ()), *WRITTEN)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from relayout.cli.one import run
 @options.written
 def convert(
     paths: tuple[Path, ...],
+    out: Path | None,
     out_dir: Path | None,
     jobs: int,
     verify: bool,
@@ -26,12 +27,12 @@ def convert(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Convert a model to ONNX, or its operators to other layouts.
+    """Convert a model to ONNX or TensorFlow Lite, or its operators to other layouts.
 
-    SOURCE is a .tflite or an .onnx file; TARGET an .onnx file, or `-` for standard output. With --out-dir, any number
-    of sources.
+    SOURCE is a .tflite or an .onnx file. TARGET is an .onnx or a .tflite file, as its suffix says, or `-` for standard
+    output. With --out-dir, any number of sources.
     """
-    made = many.jobs_of("convert", paths, out_dir, jobs, verify, given)
+    made = many.jobs_of("convert", paths, out, out_dir, jobs, verify, given)
     if out_dir is None:
         run(made[0], as_json, quiet)
     else:

@@ -16,6 +16,9 @@ from relayout.cli.running import FAILED, REFUSED, Job, console, exceeds, perform
 from relayout.errors import RelayoutError
 from relayout.terminal import print_rows, shown, tabled
 
+FORMATS = ("onnx", "tflite")
+"""What can be written; also the suffixes."""
+
 
 class Row(NamedTuple):
     """What became of one model.
@@ -48,7 +51,13 @@ class Row(NamedTuple):
 
 
 def jobs_of(
-    verb: str, paths: Sequence[Path], out_dir: Path | None, jobs: int, verify: bool, given: dict[str, Any]
+    verb: str,
+    paths: Sequence[Path],
+    out: Path | None,
+    out_dir: Path | None,
+    jobs: int,
+    verify: bool,
+    given: dict[str, Any],
 ) -> list[Job]:
     """One job for `SOURCE TARGET`, or with a directory one for each source, or model in it, `jobs` of them at a time.
 
@@ -56,27 +65,20 @@ def jobs_of(
         click.UsageError: the paths do not fit, or two results would have one name.
     """
     if out_dir is None:
-        if len(paths) != 2:
-            raise click.UsageError("give SOURCE and TARGET, or any number of sources with --out-dir DIR")
-        if jobs != 1:
-            raise click.UsageError("--jobs is for many models: give --out-dir DIR")
-        if paths[1].suffix == ".tflite":
-            if verb != "convert":
-                raise click.UsageError(f"{verb} writes ONNX: use `relayout convert {paths[0]} {paths[1]}`")
-            if paths[0].suffix == ".tflite" and paths[1].exists() and not given.get("overwrite"):
-                # Two sources that a shell found, more likely than a result that is there already.
-                raise click.UsageError(f"{paths[1]} is there already; for several sources give --out-dir DIR")
-            given = {**given, "format": "tflite"}
-        return [Job.of(verb, paths[0], paths[1], verify, given)]
+        source, target = _two(verb, paths, out, jobs, given)
+        return [Job.of(verb, source, target, verify, {**given, "format": _format(verb, target, given.get("format"))})]
+    if out is not None:
+        raise click.UsageError("-o names one result, --out-dir the directory of many: give one of them")
     for option, name in options.FOR_ONE.items():
         if given.get(name):
             raise click.UsageError(f"{option} is for one model")
     from relayout.formats.bundle import models_of, name_of
 
+    suffix = given.get("format") or "onnx"
     named: dict[str, Path] = {}
     paths = [model for path in paths for model in models_of(path)]
     for path in paths:
-        name = f"{name_of(path)}.onnx"
+        name = f"{name_of(path)}.{suffix}"
         other = named.setdefault(name, path)
         if other is not path:
             raise click.UsageError(f"{other} and {path} would both become {name}; give them one at a time")
@@ -84,6 +86,47 @@ def jobs_of(
     for name, path in named.items():  # nor the source of another
         refuse_own_source([out_dir / name], [other for other in paths if other is not path], ever=False)
     return [Job.of(verb, path, out_dir / name, verify, given) for name, path in named.items()]
+
+
+def _two(
+    verb: str, paths: Sequence[Path], out: Path | None, jobs: int, given: dict[str, Any]
+) -> tuple[Path, Path | None]:
+    """Return the source and where its result goes; None where it is written in parts alone.
+
+    Raises:
+        click.UsageError: the paths do not fit.
+    """
+    ends = [*paths, *([] if out is None else [out])]
+    if len(ends) == 1 and given.get("parts"):
+        return ends[0], None
+    if len(ends) != 2:
+        raise click.UsageError("give SOURCE and TARGET (or -o TARGET), or any number of sources with --out-dir DIR")
+    if jobs != 1:
+        raise click.UsageError("--jobs is for many models: give --out-dir DIR")
+    source, target = ends
+    if verb != "convert" and target.suffix == ".tflite":
+        raise click.UsageError(f"{verb} writes ONNX: use `relayout convert {source} {target}`")
+    found_by_shell = out is None and source.suffix == target.suffix == ".tflite" and target.exists()
+    if found_by_shell and not given.get("overwrite"):
+        # Two sources of a pattern, more likely than a result that is there already.
+        raise click.UsageError(
+            f"{target} is there already: -o {target} replaces it; for several sources give --out-dir DIR"
+        )
+    return source, target
+
+
+def _format(verb: str, target: Path | None, stated: str | None) -> str | None:
+    """Return the format of a result: its suffix decides.
+
+    Raises:
+        click.UsageError: another one is stated.
+    """
+    suffix = "" if target is None else target.suffix.removeprefix(".")
+    if suffix not in FORMATS:
+        return stated
+    if stated not in (None, suffix):
+        raise click.UsageError(f"--format {stated}: {target} has the suffix of the other format")
+    return None if verb != "convert" else suffix
 
 
 def run_all(jobs: Sequence[Job], workers: int, as_json: bool, quiet: bool) -> None:
@@ -172,11 +215,12 @@ out_dir = click.option(
     "--out-dir",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Any number of sources, each to DIR/NAME.onnx.",
+    help="Any number of sources, each to DIR/NAME.onnx, or .tflite with --format tflite.",
 )
+out = click.option("-o", "out", type=options.MODEL, metavar="TARGET", help="The same as TARGET behind SOURCE.")
 jobs_option = click.option(
     "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Models at a time, with --out-dir."
 )
 paths = click.argument("paths", nargs=-1, required=True, type=options.MODEL, metavar="SOURCE... [TARGET]")
-models = options.together(paths, out_dir, jobs_option)
+models = options.together(paths, out, out_dir, jobs_option)
 """One source and its target, or many sources."""

@@ -9,14 +9,16 @@ from shlex import quote
 import click
 
 from relayout.cli.bars import bars, stages_of
-from relayout.cli.running import FAILED, Job, exceeds, perform, print_hint, print_report, print_verification
+from relayout.cli.running import FAILED, STDOUT, Job, exceeds, perform, print_hint, print_report, print_verification
 from relayout.cli.starting import one_job
+from relayout.errors import printable
 
 
 def run(job: Job, as_json: bool, quiet: bool) -> None:
     """Perform one job, print what was done, and exit with 1 where verification fails or too much stays transposed."""
     one_job()
-    with bars(stages_of(job.verify), quiet or as_json):
+    tflite = job.given.get("format") == "tflite"
+    with bars(stages_of(job.verify, tflite=tflite), quiet or as_json):
         report, found = perform(job)
     if as_json:
         whole = report.to_dict() | ({"verification": found.to_dict()} if found is not None else {})
@@ -25,6 +27,9 @@ def run(job: Job, as_json: bool, quiet: bool) -> None:
         print_report(report, False, err=job.console_is_taken, hint=False)
         if found is not None:
             print_verification(found, err=job.console_is_taken)
+        if tflite and job.target is not None and job.target != STDOUT:
+            size = job.target.stat().st_size
+            click.echo(f"wrote {printable(str(job.target))}: {size:,} bytes", err=job.console_is_taken)
         print_hint(report, err=job.console_is_taken)
     over = exceeds(report, job.max_bytes)
     if over:

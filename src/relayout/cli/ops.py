@@ -14,6 +14,9 @@ from relayout.cli import options
     "--tflite", "part", flag_value="tflite", help="Only TensorFlow Lite operators: numbers, ONNX, what is refused."
 )
 @click.option("--onnx", "part", flag_value="onnx", help="Only ONNX operators: classes and signatures.")
+@click.option(
+    "--to-tflite", "part", flag_value="to_tflite", help="Only ONNX operators, and what they become in a .tflite."
+)
 @options.as_json
 def ops(part: str | None, as_json: bool) -> None:
     """What is covered: operators of ONNX and TensorFlow Lite."""

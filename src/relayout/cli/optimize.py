@@ -21,6 +21,7 @@ from relayout.cli.one import run
 @options.written
 def optimize(
     paths: tuple[Path, ...],
+    out: Path | None,
     out_dir: Path | None,
     jobs: int,
     verify: bool,
@@ -33,7 +34,7 @@ def optimize(
     SOURCE is an .onnx file (a .tflite is converted, as by `convert`); TARGET an .onnx file, or `-` for standard output.
     With --out-dir, any number of sources.
     """
-    made = many.jobs_of("optimize", paths, out_dir, jobs, verify, given)
+    made = many.jobs_of("optimize", paths, out, out_dir, jobs, verify, given)
     if out_dir is None:
         run(made[0], as_json, quiet)
     else:

@@ -78,20 +78,38 @@ dims = click.option(
     callback=_pairs("=", "NAME=N"),
     help="Fix a dynamic dimension, batch=1, or say that it is another, unk__7=batch (repeatable).",
 )
-io = one_of("--io", ["keep", "convert"], "Inputs and outputs as in the source, or in the order that costs nothing.")
-opset = click.option("--opset", type=click.IntRange(*OPSETS), help="For a .tflite source: 18 unless it needs more.")
+io = one_of(
+    "--io",
+    ["keep", "convert", "NCHW", "NHWC"],
+    "Inputs and outputs as in the source, in the order that costs nothing, or images in this layout.",
+)
+output_format = click.option(
+    "--format",
+    "format",
+    type=click.Choice(["onnx", "tflite"]),
+    help="Format of the result, where no suffix says it: with --out-dir, on standard output. [default: onnx]",
+)
+opset = click.option("--opset", type=click.IntRange(*OPSETS), help="Of an ONNX result from a .tflite: 18 or newer.")
 quant = one_of("--quant", ["qdq", "float"], "A quantized .tflite as integers (QDQ), or as a float model.")
 signature = click.option("--signature", metavar="NAME", help="Which signature of a .tflite (default: the first).")
 state = one_of(
     "--state", ["zero", "io"], "Variables of a .tflite: their initial values in every run, or inputs and outputs."
 )
+
+
+def _custom(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
+    bare = dict.fromkeys((item for item in items if "=" not in item), "")
+    return bare | _pairs("=", "NAME=DOMAIN")(context, parameter, tuple(item for item in items if "=" in item))
+
+
 custom_ops = click.option(
     "--custom-op",
     "custom_ops",
     multiple=True,
-    metavar="NAME=DOMAIN",
-    callback=_pairs("=", "NAME=DOMAIN"),
-    help="Carry a custom operator over as a node of this domain (repeatable).",
+    metavar="NAME[=DOMAIN]",
+    callback=_custom,
+    help="A custom operator: of a .tflite source it becomes a node of DOMAIN; in a .tflite result a node of DOMAIN, or"
+    " of any, becomes CUSTOM (repeatable).",
 )
 time_limit = click.option(
     "--time-limit",
@@ -191,10 +209,12 @@ regions = one_of(
     "What the target runs stays in one graph, or becomes a function for each connected part.",
 )
 parts = click.option(
+    "--partition-dir",
     "--parts",
+    "parts",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Also a model for each part that the target or the host runs, and a manifest.",
+    help="A model for each part that the target or the host runs, and a manifest; TARGET may be left out.",
 )
 inline = click.option(
     "--inline", is_flag=True, help="Write standard operators between Transposes instead of functions."
@@ -220,7 +240,7 @@ wishing = together(to, backend, desired, inline, section="Layouts of operators")
 aiming = together(backend, section="Layouts of operators")
 solving = together(per_transpose, exchange, time_limit, what_if, section="The solver")
 views = together(html, model_explorer, section="To look at")
-conversion = together(io, layouts, part, importing, wishing, solving, views)
+conversion = together(output_format, io, layouts, part, importing, wishing, solving, views)
 """What `convert` does, and `explain` tells of."""
 splitting = together(regions, parts, section="What a target runs")
 writing = together(annotate, plan_file, external_data, overwrite, section="What is written")
@@ -229,7 +249,7 @@ written = together(writing, verifying, max_bytes, as_json, quiet)
 """How a model is written, checked and reported."""
 
 
-FOR_ONE = {"--plan": "plan_file", "--html": "html", "--model-explorer": "model_explorer", "--parts": "parts"}
+FOR_ONE = {"--plan": "plan_file", "--html": "html", "--model-explorer": "model_explorer", "--partition-dir": "parts"}
 """Options that name one place, and so are for one model -> their parameters."""
 
 
@@ -248,6 +268,8 @@ def layout_pairs(layouts: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, s
 
 def converted(options: dict[str, Any]) -> dict[str, Any]:
     """Options as the Python interface takes them."""
+    if options.get("format") is None:
+        options.pop("format", None)
     layouts = options.pop("layouts", None)
     if layouts is not None:
         options["layouts"] = dict(layout_pairs(layouts))

@@ -37,7 +37,7 @@ class Job(NamedTuple):
     Args:
         verb: the function of `pipeline` that makes it.
         source: a model's file.
-        target: where the result goes; `-` is standard output.
+        target: where the result goes; `-` is standard output; None where it is written in parts alone.
         given: options as the command line has them.
         verify: whether to run both afterwards.
         feeds: input name -> `.npy` to feed.
@@ -53,7 +53,7 @@ class Job(NamedTuple):
 
     verb: str
     source: Path
-    target: Path
+    target: Path | None
     given: Mapping[str, Any] = {}
     verify: bool = False
     feeds: Mapping[str, str] = {}
@@ -67,7 +67,7 @@ class Job(NamedTuple):
     max_bytes: int | None = None
 
     @staticmethod
-    def of(verb: str, source: Path, target: Path, verify: bool, given: dict[str, Any]) -> Job:
+    def of(verb: str, source: Path, target: Path | None, verify: bool, given: dict[str, Any]) -> Job:
         """A job from the options of its verb.
 
         Raises:
@@ -78,17 +78,23 @@ class Job(NamedTuple):
         rest = dict(given)
         names = ("feeds", "seed", "external_data", "plan_file", "html", "model_explorer", "overwrite", "max_bytes")
         own = {name: rest.pop(name) for name in names} | {"parts": rest.pop("parts", None)}
+        if rest.get("format") == "tflite":
+            _refuse_onnx_options({**rest, **own})
+        if target is None:
+            if verify:
+                raise click.UsageError("--verify compares the whole model: give TARGET, too")
+            rest["parts"] = rest.get("format") == "tflite"
         refuse_console(target, beside=verify or own["external_data"])
         if not verify and (own["feeds"] or own["seed"]):
             raise click.UsageError("--input and --seed are for --verify: give that, too")
         converted = options.converted(rest)
-        if own["parts"] is not None and "target" not in converted:
-            raise click.UsageError("--parts are what a target runs, and the rest: give --target, too")
+        if own["parts"] is not None and "target" not in converted and converted.get("format") != "tflite":
+            raise click.UsageError("--partition-dir: parts are what a target runs, and the rest: give --target, too")
         job = Job(verb, source, target, converted, verify, **own)
         refuse_one_place(job.places)
         refuse_own_source([own["plan_file"], own["html"], own["model_explorer"]], [source], ever=False)
         refuse_own_source([target], [source], own["overwrite"])
-        if verify and target.exists() and target.samefile(outermost(source)):
+        if verify and target is not None and target.exists() and target.samefile(outermost(source)):
             raise click.UsageError("--verify needs the source: it cannot be replaced by the result")
         return job
 
@@ -108,7 +114,17 @@ class Job(NamedTuple):
         return STDOUT in self.places.values()
 
 
-def refuse_console(target: Path, *, beside: bool | None) -> None:
+def _refuse_onnx_options(given: Mapping[str, Any]) -> None:
+    """Refuse options of ONNX results for a `.tflite`, all of them in one error."""
+    from relayout.pipeline.tflite_result import refuse_onnx_options
+
+    named = {
+        f"--{name.replace('_', '-')}": given.get(name) for name in ("opset", "external_data", "inline", "annotate")
+    }
+    refuse_onnx_options({**named, "--regions": given.get("regions") == "functions"})
+
+
+def refuse_console(target: Path | None, *, beside: bool | None) -> None:
     """Refuse standard output for a model, where it is a terminal, or something must lie beside the model.
 
     Raises:
@@ -167,11 +183,14 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
     say("writing")
     # Parts and plan first: where they cannot be written, no model is.
     if job.parts is not None:
-        result.save_parts(job.parts)
+        parts = result.save_parts(job.parts)
+        told = f"parts in {job.parts}: {len(parts)}, of which {result.target_name} runs {sum(p.claimed for p in parts)}"
+        result = replace(result, report=replace(result.report, notes=(*result.report.notes, told)))
     if job.plan_file is not None:
         put_text(job.plan_file, json.dumps(result.plan, separators=(",", ":")))
     write_views(result, job.source.name, job.html, job.model_explorer)
-    put_model(job.target, result.save, external_data=job.external_data, overwrite=job.overwrite)
+    if job.target is not None:
+        put_model(job.target, result.save, external_data=job.external_data, overwrite=job.overwrite)
     return result.report, found
 
 
@@ -182,6 +201,7 @@ def _verified_first(result: Result, job: Job) -> VerifyReport:
         RelayoutError: one of the two cannot be run.
         WriteError: the directory of the target is not there.
     """
+    assert job.target is not None
     if not job.target.parent.is_dir():
         raise WriteError(f"cannot write '{job.target}': there is no directory '{job.target.parent}'")
     with tempfile.TemporaryDirectory(prefix=".relayout-", dir=job.target.parent) as directory:
@@ -216,7 +236,7 @@ def put_model(place: Path, save: Callable[..., None], *, external_data: bool | N
         save(place, external_data=external_data, overwrite=overwrite)
         return
     with tempfile.TemporaryDirectory(prefix="relayout-") as directory:
-        path = Path(directory) / "model.onnx"
+        path = Path(directory) / "model"
         save(path, external_data=False)
         with path.open("rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer)

@@ -17,7 +17,7 @@ that had to stay a call is the target's as a whole or the host's as a whole, lik
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -59,10 +59,10 @@ class Part(NamedTuple):
     copied: tuple[ir.Node, ...] = ()
     within: tuple[ir.Node, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, suffix: str = ".onnx") -> dict[str, Any]:
         """For a manifest: JSON types only."""
         return {
-            "file": f"{self.name}.onnx",
+            "file": f"{self.name}{suffix}",
             "claimed": self.claimed,
             "inputs": [value.name for value in self.inputs],
             "outputs": [value.name for value in self.outputs],
@@ -81,21 +81,26 @@ def _counts(nodes: Iterable[ir.Node]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def parts(model: ir.Model, target: Target) -> list[Part]:
+def parts(model: ir.Model, target: Target, host: Collection[str] = ()) -> list[Part]:
     """A model's main graph in parts, each of which a target claims as a whole or not at all.
 
     Along every path the side changes at most as often as it must: what the target claims is one part where it is
     connected and nothing that it needs has to come back from the host in between. Nodes that nothing reads are in none.
+
+    Args:
+        model: the model.
+        target: the target.
+        host: first outputs of nodes that the host runs, whatever the target claims.
     """
-    return _parts(model, model.graph, target)
+    return _parts(model, model.graph, target, host)
 
 
-def _parts(model: ir.Model, graph: ir.Graph, target: Target) -> list[Part]:
+def _parts(model: ir.Model, graph: ir.Graph, target: Target, host: Collection[str] = ()) -> list[Part]:
     """The parts of the main graph, or of a body."""
     runs = _Claims(model, target)
     constants = _constants(graph)
     own = [node for node in graph if node not in constants]
-    claims = {node: runs(node) for node in own}
+    claims = {node: node.outputs[0].name not in host and runs(node) for node in own}
     levels = _levels(own, claims)
     groups = _Groups()
     for node in own:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, WriteError
-from relayout.formats.tflite.container.model import Model
 from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Naming, Report
 from relayout.targets import Target
+
+if TYPE_CHECKING:
+    from relayout.formats.tflite.container.model import Model
 
 PARTS = "relayout-parts-1"
 """The format of a manifest of parts."""
@@ -33,7 +35,9 @@ class Result:
         untouched: the source itself, where nothing was to be won: it is given back as it was.
         naming: what the values of the source are; see `layouts`.
         target: the target that it was converted for, if any; see `parts`.
-        file: the `.tflite` model, where that format was asked for; see `tflite`.
+        format: `onnx` or `tflite`, as asked for.
+        file: the `.tflite` model, if it is one; see `tflite`.
+        custom_ops: operators that become CUSTOM ones in a `.tflite`, by name -> their domain; "" for any.
     """
 
     model: ir.Model
@@ -42,12 +46,14 @@ class Result:
     untouched: Path | onnx.ModelProto | None = None
     naming: Naming | None = None
     target: Target | None = None
+    format: Literal["onnx", "tflite"] = "onnx"
     file: Model | None = field(default=None, repr=False)
+    custom_ops: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def format(self) -> str:
-        """The format that was asked for: `onnx` or `tflite`."""
-        return "onnx" if self.file is None else "tflite"
+    def target_name(self) -> str:
+        """The name of the target that it was converted for; empty if there is none."""
+        return "" if self.target is None else self.target.name
 
     @cached_property
     def plan(self) -> dict[str, Any]:
@@ -62,41 +68,43 @@ class Result:
         """
         return parts(self.model, target_of(self))
 
-    def save_parts(self, directory: str | Path) -> None:
+    def save_parts(self, directory: str | Path) -> list[Part]:
         """Write each part as a model of its own, and `manifest.json` with who runs it and what it reads and gives.
 
-        Run in their order, each fed with what was given before, they compute what the model does.
+        Run in their order, each fed with what was given before, they compute what the model does. What the target runs
+        has the result's format; what the host runs is ONNX.
 
         Args:
             directory: where to; it must not hold anything yet.
+
+        Returns:
+            The parts, in the order in which they run.
 
         Raises:
             LayoutError: the model was converted for no target.
             WriteError: there is something in the directory, the rank of a value that passes between parts is not known,
                 or a file cannot be written.
         """
-        from relayout.formats.onnx import write, write_text
+        from relayout.formats.onnx import write_text
+        from relayout.pipeline.tflite_result import tflite_parts
 
-        found, folder = self.parts(), Path(directory)
+        folder, target = Path(directory), target_of(self)
         refuse_parts(folder)
-        unknown = sorted({v.name or "" for part in found for v in (*part.inputs, *part.outputs) if v.shape is None})
-        if unknown:
-            raise WriteError(
-                f"parts need the rank of every value that passes between them, which is not known of"
-                f" {', '.join(unknown[:5])}: state its shape in the model's value_info, or use regions='functions'"
-            )
+        found: list[tuple[Part, ir.Model | Model]]
+        if self.format == "tflite":
+            found = tflite_parts(self.model, target, self.custom_ops)
+        else:
+            found = [(part, part_model(self.model, part)) for part in self.parts()]
+        refuse_unknown_ranks([part for part, _ in found])
         folder.mkdir(parents=True, exist_ok=True)
-        rows = []
-        for part in found:
-            model = part_model(self.model, part)
-            write(model, folder / f"{part.name}.onnx", overwrite=False, checked=False)
-            rows.append(part.to_dict())
+        rows = [part.to_dict(_save_part(folder, part, model)) for part, model in found]
         ends = {
             "inputs": [value.name for value in self.model.graph.inputs],
             "outputs": [value.name for value in self.model.graph.outputs],
         }
-        manifest = {"format": PARTS, "target": target_of(self).name, **ends, "parts": rows}
+        manifest = {"format": PARTS, "target": target.name, **ends, "parts": rows}
         write_text(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+        return [part for part, _ in found]
 
     @property
     def layouts(self) -> dict[str, str]:
@@ -150,7 +158,11 @@ class Result:
         from relayout.formats.tflite.container.writer import to_bytes
 
         if self.file is None:
-            raise WriteError('the result is ONNX: convert with format="tflite" for a .tflite')
+            raise WriteError(
+                'the result is ONNX: convert with format="tflite" for a .tflite'
+                if self.format == "onnx"
+                else "the result is in parts: save_parts writes them"
+            )
         return to_bytes(self.file)
 
     def save(self, path: str | Path, *, external_data: bool | None = None, overwrite: bool = False) -> None:
@@ -159,7 +171,8 @@ class Result:
         Args:
             path: where to; an existing file is replaced when the new one is complete, and gives it its permissions. At
                 the place of a symbolic link, the link is replaced.
-            external_data: weights in `<path>.data` beside it; default: only where the file would exceed 2 GB.
+            external_data: of an ONNX result, weights in `<path>.data` beside it; default: only where the file would
+                exceed 2 GB.
             overwrite: whether a file that the model was read from may be replaced, under whatever name.
 
         Raises:
@@ -168,11 +181,15 @@ class Result:
         from relayout.formats.onnx import copy, write
 
         suffix = Path(path).suffix
+        if self.format == "tflite" and self.file is None:
+            raise WriteError(f"cannot write '{path}': the result is in parts, which save_parts writes")
         if self.file is not None:
             if suffix == ".onnx":
                 raise WriteError(
                     f"cannot write '{path}': the result is a .tflite; give it that suffix, or format='onnx'"
                 )
+            if external_data:
+                raise WriteError(f"cannot write '{path}': external data is for ONNX; a .tflite is one file of any size")
             self._save_tflite(self.file, path, overwrite)
             return
         if suffix == ".tflite":
@@ -187,6 +204,32 @@ class Result:
         from relayout.formats.tflite.container.writer import save
 
         save(file, path, sources=() if overwrite else self.model.meta.get(SOURCES, ()))
+
+
+def _save_part(folder: Path, part: Part, model: ir.Model | Model) -> str:
+    """Write a part; the suffix of its file."""
+    from relayout.formats.onnx import write
+    from relayout.formats.tflite.container.writer import save
+
+    if isinstance(model, ir.Model):
+        write(model, folder / f"{part.name}.onnx", overwrite=False, checked=False)
+        return ".onnx"
+    save(model, folder / f"{part.name}.tflite")
+    return ".tflite"
+
+
+def refuse_unknown_ranks(found: Sequence[Part]) -> None:
+    """Refuse parts between which values pass whose rank is not known.
+
+    Raises:
+        WriteError: there are such values.
+    """
+    unknown = sorted({v.name or "" for part in found for v in (*part.inputs, *part.outputs) if v.shape is None})
+    if unknown:
+        raise WriteError(
+            f"parts need the rank of every value that passes between them, which is not known of"
+            f" {', '.join(unknown[:5])}: state its shape in the model's value_info, or use regions='functions'"
+        )
 
 
 def refuse_parts(folder: Path) -> None:

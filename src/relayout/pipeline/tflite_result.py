@@ -2,56 +2,128 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
+from relayout.errors import LayoutError
+from relayout.partition.regions import Part, part_model, parts
+from relayout.reports import Report
+from relayout.targets import Target
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
 
-METADATA = "relayout"
-"""The name of the metadata buffer in which a file says what its tensors hold of its source, as JSON."""
 SIGNATURE = "tflite.signature"
 """Metadata of a model that was a `.tflite`: the key of its signature."""
 DEFAULT_SIGNATURE = "serving_default"
 
 
-def tflite_model(model: ir.Model) -> Model:
+REMEDY = (
+    "--custom-op NAME writes an operator as CUSTOM; --partition-dir DIR, in the place of the target, writes parts: a"
+    " .tflite for each that LiteRT runs, an .onnx for each other"
+)
+"""What to do about operators that cannot be written."""
+
+
+def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None) -> Model:
     """Export a model whose layouts are chosen.
+
+    Args:
+        model: the model.
+        custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
 
     Raises:
         UnsupportedError: operators that TensorFlow Lite cannot express, all of them with reason and count.
     """
     from relayout.formats.onnx import complete
-    from relayout.formats.tflite.exporting.exporter import export
+    from relayout.formats.tflite.exporting.exporter import UnwritableGraphError, export
+    from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
 
     complete(model)
     unsigned = keeps_unsigned(model)
     units = quantized_units(model, unsigned=unsigned)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
-    return export(model, units=units, unsigned=unsigned, signature=key, metadata=_metadata(model))
+    try:
+        return export(
+            model,
+            units=units,
+            unsigned=unsigned,
+            signature=key,
+            describe=lambda tensors: _metadata(model, tensors),
+            custom_ops=custom_ops,
+        )
+    except UnwritableGraphError as error:
+        raise UnwritableGraphError(error.found, error.values, REMEDY) from None
 
 
-def _metadata(model: ir.Model) -> Mapping[str, bytes]:
-    """Return what the file says of its tensors: the interface that was converted, and where values lie."""
-    said: dict[str, object] = {"schema": 1}
-    if interface := model.metadata_props.get("relayout.interface"):
-        said["interface"] = json.loads(interface)
-    values = [
-        *model.graph.inputs,
-        *(value for node in model.graph for value in node.outputs),
-    ]
-    held = {
-        value.name: dict(value.metadata_props)
-        for value in values
-        if value.name and any(key.startswith("relayout.") for key in value.metadata_props)
-    }
-    if held:
-        said["values"] = held
-    if len(said) == 1:
-        return {}
-    return {METADATA: json.dumps(said, ensure_ascii=False, sort_keys=True).encode()}
+def tflite_parts(model: ir.Model, target: Target, custom_ops: Mapping[str, str]) -> list[tuple[Part, ir.Model | Model]]:
+    """Return the parts of a model whose layouts are chosen: a `.tflite` model for each that the target runs.
+
+    What an export refuses although the target's table claims it is left to the host, and the graph is parted again.
+    """
+    from relayout.formats.tflite.exporting.exporter import UnwritableGraphError
+
+    host: set[str] = set()
+    while True:
+        found: list[tuple[Part, ir.Model | Model]] = []
+        more: set[str] = set()
+        for part in parts(model, target, host):
+            own = part_model(model, part)
+            try:
+                found.append((part, tflite_model(own, custom_ops) if part.claimed else own))
+            except UnwritableGraphError as error:
+                more |= _left_to_host(part, error.values)
+                if more <= host:  # not the operators stand in the way
+                    raise
+        if not more:
+            return found
+        host |= more
+
+
+def _left_to_host(part: Part, refused: Collection[str]) -> set[str]:
+    """Return the first outputs of a part's nodes that cannot be written, or read what follows from such constants."""
+    names = set(refused)
+    for node in (*part.copied, *part.nodes):
+        if any(value is not None and value.producer() in part.copied and value.name in names for value in node.inputs):
+            names.add(node.outputs[0].name or "")
+    return names & {node.outputs[0].name for node in part.nodes if node.outputs[0].name}
+
+
+def tflite_report(report: Report, file: Model) -> Report:
+    """Return the report of a result that was exported: it counts the operators of the file."""
+    from relayout.formats.tflite.container.versions import min_runtime_version
+
+    counts = Counter(operator.name for subgraph in file.subgraphs for operator in subgraph.operators)
+    ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    return replace(report, operators=ordered, min_runtime=min_runtime_version(file))
+
+
+def refuse_onnx_options(given: Mapping[str, object]) -> None:
+    """Refuse options that say how ONNX is written, where a `.tflite` is.
+
+    Args:
+        given: option -> its value; None or False where it is not given.
+
+    Raises:
+        LayoutError: some are given; all of them are named.
+    """
+    named = [option for option, value in given.items() if value is not None and value is not False]
+    if named:
+        verb = "are" if len(named) > 1 else "is"
+        raise LayoutError(
+            f"{', '.join(named)} {verb} for ONNX results, and the result is a .tflite, which has no opset, no functions"
+            " and no file beside it: leave it out, or write an .onnx"
+        )
+
+
+def _metadata(model: ir.Model, tensors: Mapping[str, list[ir.Value]]) -> Mapping[str, bytes]:
+    """Return the metadata buffers of a file, of which each tensor is some values of the model."""
+    from relayout.formats.tflite.container.metadata import OWN
+    from relayout.formats.tflite.provenance import provenance_of
+
+    found = provenance_of(model, tensors)
+    return {} if found.is_empty else {OWN: found.dump()}

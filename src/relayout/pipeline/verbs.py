@@ -29,10 +29,12 @@ from relayout.infer import plan_file as planfile
 from relayout.infer import what_if as relax
 from relayout.infer.plan_file import Checked
 from relayout.layout import Dim
-from relayout.layout.stored_as import FIXED
+from relayout.layout.stored_as import CUT, FIXED, INTERFACE
 from relayout.partition.regions import as_functions
+from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
 from relayout.pipeline.result import Result, target_of
+from relayout.pipeline.tflite_result import refuse_onnx_options, tflite_model, tflite_report
 from relayout.progress import say
 from relayout.reports import (
     Axes,
@@ -60,14 +62,14 @@ if TYPE_CHECKING:
 Source = str | Path | bytes | onnx.ModelProto | ir.Model
 """A path, the bytes of a `.tflite`, or an ONNX model in memory."""
 Regions = Literal["flat", "functions"]
-Io = Literal["keep", "convert"]
+Io = Literal["keep", "convert", "NCHW", "NHWC"]
 State = Literal["zero", "io"]
 Quant = Literal["qdq", "float"]
 Format = Literal["onnx", "tflite"]
 WISHES = arguments.mapping("{'Conv': ['NHWC', 'OHWI']}", lambda value: True)  # `targets.wishes` checks the layouts
 OPTIONS = {
     "format": one_of("onnx", "tflite"),
-    "io": one_of("keep", "convert"),
+    "io": one_of("keep", "convert", *IMAGE_LAYOUTS),
     "layouts": arguments.LAYOUTS,
     "dims": arguments.EXTENTS,
     "quant": one_of("qdq", "float"),
@@ -75,6 +77,7 @@ OPTIONS = {
     "signature": arguments.TEXT,
     "state": one_of("zero", "io"),
     "custom_ops": arguments.NAMED,
+    "parts": arguments.FLAG,
     "to": arguments.TEXT,
     "target": Kind("a target's name, or a Target", lambda value: isinstance(value, str | Target)),
     "desired_layouts": WISHES,
@@ -100,10 +103,10 @@ OF_TFLITE: dict[str, Any] = {"opset": None, "quant": "qdq", "signature": None, "
 """Options that only a `.tflite` has -> what they are where they are not given."""
 RETIRED = ("fast", "widen", "saturates")
 """Options of reading in plans of earlier releases, which the target decides now."""
+CUSTOM = "tflite.custom"
+"""The domain of custom operators between two `.tflite` files, where nobody says another."""
 TFLITE = "relayout.tflite"
 """Set in `ir.Model.meta` of a model that was imported literally: its tensors are NHWC and never say so."""
-CUT = "relayout.cut"
-"""Metadata of a model that is a part of its source: the source's names of its inputs and outputs, as JSON."""
 
 
 @contextmanager
@@ -132,6 +135,7 @@ def convert(
     signature: str | None = None,
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
+    parts: bool = False,
     to: str | None = None,
     target: str | Target | None = None,
     desired_layouts: Mapping[str, Sequence[str] | str] | None = None,
@@ -156,7 +160,8 @@ def convert(
             returns.
         format: of the result. For `tflite` the target is `litert`, unless another one is given.
         io: `keep` leaves names, types, shapes and stored orders of inputs and outputs; `convert` stores each in the
-            order that costs nothing, and says so in the report and in the model's metadata.
+            order that costs nothing, and says so in the report and in the model's metadata; `NCHW` or `NHWC` stores
+            each image-like one so, and leaves the others.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
         dims: dynamic dimension -> extent to fix it to, or the name of a dimension of the same extent, which it takes.
         opset: opset of a converted `.tflite`, from 18 on; by default the least that the model needs.
@@ -164,7 +169,10 @@ def convert(
         signature: which signature of a `.tflite` to convert; by default the first.
         state: what becomes of a `.tflite`'s variables: `zero` starts every run from their initial values, `io` makes
             each an input and an output.
-        custom_ops: custom operator of a `.tflite` -> domain in which it is carried over as a node.
+        custom_ops: custom operator -> its domain. One of a `.tflite` source is carried over as a node of that domain;
+            in a `.tflite` result a node of that name and domain, of any domain for `""`, becomes a custom operator.
+        parts: of a `.tflite` result: it is not one file but parts (`Result.save_parts`), and operators that cannot be
+            written are left to the host.
         to: the layout of all layout-sensitive operators: `NHWC`, `NCHW`, `NCHW16c`; other ranks follow.
         target: a backend (`relayout targets`): what it claims runs in layouts that it has.
         desired_layouts: operator -> layout of its images, or of images and kernel: `{"Conv": ["NHWC", "OHWI"]}`;
@@ -198,7 +206,8 @@ def convert(
     """
     began = perf_counter()
     if format == "tflite":
-        target = _tflite_target(target, inline, regions)
+        refuse_onnx_options({"--opset": opset, "--inline": inline, "--regions": regions == "functions"})
+        target = "litert" if target is None else target
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
     if regions == "functions" and wishes.target is None:
         raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
@@ -207,7 +216,7 @@ def convert(
         "quant": quant,
         "signature": signature,
         "state": state,
-        "custom_ops": dict(custom_ops or {}),
+        "custom_ops": _read_custom_ops(source, custom_ops or {}, format),
         "inputs": list(inputs or ()),
         "outputs": list(outputs or ()),
     }
@@ -232,7 +241,7 @@ def convert(
     from relayout.formats.onnx import CONTRADICTED, EXTERNAL_DATA
 
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
-    other = io == "convert" or layouts or wishes or format == "tflite"
+    other = io != "keep" or layouts or wishes or format == "tflite"
     asked = other or dims or inputs or outputs or rename or annotate
     within = not other and per_transpose is None and TFLITE not in model.meta
     path = Path(source) if isinstance(source, str | Path) else None
@@ -250,7 +259,10 @@ def convert(
     if regions == "functions":
         as_functions(result.model, target_of(result))
     result = _renamed(result, rename) if rename else result
-    return _as_tflite(result) if format == "tflite" else result
+    if format == "onnx":
+        return result
+    result = replace(result, format="tflite", custom_ops=dict(custom_ops or {}))
+    return result if parts else _as_tflite(result)
 
 
 def optimize(
@@ -566,6 +578,10 @@ def _relayout(
     began = perf_counter()
     shared = apart(model)
     sites = _sites(model, options, wishes)
+    if options["io"] in IMAGE_LAYOUTS:
+        images = image_pins(sites, Axes(sites, TFLITE in model.meta), options["io"])
+        options = {**options, "io": "keep", "layouts": images | options["layouts"]}
+        sites = _sites(model, options, wishes)
     decided = usual = fewest = plan(sites, time_limit=time_limit)
     if within:
         usual = within_source(sites, fewest, time_limit=time_limit)
@@ -623,17 +639,21 @@ def _relayout(
     return Result(result, replace(found, operators=operators(result), seconds=seconds), written, naming=naming)
 
 
-def _tflite_target(target: str | Target | None, inline: bool, regions: Regions) -> str | Target:
-    """Return the target that a `.tflite` is written for.
+def _read_custom_ops(source: Source, custom_ops: Mapping[str, str], format: Format) -> dict[str, str]:  # noqa: A002
+    """Return the custom operators of a source and the domains that they get as nodes.
 
     Raises:
-        LayoutError: options that say how functions are written, of which a `.tflite` has none.
+        LayoutError: one gets no domain, and the result is ONNX, whose nodes have one.
     """
-    if inline:
-        raise LayoutError("--inline is for ONNX results: a .tflite has operators in NHWC, and no functions")
-    if regions == "functions":
-        raise LayoutError("--regions functions is for ONNX results: a .tflite has no functions")
-    return "litert" if target is None else target
+    if format == "onnx":
+        if bare := [name for name, domain in custom_ops.items() if not domain]:
+            raise LayoutError(f"--custom-op {bare[0]}: a node of an ONNX result wants a domain: {bare[0]}=DOMAIN")
+        return dict(custom_ops)
+    return {name: domain or CUSTOM for name, domain in custom_ops.items()} if _is_tflite(source) else {}
+
+
+def _is_tflite(source: Source) -> bool:
+    return isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source))
 
 
 def _prepare(model: ir.Model) -> None:
@@ -643,10 +663,11 @@ def _prepare(model: ir.Model) -> None:
 
 
 def _as_tflite(result: Result) -> Result:
-    from relayout.pipeline.tflite_result import tflite_model
-
     say("exporting")
-    return replace(result, file=tflite_model(result.model))
+    began = perf_counter()
+    file = tflite_model(result.model, result.custom_ops)
+    seconds = {**result.report.seconds, "export": perf_counter() - began}
+    return replace(result, file=file, report=replace(tflite_report(result.report, file), seconds=seconds))
 
 
 def _restore_calls(model: ir.Model) -> None:
@@ -663,7 +684,7 @@ def _say_interface(model: ir.Model, found: Report) -> None:
     """Put into the model's metadata which of its inputs and outputs are stored in another order."""
     changed = {end.name: end.layout for end in found.interface if "->" in end.layout}
     if changed:
-        model.metadata_props["relayout.interface"] = json.dumps(changed)
+        model.metadata_props[INTERFACE] = json.dumps(changed)
 
 
 def _renamed(result: Result, names: Mapping[str, str]) -> Result:

@@ -21,10 +21,11 @@ TITLES = {
     "onnx": "ONNX operators with a layout rule",
     "tflite": "TensorFlow Lite operators that are read",
     "tflite_refused": "TensorFlow Lite operators that are not",
+    "to_tflite": "ONNX operators that are written to TensorFlow Lite",
 }
 
 
-PARTS = {"onnx": ("onnx",), "tflite": ("tflite", "tflite_refused")}
+PARTS = {"onnx": ("onnx",), "tflite": ("tflite", "tflite_refused"), "to_tflite": ("to_tflite",)}
 """What can be asked for -> the tables it consists of."""
 
 LEGENDS = {
@@ -45,15 +46,17 @@ barrier: its operands keep the source's order. Every rule is held to its law by 
 }
 """What stands above a table."""
 
-LONG = ("numpy", "versions", "ONNX", "refused")
+LONG = ("numpy", "versions", "ONNX", "refused", "before layouts")
 """Columns that are shown only where one table is asked for."""
 
 
 def tables(part: str | None = None) -> Tables:
-    """ONNX operators with class and signature; TensorFlow Lite operators with what they become, or why they do not.
+    """Return ONNX operators with class and signature, and TensorFlow Lite operators with what they become, or why not.
+
+    Then ONNX operators with what they become in a `.tflite`.
 
     Args:
-        part: `onnx` or `tflite`; by default all.
+        part: `onnx`, `tflite` or `to_tflite`; by default all.
     """
     shown: dict[str, Row] = json.loads((files("relayout.formats.tflite") / "exercised.json").read_text("utf-8"))
     nothing: Row = {"litert": [], "numpy": [], "versions": [], "onnx": [], "refused": []}
@@ -75,8 +78,22 @@ def tables(part: str | None = None) -> Tables:
             for entry in entries().values()
         ],
         "tflite_refused": [{"operator": name, "reason": reason} for name, reason in untranslated().items()],
+        "to_tflite": _to_tflite(),
     }
     return made if part is None else {name: made[name] for name in PARTS[part]}
+
+
+def _to_tflite() -> list[Row]:
+    """Return the operators that have an export, and those that LiteRT's target writes as others before."""
+    from relayout.formats.tflite.exporting.registry import entries as exports
+    from relayout.targets.litert.table import TARGET
+
+    lowered = {row.op_type: (row.steps.__doc__ or "").strip().partition("\n")[0] for row in TARGET.expansions}
+    written = {f"{domain}:{name}" if domain else name: entry.summary for (domain, name), entry in exports().items()}
+    return [
+        {"operator": name, "becomes": written.get(name, ""), "before layouts": lowered.get(name, "")}
+        for name in sorted({*written, *lowered})
+    ]
 
 
 def show(part: str | None = None) -> None:

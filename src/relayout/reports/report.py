@@ -116,7 +116,7 @@ class Report:
     """What a conversion did, and what is proved of it.
 
     Args:
-        operators: operator -> how many in the result.
+        operators: operator -> how many in the result; of a `.tflite`, its own operators.
         source_transposes: Transposes of the source graph that move data (a literal import's own included).
         source_bytes: bytes they move in one inference; a dynamic dimension counts as 1.
         transposes: Transposes in the result that move data.
@@ -132,6 +132,7 @@ class Report:
         per_transpose: bytes that each Transpose counted as besides those that it moves.
         at_most: Transposes that a plan could have, where one with more than the source's would move fewer bytes.
         scattered_at_most: bytes that a plan could take element by element, likewise.
+        min_runtime: of a `.tflite`, the oldest release of TensorFlow Lite or LiteRT that has all its operators.
         seconds: stage -> wall time.
         drawing: how `chart` is made.
     """
@@ -152,6 +153,7 @@ class Report:
     per_transpose: int = 0
     at_most: int | None = None
     scattered_at_most: int | None = None
+    min_runtime: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     drawing: Drawing = field(default_factory=Drawing, repr=False, compare=False)
 

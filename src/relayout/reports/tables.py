@@ -60,6 +60,8 @@ def _parts(report: Report) -> list[RenderableType]:
     more = f", … ({len(report.operators)} kinds)" if len(report.operators) > 8 else ""
     spent = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in report.seconds.items())
     total = sum(report.operators.values())
+    if report.min_runtime:
+        parts.append(shown(f"oldest runtime: TensorFlow Lite {report.min_runtime}"))
     parts.append(shown(f"{total} operator{'' if total == 1 else 's'}: {kinds}{more}\n{spent}", "dim"))
     return parts
 

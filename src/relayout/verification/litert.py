@@ -21,8 +21,9 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.stored import open_stored
 from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
 from relayout.verification.feeds import EXTENTS, SAMPLE_RATE, of_rank
-from relayout.verification.side import Array, Feeds, RunError, Runner, Source, Value, is_spelt, one_line
+from relayout.verification.side import Array, Feeds, Part, RunError, Runner, Source, Value, is_spelt, one_line
 
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
@@ -64,6 +65,7 @@ class LiteRTSide:
     def __init__(self, source: Source) -> None:
         self._name(source)
         interpreter = self._sized()
+        self.provenance = _provenance(source)
         self._details: dict[int, dict[str, Any]] = {d["index"]: d for d in interpreter.get_tensor_details()}
         self._operators = [o for o in interpreter._get_ops_details() if o["op_name"] != "DELEGATE"]
         self._aliases = self._signature_names(interpreter)
@@ -98,14 +100,15 @@ class LiteRTSide:
         return "LiteRT" if own else "TensorFlow", str(getattr(package, "__version__", "?"))
 
     @property
-    def part(self) -> None:
-        """A .tflite does not say what it is a part of."""
-        return
+    def part(self) -> Part | None:
+        """What the file declares to be cut from."""
+        part = self.provenance.part
+        return None if part is None else Part(tuple(part["outputs"]))
 
     @property
-    def signature(self) -> None:
-        """A .tflite has all of its signatures."""
-        return
+    def signature(self) -> str | None:
+        """The signature of another .tflite that the file declares to be made of."""
+        return self.provenance.signature
 
     @property
     def rounded(self) -> dict[str, tuple[int, ...]]:
@@ -315,11 +318,13 @@ class LiteRTSide:
         static = tuple(map(int, details["shape"]))
         signature = tuple(map(int, details["shape_signature"])) or static
         before = self._details[int(operator["inputs"][0])] if operator["op_name"] == "DEQUANTIZE" else None
+        holding = self.provenance.tensors.get(str(details["name"]), Holding())
         value = Value(
             name=self._called(index),
             dtype=_of_text(np.dtype(details["dtype"])),
             shape=tuple(None if extent < 0 else extent for extent in signature),
-            aliases=self._aliases.get(index, ()),
+            aliases=(*self._aliases.get(index, ()), *holding.names),
+            held=holding.holds,
             operator=operator["op_name"],
             node=str(operator["index"]) if operator["op_name"] else "",
             order=order,
@@ -453,6 +458,14 @@ def _given(path: Path) -> str | bytes:
     if is_spelt(path) and path.is_file() and open_stored(path).read(0, 8)[4:] == TFL3:
         return str(path)
     return file.read(0, file.size)
+
+
+def _provenance(source: Source) -> Provenance:
+    """Return what a file says of the model that it was made of; nothing of a damaged one."""
+    try:
+        return load_provenance(load(source if isinstance(source, bytes) else Path(str(source))))
+    except RelayoutError:
+        return Provenance()
 
 
 def _is_left_to_flex(source: Source) -> bool:

@@ -23,7 +23,7 @@ from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 from relayout.errors import ReadError, RelayoutError
 from relayout.formats.onnx import CONTRADICTED, complete, read, write
 from relayout.graph.subgraphs import reads
-from relayout.layout.stored_as import INITIAL, SIGNATURE, TENSOR, Holds, relay
+from relayout.layout.stored_as import CUT, INITIAL, SIGNATURE, TENSOR, Holds, relay
 from relayout.partition.regions import REGIONS
 from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
@@ -36,8 +36,6 @@ from relayout.verification.side import Array, Feeds, Part, RunError, Source, Val
 
 MOST = 1 << 29
 """Bytes of interior values that one session shows at most."""
-CUT = "relayout.cut"
-"""Metadata of a model that is a part of its source."""
 
 COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
 MOVING = {"Clip", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}

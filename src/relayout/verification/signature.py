@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from relayout.errors import ReadError
+from relayout.formats.tflite.provenance import Provenance
 from relayout.verification.litert import DEFAULT, OPTIMIZED, LiteRTSide, is_quantized, parameters, quiet
 from relayout.verification.side import Array, Feeds, RunError, Runner, Source, Value
 
@@ -21,6 +22,7 @@ class SignatureSide(LiteRTSide):
 
     def __init__(self, source: Source, signature: str) -> None:
         self._name(source)
+        self.provenance = Provenance()
         self._signature = signature
         whole = self.interpreter(OPTIMIZED)
         called = self.called(whole)

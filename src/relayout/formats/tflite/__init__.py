@@ -6,7 +6,20 @@
 each operator), `importer` (all of it in order).
 """
 
-from relayout.formats.tflite.importing.importer import NOTES, read
-from relayout.formats.tflite.importing.registry import coverage
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relayout.lazy_exports import loaded_later
+
+if TYPE_CHECKING:
+    from relayout.formats.tflite.importing.importer import NOTES, read
+    from relayout.formats.tflite.importing.registry import coverage
 
 __all__ = ["NOTES", "coverage", "read"]
+
+_IMPORTING = "relayout.formats.tflite.importing"
+__getattr__ = loaded_later(
+    __name__,
+    {"NOTES": f"{_IMPORTING}.importer", "read": f"{_IMPORTING}.importer", "coverage": f"{_IMPORTING}.registry"},
+)

@@ -25,6 +25,9 @@ from relayout.formats.tflite.container.model import Model
 METADATA = "TFLITE_METADATA"
 """The metadata buffer that has a schema of its own."""
 
+OWN = "relayout"
+"""The metadata buffer that relayout writes; see `provenance`."""
+
 MOST_OPAQUE = 1 << 16
 """Bytes of any other metadata buffer that are carried over."""
 
@@ -60,6 +63,8 @@ def metadata(model: Model, index: int, data: Source) -> Metadata:
     for name, buffer in model.metadata:
         if buffer is None:
             found.notes.append(f"metadata {name[:80]!r} is left out: there is no such buffer")
+        elif name == OWN:
+            continue  # it speaks of the file that this one was made of, and not of what is made of this one
         elif name == METADATA:
             _tolerant(found, name, partial(_described, found, model, index, buffer, data))
         else:

@@ -152,7 +152,7 @@ class Draft:
                 tuple(-1 if tensor is None else index[tensor] for tensor in each.inputs),
                 tuple(index[tensor] for tensor in each.outputs),
                 (),
-                options(OPTIONS[each.name], **each.options) if OPTIONS.get(each.name) else None,
+                options(kind, **each.options) if (kind := OPTIONS.get(each.name)) else None,
                 np.frombuffer(each.custom_options, np.uint8),
                 f"{place}.operators[{number}]",
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from relayout.formats.tflite.container.contents import TensorContent
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Quantization, Signature
 from relayout.formats.tflite.container.versions import finished
+from relayout.formats.tflite.exporting.custom import write_custom
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor
 from relayout.formats.tflite.exporting.fusing import fuse
 from relayout.formats.tflite.exporting.kernel_types import widen
@@ -64,14 +65,29 @@ SHIFTS: Mapping[TensorType, tuple[TensorType, int]] = {
 """Unsigned integers -> the signed ones that LiteRT's kernels take, and how much lower these lie."""
 
 
+class UnwritableGraphError(UnsupportedError):
+    """Operators, inputs or outputs cannot be written: all of them, each with its reason.
+
+    Args:
+        found: operator and reason -> (how often, first place).
+        values: the first output of each such operator; of an input, those of the operators that read it.
+        hint: what to do about it.
+    """
+
+    def __init__(self, found: dict[str, tuple[int, str]], values: set[str], hint: str = "") -> None:
+        self.values = values
+        super().__init__(found, hint)
+
+
 def export(
     model: ir.Model,
     *,
     units: QuantizedUnits | None = None,
     unsigned: bool = False,
     signature: str = "serving_default",
-    metadata: Mapping[str, bytes] | None = None,
+    describe: Callable[[Mapping[str, list[ir.Value]]], Mapping[str, bytes]] | None = None,
     names: Mapping[str, str] | None = None,
+    custom_ops: Mapping[str, str] | None = None,
 ) -> Model:
     """Translate a model operator by operator.
 
@@ -80,17 +96,19 @@ def export(
         units: the operators that run on integers.
         unsigned: whether unsigned integers stay so, for kernels whose weights have zero points.
         signature: the key of the signature.
-        metadata: name -> bytes of what the file says beside its graph.
+        describe: name -> bytes of what the file says beside its graph, made of: name of a tensor -> the values that it
+            is.
         names: input or output -> its name in the signature, where that is another one.
+        custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
 
     Raises:
-        UnsupportedError: operators that cannot be written, all of them with reason and count.
+        UnwritableGraphError: operators that cannot be written, all of them with reason and count.
     """
-    graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned)
+    graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned, custom_ops=custom_ops)
     graph.run()
     if graph.refused:
-        raise UnsupportedError(graph.refused, "")
-    fuse(graph.draft)
+        raise UnwritableGraphError(graph.refused, graph.unwritten)
+    changed = fuse(graph.draft)
     subgraph = graph.draft.finish()
     called = names or {}
 
@@ -101,7 +119,9 @@ def export(
     ports = Signature(
         signature, 0, ends(model.graph.inputs, subgraph.inputs), ends(model.graph.outputs, subgraph.outputs)
     )
-    notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in (metadata or {}).items())
+    kept = {tensor.name for tensor in subgraph.tensors} - {tensor.name for tensor in changed}
+    said = {} if describe is None else describe(graph.values_of(kept))
+    notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in said.items())
     return finished(Model("relayout", (subgraph,), (ports,), notes))
 
 
@@ -113,10 +133,19 @@ class GraphExport:
         graph: its graph, or a body.
         units: the operators that run on integers.
         unsigned: whether unsigned integers stay so.
+        custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
     """
 
-    def __init__(self, model: ir.Model, graph: ir.Graph, units: QuantizedUnits, *, unsigned: bool = False) -> None:
-        self.model, self.graph = model, graph
+    def __init__(
+        self,
+        model: ir.Model,
+        graph: ir.Graph,
+        units: QuantizedUnits,
+        *,
+        unsigned: bool = False,
+        custom_ops: Mapping[str, str] | None = None,
+    ) -> None:
+        self.model, self.graph, self.custom_ops = model, graph, custom_ops or {}
         self.units = dict(units)
         self.shifts = {} if unsigned else SHIFTS
         self.version = model.opset_imports.get("", 1)
@@ -125,6 +154,8 @@ class GraphExport:
         self.integers: dict[ir.Value, DraftTensor] = {}
         """Integers between quantized units -> their tensor, of a type that kernels take."""
         self.refused: dict[str, tuple[int, str]] = {}
+        self.unwritten: set[str] = set()
+        """The first outputs of the nodes that are refused."""
         self._stated: dict[ir.Value, DraftTensor] = {}
         """Unsigned integers that are stored as signed ones -> a copy in the type that ONNX states."""
         self._before: dict[ir.Value, DraftTensor] = {}
@@ -151,7 +182,11 @@ class GraphExport:
             self._write_output(value)
 
     def _input(self, value: ir.Value) -> None:
-        tensor = DraftTensor(value.name or "", stored_type(value), self.dims_of(value))
+        try:
+            tensor = DraftTensor(value.name or "", stored_type(value), self.dims_of(value))
+        except Unwritable as problem:
+            self._refuse_end("input", value, problem.reason, [use.node for use in value.uses()])
+            return
         tensor.quantization = self.quantization_of(value)
         self.draft.inputs.append(tensor)
         kind = _type(value)
@@ -167,10 +202,7 @@ class GraphExport:
         try:
             self.draft.outputs.append(self._output(value))
         except Unwritable as problem:
-            node = value.producer()
-            if node is None:
-                raise UnsupportedError({f"output ({problem.reason})": (1, value.name or "")}, "") from None
-            self._refuse(node, problem.reason)
+            self._refuse_end("output", value, problem.reason, [value.producer()])
 
     def _node(self, node: ir.Node, table: Any) -> None:
         if node in self.absorbed or (node.op_type == DEQUANTIZE and not node.domain):
@@ -182,13 +214,17 @@ class GraphExport:
             return
         domain = "" if node.domain == "ai.onnx" or node.domain.startswith(IMAGES) else node.domain
         entry = table.get((domain, node.op_type))
+        is_custom = self.custom_ops.get(node.op_type) in ("", domain) and (domain or entry is None)
         try:
-            if entry is None:
+            if is_custom:
+                write_custom(NodeExport(self, node))
+            elif entry is None:
                 raise Unwritable("TensorFlow Lite has no such operator")
-            self.begin = len(self.draft.operators)
-            if node not in self.units or not self._on_integers(entry, self.units[node]):
-                entry.export(NodeExport(self, node))
-            widen(self.draft, self.begin)
+            else:
+                self.begin = len(self.draft.operators)
+                if node not in self.units or not self._on_integers(entry, self.units[node]):
+                    entry.export(NodeExport(self, node))
+                widen(self.draft, self.begin)
         except Unwritable as problem:
             self._refuse(node, problem.reason)
 
@@ -212,6 +248,7 @@ class GraphExport:
         key = f"{kind} ({reason})"
         count, first = self.refused.get(key, (0, node.name or node.outputs[0].name or ""))
         self.refused[key] = (count + 1, first)
+        self.unwritten.add(node.outputs[0].name or "")
         self._leave_out(node)
 
     def _leave_out(self, node: ir.Node) -> None:
@@ -222,10 +259,23 @@ class GraphExport:
             else:
                 self.tensors.setdefault(value, DraftTensor("", _type(value), _dims(value)))
 
+    def _refuse_end(self, kind: str, value: ir.Value, reason: str, nodes: Sequence[ir.Node | None]) -> None:
+        self.refused[f"{kind} {value.name} ({reason})"] = (1, value.name or "")
+        self.unwritten.update(node.outputs[0].name or "" for node in nodes if node is not None)
+        self.tensors.setdefault(value, DraftTensor("", TensorType.FLOAT32, ()))
+
     def _is_in_unit(self, node: ir.Node) -> bool:
         value = node.inputs[0]
         producer = None if value is None else value.producer()
         return producer is not None and (producer in self.units or producer in self.absorbed)
+
+    def values_of(self, names: Collection[str]) -> dict[str, list[ir.Value]]:
+        """Return the values that are tensors of these names; constants are left out."""
+        found: dict[str, list[ir.Value]] = {}
+        for value, tensor in self.tensors.items():
+            if tensor.name in names and tensor.data is None:
+                found.setdefault(tensor.name, []).append(value)
+        return found
 
     # Values.
 

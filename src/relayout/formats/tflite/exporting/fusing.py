@@ -29,8 +29,12 @@ BIAS = 2
 """Place of a bias among the operands of FULLY_CONNECTED."""
 
 
-def fuse(draft: Draft) -> None:
-    """Take activations and biases into the operators before them, in place."""
+def fuse(draft: Draft) -> list[DraftTensor]:
+    """Take activations and biases into the operators before them, in place.
+
+    Returns:
+        Tensors that now hold another value than before; they have new names.
+    """
     fusion = _Fusion(draft)
     for operator in list(draft.operators):
         if operator.name in ACTIVATIONS:
@@ -39,6 +43,9 @@ def fuse(draft: Draft) -> None:
             fusion.bias(operator)
     if fusion.removed:
         draft.operators = [each for each in draft.operators if each not in fusion.removed]
+    for tensor in fusion.changed:
+        tensor.name = draft.unique(f"{tensor.name}/fused")
+    return list(fusion.changed)
 
 
 class _Fusion:
@@ -46,6 +53,7 @@ class _Fusion:
         self.producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
         self.readers = draft.readers()
         self.removed: set[DraftOperator] = set()
+        self.changed: dict[DraftTensor, None] = {}
 
     def activation(self, operator: DraftOperator) -> None:
         """Take an activation into the operator whose result alone it reads."""
@@ -58,6 +66,11 @@ class _Fusion:
             return
         if not producer.options.get("fused_activation_function"):
             producer.options["fused_activation_function"] = ACTIVATIONS[operator.name]
+            before: DraftTensor | None = tensor
+            while before is not None and self.producers[before] is not producer:  # Reshapes of what is activated now
+                before = self.producers[before].inputs[0]
+                if before is not None:
+                    self.changed[before] = None
             self._remove(operator, tensor, result)
 
     def bias(self, operator: DraftOperator) -> None:

@@ -1,0 +1,144 @@
+"""The metadata buffer `relayout` of a `.tflite` result: which values of its source each tensor holds, and how.
+
+It is JSON, and says in a file what `relayout.holds`, `relayout.tensor`, `relayout.interface` and `relayout.cut` say
+in an ONNX result. `verify` reads it to undo layouts. docs/tflite.md lists the keys.
+
+    {"schema": 1,
+     "interface": {"x": "n c h w -> n h w c"},
+     "part": {"inputs": ["x"], "outputs": ["conv_3"]},
+     "signature": "encode",
+     "tensors": {"y": {"names": ["conv_1"], "holds": [{"name": "y", "factors": …, "perm": …, "shape": …}]}}}
+
+A tensor that is not listed holds the value of its own name as the source stores it, if there is one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.errors import LayoutError
+from relayout.formats.tflite.container.metadata import OWN
+from relayout.formats.tflite.container.model import Model
+from relayout.layout.stored_as import CUT, INTERFACE, SIGNATURE, TENSOR, Holds
+
+SCHEMA = 1
+"""The version of its form. A file with another one says nothing that this version understands."""
+
+
+class Holding(NamedTuple):
+    """What one tensor holds of the source.
+
+    Args:
+        names: values that it holds as the source stores them, under another name.
+        holds: values that it holds in a layout of its own.
+    """
+
+    names: tuple[str, ...] = ()
+    holds: tuple[Holds, ...] = ()
+
+
+class Provenance(NamedTuple):
+    """What a file says of its source.
+
+    Args:
+        tensors: name of a tensor -> what it holds.
+        interface: input or output -> its layout in the source and here.
+        part: the source's names of the inputs and outputs, where the file is a part of its source.
+        signature: the key of the source's signature, where that is not of its first subgraph.
+    """
+
+    tensors: Mapping[str, Holding] = {}
+    interface: Mapping[str, str] = {}
+    part: Mapping[str, list[str]] | None = None
+    signature: str | None = None
+
+    def dump(self) -> bytes:
+        """Return the buffer's content: the same facts give the same bytes."""
+        data: dict[str, Any] = {"schema": SCHEMA}
+        if self.interface:
+            data["interface"] = dict(self.interface)
+        if self.part:
+            data["part"] = dict(self.part)
+        if self.signature is not None:
+            data["signature"] = self.signature
+        if self.tensors:
+            data["tensors"] = {name: _to_json(holding) for name, holding in self.tensors.items()}
+        return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to say: every tensor holds its namesake as it is."""
+        return self == Provenance()
+
+
+def provenance_of(model: ir.Model, tensors: Mapping[str, Iterable[ir.Value]]) -> Provenance:
+    """Return what a file should say of its source.
+
+    Args:
+        model: the graph that is written, whose values say in their metadata what they hold.
+        tensors: name of a tensor in the file -> the values of the graph that it is.
+    """
+    found = {name: _holding(name, values) for name, values in tensors.items()}
+    notes = model.metadata_props
+    return Provenance(
+        {name: holding for name, holding in found.items() if holding != Holding()},
+        json.loads(notes[INTERFACE]) if INTERFACE in notes else {},
+        json.loads(notes[CUT]) if CUT in notes else None,
+        notes.get(SIGNATURE),
+    )
+
+
+def load_provenance(model: Model) -> Provenance:
+    """Return what a file says of its source; nothing where the buffer is missing, or is not as it is written here."""
+    raw = next((buffer for name, buffer in model.metadata if name == OWN), None)
+    if raw is None:
+        return Provenance()
+    try:
+        data = json.loads(bytes(np.asarray(raw)))
+        if data["schema"] != SCHEMA:
+            return Provenance()
+        part = data.get("part")
+        return Provenance(
+            {str(name): _from_json(entry) for name, entry in data.get("tensors", {}).items()},
+            {str(name): str(layout) for name, layout in data.get("interface", {}).items()},
+            None if part is None else {side: [str(name) for name in part[side]] for side in ("inputs", "outputs")},
+            None if data.get("signature") is None else str(data["signature"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LayoutError):
+        return Provenance()
+
+
+def _holding(tensor: str, values: Iterable[ir.Value]) -> Holding:
+    values = list(values)
+    names: dict[str, None] = {}
+    held: dict[Holds, None] = {}
+    for value in values:
+        notes = value.metadata_props
+        own = Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []
+        called = [name for name in (notes.get(TENSOR, ""), value.name or "") if name]
+        names.update(dict.fromkeys(called))
+        held.update(dict.fromkeys(own))
+        if len(values) > 1:  # one of them in a layout of its own must not speak for the others
+            elsewhere = {item.name for item in own}
+            held.update(dict.fromkeys(Holds.as_is(n, value.shape or ()) for n in called if n not in elsewhere))
+    names.pop(tensor, None)
+    return Holding(tuple(names), tuple(held))
+
+
+def _to_json(holding: Holding) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if holding.names:
+        found["names"] = list(holding.names)
+    if holding.holds:
+        found["holds"] = json.loads(Holds.dump(holding.holds))
+    return found
+
+
+def _from_json(entry: Mapping[str, Any]) -> Holding:
+    holds = Holds.load(json.dumps(entry["holds"])) if "holds" in entry else []
+    return Holding(tuple(str(name) for name in entry.get("names", ())), tuple(holds))

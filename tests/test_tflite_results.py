@@ -1,0 +1,269 @@
+"""`.tflite` results: how they are asked for, what their interface is in LiteRT, what is reported of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+from numpy.typing import NDArray
+
+import relayout as package
+from relayout.formats.tflite.container.loading import load
+from running import run
+from small import build, feed_of
+
+FLOAT = Path(__file__).parents[1] / "models" / "tinynet_float.tflite"
+LAST = (0, 2, 3, 1)
+FIRST = (0, 3, 1, 2)
+
+
+def network() -> onnx.ModelProto:
+    """Two images in, an image and a row out; no two extents are equal."""
+    return build(
+        "float[2,3,12,20] image, float[2,5,6,10] mask",
+        """
+        a = Conv<pads=[1,1,1,1], strides=[2,2]>(image, w1)
+        b = Mul(a, mask)
+        m = MaxPool<kernel_shape=[2,2], strides=[2,2]>(b)
+        p = GlobalAveragePool(b)
+        f = Flatten(p)
+        y = Gemm(f, w2)
+        """,
+        {"w1": (5, 3, 3, 3), "w2": (5, 7)},
+    )
+
+
+def run_litert(content: bytes, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Run a file by its signature: the names are those of its inputs and outputs."""
+    return dict(Interpreter(model_content=content, num_threads=1).get_signature_runner()(**feeds))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    onnx.save(network(), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def agree(found: NDArray[Any], expected: NDArray[Any]) -> None:
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+# The interface.
+
+
+def expected() -> tuple[dict[str, NDArray[Any]], NDArray[Any], NDArray[Any]]:
+    feeds = feed_of(network(), {})
+    m, y = run(network(), feeds)
+    return feeds, m, y
+
+
+@pytest.mark.parametrize(
+    ("options", "inputs", "outputs"),
+    [
+        ({}, {}, {}),
+        ({"io": "convert"}, {"image": LAST, "mask": LAST}, {"m": LAST}),
+        ({"io": "NHWC"}, {"image": LAST, "mask": LAST}, {"m": LAST}),
+        ({"io": "NCHW"}, {}, {}),
+        ({"io": "NHWC", "layouts": {"mask": ("NCHW", "NCHW")}}, {"image": LAST}, {"m": LAST}),
+        ({"layouts": {"image": ("NCHW", "NHWC")}}, {"image": LAST}, {}),
+        ({"layouts": {"m": ("NCHW", "NHWC")}}, {}, {"m": LAST}),
+    ],
+)
+def test_inputs_and_outputs_lie_as_asked(
+    options: dict[str, Any], inputs: dict[str, Any], outputs: dict[str, Any]
+) -> None:
+    feeds, m, y = expected()
+    result = package.convert(network(), format="tflite", **options)
+    found = run_litert(result.tflite, {n: a.transpose(inputs[n]) if n in inputs else a for n, a in feeds.items()})
+    assert list(found) == ["m", "y"]
+    agree(found["m"], m.transpose(outputs["m"]) if outputs else m)
+    agree(found["y"], y)
+    assert package.verify(network(), result.tflite).ok
+
+
+def test_images_of_a_tflite_source_become_nchw() -> None:
+    result = package.convert(FLOAT, format="tflite", io="NCHW")
+    (image,) = (end for end in result.report.interface if end.kind == "input")
+    assert image.layout == "n h w c -> n c h w"
+    assert package.verify(FLOAT, result.tflite).ok
+    assert package.convert(FLOAT, format="tflite", io="NHWC").report.transposes == 0
+
+
+def test_images_of_other_ranks() -> None:
+    source = build("float[2,3,17] x", "y = Conv(x, w)", {"w": (5, 3, 4)})
+    result = package.convert(source, format="tflite", io="NHWC")
+    assert [end.layout for end in result.report.interface] == ["n c w -> n w c", "n c w -> n w c"]
+    feeds = feed_of(source, {})
+    (y,) = run(source, feeds)
+    agree(run_litert(result.tflite, {"x": feeds["x"].transpose(0, 2, 1)})["y"], y.transpose(0, 2, 1))
+
+
+def test_onnx_results_take_one_layout_for_images_too() -> None:
+    feeds, m, y = expected()
+    result = package.convert(network(), io="NHWC").proto
+    found = run(result, {name: array.transpose(LAST) for name, array in feeds.items()})
+    agree(found[0], m.transpose(LAST))
+    agree(found[1], y)
+
+
+def test_names_and_parts() -> None:
+    feeds, _, _ = expected()
+    names = {"image": "pixels", "b": "masked"}
+    result = package.convert(network(), format="tflite", outputs=["b"], rename=names)
+    (found,) = run_litert(result.tflite, {"pixels": feeds["image"], "mask": feeds["mask"]}).items()
+    shown = network()
+    shown.graph.output.append(onnx.ValueInfoProto(name="b"))
+    assert found[0] == "masked"
+    agree(found[1], run(shown, feeds)[2])
+    part = package.convert(network(), format="tflite", inputs=["b"], outputs=["y"])
+    agree(run_litert(part.tflite, {"b": found[1]})["y"], run(network(), feeds)[1])
+
+
+def test_an_output_of_each_type_keeps_it() -> None:
+    source = build(
+        "float[2,3] x, int64[2,3] i, bool[2,3] b",
+        "y = Neg(x)  j = Add(i, i)  c = Not(b)  s = Shape(x)",
+        {},
+        outputs=("y", "j", "c", "s"),
+    )
+    feeds = feed_of(source, {})
+    found = run_litert(package.convert(source, format="tflite").tflite, feeds)
+    for name, array in zip(("y", "j", "c", "s"), run(source, feeds), strict=True):
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+
+
+# The command line.
+
+
+def test_the_suffix_decides_the_format(relayout, source: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    told = relayout("convert", source, tmp_path / "m.tflite", "--verify")
+    assert told.code == 0
+    assert f"wrote {tmp_path / 'm.tflite'}: {(tmp_path / 'm.tflite').stat().st_size:,} bytes" in told.out
+    assert "CONV_2D 1" in told.out
+    assert "oldest runtime: TensorFlow Lite 2." in told.out
+    assert "LiteRT" in told.out
+    assert relayout("convert", source, "-o", tmp_path / "again.tflite", "-q").code == 0
+    assert (tmp_path / "again.tflite").read_bytes() == (tmp_path / "m.tflite").read_bytes()
+    assert relayout("convert", source, "-o", tmp_path / "m2.onnx", "-q").code == 0
+    assert package.verify(source, tmp_path / "m2.onnx").ok
+
+
+def test_a_format_where_no_suffix_says_it(relayout, source: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    assert relayout("convert", source, FLOAT, "--out-dir", tmp_path / "out", "--format", "tflite", "--verify").code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["m.tflite", "tinynet_float.tflite"]
+    assert relayout("convert", source, tmp_path / "plain", "--format", "tflite", "-q").code == 0
+    assert (tmp_path / "plain").read_bytes() == (tmp_path / "out" / "m.tflite").read_bytes()
+
+
+def test_a_tflite_becomes_another(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    target = tmp_path / "part.tflite"
+    given = ("--rename", "image=pixels", "--io", "NCHW", "--verify")
+    assert relayout("convert", FLOAT, target, *given).code == 0
+    assert [name for name, _ in load(target).signatures[0].inputs] == ["pixels"]
+    assert relayout("verify", FLOAT, target).code == 0
+    refused = relayout("convert", FLOAT, target)
+    assert refused.code == 2
+    assert f"-o {target} replaces it" in refused.err
+    assert relayout("convert", FLOAT, "-o", target, "-q").code == 0
+    assert relayout("convert", target, "-o", target, "-q").code == 2
+    assert relayout("convert", target, "-o", target, "-q", "--overwrite").code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--opset", "21", "--external-data"], "--opset, --external-data are for ONNX results"),
+        (["--inline"], "--inline is for ONNX results"),
+        (["--regions", "functions"], "--regions is for ONNX results"),
+        (["--annotate"], "--annotate is for ONNX results"),
+        (["--format", "onnx"], "has the suffix of the other format"),
+        (["-o", "n.tflite"], "SOURCE and TARGET"),
+    ],
+)
+def test_what_a_tflite_does_not_have_is_one_clear_error(  # type: ignore[no-untyped-def]
+    relayout, source: Path, tmp_path: Path, given: list[str], said: str
+) -> None:
+    told = relayout("convert", source, tmp_path / "m.tflite", *given)
+    assert told.code == 2
+    assert said in told.err
+    assert told.err.count("\n") == 1
+    assert not (tmp_path / "m.tflite").exists()
+
+
+def test_optimize_writes_onnx(relayout, source: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    told = relayout("optimize", source, tmp_path / "m.tflite")
+    assert told.code == 2
+    assert f"relayout convert {source} {tmp_path / 'm.tflite'}" in told.err
+
+
+def test_plans_pages_and_limits(relayout, source: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    target, plan, page = tmp_path / "m.tflite", tmp_path / "plan.json", tmp_path / "page.html"
+    for io in ("keep", "convert", "NHWC"):
+        given = ("--io", io, "--plan", plan, "--html", page, "--json")
+        told = json.loads(relayout("convert", source, "-o", target, *given).out)
+        assert told["proved"] is True
+        assert told["operators"]["CONV_2D"] == 1
+        assert told["min_runtime"]
+        assert told["bytes"] == (0 if io != "keep" else told["bytes"])
+        assert relayout("check", plan, source).code == 0
+        assert "<html" in page.read_text(encoding="utf-8")
+    assert relayout("convert", source, "-o", target, "--max-bytes", "0", "-q").code == 1
+    assert relayout("convert", source, "-o", target, "--max-bytes", "0", "--io", "NHWC", "-q").code == 0
+    assert relayout("explain", source, "--format", "tflite", "--io", "NHWC", "--max-bytes", "0", "-q").code == 0
+
+
+def test_a_result_is_shown_and_held_beside_its_source(  # type: ignore[no-untyped-def]
+    relayout, source: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "m.tflite"
+    assert relayout("convert", source, target, "-q").code == 0
+    assert "CONV_2D 1" in relayout(target).out
+    told = relayout("diff", source, target, "--json")
+    assert told.code == 0
+    assert {spot["operator"] for spot in json.loads(told.out)["chart"]["spots"]} >= {"Conv", "MaxPool"}
+    assert "Conv" in relayout("diff", source, target).out
+
+
+def test_the_table_of_operators_that_are_written(relayout) -> None:  # type: ignore[no-untyped-def]
+    rows = json.loads(relayout("ops", "--to-tflite", "--json").out)["to_tflite"]
+    known = {row["operator"]: row for row in rows}
+    assert known["Conv"]["becomes"].startswith("CONV_2D, DEPTHWISE_CONV_2D or CONV_3D")
+    assert known["InstanceNormalization"]["before layouts"]
+    assert all(row["becomes"] or row["before layouts"] for row in rows)
+    assert "CONV_2D" in relayout("ops", "--to-tflite").out
+
+
+# In Python.
+
+
+def test_a_result_is_saved_under_its_own_suffix(tmp_path: Path) -> None:
+    result = package.convert(network(), format="tflite")
+    result.save(tmp_path / "m.tflite")
+    assert (tmp_path / "m.tflite").read_bytes() == result.tflite
+    with pytest.raises(package.WriteError, match=r"the result is a \.tflite"):
+        result.save(tmp_path / "m.onnx")
+    with pytest.raises(package.WriteError, match=r"a \.tflite is one file of any size"):
+        result.save(tmp_path / "m.tflite", external_data=True)
+    with pytest.raises(package.WriteError, match='format="tflite"'):
+        _ = package.convert(network()).tflite
+    with pytest.raises(package.WriteError, match="format='tflite'"):
+        package.convert(network()).save(tmp_path / "n.tflite")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.tflite"]
+
+
+def test_the_oldest_runtime_is_that_of_the_newest_operator() -> None:
+    old = package.convert(build("float[2,3] x", "y = Add(x, x)", {}), format="tflite")
+    new = package.convert(build("float[2,3] x", "y = Gelu(x)", {}), format="tflite")
+    assert (old.report.min_runtime, new.report.min_runtime) == ("1.5.0", "2.9.0")
+    stated = dict(load(new.tflite).metadata)["min_runtime_version"]
+    assert stated is not None
+    assert bytes(np.asarray(stated)).rstrip(b"\0") == b"2.9.0"
+    assert package.convert(network()).report.min_runtime == ""

@@ -1,0 +1,244 @@
+"""Results that are `.tflite` files, held against their sources: names, layouts undone, quantized integers, faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import relayout
+from relayout.errors import RelayoutError
+from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.container.metadata import OWN
+from relayout.formats.tflite.container.writer import to_bytes
+from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
+from relayout.layout.stored_as import Holds
+from relayout.verification import Verdict, VerifyReport, verify
+from small import build
+
+MODELS = Path(__file__).parents[2] / "models"
+
+
+def network(batch: str = "2", **more: object) -> onnx.ModelProto:
+    """A small network on images, every extent another: convolutions, a residual sum, a pool, a product."""
+    return build(
+        f"float[{batch},3,12,20] image",
+        """
+        a = Conv<pads=[1,1,1,1], strides=[2,2]>(image, w1, b1)
+        r = Relu(a)
+        c = Conv<pads=[1,1,1,1]>(r, w2)
+        s = Add(c, r)
+        t = Tanh(s)
+        p = GlobalAveragePool(t)
+        f = Flatten(p)
+        y = Gemm(f, w3, b3)
+        """,
+        {"w1": (5, 3, 3, 3), "b1": (5,), "w2": (5, 5, 3, 3), "w3": (5, 7), "b3": (7,), **more},
+        outputs=("t",),
+    )
+
+
+def rows(report: VerifyReport) -> dict[str, str]:
+    """Value of the source -> its counterpart."""
+    return {row.source: row.other for row in report.rows}
+
+
+@pytest.mark.parametrize("io", ["keep", "convert"])
+def test_every_value_that_a_tflite_result_has_is_compared(io: str) -> None:
+    source = network()
+    result = relayout.convert(source, format="tflite", io=io)
+    report = verify(source, result.tflite)
+    assert report.ok, str(report)
+    assert set(report.counts) <= {"equal", "close"}
+    # `a` and `c` live on inside the operators that take their activations and sums in, or under their own names.
+    assert {"r", "c", "s", "t", "p", "y"} <= rows(report).keys()
+    assert dict(report.runtimes).keys() == {"ONNX Runtime", "LiteRT"}
+
+
+def test_a_converted_interface_is_undone() -> None:
+    source = network()
+    result = relayout.convert(source, format="tflite", io="convert")
+    said = load_provenance(load(result.tflite))
+    assert said.interface["image"] == "n c h w -> n h w c"
+    assert said.tensors["image"].holds == (Holds("image", (2, 3, 12, 20), (0, 2, 3, 1), (2, 3, 12, 20)),)
+    (image,) = load(result.tflite).subgraphs[0].inputs
+    assert load(result.tflite).subgraphs[0].tensors[image].shape == (2, 12, 20, 3)
+    assert verify(source, result.tflite).ok
+
+
+@pytest.mark.parametrize("io", ["keep", "convert"])
+def test_a_wrong_weight_is_found_where_it_is(io: str) -> None:
+    source, changed = network(), network()
+    index = next(i for i, tensor in enumerate(changed.graph.initializer) if tensor.name == "w2")
+    weight = numpy_helper.to_array(changed.graph.initializer[index]).copy()
+    weight[1, 2, 0, 1] += 0.5
+    changed.graph.initializer[index].CopyFrom(numpy_helper.from_array(weight, "w2"))
+    report = verify(source, relayout.convert(changed, format="tflite", io=io).tflite)
+    assert not report.ok
+    assert report.first is not None
+    assert report.first.source == "c"
+    assert {row.source for row in report.rows if row.ok} == {"r"}
+
+
+def test_names_and_parts_of_the_source_are_known() -> None:
+    source = network()
+    names = {"image": "pixels", "t": "features"}
+    result = relayout.convert(source, format="tflite", rename=names, outputs=["t"], io="convert")
+    (signature,) = load(result.tflite).signatures
+    assert [name for name, _ in signature.inputs] == ["pixels"]
+    assert [name for name, _ in signature.outputs] == ["features"]
+    report = verify(source, result.tflite)
+    assert report.ok
+    assert [(row.source, row.other) for row in report.outputs] == [("t", "features")]
+    assert "outputs that the part leaves out: y" in report.notes
+    part = relayout.convert(source, format="tflite", inputs=["r"], outputs=["s"], io="convert")
+    assert verify(source, part.tflite).ok
+
+
+def test_names_that_are_exchanged() -> None:
+    source = build("float[2,3,4,5] x, float[2,3,4,5] z", "a = Relu(x)  b = Neg(z)", {}, outputs=("a", "b"))
+    result = relayout.convert(source, format="tflite", rename={"a": "b", "b": "a", "x": "z", "z": "x"})
+    report = verify(source, result.tflite)
+    assert report.ok
+    assert {(row.source, row.other) for row in report.outputs} == {("a", "b"), ("b", "a")}
+
+
+def test_open_extents_are_resized() -> None:
+    source = network(batch="n")
+    for io in ("keep", "convert"):
+        report = verify(source, relayout.convert(source, format="tflite", io=io).tflite)
+        assert report.ok
+        assert [fed.shape for fed in report.inputs] == [(2, 3, 12, 20)]
+    report = verify(source, relayout.convert(source, format="tflite").tflite, inputs={"image": np.ones((3, 3, 12, 20))})
+    assert report.ok
+
+
+def test_a_tflite_held_against_the_tflite_that_it_was_made_of() -> None:
+    source = MODELS / "tinynet_float.tflite"
+    for options in ({}, {"io": "convert"}, {"dims": {}}, {"rename": {"image": "pixels"}}):
+        report = verify(source, relayout.convert(source, format="tflite", **options).tflite)
+        assert report.ok
+        assert report.unmatched == 0
+        assert set(report.counts) == {"equal"}
+
+
+def test_a_tflite_result_is_a_source_again() -> None:
+    """`.onnx` -> `.tflite` -> `.onnx`, each held against the one before."""
+    source = network()
+    first = relayout.convert(source, format="tflite", io="convert").tflite
+    second = relayout.convert(first, io="convert").proto
+    report = verify(first, second)
+    assert report.ok
+    assert set(report.counts) <= {"equal", "close"}
+
+
+def test_quantized_integers_are_compared_within_a_step() -> None:
+    source = quantized()
+    report = verify(source, relayout.convert(source, format="tflite").tflite)
+    assert report.ok, str(report)
+    compared = {row.source: row for row in report.rows}
+    assert compared["q"].kind.name == compared["r"].kind.name == "STEPS"
+    assert all(row.lsb is not None and row.lsb <= 1 for row in report.rows if row.kind.name == "STEPS")
+
+
+def quantized() -> onnx.ModelProto:
+    """An image as uint8, a convolution and a sum on integers: LiteRT has them as int8."""
+    rng = np.random.default_rng(5)
+    return build(
+        "float[1,6,8,4] x",
+        """
+        q = QuantizeLinear(x, sx, zx)
+        d = DequantizeLinear(q, sx, zx)
+        k = DequantizeLinear<axis=0>(w, sw, zw)
+        c = Conv<pads=[1,1,1,1]>(d, k)
+        r = QuantizeLinear(c, sy, zy)
+        e = DequantizeLinear(r, sy, zy)
+        y = Softmax(e)
+        """,
+        {
+            "sx": np.float32(0.02),
+            "zx": np.uint8(120),
+            "w": rng.integers(-127, 128, (5, 6, 3, 3)).astype(np.int8),
+            "sw": rng.uniform(0.001, 0.01, 5).astype(np.float32),
+            "zw": np.zeros(5, np.int8),
+            "sy": np.float32(0.05),
+            "zy": np.uint8(130),
+        },
+    )
+
+
+def test_an_activation_in_front_of_a_reshape_leaves_no_false_name() -> None:
+    """`Relu(Reshape(Gemm))` with the Relu taken into the product: what lies between the two holds another value."""
+    source = build(
+        "float[6,8] x",
+        "m = Gemm(x, w)  v = Reshape(m, n)  y = Relu(v)",
+        {"w": (8, 4), "n": [2, 3, 4]},
+    )
+    report = verify(source, relayout.convert(source, format="tflite").tflite)
+    assert report.ok
+    assert all(row.ok for row in report.rows), str(report)
+    assert {row.source: row.verdict for row in report.rows}["y"] in (Verdict.EQUAL, Verdict.CLOSE)
+
+
+HELD = Holds("x", (2, 3), (1, 0), (2, 3))
+
+
+def test_what_a_file_says_of_its_source_is_read_as_it_was_written() -> None:
+    said = Provenance(
+        {"t": Holding(("a", "b"), (HELD,)), "u": Holding(("c",))},
+        {"x": "a b -> b a"},
+        {"inputs": ["x"], "outputs": ["é"]},
+        "encode",
+    )
+    model = load(relayout.convert(network(), format="tflite").tflite)
+    again = model._replace(metadata=((OWN, np.frombuffer(said.dump(), np.uint8)),))
+    assert load_provenance(load(to_bytes(again))) == said
+    assert load_provenance(model._replace(metadata=())) == Provenance()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"\xff\xfe",
+        b'{"schema": 2, "tensors": {"t": {"names": ["a"]}}}',
+        b'{"schema": 1, "tensors": []}',
+        b'{"schema": 1, "tensors": {"t": {"holds": [{"name": "x"}]}}}',
+        b'{"schema": 1, "tensors": {"t": {"holds": [{"name": "x", "factors": [2], "perm": [7], "shape": [2]}]}}}',
+        b'{"schema": 1, "part": {"inputs": 3}}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_buffer_of_another_form_says_nothing(text: bytes) -> None:
+    source = network()
+    model = load(relayout.convert(source, format="tflite").tflite)
+    other = model._replace(metadata=((OWN, np.frombuffer(text, np.uint8)),))
+    assert load_provenance(other) == Provenance()
+    assert verify(source, to_bytes(other)).ok
+
+
+def test_a_layout_that_does_not_fit_its_tensor_is_said() -> None:
+    source = network()
+    model = load(relayout.convert(source, format="tflite", io="convert").tflite)
+    wrong = Holds("image", (2, 3, 12, 21), (0, 2, 3, 1), (2, 3, 12, 21))
+    said = Provenance({"image": Holding((), (wrong,))})
+    with pytest.raises(RelayoutError, match="the second was made of one"):
+        verify(source, to_bytes(model._replace(metadata=((OWN, np.frombuffer(said.dump(), np.uint8)),))))
+
+
+def test_what_a_file_says_of_its_source_is_not_said_of_what_is_made_of_it() -> None:
+    first = relayout.convert(network(), format="tflite", io="convert").tflite
+    assert load_provenance(load(first)).interface
+    assert "tflite.metadata.relayout" not in relayout.convert(first).model.metadata_props
+    again = load_provenance(load(relayout.convert(first, format="tflite").tflite))
+    assert again.interface == {}
+    assert verify(first, relayout.convert(first, format="tflite").tflite).ok
+
+
+def test_the_same_model_gives_the_same_bytes() -> None:
+    first, second = (relayout.convert(network(), format="tflite", io="convert").tflite for _ in range(2))
+    assert first == second
