@@ -24,13 +24,27 @@ def reshape(op: NodeExport) -> None:
     unknown = [dim for dim in dims if not isinstance(dim, int)]
     computed = op.op_type == "Reshape" and op.constant(1) is None
     if len(unknown) > 1 and computed:
-        shape = op.cast(op.input(1), TensorType.INT32)
-        op.result("RESHAPE", [operand, shape])
+        op.result("RESHAPE", [operand, _filled(op, operand, len(dims))])
         return
     if operand.dims == dims and operand.is_static:
         op.give(operand)
         return
     op.result("RESHAPE", [operand, op.graph.shape_tensor(op, dims, operand)])
+
+
+def _filled(op: NodeExport, operand: DraftTensor, rank: int) -> DraftTensor:
+    """Return a computed shape in which no 0 stands for the operand's own extent, as it does in ONNX."""
+    shape = op.cast(op.input(1), TensorType.INT32)
+    if op.integer("allowzero"):
+        return shape
+    own = op.emit("SHAPE", [operand], (len(operand.dims),), TensorType.INT32, out_type=TensorType.INT32)
+    if len(operand.dims) > rank:
+        own = op.emit("SLICE", [own, op.ints32([0]), op.ints32([rank])], (rank,))
+    elif len(operand.dims) < rank:
+        rest = op.ints32([0] * (rank - len(operand.dims)))
+        own = op.emit("CONCATENATION", [own, rest], (rank,), axis=0)
+    stays = op.emit("EQUAL", [shape, op.const(np.array(0, np.int32))], (rank,), TensorType.BOOL)
+    return op.emit("SELECT_V2", [stays, own, shape], (rank,), TensorType.INT32)
 
 
 @exporter("Transpose")
