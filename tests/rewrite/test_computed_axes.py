@@ -73,6 +73,14 @@ def test_reductions_of_any_version(version: int) -> None:
         np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-5, atol=1e-5)
 
 
+def test_axes_that_go_are_those_of_one_element() -> None:
+    source = build("float[2,5,1,3] x, int64[1] k", "t = T0312(x) m = Squeeze(t, k) y = T021(m)", {}, opset=18)
+    feed = feed_of(source, {}, {"k": [-1]})
+    result = relayout.optimize(source)
+    np.testing.assert_array_equal(run(result.proto, feed)[0], run(source, feed)[0])
+    assert (result.report.source_transposes, result.report.transposes) == (2, 0)
+
+
 @pytest.mark.parametrize("text", ["m = ReduceMean<keepdims=0>(t, k)", "m = Squeeze(t, k)"])
 def test_axes_that_go_are_a_barrier_where_nobody_knows_which(text: str) -> None:
     source = build("float[n,h,w,3] x, int64[1] k", f"t = T0312(x) {text} y = T021(m)", {})

@@ -39,6 +39,7 @@ def reshape(operator: Operator) -> Fact:
 def squeeze(operator: Operator) -> Fact:
     """Axes of one element leave; the others keep their extents, whatever the result calls them."""
     dims, gone = operator.inputs[0], _listed(operator)
+    gone = _only(operator) if gone is None else gone
     if dims is None or gone is None:
         return reshape(operator)
     return _stated(operator, [dim for axis, dim in enumerate(dims) if axis not in normalized(gone, len(dims))])
@@ -57,6 +58,15 @@ def unsqueeze(operator: Operator) -> Fact:
 def _listed(operator: Operator) -> Sequence[int] | None:
     """The axes that an operator names, as an attribute or as a constant operand; None where it names none."""
     return operator.integers(1) if operator.has(1) else operator.ints("axes")
+
+
+def _only(operator: Operator) -> Sequence[int] | None:
+    """List the axes that computed ones must be: as many as have one element, where every extent is known."""
+    dims, count = operator.inputs[0], operator.shape(1)
+    if dims is None or not count or not all(isinstance(dim, int) for dim in dims):
+        return None
+    ones = [axis for axis, dim in enumerate(dims) if dim == 1]
+    return ones if count == (len(ones),) else None
 
 
 def _stated(operator: Operator, shape: Sequence[Dim]) -> Fact:
