@@ -359,6 +359,18 @@ def test_a_rule_that_does_not_fit_its_node_is_an_error(scope: None, said: Any, m
     assert message in str(raised.value)
 
 
+def test_a_rule_that_does_not_fit_a_node_in_other_layouts_is_an_error(scope: None) -> None:
+    said: list[rules.Fact] = [Signature((D, D), (D,), frozenset(D)).positional()]
+    rules.register("vendor:Blur", kind="layout-sensitive", layouts={0: "NC", 1: "OI"})(lambda _: said[0])
+    rules.register_variant("vendor:Blur", layouts="NHWC", attributes={"data_layout": "NHWC"})
+    moved = relayout.convert(model(BLUR, k=kernel(3, 1, 3, 3)), to="NHWC").proto
+    said[0] = Signature((D,), (D,)).positional()
+    with pytest.raises(
+        RelayoutError, match=r"the rule of vendor:Blur \(.*\), asked of node 'blur': its signature has 1 in"
+    ):
+        relayout.optimize(moved)
+
+
 def test_the_line_is_that_of_the_mistake(scope: None) -> None:
     @rules.register("vendor:Swish", kind="layout-agnostic")
     def swish(operator: Operator) -> rules.Fact:

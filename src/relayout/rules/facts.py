@@ -193,7 +193,10 @@ def in_standard(operator: Operator) -> tuple[Operator, Signature] | None:
 def _in_layouts(operator: Operator, rule: Rule, layouts: Laid) -> Fact:
     """A node that runs its rule's operator in other layouts: the standard's signature, in these layouts only."""
     inner = unlaid(operator, rule, layouts)
-    fact = _fitted(rule.facts(inner), inner)
+    said = rule.facts(inner)
+    if rule.place:
+        refuse_unfit(rule.place, said, inner)
+    fact = _fitted(said, inner)
     if not isinstance(fact, Signature):
         return None
     return stored(fact, laid(rule, inner, fact, layouts))
