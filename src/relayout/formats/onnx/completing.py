@@ -94,7 +94,7 @@ def _with_states(model: ir.Model, used: set[str]) -> tuple[onnx.GraphProto, dict
     """What `_inferred` finds, where a state of a Loop has the shape in each run that it is given at first.
 
     ONNX assumes nothing of a state, whose shape may change. If a body that is given that shape gives it back, it does
-    not: by induction, for all states of which it is assumed together. So it is with the rank alone.
+    not: by induction, for all states of which it is assumed together.
     """
     assumed = {state: (node, slot, before) for node in model.graph for slot, state, before in _assumed(node)}
     while assumed:
@@ -112,12 +112,7 @@ def _with_states(model: ir.Model, used: set[str]) -> tuple[onnx.GraphProto, dict
             if not wrong:
                 return inferred, known
         for state in wrong:
-            _, _, before = assumed[state]
-            if before is None and state.shape is not None and any(map(_is_said, state.shape)):
-                state.shape = ir.Shape([None] * len(state.shape))
-            else:
-                assumed.pop(state)
-                state.shape = before
+            _, _, state.shape = assumed.pop(state)
     return _inferred(without_weights(model), used)
 
 
@@ -127,7 +122,7 @@ def _assumed(node: ir.Node) -> Iterator[tuple[int, ir.Value, ir.Shape | None]]:
     if attribute is None or node.domain or not node.outputs:
         return
     for slot, (state, given) in enumerate(zip(attribute.as_graph().inputs[2:], node.inputs[2:], strict=False)):
-        if given is None or given.shape is None or given.type is None:
+        if given is None or given.shape is None or not _is_known(given):
             continue
         before = state.shape
         fits = before is None or (
@@ -135,13 +130,8 @@ def _assumed(node: ir.Node) -> Iterator[tuple[int, ir.Value, ir.Shape | None]]:
             and all(_is_open(dim) or dim == own for dim, own in zip(before, given.shape, strict=True))
         )
         if fits and (before is None or any(_is_open(dim) for dim in before)):
-            state.shape = ir.Shape([dim if _is_said(dim) else None for dim in given.shape])
+            state.shape = given.shape.copy()
             yield slot, state, before
-
-
-def _is_said(dim: int | ir.SymbolicDim) -> bool:
-    """Tell whether an extent is a number or has a name that stays: one that inference makes up is another each time."""
-    return isinstance(dim, int) or not (dim.value is None or MADE_UP.fullmatch(dim.value))
 
 
 def _gives_back(node: onnx.NodeProto | None, slot: int, shape: Sequence[int | ir.SymbolicDim]) -> bool:
@@ -150,16 +140,10 @@ def _gives_back(node: onnx.NodeProto | None, slot: int, shape: Sequence[int | ir
     if not bodies_of or len(bodies_of[0].output) <= slot + 1:
         return False
     tensor = bodies_of[0].output[slot + 1].type.tensor_type
-    given = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim]
     return (
         tensor.HasField("shape")
-        and len(given) == len(shape)
-        and all(dim == _told(own) or not _is_said(own) for dim, own in zip(given, shape, strict=True))
+        and [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim] == shape
     )
-
-
-def _told(dim: int | ir.SymbolicDim) -> int | str | None:
-    return dim if isinstance(dim, int) else dim.value
 
 
 def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
