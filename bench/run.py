@@ -36,6 +36,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,6 @@ from typing import Any
 import figures
 from processes import ENVIRONMENT, HERE, versions
 from tables import table
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SHIPPED = HERE.parent / "models"
 PEERS = {

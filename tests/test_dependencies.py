@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
 AUDIT = ROOT / ".ci" / "audit"
@@ -46,7 +42,6 @@ def requirements(audit: ModuleType) -> list[object]:
     return found
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="the locked versions are not those of Python 3.10")
 def test_every_dependency_has_bounds_and_a_locked_version_within(audit: ModuleType) -> None:
     lock = audit.locked(audit.LOCK.read_text())
     assert len(lock) > 20

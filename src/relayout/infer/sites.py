@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 import onnx_ir as ir
 
@@ -20,10 +20,7 @@ from relayout.infer.pieces import Piece, leaves
 from relayout.layout import Extent, product
 from relayout.rules import Letters, Signature
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeVarTuple, Unpack
-
-    Given = TypeVarTuple("Given")
+Given = TypeVarTuple("Given")
 
 Order = tuple[int, ...]
 """A stored order: indices of a root's factors, size-1 factors left out. Equal orders need no Transpose."""
@@ -55,7 +52,7 @@ class Memory:
     def __init__(self) -> None:
         self._found: dict[tuple[object, object], Any] = {}
 
-    def of(self, find: Callable[[Unpack[Given]], T], described: object, *given: Unpack[Given]) -> T:
+    def of(self, find: Callable[[*Given], T], described: object, *given: *Given) -> T:
         """What `find` gives of `given`; it is asked once for each that is described alike."""
         key = find, described
         found: T | None = self._found.get(key)

@@ -14,7 +14,6 @@ Resize = "default"
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,7 @@ def read_wishes(path: Path) -> dict[str, Any]:
         ReadError: it is neither TOML nor JSON, or holds other keys.
         LayoutError: a layout in it is none.
     """
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
+    import tomllib
 
     try:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""

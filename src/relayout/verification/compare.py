@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
 
@@ -13,7 +13,7 @@ SPACING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 """The spacing of floats of 16 bits, relative to their magnitude."""
 
 
-class Verdict(str, Enum):
+class Verdict(StrEnum):
     """What a comparison found, best first. All before `DIFFERS` pass."""
 
     EQUAL = "equal"
@@ -40,7 +40,7 @@ class Verdict(str, Enum):
         return list(Verdict).index(self)
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """What the numbers are, which says what counts as close."""
 
     REAL = "real"
