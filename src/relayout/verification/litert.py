@@ -7,11 +7,9 @@ import pickle
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from importlib import import_module
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,8 @@ from relayout.formats.stored import open_stored
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
 from relayout.verification.feeds import EXTENTS, SAMPLE_RATE, of_rank
+from relayout.verification.interpreters import Interpreter
+from relayout.verification.runtimes import asked
 from relayout.verification.side import Array, Feeds, Part, RunError, Runner, Source, Value, is_spelt, one_line
 
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
@@ -51,9 +51,6 @@ NEEDED = {
 
 NO_DELEGATE = "Select TensorFlow op"
 """How an interpreter without the Flex delegate begins, such as that of `tensorflow-cpu`."""
-
-ANNOUNCED = (b"INFO:", b"VERBOSE:", b"WARNING:", b"I0000", b"W0000", b"E0000")
-"""How LiteRT begins what it announces, and TensorFlow while it is loaded: errors of libraries for graphics, too."""
 
 FARTHEST = 1 << 19
 """One scale is so many of another at most where a kernel of LiteRT's that adds makes a multiplier below 1 of them."""
@@ -96,8 +93,7 @@ class LiteRTSide:
     def runtime(self) -> tuple[str, str]:
         """LiteRT and its version, or TensorFlow, whose interpreter it was."""
         own = self._package == LITERT
-        package = import_module(LITERT if own else "tensorflow")
-        return "LiteRT" if own else "TensorFlow", str(getattr(package, "__version__", "?"))
+        return "LiteRT" if own else "TensorFlow", str(asked("version", LITERT if own else "tensorflow"))
 
     @property
     def part(self) -> Part | None:
@@ -167,8 +163,7 @@ class LiteRTSide:
         interpreter = self.interpreter(OPTIMIZED)
         for name, array in feeds.items():
             interpreter.resize_tensor_input(self.indices[name], array.shape)
-        with quiet():
-            interpreter.allocate_tensors()
+        interpreter.allocate_tensors()
         shapes = {int(d["index"]): tuple(map(int, d["shape"])) for d in interpreter.get_tensor_details()}
         self._fed.clear()
         self._fed.update((name, shapes[index]) for name, index in self.indices.items() if index in shapes)
@@ -227,39 +222,26 @@ class LiteRTSide:
             return made
 
     def _made(self, kernels: str, preserve: bool) -> Any:
-        package = self._imported()
-        source = {"model_content" if isinstance(self._source, bytes) else "model_path": self._source}
-        source["experimental_op_resolver_type"] = getattr(package.OpResolverType, kernels)
-        source["experimental_preserve_all_tensors"] = preserve
-        with quiet():
-            try:
-                interpreter = package.Interpreter(**source, num_threads=1)
-                self._try(interpreter, kernels)
-                if self._extents:
-                    _resize(interpreter, self._extents)
-                interpreter.allocate_tensors()
-            except (ValueError, RuntimeError) as error:
-                self.without_delegate(error)
-                raise ReadError(
-                    f"{self.runtime[0]} cannot run the model: {one_line(error)}", where=self.label
-                ) from None
+        package = self._package
+        if find_spec(package.partition(".")[0]) is None:
+            raise MissingRuntimeError(NEEDED[package])
+        try:
+            interpreter = Interpreter(package, self._source, kernels, preserve)
+            self._try(interpreter, kernels)
+            if self._extents:
+                _resize(interpreter, self._extents)
+            interpreter.allocate_tensors()
+        except ImportError as error:
+            raise MissingRuntimeError(f"{NEEDED[package]} ({one_line(error)})") from None
+        except (ValueError, RuntimeError) as error:
+            self.without_delegate(error)
+            raise ReadError(f"{self.runtime[0]} cannot run the model: {one_line(error)}", where=self.label) from None
         return interpreter
 
     def without_delegate(self, error: Exception) -> None:
         """Say what a model needs that has operators of TensorFlow, if that is what an interpreter lacks."""
         if str(error).startswith(NO_DELEGATE):
             raise MissingRuntimeError(f"{NEEDED[TENSORFLOW]}, which is built with that delegate") from None
-
-    def _imported(self) -> Any:
-        """The module that has the interpreter."""
-        try:
-            if self._package == LITERT:
-                return import_module(f"{LITERT}.interpreter")
-            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-            with quiet():
-                return import_module(f"{TENSORFLOW}.interpreter")
-        except ImportError as error:
-            raise MissingRuntimeError(f"{NEEDED[self._package]} ({one_line(error)})") from None
 
     def _try(self, interpreter: Any, kernels: str) -> None:
         """Prepare a model that some kernels abort in a process of its own first.
@@ -418,14 +400,13 @@ class _Runner:
     def _invoke(self, feeds: Feeds) -> None:
         interpreter = self._interpreter
         try:
-            with quiet():
-                current = {int(d["index"]): tuple(d["shape"]) for d in interpreter.get_input_details()}
-                shapes = {self._side.indices[name]: array.shape for name, array in feeds.items()}
-                for index, shape in shapes.items():
-                    if current[index] != shape:
-                        interpreter.resize_tensor_input(index, shape)
-                interpreter.allocate_tensors()
-                interpreter.reset_all_variables()
+            current = {int(d["index"]): tuple(d["shape"]) for d in interpreter.get_input_details()}
+            shapes = {self._side.indices[name]: array.shape for name, array in feeds.items()}
+            for index, shape in shapes.items():
+                if current[index] != shape:
+                    interpreter.resize_tensor_input(index, shape)
+            interpreter.allocate_tensors()
+            interpreter.reset_all_variables()
             for name, array in feeds.items():
                 interpreter.set_tensor(self._side.indices[name], _bytes(array))
             interpreter.invoke()
@@ -485,30 +466,6 @@ def _resize(interpreter: Any, extents: tuple[int, int, int]) -> None:
         if open_axes:
             shape = [of_rank(len(own), extents) if axis in open_axes else n for axis, n in enumerate(own)]
             interpreter.resize_tensor_input(details["index"], shape)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without a runtime's announcements, which it writes past Python; what else it writes is passed on."""
-    if sys.stderr is not None:
-        sys.stderr.flush()
-    with tempfile.TemporaryFile() as heard, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            kept = os.dup(2)
-        except OSError:  # there is no such stream to write to
-            yield
-            return
-        os.dup2(heard.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            heard.seek(0)
-            lines = [line for line in heard if not line.startswith(ANNOUNCED)]
-            if lines:
-                os.write(2, b"".join(lines))
 
 
 def _limits(details: dict[str, Any]) -> tuple[float, float] | None:

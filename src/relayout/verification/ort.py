@@ -30,8 +30,9 @@ from relayout.targets import refuse_elsewhere
 from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.implied import implied_extents
 from relayout.verification.recurrent_state import recall
+from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.saturation import has_products, in_full, saturates
-from relayout.verification.sessions import AbortedError, FailedError, Session, prepare, runtime_version
+from relayout.verification.sessions import Session, runtime_version
 from relayout.verification.side import Array, Feeds, Part, RunError, Source, Value, is_spelt, one_line
 
 MOST = 1 << 29

@@ -9,7 +9,7 @@ import numpy as np
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.provenance import Provenance
-from relayout.verification.litert import DEFAULT, OPTIMIZED, LiteRTSide, is_quantized, parameters, quiet
+from relayout.verification.litert import DEFAULT, OPTIMIZED, LiteRTSide, is_quantized, parameters
 from relayout.verification.side import Array, Feeds, RunError, Runner, Source, Value
 
 
@@ -87,8 +87,7 @@ class _Called:
             self._fed = None
             called = self._side.called(self._side.interpreter(self._kernels))  # one of its own: variables keep state
             try:
-                with quiet():
-                    self._found = called(**feeds)
+                self._found = called(**feeds)
             except (ValueError, RuntimeError) as error:
                 raise RunError("LiteRT", self._side.label, error) from None
             self._fed = feeds

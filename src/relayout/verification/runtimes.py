@@ -1,0 +1,102 @@
+"""Runtimes in a child process, which is kept: where a model ends it, that is an error."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from relayout.isolation import DiedError, Process, frames
+
+_NUMBERS = count()
+_CLOSED: list[int] = []
+_HERE: dict[int, Any] = {}
+"""The models of this process, where it cannot start another."""
+
+
+class FailedError(Exception):
+    """What a runtime says of a model, or of what it is fed.
+
+    Args:
+        said: in its words.
+        kind: the type of its error.
+    """
+
+    def __init__(self, said: str, kind: str = "") -> None:
+        self.kind = kind
+        super().__init__(said)
+
+
+class AbortedError(FailedError):
+    """A runtime ended its process."""
+
+
+class Held:
+    """A model that the child process has; the process may have ended over another one."""
+
+    def __init__(self) -> None:
+        self.number = next(_NUMBERS)
+        self._child = -1
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the child process is the one that got the model."""
+        return self._child == _child()
+
+    def now_there(self) -> None:
+        """Note that the child process has the model."""
+        self._child = _child()
+
+    def __del__(self) -> None:
+        _CLOSED.append(self.number)  # that is told with the next question: this may be in the middle of one
+
+
+def prepare() -> None:
+    """Start the child process before the first question."""
+    process = _process()
+    if process is not None:
+        process.start()
+
+
+def asked(kind: str, *given: Any) -> Any:
+    """Return an answer of the child process: see `runtime_server.ASKED`.
+
+    Raises:
+        FailedError: the runtime raises an error; AbortedError: it ends its process.
+    """
+    closed = [_CLOSED.pop() for _ in range(len(_CLOSED))]
+    process = _process()
+    if process is None:
+        from relayout.verification.runtime_server import answer
+
+        error, said, found = answer(_HERE, closed, kind, *given)
+    else:
+        views: list[pickle.PickleBuffer] = []
+        head = pickle.dumps((closed, kind, *given), protocol=5, buffer_callback=views.append)
+        try:
+            head, *buffers = process.ask([head, *(view.raw() for view in views)])
+        except DiedError as death:
+            raise AbortedError(f"it ends its process ({death.how})") from None
+        error, said, found = pickle.loads(head, buffers=[bytearray(buffer) for buffer in buffers])
+    if error:
+        raise FailedError(said, error)
+    return found
+
+
+def _child() -> int:
+    process = _process()
+    return 0 if process is None else process.child
+
+
+@cache
+def _process() -> Process | None:
+    if not Process.can_start():
+        return None
+    script = Path(__file__).with_name("runtime_server.py")
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return Process([], str(script), [frames.__file__], environment)
