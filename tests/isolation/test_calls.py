@@ -114,6 +114,19 @@ def test_a_usual_model_starts_no_process(tmp_path: Path) -> None:
     assert (ran.stdout, ran.returncode) == ("False\n", 0), ran.stderr
 
 
+def test_a_model_of_many_nodes_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MANY", 1)
+    monkeypatch.setattr(
+        calls, "doubt_of_model", lambda model: "" if len(model.graph.node) == 1 else pytest.fail("looked")
+    )
+    two = proto(SOUND.replace("y = Relu(x)", "a = Relu(x) y = Neg(a)"))
+    kept().close()
+    isolation.infer_shapes(proto(SOUND))
+    assert not kept().runs
+    assert isolation.infer_shapes(two) == onnx.shape_inference.infer_shapes(two)
+    assert kept().runs
+
+
 def test_a_killed_process_starts_again() -> None:
     odd = proto("g (float[2,3] x, int64[4294967296] e) => (float[2,3] y) { y = Relu(x) }")
     isolation.infer_shapes(odd)

@@ -19,6 +19,9 @@ from relayout.isolation.process import DiedError, Process
 SECONDS, FOR_EACH = 60, 1e-5
 """Of the clock, after which a question is given up; and so many more for each of its bytes."""
 
+MANY = 1000
+"""Nodes above which a model is not looked through, which would take longer than to start the child process."""
+
 ERRORS: Mapping[str, Callable[[str], Exception]] = {
     "InferenceError": onnx.shape_inference.InferenceError,
     "MemoryError": MemoryError,
@@ -72,7 +75,7 @@ def propagate(model: onnx.ModelProto, *, is_short: bool) -> onnx.ModelProto | No
     Raises:
         Exception: what onnx raises for a model that is not consistent.
     """
-    if _process() is None or (is_short and not doubt_of_model(model)):
+    if _process() is None or (is_short and not _doubt(model)):
         found: onnx.ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
         return found
     try:
@@ -159,7 +162,9 @@ def _process() -> Process | None:
 
 def _doubt(model: onnx.ModelProto) -> str:
     """Why to ask in the child process; nothing where this process will do."""
-    return "" if _process() is None else doubt_of_model(model)
+    if _process() is None:
+        return ""
+    return "a node of many" if len(model.graph.node) > MANY else doubt_of_model(model)
 
 
 def _asked(question: list[bytes]) -> list[bytes]:
