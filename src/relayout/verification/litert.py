@@ -223,7 +223,7 @@ class LiteRTSide:
 
     def _made(self, kernels: str, preserve: bool) -> Any:
         package = self._package
-        if find_spec(package.partition(".")[0]) is None:
+        if not _is_installed(package):
             raise MissingRuntimeError(NEEDED[package])
         try:
             interpreter = Interpreter(package, self._source, kernels, preserve)
@@ -456,6 +456,14 @@ def _is_left_to_flex(source: Source) -> bool:
     except RelayoutError:
         return False
     return any(o.name.startswith("CUSTOM Flex") for subgraph in model.subgraphs for o in subgraph.operators)
+
+
+def _is_installed(package: str) -> bool:
+    """Whether there is an interpreter, as far as can be told without loading it."""
+    try:
+        return find_spec(f"{LITERT}.interpreter" if package == LITERT else "tensorflow") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _resize(interpreter: Any, extents: tuple[int, int, int]) -> None:
