@@ -156,6 +156,11 @@ class LiteRTSide:
         """None: what its operators add up cannot be given."""
         return
 
+    @property
+    def implied(self) -> dict[str, tuple[int | None, ...]]:
+        """Nothing: the model has extents of its own for open ones."""
+        return {}
+
     def learn(self, feeds: Feeds) -> None:
         """Let an interpreter prepare what is fed, and tell all shapes."""
         if all(value.shape is not None and None not in value.shape for value in self.interiors):

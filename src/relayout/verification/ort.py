@@ -138,6 +138,11 @@ class OrtSide:
             return None
         return Part(tuple(outputs))
 
+    @cached_property
+    def implied(self) -> dict[str, tuple[int | None, ...]]:
+        """Inputs with open extents -> those that weights imply."""
+        return implied_extents(self.model)
+
     def learn(self, feeds: Feeds) -> None:
         """Infer the shapes of all values from those of what is fed."""
         if all(value.shape is not None and None not in value.shape for value in self.interiors):
@@ -294,13 +299,9 @@ class OrtSide:
             id(value): self._value(value, orders, bounds, known) for value in (*graph.inputs, *graph.outputs, *made)
         }
         weights = set(graph.initializers)
-        implied, rates = implied_extents(self.model), _rates(graph)
+        rates = _rates(graph)
         self.inputs = [
-            replace(
-                values[id(value)],
-                implied=implied.get(value.name or "", ()),
-                likely=SAMPLE_RATE if value.name in rates else None,
-            )
+            replace(values[id(value)], likely=SAMPLE_RATE if value.name in rates else None)
             for value in graph.inputs
             if value.name not in weights
         ]

@@ -216,6 +216,10 @@ class Side(Protocol):
     def part(self) -> Part | None:
         """What it is a part of its source between, if it declares that."""
 
+    @property
+    def implied(self) -> Mapping[str, tuple[int | None, ...]]:
+        """Inputs with open extents -> those that operators imply for them."""
+
     def learn(self, feeds: Feeds) -> None:
         """Learn the open extents of interior values from what is fed: `Value.size` tells them from now on."""
 

@@ -16,12 +16,13 @@ from relayout.errors import LayoutError, RelayoutError
 from relayout.layout import perm_of
 from relayout.layout.perm import apply
 from relayout.progress import say
+from relayout.verification import pairs as pairing
 from relayout.verification.compare import Kind, Tolerance, Verdict, difference, judge, kind_of
 from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed, to_give
 from relayout.verification.pairs import Pair, batches, match_ends, match_interface, match_interiors, stands_for_integers
 from relayout.verification.permuting import advice, permuted, proposal, refuse_unknown, with_layouts
 from relayout.verification.report import Fed, Row, VerifyReport
-from relayout.verification.side import Array, Feeds, Part, RunError, Runner, Side, Source, Value, opened
+from relayout.verification.side import OPEN, Array, Feeds, Part, RunError, Runner, Side, Source, Value, opened
 from relayout.verification.spread import Spread
 from relayout.verification.stepwise import Stepwise
 
@@ -141,6 +142,16 @@ class Comparison:
         self._stepwise: Stepwise | None = None
 
     @cached_property
+    def _is_large(self) -> bool:
+        """Whether interior values may take more room than one run has: then it matters how much exactly."""
+        return sum(pair.left.size(pair.right) for pair in (*self.interiors, *self.outputs)) > pairing.AT_ONCE
+
+    def _learn(self, side: Side, feeds: Feeds) -> None:
+        """Let a side learn its sizes, where that may matter."""
+        if self._is_large or any(extent > OPEN for array in feeds.values() for extent in array.shape):
+            side.learn(feeds)
+
+    @cached_property
     def _inner(self) -> tuple[Runner, Runner]:
         """What shows interior values of both; made once it is known how much room they take."""
         if not self.interiors:
@@ -169,7 +180,7 @@ class Comparison:
         """One input through both models."""
         self._advance(0)
         feeds, first = self._fed(given, rng, signed)
-        self.left.learn(feeds)
+        self._learn(self.left, feeds)
         if self._ends:
             # All of one run: what the part is fed, and what the source made of it.
             first = {**first, **self._seen.run(feeds, [*self._ends, *first])}
@@ -178,7 +189,7 @@ class Comparison:
             if pair.left.name not in first:
                 raise RelayoutError(f"{self.left.label} does not show '{pair.left.name}', which the part begins with")
             carried[pair.right.name] = pair.carried(first[pair.left.name])
-        self.right.learn(carried)
+        self._learn(self.right, carried)
         second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
         self.outputs = [self._permuted(pair, first, second) for pair in self.outputs]
         for value in self.missing:
@@ -229,7 +240,7 @@ class Comparison:
     def values(self, given: Feeds, seed: int, run: int) -> dict[str, Array]:
         """The source's inputs, outputs and interior values in one run, by name."""
         feeds, first = self._fed(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
-        self.left.learn(feeds)
+        self._learn(self.left, feeds)
         ends = self._seen.run(feeds, self._ends) if self._ends else {}
         inner = self._inner[0].run(feeds, [pair.left.name for pair in self.interiors]) if self.interiors else {}
         return {**feeds, **first, **ends, **inner}
@@ -273,7 +284,14 @@ class Comparison:
         """Arrays for all inputs; dynamic dimensions of these extents, or of the model's own."""
         sizes: dict[str, int] = {}
         alike = {mine: theirs for pair in self.inputs for mine, theirs in pair.symbols().items()}
-        wanted = [replace(v, symbols=tuple(alike.get(name, name) for name in v.symbols)) for v in self.left.inputs]
+        wanted = [
+            replace(
+                value,
+                symbols=tuple(alike.get(name, name) for name in value.symbols),
+                implied=self.left.implied.get(value.name, ()),
+            )
+            for value in self.left.inputs
+        ]
         for value in wanted:
             if value.name in given:
                 sizes.update(zip(value.symbols, given[value.name].shape, strict=False))
