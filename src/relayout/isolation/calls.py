@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 
 import onnx
 
@@ -155,9 +156,7 @@ def _process() -> Process | None:
 
     if not Process.can_start() or not extension.__file__:
         return None
-    from relayout.isolation import onnx_server
-
-    return Process(["-I", "-S"], onnx_server.__file__, [extension.__file__])
+    return Process(["-I", "-S"], str(Path(__file__).with_name("onnx_server.py")), [extension.__file__])
 
 
 def _doubt(model: onnx.ModelProto) -> str:

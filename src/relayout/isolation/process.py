@@ -6,12 +6,15 @@ import atexit
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from relayout.isolation import frames
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 class DiedError(Exception):
@@ -106,6 +109,8 @@ class Process:
             self._end(self._child)
 
     def _started(self) -> subprocess.Popen[bytes]:
+        import subprocess  # most models need none
+
         if self._child is not None and self.runs:
             return self._child
         if self._child is not None and self._owner == os.getpid():
@@ -123,13 +128,15 @@ class Process:
         return self._child
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:
+        from subprocess import TimeoutExpired
+
         for stream in (child.stdin, child.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):  # what was not yet written has no reader
                     stream.close()
-        try:
+        with contextlib.suppress(TimeoutExpired):
             child.wait(timeout=1)
-        except subprocess.TimeoutExpired:
+        if child.returncode is None:
             child.kill()
             child.wait()
         self._child = None
