@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +111,15 @@ def test_a_path_is_meant_from_where_this_process_is(tmp_path: Path, monkeypatch:
     for name, expected in (("here", "x"), ("there", "i")):
         monkeypatch.chdir(tmp_path / name)
         assert [end.name for end in Session(Path("m.onnx")).get_inputs()] == [expected]
+
+
+def test_nothing_is_left_where_temporary_files_are(tmp_path: Path) -> None:
+    onnx.save(sound(), tmp_path / "m.onnx")
+    place = tmp_path / "temporary"
+    place.mkdir()
+    code = "import sys; from relayout.verification import verify; print(verify(*sys.argv[1:]).ok)"
+    models = [tmp_path / "m.onnx", tmp_path / "m.onnx"]
+    environment = {**os.environ, "TMPDIR": str(place)}
+    ran = subprocess.run([sys.executable, "-c", code, *models], env=environment, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "True\n"), ran.stderr
+    assert list(place.iterdir()) == []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
+import shutil
 import sys
+import tempfile
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -92,6 +95,13 @@ def _child() -> int:
     return 0 if process is None else process.child
 
 
+def _own_directory() -> str:
+    """Where runtimes put files of theirs: ONNX Runtime leaves one for its telemetry. It goes when this process ends."""
+    directory = tempfile.mkdtemp(prefix="relayout-verify-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
 @cache
 def _process() -> Process | None:
     if not Process.can_start():
@@ -99,4 +109,5 @@ def _process() -> Process | None:
     script = Path(__file__).with_name("runtime_server.py")
     path = os.pathsep.join(filter(None, sys.path))
     environment = {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), _own_directory())
     return Process([], str(script), [frames.__file__], environment)
