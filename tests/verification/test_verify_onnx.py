@@ -480,3 +480,25 @@ def test_a_model_of_before_version_4_with_weights_that_nobody_reads() -> None:
     report = verify(source, source)
     assert report.ok
     assert report.counts == {"equal": 3}
+
+
+def test_a_source_that_runs_without_optimizations_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime's optimizer loses the axes of a Resize behind a Transpose."""
+    plain = Session.run
+
+    def failing(session: Session, names: Sequence[str] | None, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        if session._optimized:
+            raise FailedError("an optimization went wrong")
+        return plain(session, names, feeds)
+
+    monkeypatch.setattr(Session, "run", failing)
+    source, other = model("{ h = Neg(x)  y = Relu(h) }"), model("{ h = Neg(x)  y = Abs(h) }")
+    report = verify(source, source)
+    assert report.ok
+    assert [note.partition(": ")[0] for note in report.notes] == [
+        "both were run without optimizations, with which the source does not run"
+    ]
+    assert not verify(source, other).ok
+    monkeypatch.setattr(Session, "run", lambda *_: (_ for _ in ()).throw(FailedError("nothing goes")))
+    with pytest.raises(RelayoutError, match="nothing goes; what is fed is random"):
+        verify(source, source)

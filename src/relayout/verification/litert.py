@@ -161,6 +161,10 @@ class LiteRTSide:
         """Nothing: the model has extents of its own for open ones."""
         return {}
 
+    def relax(self) -> bool:
+        """LiteRT has other kernels, and no optimizations to leave out."""
+        return False
+
     def learn(self, feeds: Feeds) -> None:
         """Let an interpreter prepare what is fed, and tell all shapes."""
         if all(value.shape is not None and None not in value.shape for value in self.interiors):

@@ -70,6 +70,7 @@ class OrtSide:
         prepare()
         self._fed: dict[str, tuple[int | None, ...]] = {}
         self._numbers = count()
+        self._optimized = True
         self._directory = tempfile.TemporaryDirectory(prefix="relayout-verify-", ignore_cleanup_errors=True)
         try:
             self._path, self.model = self._read(source)
@@ -143,6 +144,11 @@ class OrtSide:
         """Inputs with open extents -> those that weights imply."""
         return implied_extents(self.model)
 
+    def relax(self) -> bool:
+        """Run without ONNX Runtime's optimizations from now on."""
+        before, self._optimized = self._optimized, False
+        return before
+
     def learn(self, feeds: Feeds) -> None:
         """Infer the shapes of all values from those of what is fed."""
         if all(value.shape is not None and None not in value.shape for value in self.interiors):
@@ -193,13 +199,13 @@ class OrtSide:
     def _session(self, path: Path, reference: bool = False) -> Session:
         """A session as ONNX Runtime makes it by default; without its optimizations, if it fails over these."""
         try:
-            return Session(path, optimized=not reference)
+            return Session(path, optimized=self._optimized and not reference)
         except AbortedError as error:
             raise RelayoutError(f"ONNX Runtime cannot load '{self.label}': {error}") from None
         except FailedError as error:
             problem = one_line(error)
         refused = ReadError(f"ONNX Runtime cannot load the model: {problem}", where=self.label)
-        if reference:
+        if reference or not self._optimized:
             raise refused
         try:
             session = Session(path, optimized=False)

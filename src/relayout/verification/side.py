@@ -220,6 +220,9 @@ class Side(Protocol):
     def implied(self) -> Mapping[str, tuple[int | None, ...]]:
         """Inputs with open extents -> those that operators imply for them."""
 
+    def relax(self) -> bool:
+        """Run without the runtime's optimizations from now on; whether that is something new."""
+
     def learn(self, feeds: Feeds) -> None:
         """Learn the open extents of interior values from what is fed: `Value.size` tells them from now on."""
 

@@ -268,10 +268,28 @@ class Comparison:
                 self.notes.append(f"the source does not run with other sizes of its dynamic dimensions than {other}")
             return feeds, outputs
         failed = errors[len(sizes) - 1 if own else 0]
+        if isinstance(failed, RunError) and self.left.relax():
+            rng.bit_generator.state = state
+            if (found := self._relaxed(failed, given, rng, signed)) is not None:
+                return found
         drawn = next((value.title or value.name for value in self.left.inputs if value.name not in given), None)
         if drawn is None or not isinstance(failed, RunError):
             raise failed
         raise RelayoutError(f"{failed}; what is fed is random: if the model takes other values, {to_give(drawn)}")
+
+    def _relaxed(
+        self, failed: RunError, given: Feeds, rng: np.random.Generator, signed: bool
+    ) -> tuple[Feeds, dict[str, Array]] | None:
+        """The source's inputs and outputs where both models run without optimizations; None if it fails then, too."""
+        self.right.relax()
+        self._plain = self.left.runner(), self.right.runner()
+        self._seen = self.left.runner(self._ends) if self._ends else self._plain[0]
+        try:
+            found = self._fed(given, rng, signed)
+        except RelayoutError:
+            return None
+        self.notes.append(f"both were run without optimizations, with which the source does not run: {failed}")
+        return found
 
     def _random(
         self,
