@@ -285,3 +285,51 @@ def test_an_extent_of_one_that_only_the_result_states() -> None:
     )
     feed = {"x": floats(4, 6, 1, 3), "z": floats(7, 2)}
     check(source, {**feed, "k": np.array(True)}, {**feed, "k": np.array(False)})
+
+
+def carrying(body: str, state: str = "float", shape: str = "n,h,w,3") -> onnx.ModelProto:
+    """A Loop between two operators that want channels first; its state is of the kind given."""
+    source = parser.parse_model(
+        HEADER
+        + f"""g (float[{shape}] x, int64 m) => (float[?,?,?,?] y) {{
+            a = Transpose<perm=[0,3,1,2]>(x) c = Conv(a, k) b = Transpose<perm=[0,2,3,1]>(c)
+            l = Loop(m, , b) <body = body (int64 i, bool go, {state} s) => (bool on, float t) {{
+                on = Identity(go) {body} }}>
+            d = Transpose<perm=[0,3,1,2]>(l) e = Conv(d, k) y = Transpose<perm=[0,2,3,1]>(e)
+        }}"""
+    )
+    source.graph.initializer.append(numpy_helper.from_array(floats(3, 3, 1, 1), "k"))
+    loop = next(node for node in source.graph.node if node.op_type == "Loop")
+    body_graph = next(attribute.g for attribute in loop.attribute if attribute.name == "body")
+    if state == "float":
+        body_graph.input[2].type.tensor_type.ClearField("shape")
+    body_graph.output[1].type.tensor_type.ClearField("shape")
+    return source
+
+
+@pytest.mark.parametrize("state", ["float", "float[p,q,r,s]", "float[?,?,?,3]", "float[2,5,4,3]"])
+@pytest.mark.parametrize("shape", ["n,h,w,3", "2,5,4,3"])
+def test_a_state_has_the_rank_that_it_begins_with(state: str, shape: str) -> None:
+    """ONNX assumes nothing of a state: it may state no shape, and was a barrier then."""
+    result = check(
+        carrying("t = Relu(s)", state, shape), *({"x": floats(2, 5, 4, 3), "m": np.array(m)} for m in (0, 2))
+    )
+    assert result.report.transposes == 2
+    if shape.startswith("n"):
+        feed = {"x": floats(1, 2, 3, 3), "m": np.array(2)}
+        np.testing.assert_allclose(run(result.proto, feed)[0], run(carrying("t = Relu(s)"), feed)[0], rtol=1e-5)
+
+
+def test_a_state_whose_extents_change_keeps_its_rank() -> None:
+    source = carrying("t = Concat<axis=1>(s, s)")
+    result = check(source, *({"x": floats(2, 5, 4, 3), "m": np.array(m)} for m in (0, 1, 2)))
+    assert result.report.transposes == 2
+
+
+def test_a_state_whose_rank_changes_is_a_barrier() -> None:
+    source = carrying("t = Unsqueeze(s, zero)")
+    source.graph.initializer.append(numpy_helper.from_array(np.array([0]), "zero"))
+    result = relayout.optimize(source)
+    assert result.report.transposes == result.report.source_transposes
+    feed = {"x": floats(2, 5, 4, 3), "m": np.array(0)}
+    np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-5)

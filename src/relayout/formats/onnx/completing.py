@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from itertools import zip_longest
+from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -91,59 +93,100 @@ def _open_claims(model: ir.Model) -> None:
 
 
 def _with_states(model: ir.Model, used: set[str]) -> tuple[onnx.GraphProto, dict[str, Array]]:
-    """What `_inferred` finds, where a state of a Loop has the shape in each run that it is given at first.
+    """What `_inferred` finds, where a state of a Loop has in each run the rank and the extents that it begins with.
 
     ONNX assumes nothing of a state, whose shape may change. If a body that is given that shape gives it back, it does
-    not: by induction, for all states of which it is assumed together.
+    not: by induction, for all states of which it is assumed together. Of extents that do not come back nothing is
+    assumed, and the others are tried again.
     """
-    assumed = {state: (node, slot, before) for node in model.graph for slot, state, before in _assumed(node)}
+    assumed = [state for node in model.graph for state in _assumed(node)]
     while assumed:
+        for state in assumed:
+            state.value.shape = ir.Shape([*state.dims])
         try:
             inferred, known = _inferred(without_weights(model), used)
         except Exception:  # an assumption may be what contradicts the graph
-            wrong = set(assumed)
-        else:
-            bodies_of = {node.output[0]: node for node in inferred.node if node.op_type == "Loop"}
-            wrong = {
-                state
-                for state, (node, slot, _) in assumed.items()
-                if not _gives_back(bodies_of.get(node.outputs[0].name or ""), slot, list(state.shape or ()))
-            }
-            if not wrong:
-                return inferred, known
-        for state in wrong:
-            _, _, state.shape = assumed.pop(state)
+            break
+        loops = {node.output[0]: node for node in inferred.node if node.op_type == "Loop"}
+        weaker = [state.weakened(loops.get(state.node.outputs[0].name or "")) for state in assumed]
+        for state in (state for state, other in zip(assumed, weaker, strict=True) if other is None):
+            state.value.shape = state.before
+        found = [state for state in weaker if state is not None]
+        if found == assumed:
+            return inferred, known
+        assumed = found
+    for state in assumed:
+        state.value.shape = state.before
     return _inferred(without_weights(model), used)
 
 
-def _assumed(node: ir.Node) -> Iterator[tuple[int, ir.Value, ir.Shape | None]]:
-    """The states of a Loop that leave extents open, now of the shape that they begin with; and the shape before."""
+Dims = tuple[int | str | None, ...]
+
+
+class _State(NamedTuple):
+    """A state of a Loop, of the shape that it is assumed to have in each run.
+
+    Args:
+        node: the Loop.
+        slot: which of its states.
+        value: the body's input.
+        before: its shape without the assumption.
+        first: the extents that it begins with.
+        dims: those of them that are assumed, or what the file states.
+    """
+
+    node: ir.Node
+    slot: int
+    value: ir.Value
+    before: ir.Shape | None
+    first: Dims
+    dims: Dims
+
+    def weakened(self, node: onnx.NodeProto | None) -> _State | None:
+        """The state with those extents alone that the body gives back; None where it gives no such rank."""
+        bodies_of = [each.g for each in node.attribute if each.name == "body"] if node is not None else []
+        if not bodies_of or len(bodies_of[0].output) <= self.slot + 1:
+            return None
+        tensor = bodies_of[0].output[self.slot + 1].type.tensor_type
+        if not tensor.HasField("shape") or len(tensor.shape.dim) != len(self.dims):
+            return None
+        given = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim]
+        stated: Dims = (None,) * len(given) if self.before is None else _dims(self.before)
+        pairs = zip(self.dims, given, self.first, stated, strict=True)
+        return self._replace(
+            dims=tuple([dim if dim == got or dim != begins else own for dim, got, begins, own in pairs])
+        )
+
+
+def _dims(shape: ir.Shape) -> Dims:
+    return tuple([dim if isinstance(dim, int) else dim.value for dim in shape])
+
+
+def _assumed(node: ir.Node) -> Iterator[_State]:
+    """The states of a Loop that leave extents open, of the shape that they begin with.
+
+    A number that the file states of a state which begins with an open extent is none that follows from its inputs.
+    """
     attribute = node.attributes.get("body") if node.op_type == "Loop" else None
     if attribute is None or node.domain or not node.outputs:
         return
     for slot, (state, given) in enumerate(zip(attribute.as_graph().inputs[2:], node.inputs[2:], strict=False)):
-        if given is None or given.shape is None or not _is_known(given):
+        if given is None or given.shape is None or (state.shape is not None and len(state.shape) != len(given.shape)):
             continue
-        before = state.shape
-        fits = before is None or (
-            len(before) == len(given.shape)
-            and all(_is_open(dim) or dim == own for dim, own in zip(before, given.shape, strict=True))
+        first = _dims(given.shape)
+        stated: Dims = (None,) * len(first) if state.shape is None else _dims(state.shape)
+        stated = tuple(
+            [
+                None if isinstance(own, int) and not isinstance(dim, int) else own
+                for dim, own in zip(first, stated, strict=True)
+            ]
         )
-        if fits and (before is None or any(_is_open(dim) for dim in before)):
-            state.shape = given.shape.copy()
-            yield slot, state, before
-
-
-def _gives_back(node: onnx.NodeProto | None, slot: int, shape: Sequence[int | ir.SymbolicDim]) -> bool:
-    """Whether the body of a Loop gives a state in a shape."""
-    bodies_of = [attribute.g for attribute in node.attribute if attribute.name == "body"] if node is not None else []
-    if not bodies_of or len(bodies_of[0].output) <= slot + 1:
-        return False
-    tensor = bodies_of[0].output[slot + 1].type.tensor_type
-    return (
-        tensor.HasField("shape")
-        and [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim] == shape
-    )
+        if any(isinstance(own, int) and own != dim for dim, own in zip(first, stated, strict=True)):
+            continue
+        before = None if state.shape is None else ir.Shape([*stated])
+        if any(not isinstance(own, int) for own in stated):
+            dims = tuple([dim if dim is not None else own for dim, own in zip(first, stated, strict=True)])
+            yield _State(node, slot, state, before, first, dims)
 
 
 def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
@@ -211,12 +254,17 @@ def _carried(node: ir.Node) -> bool:
     if attribute is None or attribute.type != ir.AttributeType.GRAPH:
         return False
     body = attribute.as_graph()
-    for state, given, value in zip(body.inputs[2:], body.outputs[1:], node.outputs, strict=False):
+    for state, begins, given, value in zip(
+        body.inputs[2:], node.inputs[2:], body.outputs[1:], node.outputs, strict=False
+    ):
         if state.shape is None or given.shape is None or len(state.shape) != len(given.shape) or _is_known(value):
             continue
-        pairs = zip(state.shape, given.shape, strict=True)
-        before, shared = value.shape, ir.Shape([a if isinstance(a, int) and a == b else None for a, b in pairs])
-        value.shape = _better(before, shared)
+        first = None if begins is None or begins.shape is None else _dims(begins.shape)
+        names = first if first is not None and len(first) == len(state.shape) else ()
+        pairs = zip_longest(_dims(state.shape), _dims(given.shape), names)
+        shared = [a if a == b and (isinstance(a, int) or a == begun) else None for a, b, begun in pairs]
+        before = value.shape
+        value.shape = _better(before, ir.Shape(shared))
         found |= before is None or list(before) != list(value.shape or ())
     runs, states = _runs(node, body), max(0, len(node.inputs) - 2)
     for each, value in zip(body.outputs[1 + states :], node.outputs[states:], strict=False):
