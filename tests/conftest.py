@@ -6,10 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from relayout import cli
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+settings.register_profile("relayout", deadline=None)  # a loaded machine is no finding
+settings.load_profile("relayout")
 
 SHARED = Path(__file__).parents[2] / "shared" / "models" / "tflite"
 """Real models, beside the project; tests that need them skip where they are absent."""

@@ -954,3 +954,18 @@ def test_branches_that_are_given_something_are_no_branches() -> None:
         "Transpose": 1,
     }  # the branches are given a b of their own
     assert "If" in str(result.report.barriers)
+
+
+@pytest.mark.parametrize("shape", [[1], [1, 1], [1, 1, 1]])
+def test_one_element_has_more_dimensions_than_there_are_ones_behind(shape: list[int]) -> None:
+    """ONNX Runtime stretches one of no more dimensions than there are axes of one element in the end by itself."""
+    source = model(
+        f"""g (float[6,2,5,8] x) => (float[6,2,1,1] y) <float[{",".join(map(str, shape))}] k = {{0.5}}> {{
+            p = GlobalAveragePool(x) t = Transpose<perm=[1,0,2,3]>(p)
+            a = Mul(t, k) b = Relu(a) y = Transpose<perm=[1,0,2,3]>(b)
+        }}"""
+    )
+    result = converted(source)
+    assert operators(result.proto) == ["GlobalAveragePool", "Mul", "Relu"]
+    (number,) = result.proto.graph.initializer
+    assert len(number.dims) >= 3

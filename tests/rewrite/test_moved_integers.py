@@ -307,3 +307,18 @@ def test_each_reader_keeps_the_reshape_that_it_had_for_itself(kind: str, reshape
         real = gemm.input[0]
         shared = readers.count(real) > 1 or readers.count(made[real].input[0]) > 1
         assert shared == (kind == "uint8")
+
+
+@pytest.mark.parametrize(("kind", "reshapes"), [("int8", 1), ("uint8", 0)])
+def test_one_of_two_readers_was_alone(kind: str, reshapes: int) -> None:
+    """Both read the same integers once a Transpose is gone; of int8 the one that was alone is so behind a Reshape."""
+    source = model(f"""g (float[2,3,4,5] x) => (float[2,3,4,5] y, float[2,3,4,5] z)
+    <float sc = {{0.1}}, {kind} zp = {{3}}> {{
+        f = Relu(x) q = QuantizeLinear(f, sc, zp)
+        d = DequantizeLinear(q, sc, zp) y = Neg(d)
+        u = DequantizeLinear(q, sc, zp) t = Transpose<perm=[0,2,3,1]>(u) p = QuantizeLinear(t, sc, zp)
+        e = DequantizeLinear(p, sc, zp) r = Relu(e) z = Transpose<perm=[0,3,1,2]>(r)
+    }}""")
+    result = converted(source)
+    assert "Transpose" not in operators(result.proto)
+    assert operators(result.proto).count("Reshape") == reshapes

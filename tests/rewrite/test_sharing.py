@@ -12,8 +12,9 @@ import onnx_ir as ir
 import pytest
 
 import relayout
+from relayout.apply.duplicate_dequantize import apart
 from relayout.layout.stored_as import Holds
-from relayout.pipeline import check_plan
+from relayout.pipeline import check_plan, read
 from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
 from running import converted, operators, units
 from text_form import floats, model
@@ -304,3 +305,18 @@ def test_a_unit_of_a_row_of_pixels_takes_the_dimensions_that_it_is_given() -> No
         k=floats(8, 8, 3, 3),
     )
     assert "Reshape" not in operators(same(source, to="NHWC").proto)
+
+
+@pytest.mark.parametrize(
+    ("reads", "gives", "copies"), [("int8", "float", 1), ("int32", "float", 1), ("int32", "float16", 0)]
+)
+def test_each_reader_has_its_own_where_no_more_bytes_are_read_than_given(reads: str, gives: str, copies: int) -> None:
+    """As many are none more: it is all the same on which side they are transposed."""
+    source = model(
+        f"""g ({reads}[2,3] q) => ({gives}[2,3] y, {gives}[2,3] z) {{
+            d = DequantizeLinear(q, s) y = Relu(d) z = Neg(d)
+        }}""",
+        s=np.array(0.5, {"float": np.float32, "float16": np.float16}[gives]),
+    )
+    shared = apart(read(source))
+    assert [len(group) for group in shared] == [2] * copies

@@ -384,6 +384,17 @@ def test_channels_are_made_up_to_whole_blocks(text: str) -> None:
     assert any("more channels" in line for line in results[16].report.notes)
 
 
+@pytest.mark.parametrize(("channels", "padded"), [(7, False), (8, True), (12, True)])
+def test_channels_of_half_a_block_are_made_up_to_one(channels: int, padded: bool) -> None:
+    """With fewer, most of what is computed would be zeros."""
+    kernels = {"u": floats(channels, 32, 3, 3), "v": floats(32, channels, 1, 1)}
+    text = "a = Conv<pads=[1,1,1,1]>(x, u) y = Conv(a, v)"
+    source = model(f"g (float[1,32,9,7] x) => (float[1,32,9,7] y) {{ {text} }}", **kernels)
+    result = converted(source, 16)
+    agree(source, result.proto)
+    assert any("more channels" in line for line in result.report.notes) is padded
+
+
 NOT_PADDED = {
     "what is divided by": "a = Conv(x, v24) c = Conv(x, v24) d = Div(a, c) y = Conv(d, p32)",
     "a logarithm": "a = Conv(x, v24) c = Log(a) y = Conv(c, p32)",

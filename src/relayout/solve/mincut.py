@@ -117,7 +117,6 @@ def solve_two(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> 
     source, sink = network.node(), network.node()
     name = {node: network.node() for node in nodes}
     infinite = 1 + sum(len(v.readers) * v.weight for v in map(problem.values.__getitem__, values))
-    infinite += sum(sum(problem.costs[node]) for node in nodes)
     for node in nodes:
         costs = [problem.costs[node][label ^ flipped[node]] for label in (0, 1)]
         if costs[1]:
