@@ -87,11 +87,12 @@ def test_an_extent_without_a_name_is_bounded_by_those_beside_it() -> None:
 
 
 def test_runs_have_extents_small_and_large() -> None:
-    source = build("float[n,3] x", "y = Relu(x)", {})
+    source = build("float[n,e] x", "y = Relu(x)", {})
     roots = sites_of(read(source)).roots
     found = runs(FOUND, roots)
     assert {each.get("n", 1) for each in found} == {1, 64}
-    assert {each["e"] for each in found} == {1, 64}
+    assert {each["e"] for each in found} == {1, 4, 64, 4 * 64}
+    assert all("a" not in each for each in found)  # nobody asks for it
 
 
 def test_a_name_that_is_an_expression_follows_in_a_run() -> None:

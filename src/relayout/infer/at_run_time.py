@@ -27,7 +27,7 @@ def no_more_at_run_time(sites: Sites, found: Plan, *, time_limit: float | None =
         found: the best plan where what is open counts as 1.
         time_limit: seconds for the solver, each time.
     """
-    if not sites.is_open:
+    if not sites.is_open or not found.crossings:
         return found
     roots = [*(crossing.root for crossing in found.crossings), *(root for _, root, _ in sites.moves)]
     every = runs(sites.relations, roots, sites.declared)

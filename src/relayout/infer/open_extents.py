@@ -105,9 +105,11 @@ def runs(
         roots: the values whose extents are asked for.
         declared: the names that the model's inputs state.
     """
+    asked = dict.fromkeys(symbol for root in roots for extent in root.extents for symbol in extent.symbols)
+    wanted = _with_sources(frozenset(asked), found)
+    found = [relation for relation in found if relation.symbol in wanted]
     likely = _numbers([relation for relation in found if relation.symbol in declared], {}, frozenset())
     found = [relation for relation in found if relation.symbol not in declared]
-    asked = dict.fromkeys(symbol for root in roots for extent in root.extents for symbol in extent.symbols)
     unnamed = dict.fromkeys(relation.symbol for relation in found)
     beside = (extent for relation in found for extent in relation.others)
     stated = {*asked, *chain.from_iterable(extent.symbols for extent in beside)} - unnamed.keys()
@@ -115,13 +117,22 @@ def runs(
     names = sorted(name for name in parts - unnamed.keys() if not names_in(name))
     # What one operator gives is large while what others give is small.
     symbols = [frozenset(symbol for extent in root.extents for symbol in extent.symbols) for root in roots]
-    values = dict.fromkeys(made_up for each in symbols if (made_up := each.intersection(unnamed)))
+    values = dict.fromkeys(_with_sources(made_up, found) for each in symbols if (made_up := each.intersection(unnamed)))
     result: list[dict[str, int]] = []
     for large in _some([frozenset((name,)) for name in names]):
         given = {name: likely.get(name, LARGE) for name in names if name in large}
         given |= {symbol: number for symbol in stated if (number := _evaluated(symbol, names, given))}
         result += [_numbers(found, given, most) for most in _some(list(values))]
     return result
+
+
+def _with_sources(symbols: frozenset[str], found: Sequence[Relation]) -> frozenset[str]:
+    """Return some symbols with those that they are bounded by, and so on: relations come in the order of the graph."""
+    every = set(symbols)
+    for symbol, _, others in reversed(found):
+        if symbol in every:
+            every.update(name for extent in others for name in extent.symbols)
+    return frozenset(every)
 
 
 def _some(groups: Sequence[frozenset[str]]) -> list[frozenset[str]]:
