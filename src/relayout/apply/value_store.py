@@ -229,10 +229,12 @@ class Storage:
         if self._original(root, source, target, permuting=False):
             return
         shape = _constant_shape(root, source, target)
-        if shape is None or {0, -1} <= set(shape):  # what is beside a -1 may be nothing in no run
-            if (filled := _filled(source)) == _filled(target):
-                self._place_ones(root, source, filled, target)
-                return
+        # Beside a -1 no 0 may copy an extent that is 0: in some run each open one may be.
+        infers = shape is not None and {0, -1} <= set(shape)
+        if (shape is None or infers) and (filled := _filled(source)) == _filled(target):
+            self._place_ones(root, source, filled, target)
+            return
+        if shape is None or (infers and self.version >= SHAPE_IS_INPUT):
             computed = self._computed_shape(root, source, target)
             self._emit("Reshape", [self.stored[root, source], computed], root, target)
             return
@@ -251,7 +253,7 @@ class Storage:
         """A value that holds `root` in `form` for one reader alone: it is behind a Reshape that nobody else reads."""
         source = self.first.get((root, order_of(form)), form)
         shape = _constant_shape(root, source, form)
-        if (root, source) not in self.stored or shape is None:
+        if (root, source) not in self.stored or shape is None or {0, -1} <= set(shape):
             self.get(root, form)
             source, shape = form, _constant_shape(root, form, form)
         assert shape is not None
@@ -294,9 +296,9 @@ class Storage:
     def _computed_shape(self, root: Root, source: Form, target: Form) -> ir.Value:
         """The shape of `target` at run time, from that of `source`: several dimensions of both are dynamic.
 
-        What lies in one dimension of `source` with others is read from another value that has it for itself; of one
-        dimension at most that none has it is what is left, in a run in which the others are not 0. A dimension that
-        stays where it is is a 0.
+        What lies in one dimension of `source` with others is read from another value that has it for itself. One
+        dimension at most that no value has is a -1: in a run in which another one is 0 it cannot be found. A dimension
+        that stays where it is is a 0.
         """
         stem = f"{root.value.name}__{tag(root, target)}"
         held, parts = self.stored[root, source], list[Any]()
@@ -308,11 +310,8 @@ class Storage:
             elif place < len(source) and source[place] == dim:
                 parts.append(0)
             elif tuple(index for axis in axes for index in source[axis]) != dim:
-                parts.append(
-                    -1
-                    if -1 not in parts and not self._is_measurable(root, extent)
-                    else self._measured(root, stem, extent)
-                )
+                left = -1 not in parts and not self._is_measurable(root, extent)
+                parts.append(-1 if left else self._measured(root, stem, extent))
             elif len(axes) == 1:
                 parts.append(axes)
             else:
