@@ -320,6 +320,20 @@ def test_a_state_has_the_rank_that_it_begins_with(state: str, shape: str) -> Non
         np.testing.assert_allclose(run(result.proto, feed)[0], run(carrying("t = Relu(s)"), feed)[0], rtol=1e-5)
 
 
+def test_a_state_that_begins_with_what_is_inferred_has_that_rank() -> None:
+    """Where nothing else is left to find, states are looked at once more."""
+    source = parser.parse_model(
+        HEADER
+        + """g (float[n,4,5,3] x, int64 m) => (float[?,?,?,?] y) {
+            a = Relu(x) y = Loop(m, , a) <body = b (int64 i, bool c, float s) => (bool d, float t) {
+                d = Identity(c) u = Neg(s) t = Tanh(u) }> }"""
+    )
+    body = next(attribute.g for attribute in source.graph.node[1].attribute if attribute.name == "body")
+    body.input[2].type.tensor_type.ClearField("shape")
+    body.output[1].type.tensor_type.ClearField("shape")
+    assert relayout.optimize(source).report.barriers == {}
+
+
 def test_a_state_whose_extents_change_keeps_its_rank() -> None:
     source = carrying("t = Concat<axis=1>(s, s)")
     result = check(source, *({"x": floats(2, 5, 4, 3), "m": np.array(m)} for m in (0, 1, 2)))

@@ -55,6 +55,21 @@ def test_a_result_runs_at_every_batch_at_which_the_source_runs(case: str, io: st
         np.testing.assert_allclose(got.ravel(), want.ravel(), rtol=1e-5)
 
 
+def test_states_of_a_loop_are_of_every_batch() -> None:
+    """The body states a batch of 2 of all that it has; it is given any."""
+    source = parsed("""
+        (float[N,2,3,5] x, int64 m) => (float[2,2,3,5] y, float[?,2,2,1,1] z) {
+            y, z = Loop(m, , x) <
+                body = b (int64 i, bool c, float[2,2,3,5] s) => (bool d, float[2,2,3,5] e, float[2,2,1,1] f) {
+                    d = Identity(c) e = Relu(s) f = GlobalLpPool<p=1>(e) }> }""")
+    result = relayout.convert(source, to="NHWC")
+    for batch in (1, 2, 3):
+        feed = {"x": floats(batch, 2, 3, 5), "m": np.array(2)}
+        for want, got in zip(run(source, feed), run(result.proto, feed), strict=True):
+            assert got.shape == want.shape
+            np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
 def test_the_interface_states_what_the_source_states() -> None:
     source = CASES["an output"]
     assert relayout.convert(source, to="NHWC").proto.graph.output[0] == source.graph.output[0]

@@ -67,6 +67,7 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
         return
     names = _Names(model.graph)
     for _ in range(ROUNDS):
+        begun = _begun(model)
         try:
             inferred, known = _with_states(model, names.used)
         except ReadError:  # it crashes
@@ -79,17 +80,38 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
                 value.const_value = ir.Tensor(known[value.name])
                 value.shape = ir.Shape(known[value.name].shape)
         names.settle(model, outputs_of)
-        if not _asked(model, outputs_of):
+        if not _asked(model, outputs_of) and _begun(model) == begun:
             return
+
+
+def _begun(model: ir.Model) -> int:
+    """How many states of Loops begin with what is known of shape."""
+    loops = (node for node in model.graph if node.op_type == "Loop" and not node.domain)
+    return sum(value is not None and value.shape is not None for node in loops for value in node.inputs[2:])
 
 
 def _open_claims(model: ir.Model) -> None:
     """Open the extents that a file states of values and that do not follow from its inputs, in place."""
     claimed = model.meta.pop(UNIMPLIED, frozenset())
     for value in (value for node in model.graph for value in node.outputs) if claimed else ():
-        if value.name in claimed and value.shape is not None:
-            value.meta[CLAIMED] = value.shape
-            value.shape = ir.Shape([None if isinstance(dim, int) else dim for dim in value.shape])
+        if value.name in claimed:
+            _open(value)
+
+
+def _open(value: ir.Value) -> None:
+    """Open the extents that a file states of a value; what it states is a price only."""
+    if value.shape is not None and CLAIMED not in value.meta:
+        value.meta[CLAIMED] = value.shape
+        value.shape = ir.Shape([None if isinstance(dim, int) else dim for dim in value.shape])
+
+
+def _open_body(body: ir.Graph) -> None:
+    """Open what a body states that is given something else than it states; of its results it goes on stating that."""
+    for value in body.outputs:
+        value.meta.setdefault(STATED, value.shape)
+    for node in all_nodes(body):
+        for value in node.outputs:
+            _open(value)
 
 
 def _with_states(model: ir.Model, used: set[str]) -> tuple[onnx.GraphProto, dict[str, Array]]:
@@ -175,12 +197,10 @@ def _assumed(node: ir.Node) -> Iterator[_State]:
             continue
         first = _dims(given.shape)
         stated: Dims = (None,) * len(first) if state.shape is None else _dims(state.shape)
-        stated = tuple(
-            [
-                None if isinstance(own, int) and not isinstance(dim, int) else own
-                for dim, own in zip(first, stated, strict=True)
-            ]
-        )
+        more = [isinstance(own, int) and not isinstance(dim, int) for dim, own in zip(first, stated, strict=True)]
+        if any(more):
+            _open_body(attribute.as_graph())
+            stated = tuple([None if says_more else own for own, says_more in zip(stated, more, strict=True)])
         if any(isinstance(own, int) and own != dim for dim, own in zip(first, stated, strict=True)):
             continue
         before = None if state.shape is None else ir.Shape([*stated])
