@@ -180,7 +180,7 @@ class Wishes:
     def _varied(self, operator: Operator, signature: Signature) -> Signature:
         rule = rule_of(operator)
         if rule is None or not rule.layouts:
-            return signature
+            return signature if self.target is None else self.target.placed(operator, signature)
         wish = self._wish(operator)
         ways = self._ways(operator, wish)
         if not ways:

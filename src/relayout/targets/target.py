@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 from relayout import arguments
@@ -14,7 +15,20 @@ from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.fusion_rows import Fusion
 from relayout.lowering.table_checks import check_operators, check_types
 from relayout.lowering.unit_rows import BYTES, Unit
-from relayout.rules import Laid, Operator, Placement, Rule, Signature, Written, in_standard, is_laid, laid, rule_of
+from relayout.rules import (
+    Laid,
+    Letters,
+    Operator,
+    Placement,
+    Rule,
+    Signature,
+    Variant,
+    Written,
+    in_standard,
+    is_laid,
+    laid,
+    rule_of,
+)
 from relayout.rules.known_layouts import fits, laid_as
 from relayout.rules.registry import registry
 from relayout.targets.portable import portable
@@ -26,6 +40,8 @@ if TYPE_CHECKING:
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
 INT8 = BYTES
 STANDARD = Laid.parse("NCHW")
+MOST_ORDERED = 3
+"""Axes beside one that comes last whose orders are all listed."""
 
 _KERNEL = {
     "op_types": arguments.Kind("names of operators in one text, such as 'Conv MaxPool'", arguments.WORDS.fits),
@@ -36,6 +52,7 @@ _KERNEL = {
     "when": arguments.instance(Condition, "a Condition"),
     "domain": arguments.TEXT,
     "written": arguments.instance(Written, "a Written, such as Written('vendor', 'Conv')"),
+    "trailing": arguments.TEXT,
 }
 
 
@@ -53,6 +70,7 @@ class Kernel:
         when: the nodes that the row is about; None: all of its operators.
         domain: the operators' domain.
         written: the node that runs them in these layouts, where they are not the standard's; None: a function.
+        trailing: the attribute that counts an axis which must come last; empty: there is none.
     """
 
     op_types: str
@@ -63,6 +81,7 @@ class Kernel:
     when: Condition | None = None
     domain: str = ""
     written: Written | None = None
+    trailing: str = ""
 
     def __post_init__(self) -> None:
         """See that the row can be meant: one with a typing error would claim nothing, and nobody would know.
@@ -113,6 +132,7 @@ class Kernel:
             "ranks": list(self.ranks),
             "limits": [str(limit) for limit in self.limits],
             "written": written.removeprefix(":"),
+            **({"trailing": self.trailing} if self.trailing else {}),
         }
 
     def ways(self) -> Iterator[Laid]:
@@ -236,10 +256,33 @@ class Target:
         written = (_written(rule, *known, way) for way in has)
         return any(way is not None and (way.domain, way.op_type) == (domain, operator.name) for way in written)
 
+    def placed(self, operator: Operator, signature: Signature) -> Signature:
+        """A node's signature with the axis last that must be, where a row says so."""
+        row = next((row for row in self.rows(operator) if row.trailing and not row.lacks(operator)), None)
+        letters = signature.inputs[0] if signature.inputs else None
+        if row is None or not letters or signature.tail or signature.variants:
+            return signature
+        letter = letters[operator.int(row.trailing, -1) % len(letters)]
+        if letter == letters[-1]:
+            return replace(signature, tail=(letter,), block=signature.block | {letter})
+        # The source's order does not exist here, so those that do are listed.
+        rest = [each for each in letters if each != letter]
+        orders = permutations(rest) if len(rest) <= MOST_ORDERED else iter((tuple(rest),))
+        return replace(signature, variants=tuple(_in_order(signature, (*order, letter)) for order in orders))
+
     def layouts(self, operator: Operator) -> list[Laid]:
         """The ways in which the target runs a node that it claims, best first; none: any order of axes."""
         node, *_ = _standard(operator)
         return [way for row in self.rows(operator) if not row.lacks(node) for way in row.ways()]
+
+
+def _in_order(signature: Signature, order: Sequence[str]) -> Variant:
+    """The variant whose operands have their axes in an order; those that hold other axes keep theirs."""
+
+    def placed(operands: Sequence[Letters | None]) -> tuple[Letters | None, ...]:
+        return tuple(held and (tuple(order) if set(held) == set(order) else held) for held in operands)
+
+    return Variant(placed(signature.inputs), placed(signature.outputs), name=f"{order[-1]} last")
 
 
 def _written(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> Written | None:

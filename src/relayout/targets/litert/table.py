@@ -17,6 +17,7 @@ from relayout.lowering.conditions import (
 )
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.folding import FOLDED
+from relayout.targets.litert.prices import price
 from relayout.targets.target import INT8, Kernel, Target
 
 FLOAT32 = ("FLOAT",)
@@ -34,20 +35,22 @@ _ON_IMAGES = (
     Kernel("ConvTranspose", ("NHWC OHWI",), FLOAT32, ONE_OR_TWO),
     Kernel("MaxPool", ("NHWC",), BYTES_TOO, ANY_IMAGE, (NO_INDICES, NO_DILATIONS)),
     Kernel("AveragePool LpPool", ("NHWC",), FLOAT32, ANY_IMAGE, (NO_DILATIONS,)),
-    Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), FLOAT32, ANY_IMAGE),
+    Kernel("GlobalAveragePool GlobalLpPool GlobalMaxPool", ("NHWC",), FLOAT32, ANY_IMAGE),
     Kernel("DepthToSpace", ("NHWC",), BYTES_TOO, IMAGE, (DEPTH_FIRST,)),
     Kernel("SpaceToDepth", ("NHWC",), BYTES_TOO, IMAGE),
     Kernel("LRN", ("NHWC",), FLOAT32, IMAGE),
     Kernel("Resize Upsample", ("NHWC",), BYTES_TOO, IMAGE),
     Kernel("BatchNormalization", ("NHWC",), FLOAT32),
 )
-ELSEWHERE = frozenset({"Constant", "Identity", "MeanVarianceNormalization", "Range"})
-"""Operators that no row is about: they are gone once a graph has been read, or are written as several."""
+_LAST = (Kernel("Softmax LogSoftmax TopK", trailing="axis"),)
+"""Operators along an axis that the builtin wants last."""
+ELSEWHERE = frozenset({"Constant", "Identity", "MaxUnpool", "MeanVarianceNormalization", "NonZero", "Range"})
+"""Operators that no row is about: gone once a graph has been read, written as several, or kept in their layout."""
 
 
 def _rows() -> tuple[Kernel, ...]:
     """Return the row of all operators that have an export, but for those on images."""
-    left_out = ELSEWHERE.union(*(row.op_types.split() for row in _ON_IMAGES))
+    left_out = ELSEWHERE.union(*(row.op_types.split() for row in (*_ON_IMAGES, *_LAST)))
     # ONNX Runtime has operators of its own in the standard's domain; tables name the standard's.
     names = [name for domain, name in entries() if not domain and name not in left_out and onnx.defs.has(name)]
     return (Kernel(" ".join(names)),)
@@ -56,8 +59,9 @@ def _rows() -> tuple[Kernel, ...]:
 TARGET = Target(
     "litert",
     "LiteRT (TensorFlow Lite), its builtin operators: NHWC, kernels OHWI, depthwise 1HWC",
-    (*_ON_IMAGES, *_rows()),
+    (*_ON_IMAGES, *_LAST, *_rows()),
     expansions=DECOMPOSITIONS,
     fusions=FOLDED,
+    price=price,
     reads_units=True,
 )

@@ -110,7 +110,7 @@ class Draft:
         key = (array.dtype.name, array.shape, raw)
         if quantization is None and key in self._constants:
             return self._constants[key]
-        data = np.frombuffer(raw, np.uint8)
+        data = np.frombuffer(raw, np.uint8) if raw else None
         made = DraftTensor(self.unique(name), kind, array.shape, data, array, quantization)
         if quantization is None:
             self._constants[key] = made
