@@ -128,7 +128,8 @@ def test_a_short_time_transform_is_a_convolution(name: str, said: str) -> None:
     count, step, window = WINDOWS[name]
     half = int(name != "two sides")
     result = relayout.optimize(stft(count, step, window, half=half, said=said), target="onnxruntime-cpu").proto
-    assert counts(result).keys() <= {"Conv", "Transpose"}
+    ones = {"Squeeze", "Unsqueeze"} if "n" in said else set()  # an axis of one element moves beside open ones
+    assert counts(result).keys() <= {"Conv", "Transpose"} | ones
     array = floats(2, 4000, 1) if said.endswith("1") else floats(2, 4000)
     frames = np.lib.stride_tricks.sliding_window_view(array.reshape(2, 4000), count, axis=1)[:, ::step]
     shaped = frames * (np.hanning(count) if window else 1)
