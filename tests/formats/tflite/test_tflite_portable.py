@@ -130,12 +130,21 @@ def test_integer_weights_beside_real_numbers_are_dequantized() -> None:
 
 
 def test_none_lowers_nothing() -> None:
-    """No Casts for a runtime that lacks a kernel, and the rounds of a loop stay a loop."""
+    """No Casts for a runtime that lacks a kernel; a PAD stays, and so do the rounds of a loop."""
     net = Net()
     x, amounts = net.input((2, 3), "int16", name="x"), net.const(np.array([[0, 1], [2, 0]]), "int32")
     net.op("PAD", [x, amounts], [net.output((4, 4), "int16")], options("PadOptions"))
     assert types(relayout.convert(net.bytes()).model) == {"Pad": 1, "Cast": 3}
     assert types(relayout.convert(net.bytes(), target="none").model) == {"Pad": 1}
+    net = Net()
+    x, amounts = net.input((1, 6, 6, 3)), net.const([[0, 0], [1, 1], [1, 1], [0, 0]], "int32")
+    padded, window = net.tensor((1, 8, 8, 3)), options("Conv2DOptions", padding=1, strideH=1, strideW=1)
+    net.op("PAD", [x, amounts], [padded], options("PadOptions"))
+    operands = [padded, net.const(np.ones((4, 3, 3, 3))), net.const(np.zeros(4))]
+    net.op("CONV_2D", operands, [net.output((1, 6, 6, 4))], window)
+    assert types(relayout.convert(net.bytes()).model)["Pad"] == 0
+    assert types(relayout.convert(net.bytes(), target="none").model)["Pad"] == 1
+    agree(net.bytes(), target="none")
     rounds = looped(gru_after).bytes()
     assert types(relayout.convert(rounds).model)["GRU"] == 1
     literal = types(relayout.convert(rounds, target="none").model)

@@ -22,6 +22,7 @@ ALTERNATIVES = {
     **dict.fromkeys(
         ("BIDIRECTIONAL_SEQUENCE_LSTM", "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"), ("lstm_in_pieces.lstm_in_pieces",)
     ),
+    "MEAN": ("mean_as_pool.mean_as_pool",),
     "MUL": ("channel_constants.weighted",),
     "PRELU": ("channel_constants.real_slopes",),
     "TILE": ("tile_as_concat.tile_as_concat",),
