@@ -220,3 +220,13 @@ def test_a_table_is_not_dequantized_for_what_is_picked_of_it() -> None:
     net.op("GATHER", [table, places], [net.output((3, 4), "int8", q=q)], options("GatherOptions"))
     assert types(read(net.bytes())) == {"Gather": 1}
     agree(net.bytes(), net.ranges)
+
+
+def test_what_the_oldest_runtime_has_no_kernel_for_is_between_casts() -> None:
+    """ONNX Runtime 1.23 has no Where of int8."""
+    net = Net()
+    condition, x, y = net.input((2, 3), "bool"), net.input((2, 3), "int8"), net.input((2, 3), "int8")
+    net.op("SELECT_V2", [condition, x, y], [net.output((2, 3), "int8")])
+    assert types(read(net.bytes())) == {"Cast": 3, "Where": 1}
+    assert types(read(net.bytes(), target="none")) == {"Where": 1}
+    agree(net.bytes())
