@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,15 @@ import onnx_ir as ir
 import pytest
 from tflite_cases_cells import gru_after, looped
 from tflite_cases_recurrent import TIME, lstm
-from tflite_running import FAST, SHARED, agree, read
+from tflite_running import FAST, SHARED, agree, check_model, read
 from tflite_writing import Net, Scale, options
 
 import relayout
 from relayout.errors import LayoutError
+from relayout.formats import tflite
 from relayout.pipeline import check_plan
 from relayout.targets import targets
-from relayout.targets.onnxruntime.import_list import ALTERNATIVES
+from relayout.targets.onnxruntime.import_list import ALTERNATIVES, with_vnni
 from relayout.targets.portable import portable
 from relayout.verification import verify
 
@@ -230,3 +232,19 @@ def test_what_the_oldest_runtime_has_no_kernel_for_is_between_casts() -> None:
     assert types(read(net.bytes())) == {"Cast": 3, "Where": 1}
     assert types(read(net.bytes(), target="none")) == {"Where": 1}
     agree(net.bytes())
+
+
+def test_independent_passes_over_a_file_give_the_same_in_any_order() -> None:
+    content = symmetric()
+    pad, data, weights = with_vnni().over_file
+    results = {
+        check_model(tflite.read(content, passes=replace(with_vnni(), over_file=order)))
+        for order in ((pad, data, weights), (pad, weights, data), (weights, pad, data))
+    }
+    assert len(results) == 1
+
+
+def test_passes_in_a_wrong_order_are_refused() -> None:
+    pad, data, weights = with_vnni().over_file
+    with pytest.raises(LayoutError, match="'pad_depthwise_channels' requires types of the file, which 'uint8_act"):
+        replace(with_vnni(), over_file=(data, pad, weights))

@@ -1,7 +1,8 @@
 """Element types for which ONNX Runtime has no kernel, and the types that are computed with in their place.
 
-The standard allows more types than the runtime has kernels for, in 1.23, the first that results are to run on. A node of such a type is written between two Casts; the
-type in between holds every value of the other, or, where nothing but whole elements is moved, the same bits.
+The standard allows more types than the runtime has kernels for, in 1.23, the first that results are to run on. A node
+of such a type is written between two Casts; the type in between holds every value of the other, or, where nothing but
+whole elements is moved, the same bits.
 """
 
 from __future__ import annotations

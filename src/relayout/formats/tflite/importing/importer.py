@@ -100,7 +100,7 @@ def read(
     model = as_tensors(model)
     if quant == "qdq":
         for over_file in passes.over_file:  # after the cut: the interface, wherever it is, keeps its types
-            model = over_file(model)
+            model = over_file.run(model)
     subgraph = model.subgraphs[index]
     stem = "main" if isinstance(source, bytes) else Path(source).stem
     choices = Choices(quant, state, custom_ops or {}, passes)
