@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from tflite_cases_cells import gru_after, looped
+from tflite_cases_matrix import product_in_blocks
 from tflite_cases_recurrent import TIME, lstm
 from tflite_running import FAST, SHARED, agree, check_model, read
 from tflite_writing import Net, Scale, options
@@ -102,6 +103,7 @@ def test_zero_points_are_always_named() -> None:
     biases = [node for node in quantizing(model) if node.inputs[0] and node.inputs[0].dtype == ir.DataType.INT32]
     assert len(biases) == 3
     assert with_zero_points(model)
+    assert with_zero_points(relayout.convert(product_in_blocks().bytes()).model)
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared models are not here")
