@@ -1,4 +1,4 @@
-"""Measure how many groups of an integer convolution should be joined in ONNX Runtime: the prices of `widened`.
+"""Measure how many groups of an integer convolution ONNX Runtime wants joined: the prices of `merge_conv_groups`.
 
     python bench/measure_groups.py [--rounds 7] [--json FILE]
 
@@ -147,7 +147,7 @@ def main() -> int:
     measured = np.array([each for took in times for each in took])
     fit = np.linalg.lstsq(rows / measured[:, None], np.ones(len(measured)), rcond=None)[0]
     for name, cost, price in zip(NAMES, fit, PRICES, strict=True):
-        print(f"{name}: {cost:.4g} ns, and {price:.4g} in `widened`")
+        print(f"{name}: {cost:.4g} ns, and {price:.4g} in `merge_conv_groups`")
     off = np.abs(rows @ np.array(PRICES) / measured - 1)
     print(f"{len(measured)} forms of {len(every)} convolutions", end="")
     print(f", off by {np.median(off):.2f} (median; worst {off.max():.2f})")
@@ -159,7 +159,7 @@ def main() -> int:
 
 
 def _judge(every: Sequence[Size], times: Sequence[Sequence[float]]) -> None:
-    """Say what the choice of `widened` takes, beside the fastest and beside the file's groups."""
+    """Say what the choice of `merge_conv_groups` takes, beside the fastest and beside the file's groups."""
     lost, gained, slower, stay = [], [], 0, 0
     for size, took in zip(every, times, strict=True):
         window, units = (size.window, size.window), size.groups * size.units

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,17 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from tflite_cases_cells import gru_after, looped
+from tflite_cases_matrix import product_in_blocks
 from tflite_cases_recurrent import TIME, lstm
-from tflite_running import FAST, SHARED, agree, read
+from tflite_running import FAST, SHARED, agree, check_model, read
 from tflite_writing import Net, Scale, options
 
 import relayout
 from relayout.errors import LayoutError
+from relayout.formats import tflite
 from relayout.pipeline import check_plan
 from relayout.targets import targets
-from relayout.targets.onnxruntime.import_list import ALTERNATIVES
+from relayout.targets.onnxruntime.import_list import ALTERNATIVES, with_vnni
 from relayout.targets.portable import portable
 from relayout.verification import verify
 
@@ -100,6 +103,7 @@ def test_zero_points_are_always_named() -> None:
     biases = [node for node in quantizing(model) if node.inputs[0] and node.inputs[0].dtype == ir.DataType.INT32]
     assert len(biases) == 3
     assert with_zero_points(model)
+    assert with_zero_points(relayout.convert(product_in_blocks().bytes()).model)
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared models are not here")
@@ -130,12 +134,21 @@ def test_integer_weights_beside_real_numbers_are_dequantized() -> None:
 
 
 def test_none_lowers_nothing() -> None:
-    """No Casts for a runtime that lacks a kernel, and the rounds of a loop stay a loop."""
+    """No Casts for a runtime that lacks a kernel; a PAD stays, and so do the rounds of a loop."""
     net = Net()
     x, amounts = net.input((2, 3), "int16", name="x"), net.const(np.array([[0, 1], [2, 0]]), "int32")
     net.op("PAD", [x, amounts], [net.output((4, 4), "int16")], options("PadOptions"))
     assert types(relayout.convert(net.bytes()).model) == {"Pad": 1, "Cast": 3}
     assert types(relayout.convert(net.bytes(), target="none").model) == {"Pad": 1}
+    net = Net()
+    x, amounts = net.input((1, 6, 6, 3)), net.const([[0, 0], [1, 1], [1, 1], [0, 0]], "int32")
+    padded, window = net.tensor((1, 8, 8, 3)), options("Conv2DOptions", padding=1, strideH=1, strideW=1)
+    net.op("PAD", [x, amounts], [padded], options("PadOptions"))
+    operands = [padded, net.const(np.ones((4, 3, 3, 3))), net.const(np.zeros(4))]
+    net.op("CONV_2D", operands, [net.output((1, 6, 6, 4))], window)
+    assert types(relayout.convert(net.bytes()).model)["Pad"] == 0
+    assert types(relayout.convert(net.bytes(), target="none").model)["Pad"] == 1
+    agree(net.bytes(), target="none")
     rounds = looped(gru_after).bytes()
     assert types(relayout.convert(rounds).model)["GRU"] == 1
     literal = types(relayout.convert(rounds, target="none").model)
@@ -211,3 +224,29 @@ def test_a_table_is_not_dequantized_for_what_is_picked_of_it() -> None:
     net.op("GATHER", [table, places], [net.output((3, 4), "int8", q=q)], options("GatherOptions"))
     assert types(read(net.bytes())) == {"Gather": 1}
     agree(net.bytes(), net.ranges)
+
+
+def test_what_the_oldest_runtime_has_no_kernel_for_is_between_casts() -> None:
+    """ONNX Runtime 1.23 has no Where of int8."""
+    net = Net()
+    condition, x, y = net.input((2, 3), "bool"), net.input((2, 3), "int8"), net.input((2, 3), "int8")
+    net.op("SELECT_V2", [condition, x, y], [net.output((2, 3), "int8")])
+    assert types(read(net.bytes())) == {"Cast": 3, "Where": 1}
+    assert types(read(net.bytes(), target="none")) == {"Where": 1}
+    agree(net.bytes())
+
+
+def test_independent_passes_over_a_file_give_the_same_in_any_order() -> None:
+    content = symmetric()
+    pad, data, weights = with_vnni().over_file
+    results = {
+        check_model(tflite.read(content, passes=replace(with_vnni(), over_file=order)))
+        for order in ((pad, data, weights), (pad, weights, data), (weights, pad, data))
+    }
+    assert len(results) == 1
+
+
+def test_passes_in_a_wrong_order_are_refused() -> None:
+    pad, data, weights = with_vnni().over_file
+    with pytest.raises(LayoutError, match="'pad_depthwise_channels' requires types of the file, which 'uint8_act"):
+        replace(with_vnni(), over_file=(data, pad, weights))

@@ -23,10 +23,9 @@ AGREES, REFUSED, DIFFERS = "", "!", "?"
 def verdict(name: str, kind: str) -> str | None:
     """One of the three for a cell that LiteRT runs, else None."""
     from tflite_kinds import model
-    from tflite_running import _compare, check_model, feed, interpreter, run_interpreter, session
+    from tflite_running import _compare, check_model, feed, interpreter, read, run_interpreter, session
 
     from relayout.errors import RelayoutError
-    from relayout.formats.tflite import read
 
     net, rng = model(name, kind), np.random.default_rng(0)
     content = net.bytes()

@@ -23,10 +23,10 @@ def product_by_blocks(op: Operation) -> bool:
     if not size:
         return False
     if found.keeps_rank(op):
-        matrix_product(op, op.real(0), in_blocks(op, op.input(1), size, (1, 0)), found.units)
+        matrix_product(op, op.real(0), in_blocks(op, op.input(1), size, (1, 0), zeros=False), found.units)
         return True
     x, bias = found.matrix(op), op.bias(2, 0, 1)
-    kernel = in_blocks(op, op.input(1), size, (1, 0))
+    kernel = in_blocks(op, op.input(1), size, (1, 0), zeros=False)
     y = op.emit("MatMul", [op.dequantize(0, x), kernel], (found.rows, found.units))
     hand_over_rows(op, found, y if bias is None else two(op, "Add", y, bias))
     return True

@@ -22,6 +22,7 @@ ALTERNATIVES = {
     **dict.fromkeys(
         ("BIDIRECTIONAL_SEQUENCE_LSTM", "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"), ("lstm_in_pieces.lstm_in_pieces",)
     ),
+    "MEAN": ("mean_as_pool.mean_as_pool",),
     "MUL": ("channel_constants.weighted",),
     "PRELU": ("channel_constants.real_slopes",),
     "TILE": ("tile_as_concat.tile_as_concat",),
@@ -43,14 +44,12 @@ def without_vnni() -> ImportPasses:
 
 def _passes(unrolled: str) -> ImportPasses:
     from relayout.formats.tflite.importing.import_passes import ImportPasses
-    from relayout.targets.onnxruntime.int8_weights import int8_weights
+    from relayout.targets.onnxruntime import int8_weights, pad_depthwise_channels, uint8_activations
     from relayout.targets.onnxruntime.missing_kernels import IN_PLACE_OF
     from relayout.targets.onnxruntime.operation_forms import OnnxRuntimeOperation
-    from relayout.targets.onnxruntime.pad_depthwise_channels import aligned
-    from relayout.targets.onnxruntime.uint8_activations import unsigned
 
     return ImportPasses(
-        (aligned, unsigned, int8_weights),
+        (pad_depthwise_channels.PASS, uint8_activations.PASS, int8_weights.PASS),
         {name: tuple(_named(each, unrolled) for each in written) for name, written in ALTERNATIVES.items()},
         IN_PLACE_OF,
         OnnxRuntimeOperation,

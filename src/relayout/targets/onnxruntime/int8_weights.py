@@ -12,6 +12,7 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
+from relayout.formats.tflite.importing.import_passes import FilePass
 from relayout.formats.tflite.importing.rewriting import Rewriting
 from relayout.targets.onnxruntime.uint8_activations import SHIFT
 
@@ -23,6 +24,10 @@ DATA |= {"TRANSPOSE_CONV": 2}
 def int8_weights(model: Model) -> Model:
     """Return the model with weights of uint8 as int8, where they have one scale and meet data of uint8."""
     return model._replace(subgraphs=tuple(_Lowering(subgraph).run() for subgraph in model.subgraphs))
+
+
+PASS = FilePass("int8_weights", int8_weights)
+"""It goes by the type that each tensor has in the file: it may stand anywhere."""
 
 
 def lowered(tensor: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Element types for which ONNX Runtime has no kernel, and the types that are computed with in their place.
 
-The standard allows more types than the runtime has kernels for. A node of such a type is written between two Casts; the
-type in between holds every value of the other, or, where nothing but whole elements is moved, the same bits.
+The standard allows more types than the runtime has kernels for, in 1.23, the first that results are to run on. A node
+of such a type is written between two Casts; the type in between holds every value of the other, or, where nothing but
+whole elements is moved, the same bits.
 """
 
 from __future__ import annotations
@@ -32,6 +33,6 @@ IN_PLACE_OF: dict[str, dict[ir.DataType, ir.DataType]] = {
     "ReduceSum": {**_NARROW, _U64: _I64},
     "Resize": {**_SHORT, _BOOL: _U8, _U32: _I32},
     "TopK": {_U16: _I32, _U32: _I64, _BOOL: _U8},
-    "Where": {**_SHORT, _U64: _I64, _BOOL: _U8},
+    "Where": {_I8: _I32, **_SHORT, _U64: _I64, _BOOL: _U8},
 }
 """ONNX operator -> the types that its kernel does not take -> what stands in for them."""

@@ -11,10 +11,11 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
 from relayout.formats.tflite.importing import activation
 from relayout.formats.tflite.importing.builder import dims
-from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.importing.operation import BYTES_ONLY
+from relayout.lowering.fold_borders import FoldingOperation
 
 
-class OnnxRuntimeOperation(Operation):
+class OnnxRuntimeOperation(FoldingOperation):
     """An operator whose values are written as ONNX Runtime's optimizer and kernels take them best."""
 
     def real_constant(self, tensor: Tensor, quantization: Quantization, value: ir.Value, axis: int | None) -> ir.Value:

@@ -19,6 +19,7 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Quantization, Subgraph, Tensor
+from relayout.formats.tflite.importing.import_passes import AS_IN_FILE, FilePass
 from relayout.formats.tflite.importing.rewriting import Rewriting
 
 TOGETHER, LEAST = 16, 8
@@ -35,6 +36,10 @@ _ELEMENTS = {TensorType.INT8: np.int8, TensorType.INT32: np.int32, TensorType.FL
 def aligned(model: Model) -> Model:
     """The model with channels of depthwise convolutions in sixteens, wherever nobody notices."""
     return model._replace(subgraphs=tuple(_Growing(subgraph).run() for subgraph in model.subgraphs))
+
+
+PASS = FilePass("pad_depthwise_channels", aligned, requires=frozenset((AS_IN_FILE,)))
+"""Images are int8 for it: channels of what is uint8 already stay as many."""
 
 
 def _channels(tensor: Tensor) -> int:

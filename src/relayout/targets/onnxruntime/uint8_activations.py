@@ -18,6 +18,7 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
+from relayout.formats.tflite.importing.import_passes import AS_IN_FILE, FilePass
 from relayout.formats.tflite.importing.rewriting import Rewriting
 
 SHIFT = 128
@@ -59,6 +60,9 @@ WEIGHTS = {
 def unsigned(model: Model) -> Model:
     """The model with int8 activations as uint8, wherever operators are known that do not notice."""
     return model._replace(subgraphs=tuple(_Shifting(subgraph).run() for subgraph in model.subgraphs))
+
+
+PASS = FilePass("uint8_activations", unsigned, ends=frozenset((AS_IN_FILE,)))
 
 
 def _is_signed(tensor: Tensor) -> bool:

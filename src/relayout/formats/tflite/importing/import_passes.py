@@ -12,6 +12,7 @@ from importlib import import_module
 
 import onnx_ir as ir
 
+from relayout.errors import LayoutError
 from relayout.formats.tflite.container.model import Model
 from relayout.formats.tflite.importing.operation import Operation
 
@@ -21,6 +22,27 @@ False."""
 
 StandIns = Mapping[str, Mapping[ir.DataType, ir.DataType]]
 """ONNX operator -> the element types that it is not written with -> the types that stand in for them, between Casts."""
+
+
+AS_IN_FILE = "types of the file"
+"""What holds of every file: its tensors have the types that it states."""
+
+
+@dataclass(frozen=True)
+class FilePass:
+    """A pass over the parsed file, and what must hold before it.
+
+    Args:
+        name: what it does, for an error.
+        run: the pass.
+        requires: what must hold of a file before.
+        ends: what no longer holds of it afterwards.
+    """
+
+    name: str
+    run: Callable[[Model], Model]
+    requires: frozenset[str] = frozenset()
+    ends: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -34,10 +56,23 @@ class ImportPasses:
         operation: the class that translations work with; a subclass writes some values in forms of its own.
     """
 
-    over_file: tuple[Callable[[Model], Model], ...] = ()
+    over_file: tuple[FilePass, ...] = ()
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     stand_ins: StandIns = field(default_factory=dict)
     operation: type[Operation] = Operation
+
+    def __post_init__(self) -> None:
+        """See that each pass over the file finds what it requires.
+
+        Raises:
+            LayoutError: one stands behind a pass that ends it.
+        """
+        ended: dict[str, str] = {}
+        for each in self.over_file:
+            for fact in sorted(each.requires & ended.keys()):
+                earlier = ended[fact]
+                raise LayoutError(f"pass {each.name!r} requires {fact}, which {earlier!r} before it ends: swap them")
+            ended |= dict.fromkeys(each.ends, each.name)
 
 
 def on_use(module: str, name: str) -> Alternative:

@@ -54,7 +54,7 @@ def read(
     """Read a TFLite model as an ONNX model that computes the same.
 
     1. Quantized tensors hold the integers that the file's tensors hold; each operator dequantizes its operands and
-       quantizes its result. Operators that only move elements act on the integers.
+       quantizes its result, those that only move elements, too, unless operand and result mean other numbers.
     2. Constants are views into the file's bytes, which stay in memory as long as the model lives; of a file above
        256 MB they are read when they are used.
     3. Every value has a type and a shape; dimensions known only at run time have names.
@@ -101,7 +101,7 @@ def read(
     model = dilated(as_tensors(model))
     if quant == "qdq":
         for over_file in passes.over_file:  # after the cut: the interface, wherever it is, keeps its types
-            model = over_file(model)
+            model = over_file.run(model)
     subgraph = model.subgraphs[index]
     stem = "main" if isinstance(source, bytes) else Path(source).stem
     choices = Choices(quant, state, custom_ops or {}, passes)

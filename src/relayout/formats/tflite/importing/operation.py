@@ -41,6 +41,8 @@ class Operation(Emission):
     """A TFLite operator and its place in the ONNX graph."""
 
     INT64 = ir.DataType.INT64
+    folds_borders = False
+    """Whether a PAD may become the border of the windows that slide over it."""
 
     # What the file says.
 

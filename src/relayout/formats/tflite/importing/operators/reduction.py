@@ -12,7 +12,6 @@ from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.registry import Translation, Unsupported, described, operator
 from relayout.formats.tflite.importing.tensors import QUANTIZED_TYPES
-from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
 
 
 def _axes(op: Operation, x: ir.Value) -> tuple[ir.Value, Dims]:
@@ -43,25 +42,16 @@ def _computing(op_type: str) -> Translation:
 
 @operator("MEAN", options="ReducerOptions")
 def mean(op: Operation) -> None:
-    """ReduceMean; of a quantized image over height and width GlobalAveragePool, of which there is an integer kernel.
+    """ReduceMean.
 
     Of 16 bits it is that of the integers, in steps of the operand: the kernel's sums are exact, and where a mean is
     close to 0 (of rows that are normalized already) a step of the result is less than what sums of real numbers round.
     """
-    if _mean_of_steps(op):
-        return
-    x = op.stored(0)
-    rank, quantized = len(dims(x)), op.tensors.quantization(op.input(0)) is not None
-    if not quantized or rank != 4 or not op.is_constant(1) or {op.axis(a, 4) for a in op.integers(1)} != {1, 2}:
+    if not mean_of_steps(op):
         op.result(_reduce(op, "ReduceMean", op.real(0)))
-        return
-    n, _, _, c = dims(x)
-    pooled = op.emit("GlobalAveragePool", [op.real(0, TO_FIRST)], (n, c, 1, 1))
-    y = op.transpose(op.quantize(pooled), TO_LAST)
-    op.result_stored(y if op.options.keep_dims else op.emit("Squeeze", [y, op.ints([1, 2])], (n, c)))
 
 
-def _mean_of_steps(op: Operation) -> bool:
+def mean_of_steps(op: Operation) -> bool:
     """Hand over the mean of integers of 16 bits around 0, if there is one scale for all."""
     before, after = (op.tensors.quantization(tensor) for tensor in (op.input(0), op.output()))
     if before is None or after is None or before.per_channel or after.per_channel or before.zero_point.any():

@@ -136,7 +136,8 @@ def _remember(op: Operation, nodes: Sequence[ir.Node], zero: bool = True) -> Non
     """Note a border: if it is of the real number 0, windows that slide over it can have it instead of these nodes."""
     rank, quantization = len(dims(op.stored(0))), op.output().quantization
     op.tensors.borders[op.operator.outputs[0]] = None
-    if rank < 3 or not zero or not op.is_constant(1) or (quantization is not None and quantization.per_channel):
+    per_channel = quantization is not None and quantization.per_channel
+    if not op.folds_borders or rank < 3 or not zero or not op.is_constant(1) or per_channel:
         return
     both = _pads(op, rank)
     if not op.alike(0) or not both[0] == both[rank - 1] == both[rank] == both[-1] == 0:
@@ -168,10 +169,7 @@ def _is_positive(op: Operation, value: ir.Value) -> bool:
 
 @operator("PAD")
 def pad(op: Operation) -> None:
-    """Pad with the real number 0, which is the zero point where integers are padded.
-
-    Before a convolution or pool it becomes an attribute of that.
-    """
+    """Pad with the real number 0, which is the zero point where integers are padded."""
     before = len(op.builder.nodes)
     (x,), finish = op.carried(0, types=BYTES_ONLY)
     pads, shape = _padded(op, x)

@@ -42,8 +42,16 @@ def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None)
     return op.real(i, perm)
 
 
-def in_blocks(op: Operation, tensor: Tensor, size: int, perm: Sequence[int] | None) -> ir.Value:
-    """Return the real numbers of a constant matrix, with a scale for each block of so many columns."""
+def in_blocks(op: Operation, tensor: Tensor, size: int, perm: Sequence[int] | None, *, zeros: bool = True) -> ir.Value:
+    """Return the real numbers of a constant matrix, with a scale for each block of so many columns.
+
+    Args:
+        op: the operator that reads it.
+        tensor: the matrix.
+        size: columns of a block.
+        perm: the order of axes in which it is wanted.
+        zeros: whether zero points are named, which are all 0.
+    """
     integers, scales = op.tensors.blockwise(tensor, size)
     name, perm = op.tensors.hint(tensor, "dequantized"), (0, 1) if perm is None else perm
     if op.tensors.dequantize:
@@ -55,6 +63,9 @@ def in_blocks(op: Operation, tensor: Tensor, size: int, perm: Sequence[int] | No
         return op.transpose(op.builder.initializer(name, real), perm)
     values = [op.builder.initializer(op.tensors.names[tensor.index], integers)]
     values.append(op.builder.array(op.tensors.hint(tensor, "scale"), scales))
+    if zeros:
+        zero = np.zeros(scales.shape, integers.dtype.numpy())
+        values.append(op.builder.initializer(op.tensors.hint(tensor, "zero_point"), ir.Tensor(zero, integers.dtype)))
     moved = [value if tuple(perm) == (0, 1) else op.transpose(value, perm) for value in values]
     axis = list(perm).index(1)
     return op.emit("DequantizeLinear", moved, dims(moved[0]), ir.DataType.FLOAT, name=name, axis=axis, block_size=size)
