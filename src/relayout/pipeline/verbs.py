@@ -629,9 +629,10 @@ def _tflite_target(target: str | Target | None, inline: bool, regions: Regions) 
 
 
 def _prepare(model: ir.Model) -> None:
+    from relayout.formats.onnx import complete
     from relayout.formats.tflite.exporting.preparing import prepare
 
-    prepare(model)
+    prepare(model, lambda changed: complete(changed, outputs_of))
 
 
 def _as_tflite(result: Result) -> Result:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,8 +78,10 @@ def export(
     graph.run()
     if graph.refused:
         raise UnsupportedError(graph.refused, "")
-    fuse(graph.draft)
-    subgraph = graph.draft.finish()
+    for draft in graph.program:
+        fuse(draft)
+    subgraphs = tuple(draft.finish(f"subgraphs[{place}]") for place, draft in enumerate(graph.program))
+    subgraph = subgraphs[0]
     called = names or {}
 
     def ends(values: Any, indices: tuple[int, ...]) -> tuple[tuple[str, int], ...]:
@@ -90,7 +92,7 @@ def export(
         signature, 0, ends(model.graph.inputs, subgraph.inputs), ends(model.graph.outputs, subgraph.outputs)
     )
     notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in (metadata or {}).items())
-    return finished(Model("relayout", (subgraph,), (ports,), notes))
+    return finished(Model("relayout", subgraphs, (ports,), notes))
 
 
 class GraphExport:
@@ -100,12 +102,18 @@ class GraphExport:
         model: the model.
         graph: its graph, or a body.
         units: the operators that run on integers.
+        program: the graphs of the file, if this one is a body.
     """
 
-    def __init__(self, model: ir.Model, graph: ir.Graph, units: QuantizedUnits) -> None:
+    def __init__(
+        self, model: ir.Model, graph: ir.Graph, units: QuantizedUnits, program: list[Draft] | None = None
+    ) -> None:
         self.model, self.graph, self.units = model, graph, units
+        self.program: list[Draft] = [] if program is None else program
+        """All graphs of the file under construction; this one and its bodies are among them."""
         self.version = model.opset_imports.get("", 1)
         self.draft = Draft(graph.name or "main")
+        self.program.append(self.draft)
         self.tensors: dict[ir.Value, DraftTensor] = {}
         self.integers: dict[ir.Value, DraftTensor] = {}
         """Integers between quantized units -> their tensor, of a type that kernels take."""
@@ -125,11 +133,46 @@ class GraphExport:
             self.draft.unique(name)
         for value in self.graph.inputs:
             self._input(value)
+        self.write()
+        for value in self.graph.outputs:
+            self._write_output(value)
+
+    def write(self) -> None:
+        """Translate every node; what cannot be written is collected in `refused`."""
         table = entries()
         for node in self.graph:
             self._node(node, table)
-        for value in self.graph.outputs:
-            self._write_output(value)
+
+    # Bodies.
+
+    def body(self, graph: ir.Graph) -> GraphExport:
+        """Return the export of a body: a graph of its own in the file; what it refuses, this one refuses."""
+        made = GraphExport(self.model, graph, self.units, self.program)
+        made.refused = self.refused
+        return made
+
+    def take(self, values: Sequence[ir.Value]) -> None:
+        """Let a body read values of the graph around it, by operands of its own."""
+        for value in values:
+            tensor = DraftTensor(self.draft.unique(value.name or "outer"), _type(value), self.dims_of(value))
+            self.tensors[value] = tensor
+            self.draft.inputs.append(tensor)
+
+    def give_all(self, values: Sequence[ir.Value], op: NodeExport) -> None:
+        """Let a body give values, of the types that a node's outputs have."""
+        found = [self.tensor_of(value) for value in values if not self.refused and value not in self.unknown]
+        self.draft.outputs = self.distinct(found)
+
+    def distinct(self, tensors: Sequence[DraftTensor]) -> list[DraftTensor]:
+        """Return a body's outputs: none of them is an input, a constant, or another output."""
+        found: list[DraftTensor] = []
+        for tensor in tensors:
+            result = tensor
+            if tensor in self.draft.inputs or tensor.data is not None or tensor in found:
+                result = self.draft.tensor(f"{tensor.name}/given", tensor.type, tensor.dims, tensor.quantization)
+                self._copy(tensor, result)
+            found.append(result)
+        return found
 
     def _input(self, value: ir.Value) -> None:
         tensor = DraftTensor(value.name or "", stored_type(value), self.dims_of(value))
@@ -204,6 +247,10 @@ class GraphExport:
         if value.shape is None:
             raise Unwritable("the rank of an operand or result is not known")
         return _dims(value)
+
+    def type_of(self, value: ir.Value) -> TensorType:
+        """Return the type of a value's elements between operators."""
+        return _type(value)
 
     def stored_type(self, value: ir.Value) -> TensorType:
         """Return the type of a value's elements where it is an input or output of the file."""

@@ -2,13 +2,14 @@
 
 1. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them.
 2. An If whose condition is constant is its branch.
-3. An operator that has no export becomes the body by which the standard defines it.
+3. A Scan is a Loop, and a short Loop is its body again and again.
+4. An operator that has no export becomes the body by which the standard defines it.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
@@ -17,10 +18,9 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.onnx.completing import complete
 from relayout.formats.onnx.spelling import spell_out
+from relayout.formats.tflite.exporting.loops import unique, write_out
 from relayout.formats.tflite.exporting.registry import entries
-from relayout.rules import outputs_of
 
 ROUNDS = 12
 SMALL = 1 << 10
@@ -73,14 +73,19 @@ BODIES = "relayout.definition"
 """The domain of the standard's definitions while they are spelled out."""
 
 
-def prepare(model: ir.Model) -> None:
-    """Rewrite a model, in place."""
+def prepare(model: ir.Model, complete: Callable[[ir.Model], None]) -> None:
+    """Rewrite a model, in place.
+
+    Args:
+        model: the model.
+        complete: what infers types and shapes of what is new.
+    """
     _replace_empty_inputs(model.graph)
     for _ in range(ROUNDS):
-        changed = [fold(model), branch(model), define(model)]
+        changed = [fold(model), branch(model), write_out(model, _names(model)), define(model)]
         if not any(changed):
             break
-        complete(model, outputs_of)
+        complete(model)
     _remove_unread(model.graph)
 
 
@@ -236,13 +241,13 @@ def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: set[str]) -> 
     body.outputs.clear()
     for value in list(body.initializers.values()):
         body.initializers.pop(value.name or "")
-        value.name = _unique(f"{node.name or 'If'}/{value.name}", names)
+        value.name = unique(f"{node.name or 'If'}/{value.name}", names)
         graph.register_initializer(value)
     nodes = list(body)
     for each in nodes:
         for value in each.outputs:
             if value.name:
-                value.name = _unique(f"{node.name or 'If'}/{value.name}", names)
+                value.name = unique(f"{node.name or 'If'}/{value.name}", names)
     body.remove(nodes)
     graph.insert_before(node, nodes)
     for given, value in zip(node.outputs, outputs, strict=True):
@@ -253,15 +258,6 @@ def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: set[str]) -> 
         given.replace_all_uses_with(copied.outputs[0], replace_graph_outputs=True)
         copied.outputs[0].name = name
     graph.remove(node, safe=True)
-
-
-def _unique(name: str, names: set[str]) -> str:
-    result, count = name, 0
-    while result in names:
-        count += 1
-        result = f"{name}_{count}"
-    names.add(result)
-    return result
 
 
 def define(model: ir.Model) -> bool:
