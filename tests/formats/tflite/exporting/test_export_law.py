@@ -20,6 +20,8 @@ REFUSED: dict[str, str] = {
     "QuantizeLinear-21-2x3x4x6_6_6-axis-1-constants": "a scale for each channel",
     "QuantizeLinear-21-2x3x4x6_6_6-axis3-constants": "a scale for each channel",
     "Resize-13-2x6x9x8_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize-constants": "tf_crop_and_resize",
+    "RoiAlign-10-2x6x9x8_4x4_4-output_height3_output_width2": "as many samples as a region is large",
+    "RoiAlign-16-2x6x9x8_4x4_4-output_height3_output_width2": "as many samples as a region is large",
     "Unique-21-2x6x4-axis-2_sorted0": "rows that are compared as a whole",
 }
 """Case -> the reason for which it is refused."""
