@@ -295,6 +295,8 @@ class GraphExport:
         if value not in self.parameters or value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
             return None
         scale, zero, axis = self.parameters[value]
+        if scale.size > 1 and (value.dtype in UNSCALED or not all(isinstance(dim, int) for dim in _dims(value))):
+            return None
         return Quantization(scale, zero, axis)
 
     def _scales(self, value: ir.Value, reader: ir.Node | None) -> tuple[NDArray[np.float32], NDArray[np.int64], int]:
@@ -340,7 +342,10 @@ class GraphExport:
         return single
 
     def _dequantized(self, value: ir.Value, source: ir.Value, node: ir.Node) -> DraftTensor:
-        integers = None if source.dtype in UNSCALED else self._integers_or_none(source, node)
+        scales = _scales_of(node)
+        by_axis = scales is not None and scales[0].size > 1
+        unscaled = source.dtype in UNSCALED or (by_axis and not all(isinstance(dim, int) for dim in _dims(source)))
+        integers = None if unscaled else self._integers_or_none(source, node)
         if integers is None:
             return self._scaled(value, source, node)
         result = self.draft.tensor(value.name or "dequantized", _type(value), _dims(value))

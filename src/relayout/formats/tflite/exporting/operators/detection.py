@@ -46,7 +46,7 @@ def _limits(steps: Steps, count: int) -> list[DraftTensor]:
         largest = steps.ints(np.array(min(int(most.reshape(-1)[0]), count)))
     overlap = _beyond(steps)
     lowest = np.float32(np.finfo(np.float32).min)
-    score = steps.reshape(op.input(4), ()) if op.has(4) else op.const(lowest)
+    score = steps.reshape(op.input(4), ()) if op.has(4) else op.const(np.asarray(lowest))
     return [largest, overlap, score]
 
 
@@ -56,7 +56,7 @@ def _beyond(steps: Steps) -> DraftTensor:
     threshold = op.constant(3) if op.has(3) else np.zeros(1, np.float32)
     if threshold is None:
         return steps.mul(steps.reshape(op.input(3), ()), 1 + 2.0**-23)
-    return op.const(np.nextafter(np.float32(threshold.reshape(-1)[0]), np.float32(2)))
+    return op.const(np.asarray(np.nextafter(np.float32(threshold.reshape(-1)[0]), np.float32(2))))
 
 
 def _selected(steps: Steps, inputs: list[DraftTensor], image: int, number: int) -> DraftTensor:

@@ -27,10 +27,23 @@ def reshape(op: NodeExport) -> None:
         shape = op.cast(op.input(1), TensorType.INT32)
         op.result("RESHAPE", [operand, shape])
         return
+    listed = op.constant(1) if op.op_type == "Reshape" else None
+    if len(unknown) > 1 and listed is not None and not op.integer("allowzero"):
+        op.result("RESHAPE", [operand, _partly_copied(op, operand, listed.tolist())])
+        return
     if operand.dims == dims and operand.is_static:
         op.give(operand)
         return
     op.result("RESHAPE", [operand, op.graph.shape_tensor(op, dims, operand)])
+
+
+def _partly_copied(op: NodeExport, operand: DraftTensor, listed: Sequence[int]) -> DraftTensor:
+    """Return a shape in which 0 stands for the operand's own extent."""
+    steps = Steps(op)
+    own = op.emit("SHAPE", [operand], (len(operand.dims),), TensorType.INT32, out_type=TensorType.INT32)
+    return steps.concat(
+        [steps.ints([dim]) if dim else steps.part(own, 0, axis, 1) for axis, dim in enumerate(listed)], 0
+    )
 
 
 @exporter("Transpose")

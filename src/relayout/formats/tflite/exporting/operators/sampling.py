@@ -116,10 +116,7 @@ class _Sampling:
         """Return the weight of the element at an offset: a cubic of the distance."""
         steps, a = self.steps, CUBIC
         distance = steps.each("ABS", steps.sub(rest, float(offset)))
-        if offset in (0, 1):
-            coefficients = (a + 2, -(a + 3), 0.0, 1.0)
-        else:
-            coefficients = (a, -5 * a, 8 * a, -4 * a)
+        coefficients = (a + 2, -(a + 3), 0.0, 1.0) if offset in (0, 1) else (a, -5 * a, 8 * a, -4 * a)
         found = steps.add(steps.mul(distance, coefficients[0]), coefficients[1])
         for coefficient in coefficients[2:]:
             found = steps.add(steps.mul(found, distance), coefficient)

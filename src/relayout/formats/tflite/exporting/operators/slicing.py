@@ -94,10 +94,10 @@ def _reversed(start: int, stop: int, step: int, extent: int | str) -> tuple[int,
 def _computed_slice(op: NodeExport) -> None:
     """Write a slice whose places are computed: STRIDED_SLICE counts from behind and cuts off as ONNX does."""
     steps, rank = Steps(op), op.rank()
-    count = op.dims(1)[0]
-    axes = op.constant(3) if op.has(3) else np.arange(rank)[: count if isinstance(count, int) else rank]
+    (count,) = op.static(1)
+    axes = op.constant(3) if op.has(3) else np.arange(rank)[:count]
     begins, ends = (_in_32_bits(steps, op.input(slot)) for slot in (1, 2))
-    strides = _in_32_bits(steps, op.input(4)) if op.has(4) else steps.ints(np.ones(rank)[: begins.shape[0]])
+    strides = _in_32_bits(steps, op.input(4)) if op.has(4) else steps.ints(np.ones(count))
     if axes is None or axes.size != rank or list(axes % rank) != list(range(rank)):
         places = _in_32_bits(steps, op.input(3)) if axes is None else steps.ints(axes % rank)
         places = steps.reshape(steps.each("FLOOR_MOD", places, rank), (*places.dims, 1))
