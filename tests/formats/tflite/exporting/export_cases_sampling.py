@@ -15,6 +15,7 @@ def cases() -> Iterator[Case]:
     yield from boxes()
     yield from spectra()
     yield from pools()
+    yield from resized()
     yield Case("EyeLike", {"x": f(3, 5)}, attributes={"k": 1, "dtype": 6})
     yield Case("Det", {"x": f(2, 4, 4)})
     for kind in (np.int8, np.uint8):
@@ -81,3 +82,20 @@ def pools() -> Iterator[Case]:
     yield Case("MaxUnpool", unpooled, attributes={"kernel_shape": [2, 2], "strides": [2, 2]})
     yield Case("Compress", {"x": f(3, 4), "q": b(3)}, attributes={"axis": 0})
     yield Case("Dropout", {"x": f(3, 4), "r": s(0.5)}, outputs=2)
+
+
+def resized() -> Iterator[Case]:
+    for mode in ("linear", "cubic"):
+        for antialias in (0, 1):
+            for size in (i(1, 2, 3, 5), i(1, 2, 7, 11), i(1, 2, 5, 4)):
+                sized = {"x": f(1, 2, 6, 8), "r": None, "s": None, "z": size}
+                yield Case("Resize", sized, ("z",), {"mode": mode, "antialias": antialias}, opset=18)
+        scales = np.array([1, 1, 0.6, 0.7], np.float32)
+        for coordinates in ("half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric", "pytorch_half_pixel"):
+            options = {"mode": mode, "coordinate_transformation_mode": coordinates}
+            yield Case("Resize", {"x": f(1, 2, 6, 8), "r": None, "s": scales}, ("s",), options, opset=19)
+    for rounding in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"):
+        for coordinates in ("half_pixel", "align_corners", "asymmetric"):
+            options = {"mode": "nearest", "coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
+            sized = {"x": f(1, 2, 6, 8), "r": None, "s": None, "z": i(1, 2, 9, 5)}
+            yield Case("Resize", sized, ("z",), options, opset=19)

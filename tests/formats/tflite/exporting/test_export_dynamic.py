@@ -21,6 +21,7 @@ REASONS = (
     "is computed",
     "are computed",
     "is not known",
+    "inverses of more than three rows",
     "rows that are compared as a whole",
     "scales that are found at run time",
     "one for each block",

@@ -11,6 +11,7 @@ from relayout.formats.tflite.exporting.registry import entries
 from rules.law import Case
 
 REFUSED: dict[str, str] = {
+    "Inverse-21-2x3x6x4x4-": "inverses of more than three rows",
     "DynamicQuantizeLinear-21-2x3x4x6-": "found at run time",
     "Pad-21-2x3x4x6_8-modeedge": "the amount of padding by edge is computed",
     "Pad-21-2x3x4x6_8-modewrap": "the amount of padding by wrap is computed",

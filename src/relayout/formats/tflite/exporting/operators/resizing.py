@@ -188,9 +188,10 @@ def _matrix(op: NodeExport, places: NDArray[np.float64], extent: int, scale: flo
         center = int(np.floor(place))
         taps = np.arange(center - reach, center + reach + 1)
         weights = weight((taps - place) / stretch)
-        if op.integer("exclude_outside") or antialias:
+        if op.integer("exclude_outside"):
             inside = (taps >= 0) & (taps < extent)
             taps, weights = taps[inside], weights[inside]
+        if op.integer("exclude_outside") or antialias:
             weights = weights / weights.sum()
         np.add.at(matrix[row], taps.clip(0, extent - 1), weights)
     return matrix

@@ -27,6 +27,7 @@ class Tap(NamedTuple):
 
 
 @exporter("GridSample")
+@exporter("GridSample", domain="com.microsoft")
 def grid_sample(op: NodeExport) -> None:
     """GATHER of every neighbour, times its weight."""
     steps = Steps(op)

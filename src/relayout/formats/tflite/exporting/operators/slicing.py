@@ -118,6 +118,7 @@ def _in_32_bits(steps: Steps, tensor: DraftTensor) -> DraftTensor:
 
 
 @exporter("Pad")
+@exporter("Pad", domain="com.microsoft")
 def pad(op: NodeExport) -> None:
     """PAD, PADV2 or MIRROR_PAD; negative amounts are a SLICE, an edge is gathered."""
     mode = op.text("mode", "constant")
@@ -177,13 +178,25 @@ def _computed_pad(op: NodeExport, mode: str) -> None:
         pairs = steps.stack([steps.scatter_nd(places, half, [rank]) for half in halves], 1)
     else:
         pairs = steps.transpose(steps.reshape(amounts, (2, rank)), (1, 0))
-    if mode == "reflect":
-        op.result("MIRROR_PAD", [op.input(0), pairs], mode=MirrorPadMode.REFLECT)
-    elif mode == "constant":
-        value = steps.reshape(op.input(2), ()) if op.has(2) else steps.tensor(0, op.input(0).type)
-        op.result("PADV2", [op.input(0), pairs, value])
-    else:
+    if mode not in ("constant", "reflect"):
         raise Unwritable(f"the amount of padding by {mode} is computed")
+    operand = _cut(steps, op.input(0), pairs)
+    pairs = steps.maximum(pairs, 0)
+    if mode == "reflect":
+        op.result("MIRROR_PAD", [operand, pairs], mode=MirrorPadMode.REFLECT)
+    else:
+        value = steps.reshape(op.input(2), ()) if op.has(2) else steps.tensor(0, operand.type)
+        op.result("PADV2", [operand, pairs, value])
+
+
+def _cut(steps: Steps, operand: DraftTensor, pairs: DraftTensor) -> DraftTensor:
+    """Return a tensor without what negative padding takes away."""
+    op, rank = steps.op, len(operand.dims)
+    taken = steps.maximum(steps.each("NEG", pairs), 0)
+    begins, ends = (steps.at(taken, 1, side) for side in (0, 1))
+    extents = op.emit("SHAPE", [operand], (rank,), TensorType.INT32, out_type=TensorType.INT32)
+    inputs = [operand, begins, steps.sub(extents, ends), steps.ints(np.ones(rank))]
+    return op.emit("STRIDED_SLICE", inputs, tuple(f"?{op.name}.{axis}" for axis in range(rank)))
 
 
 def _bordered_by_gather(
