@@ -25,6 +25,7 @@ def cases() -> Iterator[Case]:
     yield Case("Cast", {"x": b(2, 3)}, attributes={"to": 7})
     yield from shifts()
     yield from whole()
+    yield from halves()
 
 
 def of(kind: type) -> Iterator[Case]:
@@ -68,3 +69,14 @@ def whole() -> Iterator[Case]:
     yield Case("Pow", {"x": f(2, 3), "e": np.array([2, 3, 1])})
     yield Case("ReduceMax", {"x": b(3, 4), "a": np.array([1])}, ("a",), opset=20)
     yield Case("ReduceMin", {"x": b(3, 4), "a": np.array([1])}, ("a",), opset=20)
+
+
+def halves() -> Iterator[Case]:
+    """Networks in half precision: LiteRT computes them in single."""
+    x, w = f(1, 4, 6, 5).astype(np.float16), f(8, 4, 3, 3).astype(np.float16)
+    yield Case("Conv", {"x": x, "w": w}, ("w",), {"pads": [1, 1, 1, 1]})
+    yield Case("MaxPool", {"x": x}, attributes={"kernel_shape": [2, 2]})
+    yield Case("Gemm", {"x": x.reshape(4, 30), "w": f(30, 7).astype(np.float16)}, ("w",))
+    yield Case("Softmax", {"x": x}, attributes={"axis": 1})
+    yield Case("Concat", {"x": x, "y": x}, attributes={"axis": 1})
+    yield Case("Transpose", {"x": x}, attributes={"perm": [0, 2, 3, 1]})

@@ -129,3 +129,17 @@ def test_a_constant_condition_leaves_its_branch() -> None:
     assert isinstance(model, onnx.ModelProto)
     agrees(model, {"x": floats(2, 3)})
     assert operators(relayout.convert(model, format="tflite").tflite) == {"MUL", "NEG"}
+
+
+def test_sequences_of_known_length_are_their_tensors() -> None:
+    text = """
+    p = SplitToSequence<axis=1>(x)
+    q = SequenceInsert (p, c, one)
+    r = SequenceErase (q, zero)
+    n = SequenceLength (r)
+    y = ConcatFromSequence<axis=1>(r)
+    z = SequenceAt (r, last)
+    """
+    constants = {"c": (2, 1), "one": np.array(1), "zero": np.array(0), "last": np.array(-1)}
+    model = build("float[2,3] x", text, constants, outputs=("n",))
+    agrees(model, {"x": floats(2, 3)})

@@ -14,6 +14,8 @@ import onnx_ir as ir
 
 MOST_NODES = 4096
 """Nodes that the bodies of a Loop that is written out may have together."""
+MOST_NODES_OF_ALL = 16384
+"""Nodes of a model from which on no more Loops are written out."""
 AXES_AS_OPERANDS = 13
 """The version of ONNX from which on Unsqueeze has its axes as an operand."""
 SLICES_BACKWARDS = 10
@@ -30,6 +32,7 @@ def write_out(model: ir.Model, names: set[str]) -> bool:
         names: of all its values; it grows.
     """
     found, version = False, model.opset_imports.get("", 1)
+    is_large = sum(1 for _ in model.graph.all_nodes()) > MOST_NODES_OF_ALL
     for graph in (model.graph, *model.graph.subgraphs()):
         for node in list(graph):
             if node.domain or node.graph is None:
@@ -37,7 +40,7 @@ def write_out(model: ir.Model, names: set[str]) -> bool:
             if node.op_type == "Scan" and _is_scan(node, version):
                 _ScanAsLoop(graph, node, names, version).run()
                 found = True
-            elif node.op_type == "Loop" and (count := _trips(node)) is not None:
+            elif node.op_type == "Loop" and not is_large and (count := _trips(node)) is not None:
                 _Unrolling(graph, node, names, version).run(count)
                 found = True
     return found
@@ -80,7 +83,7 @@ def _trips(node: ir.Node) -> int | None:
     return count if always and count * size <= MOST_NODES else None
 
 
-class _Writing:
+class Writing:
     """A node of a graph that others take the place of."""
 
     def __init__(self, graph: ir.Graph, node: ir.Node, names: set[str], version: int) -> None:
@@ -89,10 +92,18 @@ class _Writing:
 
     def add(self, op_type: str, inputs: Sequence[ir.Value | None], **attributes: Any) -> ir.Value:
         """Add a node before the one that is replaced; return its result."""
-        made = ir.node(op_type, list(inputs), attributes or None, name=unique(f"{self.stem}/{op_type}", self.names))
-        made.outputs[0].name = unique(f"{self.stem}/{op_type.lower()}", self.names)
+        return self.add_many(op_type, inputs, 1, **attributes)[0]
+
+    def add_many(
+        self, op_type: str, inputs: Sequence[ir.Value | None], count: int, **attributes: Any
+    ) -> list[ir.Value]:
+        """Add a node of several results before the one that is replaced; return these."""
+        name = unique(f"{self.stem}/{op_type}", self.names)
+        made = ir.node(op_type, list(inputs), attributes or None, num_outputs=count, name=name)
+        for value in made.outputs:
+            value.name = unique(f"{self.stem}/{op_type.lower()}", self.names)
         self.graph.insert_before(self.node, made)
-        return made.outputs[0]
+        return list(made.outputs)
 
     def constant(self, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> ir.Value:
         """Add a constant."""
@@ -118,7 +129,7 @@ class _Writing:
         self.graph.remove(self.node, safe=True)
 
 
-class _Unrolling(_Writing):
+class _Unrolling(Writing):
     """A Loop, as its body again and again."""
 
     def run(self, count: int) -> None:
@@ -177,7 +188,7 @@ def _all_nodes(nodes: Sequence[ir.Node]) -> Iterator[ir.Node]:
                 yield from attribute.as_graph().all_nodes()
 
 
-class _ScanAsLoop(_Writing):
+class _ScanAsLoop(Writing):
     """A Scan, as a Loop that takes the elements itself."""
 
     def run(self) -> None:

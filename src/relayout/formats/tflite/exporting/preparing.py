@@ -2,8 +2,9 @@
 
 1. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them.
 2. An If whose condition is constant is its branch.
-3. A Scan is a Loop, and a short Loop is its body again and again.
-4. An operator that has no export becomes the body by which the standard defines it.
+3. Sequences are the tensors that they hold.
+4. A Scan is a Loop, and a short Loop is its body again and again.
+5. An operator that has no export becomes the body by which the standard defines it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.loops import unique, write_out
 from relayout.formats.tflite.exporting.registry import entries
+from relayout.formats.tflite.exporting.sequences import inline_sequences
 
 ROUNDS = 12
 SMALL = 1 << 10
@@ -82,7 +84,14 @@ def prepare(model: ir.Model, complete: Callable[[ir.Model], None]) -> None:
     """
     _replace_empty_inputs(model.graph)
     for _ in range(ROUNDS):
-        changed = [fold(model), branch(model), write_out(model, _names(model)), define(model)]
+        _rank_reductions(model.graph)
+        changed = [
+            inline_sequences(model, names := _names(model)),
+            fold(model),
+            branch(model),
+            write_out(model, names),
+            define(model),
+        ]
         if not any(changed):
             break
         complete(model)
@@ -100,6 +109,23 @@ def _replace_empty_inputs(graph: ir.Graph) -> None:
             made = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(kind), const_value=tensor)
             value.replace_all_uses_with(made)
             graph.register_initializer(made)
+
+
+def _rank_reductions(graph: ir.Graph) -> None:
+    """Give the result of a reduction over computed axes its rank, where their number tells it."""
+    for node in graph:
+        if node.domain or not node.op_type.startswith("Reduce") or node.outputs[0].shape is not None:
+            continue
+        operand, axes = (node.inputs[slot] if slot < len(node.inputs) else None for slot in (0, 1))
+        if operand is None or operand.shape is None:
+            continue
+        rank = len(operand.shape)
+        if not node.attributes.get_int("keepdims", 1):
+            if axes is None or axes.shape is None or not isinstance(count := axes.shape[0], int) or not count:
+                continue
+            rank -= count
+        node.outputs[0].shape = ir.Shape([f"{node.outputs[0].name}.{axis}" for axis in range(rank)])
+        node.outputs[0].type = node.outputs[0].type or operand.type
 
 
 def fold(model: ir.Model) -> bool:

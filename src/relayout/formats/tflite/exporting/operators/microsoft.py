@@ -110,7 +110,9 @@ def _attention(steps: Steps, parts: list[DraftTensor], heads: int, bias: DraftTe
         scores = steps.add(scores, bias)
     if op.integer("unidirectional"):
         rows, columns = known(scores.dims[-2:])
-        later = np.triu(np.full((rows, columns), op.number("mask_filter_value", MASKED), np.float32), columns - rows + 1)
+        later = np.triu(
+            np.full((rows, columns), op.number("mask_filter_value", MASKED), np.float32), columns - rows + 1
+        )
         scores = steps.add(scores, later)
     weights = op.emit("SOFTMAX", [scores], scores.dims, beta=1.0)
     found = steps.transpose(steps.matmul(weights, value), (0, 2, 1, 3))
