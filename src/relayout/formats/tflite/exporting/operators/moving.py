@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
@@ -126,22 +126,22 @@ def _from_front(op: NodeExport, indices: DraftTensor, extent: int | str) -> Draf
 @exporter("Expand")
 def expand(op: NodeExport) -> None:
     """BROADCAST_TO; RESHAPE where nothing is stretched."""
-    operand, dims = op.input(0), op.out_dims()
-    if op.constant(1) is None and not all(isinstance(dim, int) for dim in dims):
-        shape = op.cast(op.input(1), TensorType.INT32)
-        padded: Dims = (1,) * (len(dims) - len(operand.dims)) + operand.dims
-        if (
-            len(op.dims(1)) != 1
-            or op.dims(1)[0] != len(dims)
-            or not all(d == 1 or d == e for d, e in zip(padded, dims, strict=True))
-        ):
-            raise Unwritable("an operand that is stretched by extents that are computed")
-        op.result("BROADCAST_TO", [operand, shape])
+    operand, dims, steps = op.input(0), op.out_dims(), Steps(op)
+    if all(isinstance(dim, int) for dim in dims) and operand.is_static:
+        if [dim for dim in operand.dims if dim != 1] == [dim for dim in dims if dim != 1]:
+            op.give(op.reshaped(operand, dims))
+        else:
+            op.result("BROADCAST_TO", [operand, op.ints32(known(dims), "shape")])
         return
-    if [dim for dim in operand.dims if dim != 1] == [dim for dim in dims if dim != 1]:
-        op.give(op.reshaped(operand, dims))
-        return
-    op.result("BROADCAST_TO", [operand, op.ints32(known(dims), "shape")])
+    (count,), rank = op.static(1), len(operand.dims)
+    wanted = steps.cast(op.input(1), TensorType.INT32)
+    own = steps.extents(operand)
+    if count < rank:
+        wanted = steps.concat([steps.ints([1] * (rank - count)), wanted], 0)
+    if rank < count:
+        own = steps.concat([steps.ints([1] * (count - rank)), own], 0)
+    # ONNX lets a shape say 1 where the operand has more.
+    op.result("BROADCAST_TO", [operand, steps.select(steps.compare("EQUAL", own, 1), wanted, own)])
 
 
 @exporter("Tile")
