@@ -18,6 +18,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,7 +103,10 @@ def verdict(test: NodeTest, *, reference: bool = False) -> tuple[str, str]:
     import relayout
 
     try:
-        content = relayout.convert(test.model, format="tflite").tflite
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "model.tflite"
+            relayout.convert(test.model, format="tflite").save(path)
+            content = path.read_bytes()
     except relayout.RelayoutError as error:
         return "refused", str(error).replace("\n", " ")
     try:

@@ -328,7 +328,7 @@ class GraphExport:
         kind = TYPES[tensor.dtype]
         array = tensor.numpy() if tensor.size <= SMALL and kind != TensorType.INT4 else None
         size = nbytes(tensor.dtype, tuple(tensor.shape.numpy()))
-        data: Any = TensorContent(tensor) if size else None
+        data: Any = TensorContent(tensor) if size else np.zeros(0, np.uint8)
         name = self.draft.unique(value.name or "constant")
         made = DraftTensor(name, kind, tuple(tensor.shape.numpy()), data, array)
         return self._in_single(made) if kind == TensorType.FLOAT16 else made
