@@ -3,7 +3,8 @@
     python bench/node_tests.py [--constants] [--only PART] [--json FILE] [--list VERDICT]
 
 Each test of `onnx.backend.test.case.node` whose inputs and outputs are tensors of types that LiteRT has is converted,
-run and compared with the outputs that come with it. With `--constants` all integer inputs but the first input are
+run and compared with the outputs that come with it. Where these are not ONNX Runtime's and the file's are, it says so.
+With `--constants` all integer inputs but the first input are
 constants of the model, as exporters of networks write them. Tests run in a process that may die.
 """
 
@@ -17,6 +18,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +26,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-VERDICTS = ("right", "refused", "wrong", "does not run", "died", "other types")
+VERDICTS = ("right", "as ONNX Runtime", "refused", "wrong", "does not run", "died", "other types")
 RANDOM = ("bernoulli", "dropout_random", "training_dropout", "randomuniform", "randomnormal")
 """Parts of the names of tests that draw at random."""
 KINDS = frozenset(
@@ -101,17 +103,35 @@ def verdict(test: NodeTest, *, reference: bool = False) -> tuple[str, str]:
     import relayout
 
     try:
-        content = relayout.convert(test.model, format="tflite").tflite
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "model.tflite"
+            relayout.convert(test.model, format="tflite").save(path)
+            content = path.read_bytes()
     except relayout.RelayoutError as error:
         return "refused", str(error).replace("\n", " ")
     try:
         found = run(content, test.inputs, reference=reference)
     except (RuntimeError, ValueError) as error:
         return "does not run", str(error).strip().replace("\n", " ")[:300]
-    for got, wanted in zip(found, test.outputs, strict=True):
-        if problem := difference(got, wanted):
-            return "wrong", problem
-    return "right", ""
+    problem = next(filter(None, map(difference, found, test.outputs)), "")
+    if not problem:
+        return "right", ""
+    given = with_runtime(test)
+    alike = given is not None and not any(map(difference, found, given))
+    return ("as ONNX Runtime" if alike else "wrong"), problem
+
+
+def with_runtime(test: NodeTest) -> list[NDArray[Any]] | None:
+    """Return what ONNX Runtime gives for a test; None where it does not run it."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(test.model.SerializeToString(), options, ["CPUExecutionProvider"])
+        return [np.asarray(array) for array in session.run(None, test.inputs)]
+    except Exception:  # of a type for each kind of failure
+        return None
 
 
 def run(content: bytes, feed: dict[str, NDArray[Any]], *, reference: bool = False) -> list[NDArray[Any]]:

@@ -657,9 +657,10 @@ def _is_tflite(source: Source) -> bool:
 
 
 def _prepare(model: ir.Model) -> None:
+    from relayout.formats.onnx import complete
     from relayout.formats.tflite.exporting.preparing import prepare
 
-    prepare(model, outputs_of)
+    prepare(model, lambda changed: complete(changed, outputs_of))
 
 
 def _as_tflite(result: Result) -> Result:

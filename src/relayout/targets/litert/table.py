@@ -20,7 +20,7 @@ from relayout.targets.litert.folding import FOLDED
 from relayout.targets.litert.prices import price
 from relayout.targets.target import INT8, Kernel, Target
 
-FLOAT32 = ("FLOAT",)
+FLOAT32 = ("FLOAT", "FLOAT16")
 BYTES_TOO = (*FLOAT32, *INT8)
 ONE_OR_TWO = (3, 4)
 """Ranks of images with one or two axes of space."""

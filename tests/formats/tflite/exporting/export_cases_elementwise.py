@@ -24,6 +24,8 @@ def cases() -> Iterator[Case]:
     yield Case("Cast", {"x": ints(2, 3, low=-9)}, attributes={"to": 9})
     yield Case("Cast", {"x": b(2, 3)}, attributes={"to": 7})
     yield from shifts()
+    yield from whole()
+    yield from halves()
 
 
 def of(kind: type) -> Iterator[Case]:
@@ -49,3 +51,32 @@ def shifts() -> Iterator[Case]:
                 x = ints(3, 4, low=1, high=250, dtype=kind)
                 yield Case("BitShift", {"x": x, "y": amounts}, attributes={"direction": direction})
                 yield Case("BitShift", {"x": x, "y": amounts}, ("y",), {"direction": direction})
+
+
+def whole() -> Iterator[Case]:
+    """Integers of 64 bits, which LiteRT has few kernels for."""
+    x: Array = np.array([7, -7, 2**40 + 3, -(2**40) - 3, 2**62, 5, 0, 2**53 + 1])
+    y: Array = np.array([2, 2, 3, 3, 10**9 + 7, -3, 4, -7])
+    for name in ("Div", "Mod"):
+        yield Case(name, {"x": x, "y": y})
+    for kind in (np.int64, np.int32, np.int8, np.uint8, np.float32):
+        low, high = (each.clip(1 if kind == np.uint8 else -120, 120).astype(kind) for each in (x, y))
+        yield Case("Mod", {"x": low, "y": high}, attributes={"fmod": 1})
+    for kind in (np.int32, np.int64):
+        for exponent in (0, 1, 2, 3):
+            yield Case("Pow", {"x": y.clip(-9, 9).astype(kind), "e": np.array(exponent, kind)}, ("e",))
+    yield Case("Pow", {"x": np.arange(1, 5, dtype=np.int32), "e": np.arange(4, dtype=np.int32)})
+    yield Case("Pow", {"x": f(2, 3), "e": np.array([2, 3, 1])})
+    yield Case("ReduceMax", {"x": b(3, 4), "a": np.array([1])}, ("a",), opset=20)
+    yield Case("ReduceMin", {"x": b(3, 4), "a": np.array([1])}, ("a",), opset=20)
+
+
+def halves() -> Iterator[Case]:
+    """Networks in half precision: LiteRT computes them in single."""
+    x, w = f(1, 4, 6, 5).astype(np.float16), f(8, 4, 3, 3).astype(np.float16)
+    yield Case("Conv", {"x": x, "w": w}, ("w",), {"pads": [1, 1, 1, 1]})
+    yield Case("MaxPool", {"x": x}, attributes={"kernel_shape": [2, 2]})
+    yield Case("Gemm", {"x": x.reshape(4, 30), "w": f(30, 7).astype(np.float16)}, ("w",))
+    yield Case("Softmax", {"x": x}, attributes={"axis": 1})
+    yield Case("Concat", {"x": x, "y": x}, attributes={"axis": 1})
+    yield Case("Transpose", {"x": x}, attributes={"perm": [0, 2, 3, 1]})

@@ -77,6 +77,7 @@ def computed() -> Iterator[Case]:
     yield Case("Slice", {"x": f(4, 6), "a": i(1), "b": i(5), "c": i(-1)}, ("c",))
     yield Case("Split", {"x": f(4, 6), "s": i(1, 3)}, outputs=2)
     yield Case("Pad", {"x": f(4, 6), "p": i(1, 0, 2, 1)})
+    yield Case("Pad", {"x": f(4, 6), "p": i(1, -2, 0, 1)})
     yield Case("Pad", {"x": f(4, 6), "p": i(1, 0), "v": np.float32(3), "a": i(-1)})
     yield Case("Pad", {"x": f(4, 6), "p": i(1, 0, 2, 1)}, attributes={"mode": "reflect"})
     yield Case("ReduceSum", {"x": f(4, 6), "a": i(-1)})

@@ -4,32 +4,14 @@ from __future__ import annotations
 
 import pytest
 from export_cases import TOLERANCE, cases
+from export_refused import REFUSED
 from export_running import agrees
 
 from relayout.errors import UnsupportedError
 from relayout.formats.tflite.exporting.registry import entries
 from rules.law import Case
 
-REFUSED: dict[str, str] = {
-    "DynamicQuantizeLinear-21-2x3x4x6-": "found at run time",
-    "Pad-21-2x3x4x6_8-modeedge": "the amount of padding by edge is computed",
-    "Pad-21-2x3x4x6_8-modewrap": "the amount of padding by wrap is computed",
-    "QuantizeLinear-13-2x3x4x6_3_3-axis1": "a scale that is computed",
-    "QuantizeLinear-21-2x3x4x6_2x3x4x3_2x3x4x3-axis-1_block_size2-constants": "one for each block",
-    "QuantizeLinear-21-2x3x4x6_2x3x4x3_2x3x4x3-axis3_block_size2-constants": "one for each block",
-    "QuantizeLinear-21-2x3x4x6_6_6-axis-1-constants": "a scale for each channel",
-    "QuantizeLinear-21-2x3x4x6_6_6-axis3-constants": "a scale for each channel",
-    "Resize-13-2x6x9x8_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize-constants": "tf_crop_and_resize",
-    "Resize-18-2x9x8x6_4-modelinear": "an extent that it counts on is known only at run time",
-    "Resize-18-2x9x8x6_4-modenearest": "an extent that it counts on is known only at run time",
-    "Resize-18-2x9x8x6_4-modecubic": "an extent that it counts on is known only at run time",
-    "Resize-18-2x9x8x6_4-modelinear_antialias1": "an extent that it counts on is known only at run time",
-    "Resize-13-2x9x8x6_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize": "scales that are computed",
-    "Upsample-9-2x9x8x6_4-modelinear": "scales that are computed",
-    "Unique-21-2x6x4-axis-2_sorted0": "rows that are compared as a whole",
-}
-"""Case -> the reason for which it is refused."""
-UNTRIED: dict[str, str] = {}
+UNTRIED = dict.fromkeys(("If", "Loop"), "held by test_export_control.py")
 """Operator -> the reason why no case exercises it."""
 
 

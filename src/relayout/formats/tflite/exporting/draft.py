@@ -125,7 +125,9 @@ class Draft:
         **fields: Any,
     ) -> DraftOperator:
         """Add an operator. Options that are not named have the schema's defaults."""
-        made = DraftOperator(name, list(inputs), list(outputs), fields, custom_options)
+        # Files hold options in single precision, and are read back.
+        rounded = {key: float(np.float32(each)) if isinstance(each, float) else each for key, each in fields.items()}
+        made = DraftOperator(name, list(inputs), list(outputs), rounded, custom_options)
         self.operators.append(made)
         return made
 
@@ -177,7 +179,7 @@ def _written(tensor: DraftTensor, index: int, place: str) -> Tensor:
         type=tensor.type,
         shape=tensor.shape,
         signature=signature,
-        data=tensor.data,
+        data=tensor.data if tensor.data is not None and tensor.data.nbytes else None,  # no bytes: no buffer
         quantization=tensor.quantization,
         is_variable=tensor.variable,
         sparsity=None,

@@ -108,8 +108,9 @@ def export(
     graph.run()
     if graph.refused:
         raise UnwritableGraphError(graph.refused, graph.unwritten)
-    changed = fuse(graph.draft)
-    subgraph = graph.draft.finish()
+    changed = [tensor for draft in graph.program for tensor in fuse(draft)]
+    subgraphs = tuple(draft.finish(f"subgraphs[{place}]") for place, draft in enumerate(graph.program))
+    subgraph = subgraphs[0]
     called = names or {}
 
     def ends(values: Any, indices: tuple[int, ...]) -> tuple[tuple[str, int], ...]:
@@ -122,7 +123,7 @@ def export(
     kept = {tensor.name for tensor in subgraph.tensors} - {tensor.name for tensor in changed}
     said = {} if describe is None else describe(graph.values_of(kept))
     notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in said.items())
-    return finished(Model("relayout", (subgraph,), (ports,), notes))
+    return finished(Model("relayout", subgraphs, (ports,), notes))
 
 
 class GraphExport:
@@ -132,6 +133,7 @@ class GraphExport:
         model: the model.
         graph: its graph, or a body.
         units: the operators that run on integers.
+        program: the graphs of the file, if this one is a body.
         unsigned: whether unsigned integers stay so.
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
     """
@@ -141,15 +143,20 @@ class GraphExport:
         model: ir.Model,
         graph: ir.Graph,
         units: QuantizedUnits,
+        program: list[Draft] | None = None,
         *,
         unsigned: bool = False,
         custom_ops: Mapping[str, str] | None = None,
     ) -> None:
         self.model, self.graph, self.custom_ops = model, graph, custom_ops or {}
+        self.program: list[Draft] = [] if program is None else program
+        """All graphs of the file under construction; this one and its bodies are among them."""
         self.units = dict(units)
+        self.unsigned = unsigned
         self.shifts = {} if unsigned else SHIFTS
         self.version = model.opset_imports.get("", 1)
         self.draft = Draft(graph.name or "main")
+        self.program.append(self.draft)
         self.tensors: dict[ir.Value, DraftTensor] = {}
         self.integers: dict[ir.Value, DraftTensor] = {}
         """Integers between quantized units -> their tensor, of a type that kernels take."""
@@ -175,11 +182,49 @@ class GraphExport:
             self.draft.unique(name)
         for value in self.graph.inputs:
             self._input(value)
+        self.write()
+        for value in self.graph.outputs:
+            self._write_output(value)
+
+    def write(self) -> None:
+        """Translate every node; what cannot be written is collected in `refused`."""
         table = entries()
         for node in self.graph:
             self._node(node, table)
-        for value in self.graph.outputs:
-            self._write_output(value)
+
+    # Bodies.
+
+    def body(self, graph: ir.Graph) -> GraphExport:
+        """Return the export of a body: a graph of its own in the file; what it refuses, this one refuses."""
+        made = GraphExport(
+            self.model, graph, self.units, self.program, unsigned=self.unsigned, custom_ops=self.custom_ops
+        )
+        made.unwritten = self.unwritten
+        made.refused = self.refused
+        return made
+
+    def take(self, values: Sequence[ir.Value]) -> None:
+        """Let a body read values of the graph around it, by operands of its own."""
+        for value in values:
+            tensor = DraftTensor(self.draft.unique(value.name or "outer"), _type(value), self.dims_of(value))
+            self.tensors[value] = tensor
+            self.draft.inputs.append(tensor)
+
+    def give_all(self, values: Sequence[ir.Value], op: NodeExport) -> None:
+        """Let a body give values, of the types that a node's outputs have."""
+        found = [self.tensor_of(value) for value in values if not self.refused and value not in self.unknown]
+        self.draft.outputs = self.distinct(found)
+
+    def distinct(self, tensors: Sequence[DraftTensor]) -> list[DraftTensor]:
+        """Return a body's outputs: none of them is an input, a constant, or another output."""
+        found: list[DraftTensor] = []
+        for tensor in tensors:
+            result = tensor
+            if tensor in self.draft.inputs or tensor.data is not None or tensor in found:
+                result = self.draft.tensor(f"{tensor.name}/given", tensor.type, tensor.dims, tensor.quantization)
+                self._copy(tensor, result)
+            found.append(result)
+        return found
 
     def _input(self, value: ir.Value) -> None:
         try:
@@ -289,6 +334,10 @@ class GraphExport:
             raise Unwritable("the rank of an operand or result is not known")
         return _dims(value)
 
+    def type_of(self, value: ir.Value) -> TensorType:
+        """Return the type of a value's elements between operators."""
+        return _type(value)
+
     def stored_type(self, value: ir.Value) -> TensorType:
         """Return the type of a value's elements where it is an input or output of the file."""
         return stored_type(value)
@@ -334,6 +383,8 @@ class GraphExport:
         if value not in self.parameters or value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
             return None
         scale, zero, axis = self.parameters[value]
+        if scale.size > 1 and (value.dtype in UNSCALED or not all(isinstance(dim, int) for dim in _dims(value))):
+            return None
         return Quantization(scale, zero, axis)
 
     def _scales(self, value: ir.Value, reader: ir.Node | None) -> tuple[NDArray[np.float32], NDArray[np.int64], int]:
@@ -365,7 +416,7 @@ class GraphExport:
         kind = TYPES[tensor.dtype]
         array = tensor.numpy() if tensor.size <= SMALL and kind != TensorType.INT4 else None
         size = nbytes(tensor.dtype, tuple(tensor.shape.numpy()))
-        data: Any = TensorContent(tensor) if size else None
+        data: Any = TensorContent(tensor) if size else np.zeros(0, np.uint8)
         name = self.draft.unique(value.name or "constant")
         made = DraftTensor(name, kind, tuple(tensor.shape.numpy()), data, array)
         return self._in_single(made) if kind == TensorType.FLOAT16 else made
@@ -383,7 +434,10 @@ class GraphExport:
             constant = self._dequantized_constant(value, source.const_value, node)
             if constant is not None:
                 return constant
-        integers = None if source.dtype in UNSCALED else self._integers_or_none(source, node)
+        scales = _scales_of(node)
+        by_axis = scales is not None and scales[0].size > 1
+        unscaled = source.dtype in UNSCALED or (by_axis and not all(isinstance(dim, int) for dim in _dims(source)))
+        integers = None if unscaled else self._integers_or_none(source, node)
         if integers is None:
             return self._scaled(value, source, node)
         result = self.draft.tensor(value.name or "dequantized", _type(value), _dims(value))

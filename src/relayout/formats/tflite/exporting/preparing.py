@@ -2,13 +2,15 @@
 
 1. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them.
 2. An If whose condition is constant is its branch.
-3. An operator that has no export becomes the body by which the standard defines it.
+3. Sequences are the tensors that they hold.
+4. A Scan is a Loop, and a short Loop is its body again and again.
+5. An operator that has no export becomes the body by which the standard defines it.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
@@ -17,9 +19,10 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.onnx.completing import OutputsOf, complete
 from relayout.formats.onnx.spelling import spell_out
+from relayout.formats.tflite.exporting.loops import unique, write_out
 from relayout.formats.tflite.exporting.registry import entries
+from relayout.formats.tflite.exporting.sequences import inline_sequences
 
 ROUNDS = 12
 SMALL = 1 << 10
@@ -72,19 +75,26 @@ BODIES = "relayout.definition"
 """The domain of the standard's definitions while they are spelled out."""
 
 
-def prepare(model: ir.Model, outputs_of: OutputsOf) -> None:
+def prepare(model: ir.Model, complete: Callable[[ir.Model], None]) -> None:
     """Rewrite a model, in place.
 
     Args:
         model: the model.
-        outputs_of: what is known of the results of an operator that ONNX does not know.
+        complete: what infers types and shapes of what is new.
     """
     _replace_empty_inputs(model.graph)
     for _ in range(ROUNDS):
-        changed = [fold(model), branch(model), define(model)]
+        _rank_reductions(model.graph)
+        changed = [
+            inline_sequences(model, names := _names(model)),
+            fold(model),
+            branch(model),
+            write_out(model, names),
+            define(model),
+        ]
         if not any(changed):
             break
-        complete(model, outputs_of)
+        complete(model)
     _remove_unread(model.graph)
 
 
@@ -99,6 +109,23 @@ def _replace_empty_inputs(graph: ir.Graph) -> None:
             made = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(kind), const_value=tensor)
             value.replace_all_uses_with(made)
             graph.register_initializer(made)
+
+
+def _rank_reductions(graph: ir.Graph) -> None:
+    """Give the result of a reduction over computed axes its rank, where their number tells it."""
+    for node in graph:
+        if node.domain or not node.op_type.startswith("Reduce") or node.outputs[0].shape is not None:
+            continue
+        operand, axes = (node.inputs[slot] if slot < len(node.inputs) else None for slot in (0, 1))
+        if operand is None or operand.shape is None:
+            continue
+        rank = len(operand.shape)
+        if not node.attributes.get_int("keepdims", 1):
+            if axes is None or axes.shape is None or not isinstance(count := axes.shape[0], int) or not count:
+                continue
+            rank -= count
+        node.outputs[0].shape = ir.Shape([f"{node.outputs[0].name}.{axis}" for axis in range(rank)])
+        node.outputs[0].type = node.outputs[0].type or operand.type
 
 
 def fold(model: ir.Model) -> bool:
@@ -240,13 +267,13 @@ def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: set[str]) -> 
     body.outputs.clear()
     for value in list(body.initializers.values()):
         body.initializers.pop(value.name or "")
-        value.name = _unique(f"{node.name or 'If'}/{value.name}", names)
+        value.name = unique(f"{node.name or 'If'}/{value.name}", names)
         graph.register_initializer(value)
     nodes = list(body)
     for each in nodes:
         for value in each.outputs:
             if value.name:
-                value.name = _unique(f"{node.name or 'If'}/{value.name}", names)
+                value.name = unique(f"{node.name or 'If'}/{value.name}", names)
     body.remove(nodes)
     graph.insert_before(node, nodes)
     for given, value in zip(node.outputs, outputs, strict=True):
@@ -257,15 +284,6 @@ def _inline(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: set[str]) -> 
         given.replace_all_uses_with(copied.outputs[0], replace_graph_outputs=True)
         copied.outputs[0].name = name
     graph.remove(node, safe=True)
-
-
-def _unique(name: str, names: set[str]) -> str:
-    result, count = name, 0
-    while result in names:
-        count += 1
-        result = f"{name}_{count}"
-    names.add(result)
-    return result
 
 
 def define(model: ir.Model) -> bool:

@@ -173,6 +173,28 @@ class Steps:
         dims = (*tensor.dims[:axis], size, *tensor.dims[axis + 1 :])
         return self.op.emit("SLICE", [tensor, self.ints(begins), self.ints(sizes)], dims)
 
+    def extents(self, tensor: DraftTensor) -> DraftTensor:
+        """Return a tensor's extents as int32: a constant where all are known."""
+        if tensor.is_static:
+            return self.ints(known(tensor.dims))
+        rank = len(tensor.dims)
+        return self.op.emit("SHAPE", [tensor], (rank,), TensorType.INT32, out_type=TensorType.INT32)
+
+    def extent(self, tensor: DraftTensor, axis: int) -> Operand:
+        """Return the extent of one axis: a number where it is known, else a scalar of int32."""
+        dim = tensor.dims[axis]
+        return dim if isinstance(dim, int) else self.at(self.extents(tensor), 0, axis)
+
+    def product(self, factors: Sequence[Operand]) -> Operand:
+        """Return the product of numbers and scalars."""
+        number, result = 1, None
+        for factor in factors:
+            if isinstance(factor, DraftTensor):
+                result = factor if result is None else self.mul(result, factor)
+            else:
+                number *= int(factor)
+        return number if result is None else result if number == 1 else self.mul(result, number)
+
     def at(self, tensor: DraftTensor, axis: int, place: int) -> DraftTensor:
         """Return what stands at one place of an axis, without the axis."""
         axis %= len(tensor.dims)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
-from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
+from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
 from relayout.formats.tflite.exporting.operators.window import Window
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
@@ -70,9 +70,11 @@ def conv(op: NodeExport) -> None:
         _conv_3d(op, image, kernel)
         return
     depthwise = kernel_layout.startswith("i")
-    sizes = kernel.shape[1:-1]
+    sizes = known(kernel.dims)[1:-1]
+    if op.integer("group", 1) != 1:
+        known(image.dims[-1:])
     window = Window.of(op, sizes)
-    count = int(op.out_dims(0)[-1])
+    (count,) = known(op.out_dims(0)[-1:])
     bias = bias_of(op, 2, image, kernel, count)
     image = window.bordered(op, image)
     if rank == 3:
@@ -125,7 +127,7 @@ def _conv_3d(op: NodeExport, image: DraftTensor, kernel: DraftTensor) -> None:
         raise Unwritable("groups of a convolution over three axes")
     if op.layouts[1] != "dhwio":
         raise Unwritable("a kernel of three axes in another layout than DHWIO")
-    window = Window.of(op, kernel.shape[:3])
+    window = Window.of(op, known(kernel.dims)[:3])
     bias = bias_of(op, 2, image, kernel, kernel.shape[4])
     keys = ("d", "h", "w")
     options: dict[str, Any] = {"padding": window.padding}
@@ -143,6 +145,7 @@ def conv_transpose(op: NodeExport) -> None:
         raise Unwritable(f"a transposed convolution over {rank - 2} axes")
     group = op.integer("group", 1)
     image, kernel = op.input(0), op.input(1)
+    known(kernel.dims)
     if rank == 3:
         image = op.reshaped(image, (image.dims[0], 1, *image.dims[1:]))
         kernel = _with_row(op, kernel)

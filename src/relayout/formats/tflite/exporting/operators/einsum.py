@@ -105,8 +105,10 @@ def _product(
     columns = [letter for letter in right[1] if letter not in shared]
     if left[0].type != TensorType.FLOAT32:
         return _product_of_integers(steps, left, right, batch + rows + columns, summed)
+    # Axes of the left operand alone stretch the right one, as those before a matrix do.
+    alone = rows[:-1] if not batch and len(rows) - 1 <= LARGEST_BATCH else []
     matrices = [
-        _matrix(steps, left, [batch, rows, summed]),
+        _matrix(steps, left, [batch or alone, rows[len(alone) :], summed]),
         _matrix(steps, right, [batch, summed, columns]),
     ]
     made = steps.matmul(*matrices)
@@ -121,6 +123,9 @@ def _without_ones(
     """Return a tensor without axes of one element that stretch to those of another tensor."""
     tensor, letters = operand
     extents = dict(zip(other[1], other[0].dims, strict=True))
+    for letter, dim in zip(letters, tensor.dims, strict=True):
+        if extents.get(letter, dim) != dim:  # one of them may be 1
+            known((dim, extents[letter]))
     kept = [axis for axis, letter in enumerate(letters) if tensor.dims[axis] != 1 or extents.get(letter, 1) == 1]
     return steps.reshape(tensor, [tensor.dims[axis] for axis in kept]), [letters[axis] for axis in kept]
 

@@ -13,6 +13,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, described, exporter
+from relayout.formats.tflite.exporting.steps import Steps
 
 FLOATS = (TensorType.FLOAT32,)
 INTEGERS = (TensorType.INT8, TensorType.INT16, TensorType.INT32, TensorType.INT64, TensorType.UINT8)
@@ -367,10 +368,59 @@ def div(op: NodeExport) -> None:
 
 
 def _div_64(op: NodeExport, first: DraftTensor, second: DraftTensor) -> None:
-    """Divide extents and indices, which fit into 32 bits."""
-    dims = op.out_dims()
-    inner = op.emit("DIV", [op.cast(first, TensorType.INT32), op.cast(second, TensorType.INT32)], dims)
-    op.result("CAST", [inner], in_data_type=TensorType.INT32, out_data_type=TensorType.INT64)
+    """Divide: extents in 32 bits; other numbers by ever better quotients in single precision, which ends exactly."""
+    steps = Steps(op)
+    if is_extent(op.value(0)) and is_extent(op.value(1)):
+        inner = steps.div(steps.cast(first, TensorType.INT32), steps.cast(second, TensorType.INT32))
+        op.result("CAST", [inner], in_data_type=TensorType.INT32, out_data_type=TensorType.INT64)
+        return
+    size, divisor = (steps.maximum(each, steps.each("NEG", each)) for each in (first, second))
+    real = steps.cast(divisor, TensorType.FLOAT32)
+    quotient, rest = steps.mul(size, 0), size
+    for _ in range(3):  # each round leaves 2^-22 of the rest
+        part = steps.each("FLOOR", steps.div(steps.cast(rest, TensorType.FLOAT32), real))
+        whole = steps.cast(steps.minimum(part, 9.2e18), TensorType.INT64)
+        quotient, rest = steps.add(quotient, whole), steps.sub(rest, steps.mul(whole, divisor))
+    for _ in range(2):
+        below = steps.cast(steps.compare("LESS", rest, 0), TensorType.INT64)
+        above = steps.cast(steps.compare("GREATER_EQUAL", rest, divisor), TensorType.INT64)
+        change = steps.sub(above, below)
+        quotient, rest = steps.add(quotient, change), steps.sub(rest, steps.mul(change, divisor))
+    signs = steps.each("NOT_EQUAL", steps.compare("LESS", first, 0), steps.compare("LESS", second, 0))
+    steps.give(steps.select(signs, steps.each("NEG", quotient), quotient))
+
+
+EXTENTS = frozenset(
+    [
+        "Shape",
+        "Size",
+        "Gather",
+        "Slice",
+        "Squeeze",
+        "Unsqueeze",
+        "Reshape",
+        "Cast",
+        "Concat",
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+    ]
+)
+"""Operators that make extents of extents."""
+
+
+def is_extent(value: ir.Value | None, depth: int = 12) -> bool:
+    """Return whether integers are extents, or computed of such: they fit into 32 bits."""
+    if value is None or depth == 0:
+        return False
+    if value.const_value is not None:
+        constant = value.const_value
+        return constant.size <= 16 and bool((np.abs(constant.numpy().astype(np.float64)) < 1 << 24).all())
+    node = value.producer()
+    if node is None or node.domain or node.op_type not in EXTENTS:
+        return False
+    return node.op_type in ("Shape", "Size") or all(is_extent(each, depth - 1) for each in node.inputs if each)
 
 
 @exporter("Pow")
@@ -386,27 +436,43 @@ def power(op: NodeExport) -> None:
         else:
             op.result({2.0: "SQUARE", 0.5: "SQRT", -0.5: "RSQRT"}[known], [base])
         return
+    steps = Steps(op)
+    if known is not None and base.type != TensorType.FLOAT32 and known in range(9):
+        steps.give(_whole_power(steps, base, int(known)))
+        return
     if base.type not in (TensorType.FLOAT32, TensorType.INT32):
         raise Unwritable(f"powers of {base.type.name}")
-    op.result("POW", [base, op.cast(op.input(1), base.type)])
+    if base.type == TensorType.INT32 and op.input(1).type == TensorType.FLOAT32:
+        raise Unwritable("powers of integers by real numbers")
+    op.result("POW", [base, steps.cast(op.input(1), base.type)])
+
+
+def _whole_power(steps: Steps, base: DraftTensor, exponent: int) -> DraftTensor:
+    """Return a tensor times itself, as often as an exponent says."""
+    wide = base if base.type in (TensorType.INT32, TensorType.INT64) else steps.cast(base, TensorType.INT32)
+    if not exponent:
+        return steps.cast(steps.add(steps.mul(wide, 0), 1), base.type)
+    result = wide
+    for _ in range(exponent - 1):
+        result = steps.mul(result, wide)
+    return steps.cast(result, base.type)
 
 
 @exporter("Mod")
 def mod(op: NodeExport) -> None:
-    """FLOOR_MOD; with `fmod` the remainder of DIV."""
+    """FLOOR_MOD; with `fmod` that of the sizes, with the sign of the first operand."""
     first, second = op.input(0), op.input(1)
     if not op.integer("fmod"):
         _binary(op, "FLOOR_MOD", (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64))
         return
-    dims = op.out_dims()
-    kind = first.type if first.type == TensorType.FLOAT32 else TensorType.INT32
-    a, b = op.cast(first, kind), op.cast(second, kind)
-    quotient = op.emit("DIV", [a, b], dims)
-    if kind == TensorType.FLOAT32:
-        size = op.emit("FLOOR", [op.emit("ABS", [quotient], dims)], dims)
-        quotient = op.emit("MUL", [op.emit("SIGN", [quotient], dims), size], dims)
-    rest = op.emit("SUB", [a, op.emit("MUL", [quotient, b], dims)], dims)
-    op.give(op.cast(rest, first.type))
+    steps, kind = Steps(op), first.type
+    if kind not in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64):
+        wide = TensorType.INT64 if kind == TensorType.UINT32 else TensorType.INT32
+        first, second = steps.cast(first, wide), steps.cast(second, wide)
+    sizes = [steps.maximum(each, steps.each("NEG", each)) for each in (first, second)]
+    rest = steps.each("FLOOR_MOD", *sizes)
+    signed = steps.select(steps.compare("LESS", first, 0), steps.each("NEG", rest), rest)
+    steps.give(steps.cast(signed, kind))
 
 
 def _variadic(op: NodeExport, builtin: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NUMPY, NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.exporting.steps import Operand, Steps
 
 SCATTERED = frozenset(
     [TensorType.FLOAT32, TensorType.INT32, TensorType.INT64, TensorType.INT8, TensorType.UINT8, TensorType.BOOL]
@@ -22,7 +23,7 @@ REDUCTIONS = {"mul": ("MUL", "REDUCE_PROD"), "max": ("MAXIMUM", "REDUCE_MAX"), "
 """ONNX's reduction -> the builtin for two elements, and for many."""
 
 
-def from_front(steps: Steps, places: DraftTensor, extent: int) -> DraftTensor:
+def from_front(steps: Steps, places: DraftTensor, extent: Operand) -> DraftTensor:
     """Return places along an axis, none of which counts from the end."""
     places = steps.cast(places, TensorType.INT32)
     if places.array is not None and not (places.array < 0).any():
@@ -34,41 +35,72 @@ def _strides(dims: tuple[int, ...]) -> list[int]:
     return [prod(dims[axis + 1 :]) for axis in range(len(dims))]
 
 
-def _flat_places(steps: Steps, places: DraftTensor, axis: int, dims: tuple[int, ...]) -> DraftTensor:
+def _flat_places(steps: Steps, places: DraftTensor, axis: int, operand: DraftTensor) -> DraftTensor:
     """Return the place in the flat tensor of each element that GatherElements or ScatterElements names."""
-    extents, strides = known(places.dims), _strides(dims)
-    others = [extent if each != axis else 1 for each, extent in enumerate(extents)]
-    base = np.zeros(others, np.int32)
-    for each, extent in enumerate(others):
-        shape = [extent if other == each else 1 for other in range(len(dims))]
-        base = base + np.arange(extent, dtype=np.int32).reshape(shape) * strides[each]
-    along = steps.mul(from_front(steps, places, dims[axis]), strides[axis])
-    return steps.add(along, steps.op.const(base.astype(np.int32)))
+    rank = len(operand.dims)
+    extents = [steps.extent(operand, each) for each in range(rank)]
+    strides = [steps.product(extents[each + 1 :]) for each in range(rank)]
+    found = steps.mul(from_front(steps, places, extents[axis]), strides[axis])
+    if all(isinstance(dim, int) for dim in (*places.dims, *operand.dims)):
+        return steps.add(found, steps.ints(_base(known(places.dims), axis, _strides(known(operand.dims)))))
+    for each in range(rank):
+        if each == axis or operand.dims[each] == 1:  # of one element only the first can be named
+            continue
+        shape = [-1 if other == each else 1 for other in range(rank)]
+        count = steps.tensor(steps.extent(places, each), TensorType.INT32)
+        numbers = steps.op.emit(
+            "RANGE", [steps.ints(np.array(0)), count, steps.ints(np.array(1))], places.dims[each : each + 1]
+        )
+        dims = tuple(places.dims[each] if other == each else 1 for other in range(rank))
+        along = steps.op.emit("RESHAPE", [numbers, steps.ints(shape)], dims)
+        found = steps.add(found, steps.mul(along, strides[each]))
+    return found
+
+
+def _base(extents: tuple[int, ...], axis: int, strides: list[int]) -> NDArray[np.int32]:
+    """Return what the axes that are not looked up add to places, of one element along the one that is."""
+    base = np.zeros([1 if each == axis else extent for each, extent in enumerate(extents)], np.int64)
+    for each, extent in enumerate(base.shape):
+        shape = [extent if other == each else 1 for other in range(len(extents))]
+        base = base + np.arange(extent).reshape(shape) * strides[each]
+    return base.astype(np.int32)
 
 
 def _flat_coordinates(steps: Steps, places: DraftTensor, dims: tuple[int, ...]) -> DraftTensor:
     """Return the place in the flat front of a tensor that each row of coordinates names."""
     (count,) = known(places.dims[-1:])
     front = dims[:count]
-    wrapped = from_front_each(steps, places, front)
+    wrapped = from_front_each(steps, places, steps.op.input(0))
     scaled = steps.mul(wrapped, steps.ints(_strides(front)))
     return steps.reduce("SUM", scaled, [-1])
 
 
-def from_front_each(steps: Steps, places: DraftTensor, extents: tuple[int, ...]) -> DraftTensor:
-    """Return coordinates, none of which counts from the end."""
+def from_front_each(steps: Steps, places: DraftTensor, operand: DraftTensor, begin: int = 0) -> DraftTensor:
+    """Return coordinates in a tensor, none of which counts from the end.
+
+    Args:
+        steps: of the node.
+        places: coordinates, along the last axis.
+        operand: the tensor.
+        begin: the first axis that they count.
+    """
     places = steps.cast(places, TensorType.INT32)
     if places.array is not None and not (places.array < 0).any():
         return places
-    return steps.each("FLOOR_MOD", places, steps.ints(extents))
+    (count,) = known(places.dims[-1:])
+    dims = operand.dims[begin : begin + count]
+    if all(isinstance(dim, int) for dim in dims):
+        return steps.each("FLOOR_MOD", places, steps.ints(known(dims)))
+    return steps.each("FLOOR_MOD", places, steps.part(steps.extents(operand), 0, begin, count))
 
 
 @exporter("GatherElements")
 def gather_elements(op: NodeExport) -> None:
     """GATHER of the flat tensor."""
-    steps, axis, dims = Steps(op), op.axis(), op.static()
-    flat = _flat_places(steps, op.input(1), axis, dims)
-    steps.give(steps.gather(steps.reshape(op.input(0), (prod(dims),)), flat, 0))
+    steps, axis, operand = Steps(op), op.axis(), op.input(0)
+    flat = _flat_places(steps, op.input(1), axis, operand)
+    whole = op.emit("RESHAPE", [operand, steps.ints([-1])], (f"?{op.name}",))
+    steps.give(steps.gather(whole, flat, 0))
 
 
 @exporter("GatherND")
@@ -78,12 +110,7 @@ def gather_nd(op: NodeExport) -> None:
     steps, shared = Steps(op), op.integer("batch_dims")
     operand, places = op.input(0), op.input(1)
     (count,) = known(places.dims[-1:])
-    if not all(isinstance(dim, int) for dim in operand.dims[shared : shared + count]):
-        if shared or places.array is None or (places.array < 0).any():
-            raise Unwritable("coordinates of an axis whose extent is known only at run time")
-        op.result("GATHER_ND", [operand, steps.cast(places, TensorType.INT32)])
-        return
-    places = from_front_each(steps, places, known(operand.dims[shared : shared + count]))
+    places = from_front_each(steps, places, operand, shared)
     if not shared:
         op.result("GATHER_ND", [operand, places])
         return
@@ -104,7 +131,7 @@ def scatter_elements(op: NodeExport) -> None:
     if not count:
         op.give(op.input(0))
         return
-    flat = steps.reshape(_flat_places(steps, places, axis, dims), (count, 1))
+    flat = steps.reshape(_flat_places(steps, places, axis, op.input(0)), (count, 1))
     target = steps.reshape(op.input(0), (prod(dims),))
     found = _scattered(steps, target, flat, steps.reshape(updates, (count,)), op.text("reduction", "none"))
     steps.give(steps.reshape(found, dims))
@@ -113,8 +140,12 @@ def scatter_elements(op: NodeExport) -> None:
 @exporter("ScatterND")
 def scatter_nd(op: NodeExport) -> None:
     """SCATTER_ND of the updates and of a mask, and SELECT_V2 between these and the operand; ADD of what is added."""
-    steps, dims = Steps(op), op.static()
+    steps = Steps(op)
     places, updates, reduction = op.input(1), op.input(2), op.text("reduction", "none")
+    if not all(each.is_static for each in (op.input(0), places, updates)):
+        _scatter_open(steps, places, updates, reduction)
+        return
+    dims = op.static()
     (count,) = known(places.dims[-1:])
     rows = prod(known(places.dims[:-1]))
     if not rows:
@@ -127,6 +158,28 @@ def scatter_nd(op: NodeExport) -> None:
     target = steps.reshape(op.input(0), (prod(dims[:count]), rest))
     found = _scattered(steps, target, flat, steps.reshape(updates, (rows, rest)), reduction)
     steps.give(steps.reshape(found, dims))
+
+
+def _scatter_open(steps: Steps, places: DraftTensor, updates: DraftTensor, reduction: str) -> None:
+    """Write a scatter into a tensor whose extents are known only at run time: by coordinates as they are."""
+    op = steps.op
+    target = op.input(0)
+    if reduction not in ("none", "add") or target.type not in SCATTERED:
+        raise Unwritable("a scatter into a tensor whose extents are known only at run time")
+    (count,) = known(places.dims[-1:])
+    places, shape = from_front_each(steps, places, target), steps.extents(target)
+    placed = op.emit("SCATTER_ND", [places, updates, shape], target.dims, target.type)
+    if reduction == "add":
+        steps.give(steps.add(target, placed))
+        return
+    ones = steps.add(steps.mul(steps.at(places, -1, 0), 0), 1)
+    front = target.dims[:count]
+    marks = op.emit("SCATTER_ND", [places, ones, steps.part(shape, 0, 0, count)], front, TensorType.INT32)
+    rest = len(target.dims) - count
+    if rest:
+        marks_shape = steps.concat([steps.part(shape, 0, 0, count), steps.ints([1] * rest)], 0)
+        marks = op.emit("RESHAPE", [marks, marks_shape], (*front, *[1] * rest))
+    steps.give(steps.select(steps.compare("GREATER", marks, 0), placed, target))
 
 
 def _scattered(

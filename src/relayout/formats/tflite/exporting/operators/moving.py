@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
+from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
@@ -25,6 +25,10 @@ def reshape(op: NodeExport) -> None:
     computed = op.op_type == "Reshape" and op.constant(1) is None
     if len(unknown) > 1 and computed:
         op.result("RESHAPE", [operand, _filled(op, operand, len(dims))])
+        return
+    listed = op.constant(1) if op.op_type == "Reshape" else None
+    if len(unknown) > 1 and listed is not None and not op.integer("allowzero"):
+        op.result("RESHAPE", [operand, _partly_copied(op, operand, listed.tolist())])
         return
     if operand.dims == dims and operand.is_static:
         op.give(operand)
@@ -45,6 +49,15 @@ def _filled(op: NodeExport, operand: DraftTensor, rank: int) -> DraftTensor:
         own = op.emit("CONCATENATION", [own, rest], (rank,), axis=0)
     stays = op.emit("EQUAL", [shape, op.const(np.array(0, np.int32))], (rank,), TensorType.BOOL)
     return op.emit("SELECT_V2", [stays, own, shape], (rank,), TensorType.INT32)
+
+
+def _partly_copied(op: NodeExport, operand: DraftTensor, listed: Sequence[int]) -> DraftTensor:
+    """Return a shape in which 0 stands for the operand's own extent."""
+    steps = Steps(op)
+    own = op.emit("SHAPE", [operand], (len(operand.dims),), TensorType.INT32, out_type=TensorType.INT32)
+    return steps.concat(
+        [steps.ints([dim]) if dim else steps.part(own, 0, axis, 1) for axis, dim in enumerate(listed)], 0
+    )
 
 
 @exporter("Transpose")
@@ -127,29 +140,22 @@ def _from_front(op: NodeExport, indices: DraftTensor, extent: int | str) -> Draf
 @exporter("Expand")
 def expand(op: NodeExport) -> None:
     """BROADCAST_TO; RESHAPE where nothing is stretched."""
-    operand, dims = op.input(0), op.out_dims()
-    if [dim for dim in operand.dims if dim != 1] == [dim for dim in dims if dim != 1]:
-        op.give(op.reshaped(operand, dims))
-    elif all(isinstance(dim, int) for dim in dims):
-        op.result("BROADCAST_TO", [operand, op.ints32(known(dims), "shape")])
-    else:
-        op.result("BROADCAST_TO", [operand, _stretched_shape(op, operand, dims)])
-
-
-def _stretched_shape(op: NodeExport, operand: DraftTensor, dims: Dims) -> DraftTensor:
-    """Return the extents that an operand is stretched to: in each axis the larger one of its own and the given one."""
-    rank = len(dims)
-    given = op.cast(op.input(1), TensorType.INT32)
-    if given.dims != (rank,):
-        count = known(given.dims)[0]
-        given = op.emit("CONCATENATION", [op.ints32([1] * (rank - count)), given], (rank,), axis=0)
-    if operand.is_static:
-        own = op.ints32([1] * (rank - len(operand.dims)) + list(operand.shape))
-    else:
-        own = op.emit("SHAPE", [operand], (len(operand.dims),), TensorType.INT32, out_type=TensorType.INT32)
-        if len(operand.dims) < rank:
-            own = op.emit("CONCATENATION", [op.ints32([1] * (rank - len(operand.dims))), own], (rank,), axis=0)
-    return op.emit("MAXIMUM", [given, own], (rank,))
+    operand, dims, steps = op.input(0), op.out_dims(), Steps(op)
+    if all(isinstance(dim, int) for dim in dims) and operand.is_static:
+        if [dim for dim in operand.dims if dim != 1] == [dim for dim in dims if dim != 1]:
+            op.give(op.reshaped(operand, dims))
+        else:
+            op.result("BROADCAST_TO", [operand, op.ints32(known(dims), "shape")])
+        return
+    (count,), rank = op.static(1), len(operand.dims)
+    wanted = steps.cast(op.input(1), TensorType.INT32)
+    own = steps.extents(operand)
+    if count < rank:
+        wanted = steps.concat([steps.ints([1] * (rank - count)), wanted], 0)
+    if rank < count:
+        own = steps.concat([steps.ints([1] * (count - rank)), own], 0)
+    # ONNX lets a shape say 1 where the operand has more.
+    op.result("BROADCAST_TO", [operand, steps.select(steps.compare("EQUAL", own, 1), wanted, own)])
 
 
 @exporter("Tile")

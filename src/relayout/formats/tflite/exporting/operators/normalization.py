@@ -159,6 +159,20 @@ def batch_normalization(op: NodeExport) -> None:
     steps.give(steps.add(steps.mul(operand, factor), numbers[1] - numbers[2] * factor))
 
 
+@exporter("InstanceNormalization")
+def instance_normalization(op: NodeExport) -> None:
+    """MEAN, SUB, SQUARE, RSQRT and what scales and shifts, where these are computed."""
+    steps, operand, rank = Steps(op), op.input(0), op.rank()
+    last = bool(op.layouts[0])
+    space = range(1, rank - 1) if last else range(2, rank)
+    centered = steps.sub(operand, steps.reduce("MEAN", operand, space, keep=True))
+    variance = steps.reduce("MEAN", steps.each("SQUARE", centered), space, keep=True)
+    inverse = steps.each("RSQRT", steps.add(variance, op.number("epsilon", 1e-5)))
+    ones = () if last else (1,) * (rank - 2)
+    scale, bias = (steps.reshape(op.input(slot), (*op.dims(slot), *ones)) for slot in (1, 2))
+    steps.give(steps.add(steps.mul(steps.mul(centered, inverse), scale), bias))
+
+
 @exporter("LRN")
 def local_response_normalization(op: NodeExport) -> None:
     """LOCAL_RESPONSE_NORMALIZATION."""

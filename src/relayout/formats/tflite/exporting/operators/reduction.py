@@ -43,6 +43,8 @@ def _reduce(op: NodeExport, builtin: str) -> None:
     if reduced.is_noop or not op.rank():
         op.give(operand)
         return
+    if operand.type == TensorType.BOOL:
+        builtin = {"REDUCE_MAX": "REDUCE_ANY", "REDUCE_MIN": "REDUCE_ALL"}.get(builtin, builtin)
     op.result(builtin, [operand, reduced.tensor(op)], keep_dims=reduced.keep)
 
 

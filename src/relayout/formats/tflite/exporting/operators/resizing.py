@@ -11,6 +11,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
 
 ROUNDINGS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
     "floor": np.floor,
@@ -28,7 +29,7 @@ def resize(op: NodeExport) -> None:
     rank = op.rank()
     if op.layouts[0] and not op.layouts[0].endswith("c"):
         raise Unwritable("its channels do not come last")
-    changed = _changed(op, operand.dims, dims)
+    changed = _changed(op, operand, dims)
     mode = op.text("mode", "nearest")
     coordinates = op.text(
         "coordinate_transformation_mode", "half_pixel" if op.op_type == "Resize" and op.version > 10 else "asymmetric"
@@ -49,21 +50,34 @@ def resize(op: NodeExport) -> None:
     op.give(result)
 
 
+def _changed(op: NodeExport, operand: DraftTensor, dims: Dims) -> list[int]:
+    """Return the axes along which the result may have another extent."""
+    changed = [axis for axis in range(op.rank()) if operand.dims[axis] != dims[axis]]
+    if all(isinstance(dim, int) for dim in dims) or (op.has(3) and op.dims(3) != (0,)):
+        return changed
+    return [axis for axis, scale in enumerate(_scales(op, operand.dims, dims)) if scale != 1.0]
+
+
 def _size(op: NodeExport, dims: Dims) -> DraftTensor:
     if all(isinstance(dim, int) for dim in dims[1:3]):
         return op.ints32(known(dims[1:3]), "size")
-    if op.has(3):
-        if op.integers("axes"):
-            raise Unwritable("computed sizes of some axes")
-        sizes = op.cast(op.input(3), TensorType.INT32)
-        first = 2 if op.layouts[0] else 1  # the node counts the standard's axes
-        return op.emit("SLICE", [sizes, op.ints32([first]), op.ints32([2])], (2,))
-    scales = _scales(op, op.dims(), dims)[1:3]
+    if not op.has(3):
+        return _scaled_size(op, dims)
+    if op.integers("axes"):
+        raise Unwritable("computed sizes of some axes")
+    sizes = op.cast(op.input(3), TensorType.INT32)
+    return op.emit("SLICE", [sizes, op.ints32([2 if op.layouts[0] else 1]), op.ints32([2])], (2,))
+
+
+def _scaled_size(op: NodeExport, dims: Dims) -> DraftTensor:
+    """Return multiples of extents that are known only at run time."""
+    steps, operand = Steps(op), op.input(0)
+    scales = _scales(op, operand.dims, dims)[1:3]
+    shape = op.emit("SHAPE", [operand], (op.rank(),), TensorType.INT32, out_type=TensorType.INT32)
+    extents = steps.part(shape, 0, 1, 2)
     if any(scale != int(scale) for scale in scales):
-        raise Unwritable("a size that is a part of an extent known only at run time")
-    listed = op.emit("SHAPE", [op.input(0)], (4,), TensorType.INT32, out_type=TensorType.INT32)
-    extents = op.emit("SLICE", [listed, op.ints32([1]), op.ints32([2])], (2,))
-    return op.emit("MUL", [extents, op.ints32([int(scale) for scale in scales])], (2,))
+        raise Unwritable("a size that is no whole multiple of extents known only at run time")
+    return steps.mul(extents, np.array(scales))
 
 
 def _scales(op: NodeExport, operand: Dims, dims: Dims) -> list[float]:
@@ -91,24 +105,13 @@ def _stored_axis(op: NodeExport, axis: int) -> int:
     return op.rank() - 1 if axis == 1 else axis - 1
 
 
-def _changed(op: NodeExport, operand: Dims, dims: Dims) -> list[int]:
-    """Return the axes that the node resizes: not those whose scale is 1, though nobody knows their extent."""
-    scales = _scales(op, operand, dims)
-    given = op.has(2 if _is_new(op) else 1) or op.node.attributes.get("scales") is not None
-    return [
-        axis
-        for axis, (before, after) in enumerate(zip(operand, dims, strict=True))
-        if before != after and not (given and scales[axis] == 1.0)
-    ]
-
-
 def _options(op: NodeExport, mode: str, coordinates: str, operand: DraftTensor, dims: Dims) -> dict[str, bool] | None:
     """Return the options of the builtin that computes the same; None where there is none."""
     if mode not in BUILTINS or op.integer("antialias") or op.integer("exclude_outside"):
         return None
     scales = _scales(op, operand.dims, dims)
     exact = all(
-        not isinstance(a, int) or not isinstance(b, int) or abs(scale - b / a) < 1e-6 * scale
+        abs(scale - b / a) < 1e-6 * scale if isinstance(a, int) and isinstance(b, int) else scale == int(scale)
         for a, b, scale in zip(operand.dims, dims, scales, strict=True)
     )
     if not exact:
@@ -205,9 +208,10 @@ def _matrix(op: NodeExport, places: NDArray[np.float64], extent: int, scale: flo
         center = int(np.floor(place))
         taps = np.arange(center - reach, center + reach + 1)
         weights = weight((taps - place) / stretch)
-        if op.integer("exclude_outside") or antialias:
+        if op.integer("exclude_outside"):
             inside = (taps >= 0) & (taps < extent)
             taps, weights = taps[inside], weights[inside]
+        if op.integer("exclude_outside") or antialias:
             weights = weights / weights.sum()
         np.add.at(matrix[row], taps.clip(0, extent - 1), weights)
     return matrix

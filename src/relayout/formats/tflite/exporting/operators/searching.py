@@ -115,6 +115,7 @@ def reverse_sequence(op: NodeExport) -> None:
 
 
 @exporter("Trilu")
+@exporter("Trilu", domain="com.microsoft")
 def trilu(op: NodeExport) -> None:
     """SELECT_V2 with a mask."""
     steps, operand = Steps(op), op.input(0)

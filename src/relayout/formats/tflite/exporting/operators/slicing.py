@@ -94,10 +94,10 @@ def _reversed(start: int, stop: int, step: int, extent: int | str) -> tuple[int,
 def _computed_slice(op: NodeExport) -> None:
     """Write a slice whose places are computed: STRIDED_SLICE counts from behind and cuts off as ONNX does."""
     steps, rank = Steps(op), op.rank()
-    count = op.dims(1)[0]
-    axes = op.constant(3) if op.has(3) else np.arange(rank)[: count if isinstance(count, int) else rank]
+    (count,) = op.static(1)
+    axes = op.constant(3) if op.has(3) else np.arange(rank)[:count]
     begins, ends = (_in_32_bits(steps, op.input(slot)) for slot in (1, 2))
-    strides = _in_32_bits(steps, op.input(4)) if op.has(4) else steps.ints(np.ones(rank)[: begins.shape[0]])
+    strides = _in_32_bits(steps, op.input(4)) if op.has(4) else steps.ints(np.ones(count))
     if axes is None or axes.size != rank or list(axes % rank) != list(range(rank)):
         places = _in_32_bits(steps, op.input(3)) if axes is None else steps.ints(axes % rank)
         places = steps.reshape(steps.each("FLOOR_MOD", places, rank), (*places.dims, 1))
@@ -118,6 +118,7 @@ def _in_32_bits(steps: Steps, tensor: DraftTensor) -> DraftTensor:
 
 
 @exporter("Pad")
+@exporter("Pad", domain="com.microsoft")
 def pad(op: NodeExport) -> None:
     """PAD, PADV2 or MIRROR_PAD; negative amounts are a SLICE, an edge is gathered."""
     mode = op.text("mode", "constant")
@@ -177,13 +178,25 @@ def _computed_pad(op: NodeExport, mode: str) -> None:
         pairs = steps.stack([steps.scatter_nd(places, half, [rank]) for half in halves], 1)
     else:
         pairs = steps.transpose(steps.reshape(amounts, (2, rank)), (1, 0))
-    if mode == "reflect":
-        op.result("MIRROR_PAD", [op.input(0), pairs], mode=MirrorPadMode.REFLECT)
-    elif mode == "constant":
-        value = steps.reshape(op.input(2), ()) if op.has(2) else steps.tensor(0, op.input(0).type)
-        op.result("PADV2", [op.input(0), pairs, value])
-    else:
+    if mode not in ("constant", "reflect"):
         raise Unwritable(f"the amount of padding by {mode} is computed")
+    operand = _cut(steps, op.input(0), pairs)
+    pairs = steps.maximum(pairs, 0)
+    if mode == "reflect":
+        op.result("MIRROR_PAD", [operand, pairs], mode=MirrorPadMode.REFLECT)
+    else:
+        value = steps.reshape(op.input(2), ()) if op.has(2) else steps.tensor(0, operand.type)
+        op.result("PADV2", [operand, pairs, value])
+
+
+def _cut(steps: Steps, operand: DraftTensor, pairs: DraftTensor) -> DraftTensor:
+    """Return a tensor without what negative padding takes away."""
+    op, rank = steps.op, len(operand.dims)
+    taken = steps.maximum(steps.each("NEG", pairs), 0)
+    begins, ends = (steps.at(taken, 1, side) for side in (0, 1))
+    extents = op.emit("SHAPE", [operand], (rank,), TensorType.INT32, out_type=TensorType.INT32)
+    inputs = [operand, begins, steps.sub(extents, ends), steps.ints(np.ones(rank))]
+    return op.emit("STRIDED_SLICE", inputs, tuple(f"?{op.name}.{axis}" for axis in range(rank)))
 
 
 def _bordered_by_gather(

@@ -1,0 +1,280 @@
+"""Loops as graphs without them: a Scan becomes a Loop, and a Loop that runs a few times is written out.
+
+Scan(states, sequence)  ->  Loop whose body takes an element by Gather
+Loop(3, …)              ->  its body, three times
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+MOST_NODES = 4096
+"""Nodes that the bodies of a Loop that is written out may have together."""
+MOST_NODES_OF_ALL = 16384
+"""Nodes of a model from which on no more Loops are written out."""
+AXES_AS_OPERANDS = 13
+"""The version of ONNX from which on Unsqueeze has its axes as an operand."""
+SLICES_BACKWARDS = 10
+"""The version of ONNX from which on Slice has steps."""
+SCAN_WITHOUT_BATCHES = 9
+"""The version of ONNX from which on a Scan has no batches of its own."""
+
+
+def write_out(model: ir.Model, names: set[str]) -> bool:
+    """Write out Scans and short Loops, in place; return whether there were any.
+
+    Args:
+        model: the model.
+        names: of all its values; it grows.
+    """
+    found, version = False, model.opset_imports.get("", 1)
+    is_large = sum(1 for _ in model.graph.all_nodes()) > MOST_NODES_OF_ALL
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for node in list(graph):
+            if node.domain or node.graph is None:
+                continue
+            if node.op_type == "Scan" and _is_scan(node, version):
+                _ScanAsLoop(graph, node, names, version).run()
+                found = True
+            elif node.op_type == "Loop" and not is_large and (count := _trips(node)) is not None:
+                _Unrolling(graph, node, names, version).run(count)
+                found = True
+    return found
+
+
+def _is_scan(node: ir.Node, version: int) -> bool:
+    """Return whether a Scan is written as a Loop."""
+    backwards = node.attributes.get_ints("scan_output_directions") or ()
+    return version >= SCAN_WITHOUT_BATCHES and (version >= SLICES_BACKWARDS or not any(backwards))
+
+
+def unique(name: str, names: set[str]) -> str:
+    """Return a name that no value has yet."""
+    result, count = name, 0
+    while result in names:
+        count += 1
+        result = f"{name}_{count}"
+    names.add(result)
+    return result
+
+
+def _trips(node: ir.Node) -> int | None:
+    """Return how often a Loop runs, if that is known and little enough to write it out."""
+    most, condition = (node.inputs[slot] if slot < len(node.inputs) else None for slot in (0, 1))
+    if most is None or most.const_value is None or most.is_graph_input():
+        return None
+    if condition is not None and (condition.const_value is None or condition.is_graph_input()):
+        return None
+    count = int(most.const_value.numpy().reshape(-1)[0])
+    if condition is not None and condition.const_value is not None and not condition.const_value.numpy().all():
+        return 0
+    body = node.attributes["body"].as_graph()
+    again = body.outputs[0]
+    while (
+        (producer := again.producer()) is not None and producer.op_type == "Identity" and producer.inputs[0] is not None
+    ):
+        again = producer.inputs[0]
+    always = again is body.inputs[1] or (again.const_value is not None and bool(again.const_value.numpy().all()))
+    size = sum(1 for _ in body.all_nodes())
+    return count if always and count * size <= MOST_NODES else None
+
+
+class Writing:
+    """A node of a graph that others take the place of."""
+
+    def __init__(self, graph: ir.Graph, node: ir.Node, names: set[str], version: int) -> None:
+        self.graph, self.node, self.names, self.version = graph, node, names, version
+        self.stem = node.name or node.op_type
+
+    def add(self, op_type: str, inputs: Sequence[ir.Value | None], **attributes: Any) -> ir.Value:
+        """Add a node before the one that is replaced; return its result."""
+        return self.add_many(op_type, inputs, 1, **attributes)[0]
+
+    def add_many(
+        self, op_type: str, inputs: Sequence[ir.Value | None], count: int, **attributes: Any
+    ) -> list[ir.Value]:
+        """Add a node of several results before the one that is replaced; return these."""
+        name = unique(f"{self.stem}/{op_type}", self.names)
+        made = ir.node(op_type, list(inputs), attributes or None, num_outputs=count, name=name)
+        for value in made.outputs:
+            value.name = unique(f"{self.stem}/{op_type.lower()}", self.names)
+        self.graph.insert_before(self.node, made)
+        return list(made.outputs)
+
+    def constant(self, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> ir.Value:
+        """Add a constant."""
+        tensor = ir.tensor(array, name=unique(f"{self.stem}/constant", self.names))
+        made = ir.Value(
+            name=tensor.name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
+        )
+        self.graph.register_initializer(made)
+        return made
+
+    def finish(self, results: Sequence[ir.Value | None]) -> None:
+        """Let values be what the node gave, and remove it."""
+        for given, value in zip(self.node.outputs, results, strict=True):
+            if not given.name or value is None:
+                continue
+            copied = ir.node("Identity", [value], name=unique(f"{self.stem}/Identity", self.names))
+            self.graph.insert_before(self.node, copied)
+            result = copied.outputs[0]
+            result.shape, result.type = given.shape, given.type
+            name, given.name = given.name, None
+            given.replace_all_uses_with(result, replace_graph_outputs=True)
+            result.name = name
+        self.graph.remove(self.node, safe=True)
+
+
+class _Unrolling(Writing):
+    """A Loop, as its body again and again."""
+
+    def run(self, count: int) -> None:
+        states = list(self.node.inputs[2:])
+        collected: list[list[ir.Value]] = [[] for _ in range(len(self.node.outputs) - len(states))]
+        for step in range(count):
+            outputs = self._body(step, states)
+            states = list(outputs[1 : 1 + len(states)])
+            for pieces, value in zip(collected, outputs[1 + len(states) :], strict=True):
+                pieces.append(value)
+        scanned = [self._stacked(pieces, place) for place, pieces in enumerate(collected)]
+        self.finish([*states, *scanned])
+
+    def _body(self, step: int, states: Sequence[ir.Value | None]) -> list[ir.Value]:
+        body = self.node.attributes["body"].as_graph().clone(allow_outer_scope_values=True)
+        given = [self.constant(np.array(step, np.int64)), self.constant(np.array(True)), *states]
+        outputs = list(body.outputs)
+        body.outputs.clear()
+        for value in list(body.initializers.values()):
+            body.initializers.pop(value.name or "")
+            value.name = unique(f"{self.stem}/{step}/{value.name}", self.names)
+            self.graph.register_initializer(value)
+        nodes = list(body)
+        for node in _all_nodes(nodes):
+            for value in node.outputs:
+                if value.name:
+                    value.name = unique(f"{self.stem}/{step}/{value.name}", self.names)
+        body.remove(nodes)
+        self.graph.insert_before(self.node, nodes)
+        for formal, actual in zip(body.inputs, given, strict=True):
+            for use in list(formal.uses()):
+                use.node.replace_input_with(use.idx, actual)
+        actuals = dict(zip(body.inputs, given, strict=True))
+        return [actuals.get(value) or value for value in outputs]
+
+    def _stacked(self, pieces: list[ir.Value], place: int) -> ir.Value | None:
+        given = self.node.outputs[len(self.node.inputs) - 2 + place]
+        if not pieces:
+            if given.shape is None or given.dtype is None:
+                return None
+            shape = [dim if isinstance(dim, int) else 0 for dim in given.shape]
+            return self.constant(np.zeros([0, *shape[1:]], given.dtype.numpy()))
+        return self.add("Concat", [self._row(piece) for piece in pieces], axis=0)
+
+    def _row(self, piece: ir.Value) -> ir.Value:
+        if self.version < AXES_AS_OPERANDS:
+            return self.add("Unsqueeze", [piece], axes=[0])
+        return self.add("Unsqueeze", [piece, self.constant(np.array([0], np.int64))])
+
+
+def _all_nodes(nodes: Sequence[ir.Node]) -> Iterator[ir.Node]:
+    for node in nodes:
+        yield node
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                yield from attribute.as_graph().all_nodes()
+
+
+class _ScanAsLoop(Writing):
+    """A Scan, as a Loop that takes the elements itself."""
+
+    def run(self) -> None:
+        node = self.node
+        count = node.attributes.get_int("num_scan_inputs", 1)
+        states, sequences = node.inputs[: len(node.inputs) - count], node.inputs[len(node.inputs) - count :]
+        axes = list(node.attributes.get_ints("scan_input_axes", [0] * count))
+        length = self._length(sequences[0], axes[0])
+        body = node.attributes["body"].as_graph()
+        self._take(body, sequences, axes, length)
+        loop = ir.node(
+            "Loop",
+            [length, self.constant(np.array(True)), *states],
+            {"body": body},
+            num_outputs=len(node.outputs),
+            name=unique(f"{self.stem}/Loop", self.names),
+        )
+        for value, given in zip(loop.outputs, node.outputs, strict=True):
+            value.name = unique(f"{self.stem}/{given.name or 'output'}", self.names)
+        node.attributes.pop("body")
+        self.graph.insert_before(node, loop)
+        scanned = [self._placed(value, place) for place, value in enumerate(loop.outputs[len(states) :])]
+        self.finish([*loop.outputs[: len(states)], *scanned])
+
+    def _length(self, sequence: ir.Value | None, axis: int) -> ir.Value:
+        assert sequence is not None
+        if sequence.shape is not None and isinstance(extent := sequence.shape[axis], int):
+            return self.constant(np.array(extent, np.int64))
+        shape = self.add("Shape", [sequence])
+        return self.add("Gather", [shape, self.constant(np.array(axis, np.int64))], axis=0)
+
+    def _take(
+        self, body: ir.Graph, sequences: Sequence[ir.Value | None], axes: Sequence[int], length: ir.Value
+    ) -> None:
+        """Let a body take its elements by Gather, with the inputs and outputs that a Loop's body has."""
+        backwards = self.node.attributes.get_ints("scan_input_directions", [0] * len(sequences))
+        number = ir.Value(
+            name=unique(f"{self.stem}/number", self.names), shape=ir.Shape([]), type=ir.TensorType(ir.DataType.INT64)
+        )
+        again = ir.Value(
+            name=unique(f"{self.stem}/again", self.names), shape=ir.Shape([]), type=ir.TensorType(ir.DataType.BOOL)
+        )
+        formals = list(body.inputs)[len(body.inputs) - len(sequences) :]
+        del body.inputs[len(body.inputs) - len(sequences) :]
+        body.inputs.insert(0, number)
+        body.inputs.insert(1, again)
+        added = []
+        for formal, sequence, axis, backward in zip(formals, sequences, axes, backwards, strict=True):
+            place = number
+            if backward:
+                last = ir.node("Sub", [length, self.constant(np.array(1, np.int64))])
+                turned = ir.node("Sub", [last.outputs[0], number])
+                added += [last, turned]
+                place = turned.outputs[0]
+            taken = ir.node("Gather", [sequence, place], {"axis": axis})
+            taken.outputs[0].shape, taken.outputs[0].type = formal.shape, formal.type
+            added.append(taken)
+            formal.replace_all_uses_with(taken.outputs[0], replace_graph_outputs=True)
+        kept = ir.node("Identity", [again])
+        kept.outputs[0].shape, kept.outputs[0].type = again.shape, again.type
+        added.append(kept)
+        for each in added:
+            each.name = unique(f"{self.stem}/{each.op_type}", self.names)
+            each.outputs[0].name = unique(f"{self.stem}/{each.op_type.lower()}", self.names)
+        body.outputs.insert(0, kept.outputs[0])
+        if len(body):
+            body.insert_before(body[0], added)
+        else:
+            body.extend(added)
+
+    def _placed(self, value: ir.Value, place: int) -> ir.Value:
+        """Return what a Scan collected, along its axis and in its direction."""
+        node = self.node
+        axes, backwards = (
+            node.attributes.get_ints(name) or () for name in ("scan_output_axes", "scan_output_directions")
+        )
+        given = node.outputs[len(node.outputs) - self._scanned() + place]
+        axis = axes[place] if place < len(axes) else 0
+        if place < len(backwards) and backwards[place]:
+            ends = [self.constant(np.array([each], np.int64)) for each in (-1, -(1 << 62), 0, -1)]
+            value = self.add("Slice", [value, *ends])
+        if axis and given.shape is not None:
+            rank = len(given.shape)
+            axis %= rank
+            value = self.add("Transpose", [value], perm=[*range(1, axis + 1), 0, *range(axis + 1, rank)])
+        return value
+
+    def _scanned(self) -> int:
+        return len(self.node.outputs) - (len(self.node.inputs) - self.node.attributes.get_int("num_scan_inputs", 1))

@@ -1,0 +1,82 @@
+"""NonMaxSuppression: one NON_MAX_SUPPRESSION_V4 for each image and class."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
+
+MOST = 512
+"""Images times classes for which it is written."""
+
+
+@exporter("NonMaxSuppression")
+def non_max_suppression(op: NodeExport) -> None:
+    """NON_MAX_SUPPRESSION_V4 for each image and class, and CONCATENATION of what they select."""
+    steps = Steps(op)
+    images, count, _ = op.static(0)
+    classes = op.static(1)[1]
+    if images * classes > MOST:
+        raise Unwritable(f"a selection in more than {MOST} classes and images")
+    limits = _limits(steps, count)
+    boxes, scores = op.input(0), op.input(1)
+    boxes = _corners(steps, boxes) if op.integer("center_point_box") else boxes
+    found = []
+    for image in range(images):
+        here = steps.at(boxes, 0, image)
+        for number in range(classes):
+            row = steps.at(steps.at(scores, 0, image), 0, number)
+            found.append(_selected(steps, [here, row, *limits], image, number))
+    dims = (f"?{op.name}", 3)
+    joined = found[0] if len(found) == 1 else op.emit("CONCATENATION", found, dims, axis=0)
+    steps.give(steps.cast(joined, TensorType.INT64))
+
+
+def _limits(steps: Steps, count: int) -> list[DraftTensor]:
+    """Return how many boxes are selected at most, and the thresholds of overlap and score."""
+    op = steps.op
+    most = op.constant(2) if op.has(2) else np.array(0)
+    if most is None:
+        largest = steps.minimum(steps.cast(steps.reshape(op.input(2), ()), TensorType.INT32), count)
+    else:
+        largest = steps.ints(np.array(min(int(most.reshape(-1)[0]), count)))
+    overlap = _beyond(steps)
+    lowest = np.float32(np.finfo(np.float32).min)
+    score = steps.reshape(op.input(4), ()) if op.has(4) else op.const(np.asarray(lowest))
+    return [largest, overlap, score]
+
+
+def _beyond(steps: Steps) -> DraftTensor:
+    """Return the least overlap above the threshold: LiteRT's kernel also leaves out boxes that overlap by it."""
+    op = steps.op
+    threshold = op.constant(3) if op.has(3) else np.zeros(1, np.float32)
+    if threshold is None:
+        return steps.mul(steps.reshape(op.input(3), ()), 1 + 2.0**-23)
+    return op.const(np.asarray(np.nextafter(np.float32(threshold.reshape(-1)[0]), np.float32(2))))
+
+
+def _selected(steps: Steps, inputs: list[DraftTensor], image: int, number: int) -> DraftTensor:
+    """Return the rows (image, class, box) of one class of one image."""
+    some = (f"?{steps.op.name}.{image}.{number}",)
+    kinds = [(TensorType.INT32, some), (TensorType.INT32, ())]
+    places, valid = steps.outputs("NON_MAX_SUPPRESSION_V4", inputs, kinds)
+    op = steps.op
+    size = op.emit("RESHAPE", [valid, steps.ints([1])], (1,))
+    kept = op.emit("SLICE", [places, steps.ints([0]), size], some)
+    column = op.emit("RESHAPE", [kept, steps.ints([-1, 1])], (*some, 1))
+    front = steps.mul(column, 0)
+    parts = [steps.add(front, image), steps.add(front, number), column]
+    return op.emit("CONCATENATION", parts, (*some, 3), axis=1)
+
+
+def _corners(steps: Steps, boxes: DraftTensor) -> DraftTensor:
+    """Return boxes `x y width height` as `y1 x1 y2 x2`."""
+    x, y, width, height = (steps.part(boxes, -1, place, 1) for place in range(4))
+    half = [steps.mul(each, 0.5) for each in (height, width)]
+    return steps.concat(
+        [steps.sub(y, half[0]), steps.sub(x, half[1]), steps.add(y, half[0]), steps.add(x, half[1])], -1
+    )

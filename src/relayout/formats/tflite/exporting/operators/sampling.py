@@ -1,0 +1,224 @@
+"""Images read at places that a tensor lists: GridSample, RoiAlign, Col2Im."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
+
+CUBIC = -0.75
+"""The coefficient of GridSample's cubic weights."""
+
+
+class Tap(NamedTuple):
+    """One element that is read along an axis: its place (int32) and how much it weighs."""
+
+    place: DraftTensor
+    weight: DraftTensor | None
+
+
+@exporter("GridSample")
+@exporter("GridSample", domain="com.microsoft")
+def grid_sample(op: NodeExport) -> None:
+    """GATHER of every neighbour, times its weight."""
+    steps = Steps(op)
+    dims = op.static()
+    grid = op.input(1)
+    extents, count = dims[2:], len(dims) - 2
+    rows, channels = prod(extents), dims[1]
+    sampling = _Sampling(op, steps)
+    axes = []
+    for axis, extent in enumerate(extents):
+        coordinate = steps.at(grid, -1, count - 1 - axis)
+        axes.append(sampling.taps(coordinate, extent))
+    flat = steps.reshape(steps.transpose(op.input(0), [0, *range(2, count + 2), 1]), (dims[0] * rows, channels))
+    batches = steps.ints((np.arange(dims[0]) * rows).reshape(-1, *[1] * count))
+    total: DraftTensor | None = None
+    for taps in product(*axes):
+        place, weight = batches, None
+        for number, tap in enumerate(taps):
+            place = steps.add(steps.mul(tap.place, prod(extents[number + 1 :])), place)
+            if tap.weight is not None:
+                weight = tap.weight if weight is None else steps.mul(weight, tap.weight)
+        found = steps.gather(flat, place, 0)
+        if weight is not None:
+            found = steps.mul(found, steps.reshape(weight, (*weight.dims, 1)))
+        total = found if total is None else steps.add(total, found)
+    assert total is not None
+    steps.give(steps.transpose(total, [0, count + 1, *range(1, count + 1)]))
+
+
+class _Sampling:
+    """How a GridSample turns coordinates into elements and weights."""
+
+    def __init__(self, op: NodeExport, steps: Steps) -> None:
+        self.steps = steps
+        self.mode = op.text("mode", "linear").removeprefix("bi").removeprefix("tri")
+        self.padding = op.text("padding_mode", "zeros")
+        self.aligned = bool(op.integer("align_corners"))
+
+    def taps(self, coordinate: DraftTensor, extent: int) -> list[Tap]:
+        """Return the elements of an axis that a coordinate of [-1, 1] reads."""
+        steps = self.steps
+        if self.aligned:
+            x = steps.mul(steps.add(coordinate, 1.0), (extent - 1) / 2)
+        else:
+            x = steps.mul(steps.sub(steps.mul(steps.add(coordinate, 1.0), float(extent)), 1.0), 0.5)
+        if self.mode == "nearest":
+            return [self._tap(self._inside(steps.each("ROUND", x), extent), None, extent)]
+        x = x if self.padding == "border" else self._inside(x, extent)  # a border is that of each neighbour
+        low = steps.each("FLOOR", x)
+        rest = steps.sub(x, low)
+        if self.mode == "linear":
+            weights = [(0.0, steps.sub(1.0, rest)), (1.0, rest)]
+        elif self.mode == "cubic":
+            weights = [(float(offset), self._cubic(rest, offset)) for offset in (-1, 0, 1, 2)]
+        else:
+            raise Unwritable(f"a GridSample by {self.mode}")
+        return [self._tap(steps.add(low, offset) if offset else low, weight, extent) for offset, weight in weights]
+
+    def _inside(self, x: DraftTensor, extent: int) -> DraftTensor:
+        """Return coordinates inside of the image; with zeros around it they stay."""
+        steps = self.steps
+        if self.padding == "border":
+            return steps.maximum(steps.minimum(x, extent - 1.0), 0.0)
+        if self.padding == "reflection":
+            low, high = (0.0, extent - 1.0) if self.aligned else (-0.5, extent - 0.5)
+            span = high - low
+            if span <= 0:
+                return steps.mul(x, 0.0)
+            wave = steps.each("FLOOR_MOD", steps.sub(x, low), 2 * span)
+            return steps.sub(low + span, steps.each("ABS", steps.sub(wave, span)))
+        return x
+
+    def _tap(self, place: DraftTensor, weight: DraftTensor | None, extent: int) -> Tap:
+        steps = self.steps
+        if self.padding == "zeros":
+            inside = steps.both(
+                steps.compare("GREATER_EQUAL", place, 0.0), steps.compare("LESS_EQUAL", place, extent - 1.0)
+            )
+            ones = steps.cast(inside, TensorType.FLOAT32)
+            weight = ones if weight is None else steps.mul(weight, ones)
+        else:
+            place = self._inside(place, extent)
+        bounded = steps.maximum(steps.minimum(place, extent - 1.0), 0.0)
+        return Tap(steps.cast(bounded, TensorType.INT32), weight)
+
+    def _cubic(self, rest: DraftTensor, offset: int) -> DraftTensor:
+        """Return the weight of the element at an offset: a cubic of the distance."""
+        steps, a = self.steps, CUBIC
+        distance = steps.each("ABS", steps.sub(rest, float(offset)))
+        coefficients = (a + 2, -(a + 3), 0.0, 1.0) if offset in (0, 1) else (a, -5 * a, 8 * a, -4 * a)
+        found = steps.add(steps.mul(distance, coefficients[0]), coefficients[1])
+        for coefficient in coefficients[2:]:
+            found = steps.add(steps.mul(found, distance), coefficient)
+        return found
+
+
+@exporter("RoiAlign")
+def roi_align(op: NodeExport) -> None:
+    """GATHER of four neighbours of each sample, times their weights, and MEAN or REDUCE_MAX."""
+    steps = Steps(op)
+    batch, channels, height, width = op.static()
+    ratio = op.integer("sampling_ratio")
+    if not ratio:
+        raise Unwritable("as many samples as a region is large")
+    sizes = op.integer("output_height", 1), op.integer("output_width", 1)
+    half = op.text("coordinate_transformation_mode", "half_pixel" if op.version >= 16 else "output_half_pixel")
+    aligned = half == "half_pixel"
+    corners = steps.mul(op.input(1), op.number("spatial_scale", 1.0))
+    corners = steps.sub(corners, 0.5) if aligned else corners
+    x1, y1, x2, y2 = (steps.part(corners, 1, place, 1) for place in range(4))
+    rows = _samples(steps, y1, y2, sizes[0], ratio, height, aligned=aligned)
+    columns = _samples(steps, x1, x2, sizes[1], ratio, width, aligned=aligned)
+    flat = steps.reshape(steps.transpose(op.input(0), (0, 2, 3, 1)), (batch * height * width, channels))
+    (count, *_) = known(op.dims(1))
+    images = steps.mul(steps.cast(op.input(2), TensorType.INT32), height * width)
+    base = steps.reshape(images, (count, 1, 1))
+    most = op.text("mode", "avg") == "max"
+    total: DraftTensor | None = None
+    for row, column in product(rows, columns):
+        assert row.weight is not None
+        assert column.weight is not None
+        down = steps.mul(steps.reshape(row.place, (*row.place.dims, 1)), width)
+        across = steps.reshape(column.place, (count, 1, *column.place.dims[1:]))
+        found = steps.gather(flat, steps.add(steps.add(down, across), base), 0)
+        weight = steps.mul(
+            steps.reshape(row.weight, (*row.weight.dims, 1)),
+            steps.reshape(column.weight, (count, 1, *column.weight.dims[1:])),
+        )
+        part = steps.mul(found, steps.reshape(weight, (*weight.dims, 1)))
+        total = part if total is None else steps.each("MAXIMUM" if most else "ADD", total, part)
+    assert total is not None
+    split = steps.reshape(total, (count * sizes[0], ratio, sizes[1], ratio * channels))
+    over_rows = steps.reduce("REDUCE_MAX" if most else "MEAN", split, [1])
+    again = steps.reshape(over_rows, (count * sizes[0] * sizes[1], ratio, channels))
+    found = steps.reshape(steps.reduce("REDUCE_MAX" if most else "MEAN", again, [1]), (count, *sizes, channels))
+    steps.give(steps.transpose(found, (0, 3, 1, 2)))
+
+
+def _samples(
+    steps: Steps, begin: DraftTensor, end: DraftTensor, size: int, ratio: int, extent: int, *, aligned: bool
+) -> list[Tap]:
+    """Return the two neighbours of each sample of a region along an axis, `regions size·ratio`."""
+    span = steps.sub(end, begin)
+    span = span if aligned else steps.maximum(span, 1.0)
+    offsets = ((np.arange(size)[:, None] + (np.arange(ratio) + 0.5) / ratio) / size).reshape(1, -1)
+    place = steps.add(steps.mul(span, offsets.astype(np.float32)), begin)
+    inside = steps.both(steps.compare("GREATER_EQUAL", place, -1.0), steps.compare("LESS_EQUAL", place, float(extent)))
+    ones = steps.cast(inside, TensorType.FLOAT32)
+    place = steps.maximum(steps.minimum(place, extent - 1.0), 0.0)
+    low = steps.each("FLOOR", place)
+    rest = steps.sub(place, low)
+    high = steps.minimum(steps.add(low, 1.0), extent - 1.0)
+    return [
+        Tap(steps.cast(low, TensorType.INT32), steps.mul(steps.sub(1.0, rest), ones)),
+        Tap(steps.cast(high, TensorType.INT32), steps.mul(rest, ones)),
+    ]
+
+
+@exporter("Col2Im")
+def col2im(op: NodeExport) -> None:
+    """SCATTER_ND of all blocks, which adds where they overlap."""
+    steps = Steps(op)
+    image = op.required_constant(1, "the extents of an image").tolist()
+    block = op.required_constant(2, "the extents of a block").tolist()
+    count = len(image)
+    pads = op.integers("pads", [0] * (2 * count))
+    strides, dilations = (op.integers(name, [1] * count) for name in ("strides", "dilations"))
+    whole = [extent + pads[axis] + pads[count + axis] for axis, extent in enumerate(image)]
+    batch, columns, blocks = op.static()
+    channels = columns // prod(block)
+    places = _block_places(whole, block, strides, dilations)
+    if places.size != prod(block) * blocks:
+        raise Unwritable("another number of blocks than the image has")
+    rows = steps.transpose(steps.reshape(op.input(0), (batch * channels, prod(block) * blocks)), (1, 0))
+    made = steps.scatter_nd(steps.ints(places.reshape(-1, 1)), rows, [prod(whole), batch * channels])
+    found = steps.reshape(steps.transpose(made, (1, 0)), (batch, channels, *whole))
+    for axis, extent in enumerate(image):
+        found = steps.part(found, 2 + axis, pads[axis], extent)
+    steps.give(found)
+
+
+def _block_places(
+    whole: Sequence[int], block: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Return where each element of each block lies in an image, `block… blocks…`."""
+    count = len(whole)
+    found = np.zeros([1] * (2 * count), np.int64)
+    for axis, extent in enumerate(whole):
+        starts = np.arange(0, extent - (block[axis] - 1) * dilations[axis], strides[axis])
+        along = np.arange(block[axis])[:, None] * dilations[axis] + starts
+        shape = [1] * (2 * count)
+        shape[axis], shape[count + axis] = along.shape
+        found = found + along.reshape(shape) * prod(whole[axis + 1 :])
+    return found

@@ -1,0 +1,104 @@
+"""Fourier transforms, as products with matrices."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport, known
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
+
+LARGEST = 1 << 24
+"""Elements of a matrix up to which a transform is written."""
+AXIS_AS_OPERAND = 20
+"""The version of ONNX from which on the axis of a DFT is an operand."""
+
+
+@exporter("DFT")
+def dft(op: NodeExport) -> None:
+    """FULLY_CONNECTED with the transform's matrix, real and imaginary parts side by side."""
+    steps, operand = Steps(op), op.input(0)
+    dims, rank = known(operand.dims), op.rank()
+    axis = op.integer("axis", 1)
+    if op.version >= AXIS_AS_OPERAND:
+        axis = int(op.required_constant(2, "the axis of a transform").reshape(-1)[0]) if op.has(2) else -2
+    axis %= rank
+    count = dims[axis]
+    length = int(op.required_constant(1, "the length of a transform").reshape(-1)[0]) if op.has(1) else count
+    inverse, onesided = bool(op.integer("inverse")), bool(op.integer("onesided"))
+    if inverse and onesided:
+        raise Unwritable("the inverse of half a spectrum")
+    bins = length // 2 + 1 if onesided else length
+    order = [*(each for each in range(rank - 1) if each != axis), axis, rank - 1]
+    moved = steps.transpose(operand, order)
+    matrix = fourier(length, bins, min(count, length), count, dims[-1], inverse=inverse)
+    made = transformed(steps, moved, matrix, bins)
+    back = [order.index(each) for each in range(rank)]
+    steps.give(steps.transpose(made, back))
+
+
+def fourier(length: int, bins: int, used: int, count: int, parts: int, *, inverse: bool = False) -> NDArray[np.float32]:
+    """Return the matrix of a transform, `bins·2 count·parts`.
+
+    Args:
+        length: of the transform.
+        bins: frequencies that are wanted.
+        used: elements that count.
+        count: elements that there are.
+        parts: 1 for real numbers, 2 for complex ones.
+        inverse: whether it is the way back.
+
+    Raises:
+        Unwritable: it is too large.
+    """
+    if bins * count * 2 * parts > LARGEST:
+        raise Unwritable("a transform of that length")
+    angles = 2 * np.pi * ((np.arange(bins)[:, None] * np.arange(used)) % length) / length
+    real, imaginary = np.cos(angles), np.sin(angles) * (1 if inverse else -1)
+    matrix = np.zeros((bins, 2, count, parts))
+    matrix[:, 0, :used, 0], matrix[:, 1, :used, 0] = real, imaginary
+    if parts > 1:
+        matrix[:, 0, :used, 1], matrix[:, 1, :used, 1] = -imaginary, real
+    if inverse:
+        matrix /= length
+    return matrix.reshape(bins * 2, count * parts).astype(np.float32)
+
+
+def transformed(steps: Steps, tensor: DraftTensor, matrix: NDArray[np.float32], bins: int) -> DraftTensor:
+    """Return a tensor `… count parts` as `… bins 2`."""
+    front = known(tensor.dims[:-2])
+    flat = steps.reshape(tensor, (prod(front), matrix.shape[1]))
+    made = steps.op.emit("FULLY_CONNECTED", [flat, steps.op.const(matrix)], (prod(front), matrix.shape[0]))
+    return steps.reshape(made, (*front, bins, 2))
+
+
+@exporter("STFT")
+def stft(op: NodeExport) -> None:
+    """GATHER of frames, and FULLY_CONNECTED with the transform's matrix, which the window is a part of."""
+    steps = Steps(op)
+    batch, count, *parts = op.static()
+    step = int(op.required_constant(1, "the step between frames").reshape(-1)[0])
+    window = op.required_constant(2, "a window") if op.has(2) else None
+    if op.has(3):
+        length = int(op.required_constant(3, "the length of a frame").reshape(-1)[0])
+    elif window is not None:
+        length = len(window)
+    else:
+        raise Unwritable("frames without a length")
+    width = parts[0] if parts else 1
+    bins = length // 2 + 1 if op.integer("onesided", 1) else length
+    frames = (count - length) // step + 1
+    places = np.arange(frames)[:, None] * step + np.arange(length)
+    signal = steps.reshape(op.input(0), (batch, count, width))
+    taken = steps.gather(signal, steps.ints(places), 1)
+    matrix = fourier(length, bins, length, length, width)
+    if window is not None:
+        weights = np.zeros(length)
+        begin = (length - len(window)) // 2
+        weights[begin : begin + len(window)] = window
+        matrix = (matrix * np.repeat(weights, width)).astype(np.float32)
+    steps.give(transformed(steps, taken, matrix, bins))

@@ -1,0 +1,122 @@
+"""Sequences whose length is known, as the tensors that they hold.
+
+SequenceAt(SequenceConstruct(a, b), 1)  ->  b
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.exporting.loops import Writing
+
+MOST = 1024
+"""Tensors of a sequence up to which it is written so."""
+
+
+def inline_sequences(model: ir.Model, names: set[str]) -> bool:
+    """Replace what reads a sequence of known length, in place; return whether there was any.
+
+    Args:
+        model: the model.
+        names: of all its values; it grows.
+    """
+    found, version = False, model.opset_imports.get("", 1)
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for node in list(graph):
+            if node.domain or node.op_type not in READERS:
+                continue
+            items = _items(graph, node.inputs[0], names, version)
+            if items is not None:
+                found |= _replace(graph, node, items, names, version)
+    return found
+
+
+READERS = ("SequenceAt", "SequenceLength", "ConcatFromSequence")
+"""Operators that read a sequence and give a tensor."""
+
+
+def _items(graph: ir.Graph, value: ir.Value | None, names: set[str], version: int) -> list[ir.Value] | None:
+    """Return the tensors of a sequence; None where its length is not known."""
+    node = None if value is None else value.producer()
+    if node is None or node.domain or node.graph is not graph:
+        return None
+    inputs = list(node.inputs)
+    if node.op_type == "SequenceConstruct":
+        return [each for each in inputs if each is not None]
+    if node.op_type == "SequenceEmpty":
+        return []
+    if node.op_type in ("SequenceInsert", "SequenceErase"):
+        items = _items(graph, inputs[0], names, version)
+        slot = 2 if node.op_type == "SequenceInsert" else 1
+        place = len(items or ()) if slot >= len(inputs) or inputs[slot] is None else _number(inputs[slot])
+        if items is None or place is None:
+            return None
+        if node.op_type == "SequenceErase":
+            place = len(items) - 1 if slot >= len(inputs) else place % len(items)
+            return [*items[:place], *items[place + 1 :]]
+        item = inputs[1]
+        return None if item is None else [*items[:place], item, *items[place:]]
+    if node.op_type == "SplitToSequence":
+        return _split(graph, node, names, version)
+    return None
+
+
+def _number(value: ir.Value | None) -> int | None:
+    constant = None if value is None else value.const_value
+    return None if constant is None else int(constant.numpy().reshape(-1)[0])
+
+
+def _split(graph: ir.Graph, node: ir.Node, names: set[str], version: int) -> list[ir.Value] | None:
+    """Return the parts of a tensor, which a Split before the node gives from now on."""
+    source = node.inputs[0]
+    if source is None or source.shape is None:
+        return None
+    axis = node.attributes.get_int("axis", 0) % len(source.shape)
+    extent = source.shape[axis]
+    if not isinstance(extent, int):
+        return None
+    sizes = [1] * extent
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    if given is not None:
+        if given.const_value is None:
+            return None
+        array = given.const_value.numpy()
+        step = int(array.reshape(-1)[0])
+        sizes = array.tolist() if array.ndim else [min(step, extent - begin) for begin in range(0, extent, step)]
+    if len(sizes) > MOST or version < SPLITS_BY_OPERAND:
+        return None
+    writing = Writing(graph, node, names, version)
+    parts = writing.add_many("Split", [source, writing.constant(np.array(sizes, np.int64))], len(sizes), axis=axis)
+    if given is None and not node.attributes.get_int("keepdims", 1):
+        axes = writing.constant(np.array([axis], np.int64))
+        parts = [writing.add("Squeeze", [part, axes]) for part in parts]
+    return parts
+
+
+SPLITS_BY_OPERAND = 13
+"""The version of ONNX from which on the sizes of a Split are an operand."""
+
+
+def _replace(graph: ir.Graph, node: ir.Node, items: Sequence[ir.Value], names: set[str], version: int) -> bool:
+    writing = Writing(graph, node, names, version)
+    if node.op_type == "SequenceLength":
+        writing.finish([writing.constant(np.array(len(items), np.int64))])
+        return True
+    if node.op_type == "SequenceAt":
+        place = _number(node.inputs[1])
+        if place is None or not -len(items) <= place < len(items):
+            return False
+        writing.finish([items[place]])
+        return True
+    if not items:
+        return False
+    axis = node.attributes.get_int("axis", 0)
+    rows = list(items)
+    if node.attributes.get_int("new_axis", 0):
+        axes = writing.constant(np.array([axis], np.int64))
+        rows = [writing.add("Unsqueeze", [each, axes]) for each in rows]
+    writing.finish([writing.add("Concat", rows, axis=axis)])
+    return True

@@ -1,0 +1,44 @@
+"""Operators of ONNX Runtime's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rules.cases.making import f, i, ints
+from rules.law import Case
+
+DOMAIN = "com.microsoft"
+
+
+def cases() -> Iterator[Case]:
+    yield from attentions()
+    yield from rotations()
+    yield Case("Inverse", {"x": f(2, 3, 3)}, domain=DOMAIN)
+    yield Case("InstanceNormalization", {"x": f(2, 3, 4, 5), "s": f(3), "b": f(3)})
+    yield Case("InstanceNormalization", {"x": f(2, 3, 4), "s": f(3), "b": f(3)}, ("s", "b"))
+
+
+def attentions() -> Iterator[Case]:
+    heads = {"num_heads": 2}
+    three = {"q": f(2, 3, 8), "k": f(2, 5, 8), "v": f(2, 5, 8)}
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+    yield Case("MultiHeadAttention", three, attributes=heads, domain=DOMAIN)
+    yield Case("MultiHeadAttention", {**three, "b": f(24)}, ("b",), {**heads, "scale": 0.3}, domain=DOMAIN)
+    masked = {**three, "b": None, "m": mask, "a": f(2, 2, 3, 5)}
+    yield Case("MultiHeadAttention", masked, attributes=heads, domain=DOMAIN)
+    own = {"x": f(2, 5, 8), "w": f(8, 24), "b": f(24)}
+    yield Case("Attention", own, ("w", "b"), heads, domain=DOMAIN)
+    yield Case("Attention", {**own, "m": mask}, ("w", "b"), heads, domain=DOMAIN)
+    yield Case("Attention", own, ("w", "b"), {**heads, "unidirectional": 1}, domain=DOMAIN)
+
+
+def rotations() -> Iterator[Case]:
+    tables = {"c": f(9, 4), "s": f(9, 4)}
+    for places in (i(2), ints(2, 3, high=9, dtype=np.int64)):
+        for interleaved in (0, 1):
+            options = {"interleaved": interleaved}
+            given = {"x": f(2, 2, 3, 8), "p": places, **tables}
+            yield Case("RotaryEmbedding", given, ("c", "s"), options, domain=DOMAIN)
+            yield Case("RotaryEmbedding", {**given, "x": f(2, 3, 16)}, attributes=options, domain=DOMAIN)

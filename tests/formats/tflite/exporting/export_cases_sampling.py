@@ -1,0 +1,101 @@
+"""Images read at places, boxes that are selected, spectra, and what else a tensor's places decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rules.cases.making import b, f, i, ints, n, rng, s
+from rules.law import Array, Case
+
+
+def cases() -> Iterator[Case]:
+    yield from grids()
+    yield from boxes()
+    yield from spectra()
+    yield from pools()
+    yield from resized()
+    yield Case("EyeLike", {"x": f(3, 5)}, attributes={"k": 1, "dtype": 6})
+    yield Case("Det", {"x": f(2, 4, 4)})
+    for kind in (np.int8, np.uint8):
+        given = {"x": ints(2, 3, 600, high=127, dtype=kind), "y": ints(600, 4, high=127, dtype=np.uint8)}
+        zeros = {"a": np.array(3, kind), "b": np.array(5, np.uint8)}
+        yield Case("MatMulInteger", {**given, **zeros})
+        yield Case("MatMulInteger", {**given, **zeros}, ("y", "a", "b"))
+    yield Case("CumProd", {"x": f(3, 5), "a": n(1)}, ("a",), {"exclusive": 1, "reverse": 1}, opset=26)
+
+
+def grids() -> Iterator[Case]:
+    grid = (rng.random((2, 4, 7, 2)) * 3 - 1.5).astype(np.float32)
+    for mode in ("linear", "nearest", "cubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for aligned in (0, 1):
+                options = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+                yield Case("GridSample", {"x": f(2, 3, 5, 6), "g": grid}, attributes=options, opset=20)
+    volume = (rng.random((2, 2, 4, 3, 3)) * 2 - 1).astype(np.float32)
+    yield Case("GridSample", {"x": f(2, 3, 4, 5, 6), "g": volume}, opset=20)
+    options = {"mode": "bilinear", "align_corners": 1}
+    yield Case("GridSample", {"x": f(2, 3, 5, 6), "g": grid}, attributes=options, opset=16)
+    regions = np.array([[0, 0, 5, 4], [1, 2, 9, 11], [3, 3, 3, 3]], np.float32)
+    for mode in ("avg", "max"):
+        for half in ("half_pixel", "output_half_pixel"):
+            options = {"mode": mode, "coordinate_transformation_mode": half, "sampling_ratio": 2}
+            size = {"output_height": 2, "output_width": 3, "spatial_scale": 0.5}
+            yield Case("RoiAlign", {"x": f(2, 3, 8, 6), "r": regions, "n": i(0, 1, 1)}, attributes={**options, **size})
+
+
+def boxes() -> Iterator[Case]:
+    corners = np.sort(rng.random((2, 9, 4)).astype(np.float32), -1)[..., [0, 1, 3, 2]]
+    corners[..., 2:] += 0.3
+    scores: Array = rng.random((2, 3, 9)).astype(np.float32)
+    limits = {"m": i(4), "t": np.array([0.4], np.float32), "l": np.array([0.2], np.float32)}
+    for center in (0, 1):
+        given = {"b": corners, "s": scores, **limits}
+        yield Case("NonMaxSuppression", given, ("m", "t", "l"), {"center_point_box": center})
+    yield Case("NonMaxSuppression", {"b": corners, "s": scores, "m": i(2)}, ("m",))
+
+
+def spectra() -> Iterator[Case]:
+    for parts in (1, 2):
+        for inverse in (0, 1):
+            given = {"x": f(2, 9, 4, parts), "l": None, "a": n(1)}
+            yield Case("DFT", given, ("a",), {"inverse": inverse}, opset=20)
+            yield Case("DFT", {"x": f(2, 9, 4, parts)}, attributes={"axis": 2, "inverse": inverse}, opset=17)
+    yield Case("DFT", {"x": f(2, 9, 1), "l": n(6), "a": n(1)}, ("l", "a"), {"onesided": 1}, opset=20)
+    window = {"w": f(6), "l": n(6)}
+    yield Case("STFT", {"x": f(2, 20, 1), "h": n(3), **window}, ("h", "w", "l"))
+    yield Case("STFT", {"x": f(2, 20, 2), "h": n(4), "w": None, "l": n(7)}, ("h", "l"), {"onesided": 0})
+
+
+def pools() -> Iterator[Case]:
+    dilated = {"kernel_shape": [2, 3], "dilations": [2, 2], "pads": [1, 1, 0, 2], "strides": [1, 2]}
+    for name in ("MaxPool", "AveragePool", "LpPool"):
+        yield Case(name, {"x": f(2, 3, 8, 9)}, attributes=dilated, opset=19)
+    options = {"kernel_shape": [2, 3], "pads": [1, 1, 0, 1], "strides": [2, 2]}
+    yield Case("MaxPool", {"x": f(2, 3, 8, 9)}, attributes=options, outputs=2)
+    yield Case("MaxPool", {"x": f(2, 3, 8, 9)}, attributes={**options, "storage_order": 1}, outputs=2)
+    for p in (1, 2, 3):
+        yield Case("LpPool", {"x": f(2, 3, 8)}, attributes={"kernel_shape": [3], "p": p}, opset=18)
+        yield Case("GlobalLpPool", {"x": f(2, 3, 4, 5)}, attributes={"p": p})
+    unpooled = {"x": f(1, 1, 2, 2), "n": np.array([[[[5, 7], [13, 15]]]])}
+    yield Case("MaxUnpool", unpooled, attributes={"kernel_shape": [2, 2], "strides": [2, 2]})
+    yield Case("Compress", {"x": f(3, 4), "q": b(3)}, attributes={"axis": 0})
+    yield Case("Dropout", {"x": f(3, 4), "r": s(0.5)}, outputs=2)
+
+
+def resized() -> Iterator[Case]:
+    for mode in ("linear", "cubic"):
+        for antialias in (0, 1):
+            for size in (i(1, 2, 3, 5), i(1, 2, 7, 11), i(1, 2, 5, 4)):
+                sized = {"x": f(1, 2, 6, 8), "r": None, "s": None, "z": size}
+                yield Case("Resize", sized, ("z",), {"mode": mode, "antialias": antialias}, opset=18)
+        scales = np.array([1, 1, 0.6, 0.7], np.float32)
+        for coordinates in ("half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric", "pytorch_half_pixel"):
+            options = {"mode": mode, "coordinate_transformation_mode": coordinates}
+            yield Case("Resize", {"x": f(1, 2, 6, 8), "r": None, "s": scales}, ("s",), options, opset=19)
+    for rounding in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"):
+        for coordinates in ("half_pixel", "align_corners", "asymmetric"):
+            options = {"mode": "nearest", "coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
+            sized = {"x": f(1, 2, 6, 8), "r": None, "s": None, "z": i(1, 2, 9, 5)}
+            yield Case("Resize", sized, ("z",), options, opset=19)

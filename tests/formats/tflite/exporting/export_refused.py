@@ -1,0 +1,32 @@
+"""Cases that are refused, since LiteRT has no operators that compute them."""
+
+from __future__ import annotations
+
+REFUSED: dict[str, str] = {
+    "MultiHeadAttention-21-4x5x54_4x6x7x9_4x6x7x9-num_heads6": "queries, keys and values in one tensor",
+    "MultiHeadAttention-21-4x5x54_4x6x7x9_4x6x7x9_4x7-num_heads6": "queries, keys and values in one tensor",
+    "MultiHeadAttention-21-4x5x54_4x6x7x9_4x6x7x9_4x6x5x7-num_heads6": "queries, keys and values in one tensor",
+    "MultiHeadAttention-21-4x5x54_4x7x54_4x7x54_4x6x2x9_4x6x2x9-num_heads6": "keys and values of an earlier run",
+    "Attention-21-4x5x6_6x72_72_2x4x3x7x8-num_heads3-constants": "keys and values of an earlier run",
+    "DFT-20-2x4x6x2_s_s--constants": "the axis of a transform is computed",
+    "Inverse-21-2x3x6x4x4-": "inverses of more than three rows",
+    "DynamicQuantizeLinear-21-2x3x4x6-": "found at run time",
+    "Pad-21-2x3x4x6_8-modeedge": "the amount of padding by edge is computed",
+    "Pad-21-2x3x4x6_8-modewrap": "the amount of padding by wrap is computed",
+    "QuantizeLinear-13-2x3x4x6_3_3-axis1": "a scale that is computed",
+    "QuantizeLinear-21-2x3x4x6_2x3x4x3_2x3x4x3-axis-1_block_size2-constants": "one for each block",
+    "QuantizeLinear-21-2x3x4x6_2x3x4x3_2x3x4x3-axis3_block_size2-constants": "one for each block",
+    "QuantizeLinear-21-2x3x4x6_6_6-axis-1-constants": "a scale for each channel",
+    "QuantizeLinear-21-2x3x4x6_6_6-axis3-constants": "a scale for each channel",
+    "Resize-13-2x6x9x8_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize-constants": "tf_crop_and_resize",
+    "Resize-18-2x9x8x6_4-modelinear": "an extent that it counts on is known only at run time",
+    "Resize-18-2x9x8x6_4-modenearest": "an extent that it counts on is known only at run time",
+    "Resize-18-2x9x8x6_4-modecubic": "an extent that it counts on is known only at run time",
+    "Resize-18-2x9x8x6_4-modelinear_antialias1": "an extent that it counts on is known only at run time",
+    "Resize-13-2x9x8x6_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize": "scales that are computed",
+    "Upsample-9-2x9x8x6_4-modelinear": "scales that are computed",
+    "RoiAlign-10-2x6x9x8_4x4_4-output_height3_output_width2": "as many samples as a region is large",
+    "RoiAlign-16-2x6x9x8_4x4_4-output_height3_output_width2": "as many samples as a region is large",
+    "Unique-21-2x6x4-axis-2_sorted0": "rows that are compared as a whole",
+}
+"""Case -> the reason for which it is refused."""

@@ -1,0 +1,145 @@
+"""If, Loop and Scan, nested, with values of the graph around them; functions; results of two runs in a row."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from export_running import agrees, assert_close, run
+
+import relayout
+from relayout.formats.tflite.container.loading import load
+from rules.law import Array, with_runtime
+from small import build
+from text_form import floats
+
+BRANCH = """
+y = If (c) <
+    then_branch = t () => (float[2,3] a) { b = Add (x, w)  a = Relu (b) },
+    else_branch = e () => (float[2,3] d) { d = Mul (x, x) }
+>
+z = Neg (y)
+"""
+COUNTED = """
+a, s = Loop (m, k, x) <body = b (int64 i, bool again, float[2,3] v) => (bool go, float[2,3] w, float[3] r) {
+    f = Cast<to=1>(i)
+    w = Add (v, f)
+    go = Identity (again)
+    g = ReduceSum<keepdims=0>(w, zero)
+    r = Mul (g, q)
+}>
+"""
+UNTIL = """
+a, s = Loop (, k, x) <body = b (int64 i, bool again, float[2,3] v) => (bool go, float[2,3] w, float[2,3] r) {
+    w = Add (v, v)
+    g = ReduceMax<keepdims=0>(w)
+    go = Less (g, most)
+    r = Identity (v)
+}>
+"""
+NESTED = """
+a = Loop (m, k, x) <body = b (int64 i, bool again, float[2,3] v) => (bool go, float[2,3] w) {
+    go = Identity (again)
+    o = Mod (i, two)
+    odd = Cast<to=9>(o)
+    w = If (odd) <
+        then_branch = t () => (float[2,3] p) { p = Add (v, x) },
+        else_branch = e () => (float[2,3] n) { n = Loop (two, k, v) <body = c (int64 j, bool on, float[2,3] u)
+            => (bool stay, float[2,3] h) { stay = Identity (on)  h = Mul (u, q) }> }
+    >
+}>
+"""
+SCANNED = """
+a, s = Scan (x, y) <num_scan_inputs = 1, body = b (float[3] v, float[3] e) => (float[3] w, float[3] r) {
+    w = Add (v, e)
+    r = Mul (w, q)
+}>
+"""
+
+
+def operators(content: bytes) -> set[str]:
+    return {operator.name for graph in load(content).subgraphs for operator in graph.operators}
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_if_runs_the_branch_that_is_chosen(chosen: bool) -> None:
+    model = build("bool c, float[2,3] x", BRANCH, {"w": (3,)})
+    agrees(model, {"c": np.array(chosen), "x": floats(2, 3)})
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_loop_runs_as_often_as_it_is_told_at_run_time(count: int) -> None:
+    model = build("int64 m, float[2,3] x", COUNTED, {"k": np.array(True), "q": (3,), "zero": [0]})
+    agrees(model, {"m": np.array(count), "x": floats(2, 3)})
+
+
+def test_loop_of_a_known_count_is_written_out() -> None:
+    constants = {"m": np.array(4), "k": np.array(True), "q": (3,), "zero": [0]}
+    model = build("float[2,3] x", COUNTED, constants)
+    agrees(model, {"x": floats(2, 3)})
+    assert "WHILE" not in operators(relayout.convert(model, format="tflite").tflite)
+
+
+@pytest.mark.parametrize("most", [3.0, 100.0])
+def test_loop_ends_when_its_condition_says_so(most: float) -> None:
+    model = build("float[2,3] x, float most", UNTIL, {"k": np.array(True)})
+    agrees(model, {"x": np.abs(floats(2, 3)), "most": np.array(most, np.float32)})
+
+
+def test_bodies_stand_in_bodies() -> None:
+    constants = {"k": np.array(True), "q": (3,), "two": np.array(2)}
+    model = build("int64 m, float[2,3] x", NESTED, constants)
+    agrees(model, {"m": np.array(4), "x": floats(2, 3)})
+
+
+def test_scan_of_a_known_length() -> None:
+    model = build("float[3] x, float[5,3] y", SCANNED, {"q": (3,)})
+    agrees(model, {"x": floats(3), "y": floats(5, 3)})
+
+
+def test_scan_of_a_length_that_is_known_at_run_time() -> None:
+    model = build("float[3] x, float[n,3] y", SCANNED, {"q": (3,)})
+    for length in (1, 4):
+        feed: dict[str, Array] = {"x": floats(3), "y": floats(length, 3)}
+        agrees(model, feed)
+
+
+def test_functions_are_written_out() -> None:
+    function = """
+    <domain: "some.where", opset_import: ["": 21]> twice (x, w) => (y) { a = Add (x, w)  y = Add (a, a) }
+    """
+    model = build("float[2,3] x", "y = some.where.twice (x, w)", {"w": (3,)}, functions=function)
+    agrees(model, {"x": floats(2, 3)})
+
+
+def test_a_recurrent_network_begins_each_run_anew() -> None:
+    text = "y, h, c = LSTM<hidden_size=4>(x, w, r)"
+    model = build("float[5,2,3] x", text, {"w": (1, 16, 3), "r": (1, 16, 4)})
+    content = relayout.convert(model, format="tflite").tflite
+    feed = {"x": floats(5, 2, 3)}
+    wanted = with_runtime(model, feed)
+    for _ in range(2):
+        for got, array in zip(run(content, feed), wanted, strict=True):
+            assert_close(got, array, "the state")
+    assert not any(tensor.is_variable for graph in load(content).subgraphs for tensor in graph.tensors)
+
+
+def test_a_constant_condition_leaves_its_branch() -> None:
+    model = build("float[2,3] x", BRANCH, {"c": np.array(False), "w": (3,)})
+    assert isinstance(model, onnx.ModelProto)
+    agrees(model, {"x": floats(2, 3)})
+    assert operators(relayout.convert(model, format="tflite").tflite) == {"MUL", "NEG"}
+
+
+def test_sequences_of_known_length_are_their_tensors() -> None:
+    text = """
+    p = SplitToSequence<axis=1>(x)
+    q = SequenceInsert (p, c, one)
+    r = SequenceErase (q, zero)
+    n = SequenceLength (r)
+    y = ConcatFromSequence<axis=1>(r)
+    z = SequenceAt (r, last)
+    """
+    constants = {"c": (2, 1), "one": np.array(1), "zero": np.array(0), "last": np.array(-1)}
+    model = build("float[2,3] x", text, constants, outputs=("n",))
+    agrees(model, {"x": floats(2, 3)})

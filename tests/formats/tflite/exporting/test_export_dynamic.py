@@ -1,0 +1,112 @@
+"""Open extents: `shape_signature` leaves them open, and LiteRT computes the same when they are told at run time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from export_cases import TOLERANCE, cases
+from export_refused import REFUSED
+from export_running import agrees
+
+import relayout
+from relayout.errors import UnsupportedError
+from relayout.formats.tflite.container.loading import load
+from rules.law import Case
+from small import build
+from text_form import floats
+
+REASONS = (
+    "known only at run time",
+    "is computed",
+    "are computed",
+    "is not known",
+    "inverses of more than three rows",
+    "rows that are compared as a whole",
+    "scales that are found at run time",
+    "one for each block",
+    "a scale for each channel",
+    "tf_crop_and_resize",
+    "as many samples as a region is large",
+    "its channels do not come last",  # of a DepthToSpace whose channels lie together, which views must split
+)
+"""What may be said of an operator whose extents are open."""
+OPEN = [replace(case, dynamic=True) for case in cases() if not case.dynamic and str(case) not in REFUSED]
+
+
+@pytest.mark.parametrize("case", OPEN, ids=str)
+def test_open_extents_are_computed_or_refused(case: Case) -> None:
+    model, feed = case.prepared()
+    try:
+        agrees(model, feed, tolerance=TOLERANCE.get(case.op_type, 1.0))
+    except UnsupportedError as error:
+        assert any(reason in str(error) for reason in REASONS), error  # noqa: PT017
+
+
+NETWORK = """
+c = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,2]>(x, w, b)
+r = Relu (c)
+p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r)
+g = GlobalAveragePool (p)
+f = Flatten (g)
+y = Gemm<transB=1>(f, v)
+"""
+ROWS = {
+    "attention": (
+        "float[n,s,8] x",
+        "u = MatMul (x, w)  t = T021(x)  a = MatMul (u, t)  p = Softmax (a)  y = MatMul (p, x)",
+    ),
+    "normalization": ("float[n,s,8] x", "m = LayerNormalization (x, w1)  y = Gelu (m)"),
+    "reshaped": ("float[n,s,8] x", "h = Reshape (x, shape)  t = T0213(h)  u = Reshape (t, flat)  y = Relu (u)"),
+    "einsum": ("float[n,s,8] x", 'y = Einsum<equation="bsd,de->bse">(x, w)'),
+    "picked": ("float[n,s,8] x", "y, i = TopK<axis=1>(x, two)  z = ArgMax<axis=2>(x)"),
+    "sums": ("float[n,s,8] x", "y = CumSum (x, one)  z = ReduceL2<keepdims=0>(x, one1)  l = LogSoftmax<axis=1>(x)"),
+    "sliced": (
+        "float[n,s,8] x",
+        "a, b = Split<axis=2, num_outputs=2>(x)  y = Concat<axis=1>(a, b)  z = Slice (x, one1, far, one1)",
+    ),
+    "shapes": ("float[n,s,8] x", "h = Shape (x)  c = ConstantOfShape (h)  y = Add (c, x)  z = Expand (k, h)"),
+    "elements": ("float[n,s,8] x", "t = Tanh (x)  m = Greater (x, t)  y = Where (m, x, t)  z = Clip (x, low, high)"),
+    "padded": ("float[n,s,8] x", 'y = Pad (x, pads)  z = Pad<mode="reflect">(x, pads)'),
+    "scanned": ("float[n,s,8] x", "y = NonZero (x)  z = Compress<axis=1>(x, q)"),
+}
+
+
+@pytest.mark.parametrize("extents", [(1, 8, 12), (3, 17, 9), (2, 32, 32)], ids=str)
+def test_a_network_runs_at_several_extents(extents: tuple[int, ...]) -> None:
+    constants = {"w": (4, 3, 3, 3), "b": (4,), "v": (5, 4)}
+    model = build(
+        "float[n,3,h,w] x", NETWORK.replace("(x, w, b)", "(x, kernel, b)"), {**constants, "kernel": (4, 3, 3, 3)}
+    )
+    agrees(model, {"x": floats(extents[0], 3, *extents[1:])})
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_families_run_at_several_extents(name: str) -> None:
+    inputs, text = ROWS[name]
+    constants = {
+        "w": (8, 8),
+        "w1": (8,),
+        "shape": [0, 0, 2, 4],
+        "flat": [0, -1, 4],
+        "two": [2],
+        "one": np.array(1),
+        "one1": [1],
+        "far": [np.iinfo(np.int64).max],
+        "k": (1, 1, 1),
+        "low": np.float32(-0.5),
+        "high": np.float32(0.7),
+        "pads": [0, 1, 0, 0, 1, 0],
+        "q": np.array([True, False]),
+    }
+    used = {
+        key: value
+        for key, value in constants.items()
+        if key in text.replace("(", " ").replace(")", " ").replace(",", " ").split()
+    }
+    model = build(inputs, text, used)
+    content = relayout.convert(model, format="tflite").tflite
+    assert load(content).subgraphs[0].tensors[load(content).subgraphs[0].inputs[0]].signature == (-1, -1, 8)
+    for batch, length in ((1, 2), (3, 5), (2, 7)):
+        agrees(model, {"x": floats(batch, length, 8)})

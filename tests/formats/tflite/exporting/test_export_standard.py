@@ -1,0 +1,39 @@
+"""A sample of the standard's node tests: none is wrong, and none is a file that does not run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[4] / "bench"))
+
+from node_tests import NodeTest, node_tests, verdict
+
+SAMPLE = 9
+"""Every how many tests one is tried."""
+TESTS = [test for test in node_tests(constants=True) if isinstance(test, NodeTest)][::SAMPLE]
+AT_LEAST = 0.85
+"""Part of the sample that must be right."""
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> dict[str, tuple[str, str]]:
+    return {test.name: verdict(test) for test in TESTS}
+
+
+def test_no_test_is_wrong_or_does_not_run(verdicts: dict[str, tuple[str, str]]) -> None:
+    assert {name: each for name, each in verdicts.items() if each[0] in ("wrong", "does not run", "died")} == {}
+
+
+def test_most_are_right(verdicts: dict[str, tuple[str, str]]) -> None:
+    right = sum(found in ("right", "as ONNX Runtime") for found, _ in verdicts.values())
+    assert len(verdicts) > 150
+    assert right / len(verdicts) > AT_LEAST, [name for name, (found, _) in verdicts.items() if found == "refused"]
+
+
+def test_each_refusal_has_a_reason(verdicts: dict[str, tuple[str, str]]) -> None:
+    refused = [reason for found, reason in verdicts.values() if found == "refused"]
+    assert refused
+    assert all(" (" in reason for reason in refused)
