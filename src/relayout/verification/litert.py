@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,11 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.stored import open_stored
 from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.container.model import Model
+from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
 from relayout.verification.feeds import EXTENTS, of_rank
+from relayout.verification.litert_forced import Cut, cut
 from relayout.verification.side import Array, Feeds, Part, RunError, Runner, Source, Value, is_spelt, one_line
 
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
@@ -144,13 +148,31 @@ class LiteRTSide:
 
     def forced(
         self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
-    ) -> None:
-        """LiteRT computes all that it is not fed as an input."""
-        return
+    ) -> _Forced | None:
+        """A file of the operators that make some tensors of others; None for what only a graph can be changed to give.
+
+        That is what integer kernels make of other numbers than they are given (`nudge`), and the rest.
+        """
+        if nudge or terms or own:
+            return None
+        part = cut(self._model, [self.indices[name] for name in shown], {self.indices[name] for name in given})
+        return _Forced(self, LiteRTSide(to_bytes(part.model)), part, given)
+
+    @cached_property
+    def _model(self) -> Model:
+        return load(self._source if isinstance(self._source, bytes) else Path(self._source))
 
     def before(self, name: str) -> set[str]:
-        """The value alone: nothing before it can be given."""
-        return {name}
+        """The names of all values that a value is made of, itself among them."""
+        made = {int(tensor): operator for operator in self._operators for tensor in operator["outputs"]}
+        found: set[int] = set()
+        ahead = [self.indices[name]]
+        while ahead:
+            index = ahead.pop()
+            if index not in found:
+                found.add(index)
+                ahead += [int(tensor) for tensor in made[index]["inputs"] if tensor >= 0] if index in made else []
+        return {name for name, index in self.indices.items() if index in found}
 
     def sum_behind(self, name: str) -> None:
         """None: what its operators add up cannot be given."""
@@ -360,6 +382,27 @@ class LiteRTSide:
         floats = [d for d in (*operands, *results) if d["dtype"] is np.float32]
         weights = [d for d in operands if is_quantized(d) and d["dtype"] is not np.int32]
         return bool(weights) and any(d in floats for d in operands) and all(d in floats for d in results)
+
+
+class _Forced:
+    """A part of a model, some of whose tensors are given."""
+
+    def __init__(self, whole: LiteRTSide, part: LiteRTSide, cut: Cut, given: Sequence[str]) -> None:
+        names = {index: name for name, index in part.indices.items()}
+        own = {name: names[cut.tensors[index]] for name, index in whole.indices.items() if index in cut.tensors}
+        self._own = {name: own[name] for name in own if own[name] in {value.name for value in part.inputs}}
+        self._shown = own
+        self.given = {name: names[cut.given[index]] for name in given if (index := whole.indices[name]) in cut.given}
+        self._runner = part.runner()
+        self.levels = part.levels
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The values of these names."""
+        entries = {self._own.get(name, name): array for name, array in feeds.items()}
+        known = {*self._own.values(), *self.given.values()}
+        fed = {name: array for name, array in entries.items() if name in known}
+        found = self._runner.run(fed, [self._shown[name] for name in names])
+        return {name: found[self._shown[name]] for name in names if self._shown[name] in found}
 
 
 class _Runner:

@@ -27,7 +27,7 @@ from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
 from relayout.verification.recurrent_state import recall
 from relayout.verification.saturation import has_products, in_full, saturates
-from relayout.verification.side import Array, Feeds, Part, RunError, Source, Value, is_spelt, one_line
+from relayout.verification.side import ONNX_RUNTIME, Array, Feeds, Part, RunError, Source, Value, is_spelt, one_line
 
 MOST = 1 << 29
 """Bytes of interior values that one session shows at most."""
@@ -50,6 +50,7 @@ SUMMING = {
 ROUNDING = {"QuantizeLinear"}
 LEVELS = {"DynamicQuantizeLinear": 255}
 """Operator -> to how many levels it rounds real numbers, by their range."""
+DEQUANTIZING = {"DequantizeLinear"}
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 
 
@@ -65,10 +66,16 @@ def _opened(source: Path | bytes, optimized: bool = True) -> Any:
 
 
 class OrtSide:
-    """An ONNX model, from anything that `formats.onnx.read` takes, or its bytes. A context: it owns temporary files."""
+    """An ONNX model, from anything that `formats.onnx.read` takes, or its bytes. A context: it owns temporary files.
 
-    def __init__(self, source: Source) -> None:
+    Args:
+        source: the model.
+        steps: whether a float that was dequantized may be off by a step of its integers, as in another runtime.
+    """
+
+    def __init__(self, source: Source, *, steps: bool = False) -> None:
         self.label = str(source) if isinstance(source, str | Path) else "the given model"
+        self._steps = steps
         self.notes: list[str] = []
         self._attempted: set[tuple[tuple[int, ...], ...]] = set()
         self._directory = tempfile.TemporaryDirectory(prefix="relayout-verify-", ignore_cleanup_errors=True)
@@ -100,7 +107,7 @@ class OrtSide:
     @property
     def runtime(self) -> tuple[str, str]:
         """ONNX Runtime and its version."""
-        return "ONNX Runtime", str(_onnxruntime().__version__)
+        return ONNX_RUNTIME, str(_onnxruntime().__version__)
 
     @cached_property
     def rounds(self) -> bool:
@@ -314,6 +321,7 @@ class OrtSide:
             quantized=self._quantized and (dtype is None or (dtype.kind in "iu" and dtype.itemsize <= 2)),
             bound=bounds.get(name),
             symbols=() if dims is None else tuple("" if isinstance(d, int) else d.value or "" for d in dims),
+            step=_step(node) if self._steps else 0.0,
         )
 
 
@@ -368,6 +376,14 @@ class _Forced:
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The values of these names."""
         return self._runner.run(feeds, names)
+
+
+def _step(node: ir.Node | None) -> float:
+    """The step of the integers that a node dequantizes; 0 if it is none, or its scale is computed."""
+    if node is None or node.op_type not in DEQUANTIZING or len(node.inputs) < 2 or node.inputs[1] is None:
+        return 0.0
+    scale = node.inputs[1].const_value
+    return 0.0 if scale is None or not scale.size else float(np.abs(scale.numpy()).max())
 
 
 def _initial(value: ir.Value) -> Array | None:

@@ -27,6 +27,8 @@ Array: TypeAlias = NDArray[Any]
 Feeds: TypeAlias = Mapping[str, Array]
 Source: TypeAlias = "str | Path | bytes | onnx.ModelProto | ir.Model"
 
+ONNX_RUNTIME = "ONNX Runtime"
+
 OPEN = 64
 """What a name in an extent counts, where only the room that a value takes is of interest."""
 
@@ -237,12 +239,13 @@ class Side(Protocol):
 
 
 @contextmanager
-def opened(source: Source, signature: str | None = None) -> Iterator[Side]:
+def opened(source: Source, signature: str | None = None, *, other: Side | None = None) -> Iterator[Side]:
     """The side of a model: `.tflite` runs in LiteRT, ONNX in ONNX Runtime.
 
     Args:
         source: the model.
         signature: of a .tflite, the signature to run; None: its first subgraph.
+        other: what is held against it, if it is the source.
 
     Raises:
         ReadError: it is neither, or the runtime cannot load it.
@@ -256,7 +259,8 @@ def opened(source: Source, signature: str | None = None) -> Iterator[Side]:
         return
     from relayout.verification.ort import OrtSide
 
-    with OrtSide(source) as side:
+    elsewhere = other is not None and other.runtime[0] != ONNX_RUNTIME
+    with OrtSide(source, steps=elsewhere) as side:
         yield side
 
 

@@ -69,7 +69,7 @@ def verify(
     say("loading")
     with ExitStack() as stack:
         right = stack.enter_context(opened(b))
-        left = stack.enter_context(opened(a, right.signature))
+        left = stack.enter_context(opened(a, right.signature, other=right))
         comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs)
         given = given_feeds(inputs, left.inputs)
         fed: tuple[Fed, ...] = ()

@@ -200,6 +200,9 @@ class GraphExport:
         for value, tensor in self.tensors.items():
             if tensor.name in names and tensor.data is None:
                 found.setdefault(tensor.name, []).append(value)
+        for value in self.graph.outputs:  # one that is a copy of a tensor of another name
+            if value.name and value not in found.setdefault(value.name, []):
+                found[value.name].append(value)
         return found
 
     # Values.
@@ -290,7 +293,9 @@ class GraphExport:
 
     def _dequantized(self, value: ir.Value, source: ir.Value, node: ir.Node) -> DraftTensor:
         integers = self.integers_of(source, node)
-        result = self.draft.tensor(value.name or "dequantized", _type(value), _dims(value))
+        name = value.name or "dequantized"
+        named = name if value.is_graph_output() else self.draft.unique(name)
+        result = DraftTensor(named, _type(value), _dims(value))
         self.draft.add("DEQUANTIZE", [integers], [result])
         return result
 
