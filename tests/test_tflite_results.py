@@ -96,6 +96,16 @@ def test_images_of_a_tflite_source_become_nchw() -> None:
     assert package.convert(FLOAT, format="tflite", io="NHWC").report.transposes == 0
 
 
+def test_the_transposes_of_a_tflite_source_are_its_own() -> None:
+    """Not those of a literal import, which stand around each of its convolutions."""
+    first = package.convert(network(), format="tflite")
+    again = package.convert(first.tflite, format="tflite").report
+    assert (again.source_transposes, again.source_bytes) == (first.report.transposes, first.report.bytes)
+    assert (again.transposes, again.bytes) == (first.report.transposes, first.report.bytes)
+    assert first.report.transposes == first.report.operators["TRANSPOSE"] > 0
+    assert package.convert(FLOAT, format="tflite").report.source_transposes == 0
+
+
 def test_images_of_other_ranks() -> None:
     source = build("float[2,3,17] x", "y = Conv(x, w)", {"w": (5, 3, 4)})
     result = package.convert(source, format="tflite", io="NHWC")

@@ -258,7 +258,7 @@ def convert(
     if format == "onnx":
         return result
     result = replace(result, format="tflite", custom_ops=dict(custom_ops or {}))
-    return result if parts else _as_tflite(result)
+    return result if parts else _as_tflite(result, source if _is_tflite(source) and not (inputs or outputs) else None)
 
 
 def optimize(
@@ -646,12 +646,16 @@ def _is_tflite(source: Source) -> bool:
     return isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source))
 
 
-def _as_tflite(result: Result) -> Result:
+def _as_tflite(result: Result, source: Source | None) -> Result:
+    """Return a result with its file; `source` is the whole `.tflite` that it was made of, if it was one."""
+    from relayout.formats.tflite.container.loading import load
+
     say("exporting")
     began = perf_counter()
     file = tflite_model(result.model, result.custom_ops)
+    before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
     seconds = {**result.report.seconds, "export": perf_counter() - began}
-    return replace(result, file=file, report=replace(tflite_report(result.report, file), seconds=seconds))
+    return replace(result, file=file, report=replace(tflite_report(result.report, file, before), seconds=seconds))
 
 
 def _restore_calls(model: ir.Model) -> None:
