@@ -60,7 +60,7 @@ def verify_command(
     if repro is not None:
         from relayout.verification import refuse_reproduction
 
-        refuse_reproduction(second, repro)
+        refuse_reproduction(repro)
     with bars(COMPARED, quiet or as_json):
         found = verified(first, second, feeds, seed, runs=runs, rtol=rtol, atol=atol)
     if as_json:

@@ -148,7 +148,7 @@ class LiteRTSide:
 
     def forced(
         self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
-    ) -> _Forced | None:
+    ) -> ForcedLiteRT | None:
         """A file of the operators that make some tensors of others; None for what only a graph can be changed to give.
 
         That is what integer kernels make of other numbers than they are given (`nudge`), and the rest.
@@ -156,7 +156,7 @@ class LiteRTSide:
         if nudge or terms or own:
             return None
         part = cut(self._model, [self.indices[name] for name in shown], {self.indices[name] for name in given})
-        return _Forced(self, LiteRTSide(to_bytes(part.model)), part, given)
+        return ForcedLiteRT(self, to_bytes(part.model), part, given)
 
     @cached_property
     def _model(self) -> Model:
@@ -384,25 +384,38 @@ class LiteRTSide:
         return bool(weights) and any(d in floats for d in operands) and all(d in floats for d in results)
 
 
-class _Forced:
-    """A part of a model, some of whose tensors are given."""
+class ForcedLiteRT:
+    """A part of a `.tflite` model, some of whose tensors are given.
 
-    def __init__(self, whole: LiteRTSide, part: LiteRTSide, cut: Cut, given: Sequence[str]) -> None:
-        names = {index: name for name, index in part.indices.items()}
-        own = {name: names[cut.tensors[index]] for name, index in whole.indices.items() if index in cut.tensors}
-        self._own = {name: own[name] for name in own if own[name] in {value.name for value in part.inputs}}
-        self._shown = own
+    Args:
+        whole: the model.
+        content: the part as a file.
+        cut: which of its tensors are which of the model's.
+        given: tensors of the model that may be given.
+    """
+
+    def __init__(self, whole: LiteRTSide, content: bytes, cut: Cut, given: Sequence[str]) -> None:
+        self.content, self.side = content, LiteRTSide(content)
+        names = {index: name for name, index in self.side.indices.items()}
+        self.shown = {name: names[cut.tensors[index]] for name, index in whole.indices.items() if index in cut.tensors}
         self.given = {name: names[cut.given[index]] for name in given if (index := whole.indices[name]) in cut.given}
-        self._runner = part.runner()
-        self.levels = part.levels
+        self._inputs = {value.name for value in self.side.inputs}
+        self._own = {name: inner for name, inner in self.shown.items() if inner in self._inputs}
+        self._runner = self.side.runner()
+        self.levels = self.side.levels
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The part's inputs, in its order -> what they are in the model."""
+        named = {inner: name for name, inner in (*self._own.items(), *self.given.items())}
+        return {value.name: named[value.name] for value in self.side.inputs}
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The values of these names."""
         entries = {self._own.get(name, name): array for name, array in feeds.items()}
-        known = {*self._own.values(), *self.given.values()}
-        fed = {name: array for name, array in entries.items() if name in known}
-        found = self._runner.run(fed, [self._shown[name] for name in names])
-        return {name: found[self._shown[name]] for name in names if self._shown[name] in found}
+        fed = {name: array for name, array in entries.items() if name in self._inputs}
+        found = self._runner.run(fed, [self.shown[name] for name in names])
+        return {name: found[self.shown[name]] for name in names if self.shown[name] in found}
 
 
 class _Runner:
