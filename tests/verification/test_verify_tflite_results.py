@@ -216,6 +216,29 @@ def test_a_zero_point_that_is_off_is_found() -> None:
     assert report.first.source == "s"
 
 
+def test_integers_that_get_another_scale_may_be_rounded_twice() -> None:
+    """LiteRT has a QUANTIZE before a CONCATENATION of tensors of other scales: halves first, then whole steps."""
+    scales = {"s": 0.02, "t": 0.031, "u": 0.0353}
+    source = build(
+        "float[2,6,16,20] x, float[2,6,16,20] y",
+        """
+        a = QuantizeLinear(x, s, z)
+        b = DequantizeLinear(a, s, z)
+        c = QuantizeLinear(y, t, z)
+        d = DequantizeLinear(c, t, z)
+        e = Concat<axis=1>(b, d)
+        f = QuantizeLinear(e, u, z)
+        g = DequantizeLinear(f, u, z)
+        """,
+        {"z": np.int8(-5), **{name: np.float32(scale) for name, scale in scales.items()}},
+    )
+    found = relayout.convert(source, format="tflite")
+    assert found.report.operators["CONCATENATION"] == 1
+    report = verify(source, found.tflite, runs=3)
+    assert report.ok, str(report)
+    assert all(row.ok for row in report.rows), str(report)
+
+
 def test_a_part_of_a_file_makes_values_of_others() -> None:
     """What is given is an input; what is given and made is both."""
     content = relayout.convert(network(), format="tflite", io="convert").tflite

@@ -131,6 +131,12 @@ class LiteRTSide:
         return {name: tuple(lengths) for name, lengths in found.items()}
 
     @property
+    def requantizes(self) -> bool:
+        """Whether integers get another scale by an operator of their own."""
+        operands = (int(o["inputs"][0]) for o in self._operators if o["op_name"] == "QUANTIZE")
+        return any(is_quantized(self._details[index]) for index in operands)
+
+    @property
     def remembers(self) -> bool:
         """Whether it has resources: what a run leaves in them is not reset, as variable tensors are."""
         return any(operator["op_name"] == "VAR_HANDLE" for operator in self._operators)
@@ -403,6 +409,7 @@ class ForcedLiteRT:
         self._own = {name: inner for name, inner in self.shown.items() if inner in self._inputs}
         self._runner = self.side.runner()
         self.levels = self.side.levels
+        self.requantizes = self.side.requantizes
 
     @property
     def sources(self) -> dict[str, str]:

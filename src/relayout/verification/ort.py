@@ -370,6 +370,8 @@ class _ByDemand:
 class _Forced:
     """A session some of whose inputs are values of the model."""
 
+    requantizes = False
+
     def __init__(self, runner: _Runner, given: dict[str, str], levels: int) -> None:
         self._runner, self.given, self.levels = runner, given, levels
 

@@ -150,6 +150,10 @@ class Forced(Protocol):
     def levels(self) -> int:
         """To how many levels it rounds real numbers while it runs, by their range; 0 if it does not."""
 
+    @property
+    def requantizes(self) -> bool:
+        """Whether integers get another scale on the way, by kernels that round to halves of a step first."""
+
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The values of these names, made of what is given before them. RelayoutError if it fails."""
 

@@ -205,6 +205,8 @@ class Stepwise:
         """The step of a value that leans, judged by the elements that are not midway between two integers."""
         left, right = pair.same_way(source[pair.left.name], theirs[pair.right.name])
         width = max(BESIDE_MIDWAY.get(operator, MIDWAY) for operator in (pair.left.operator, pair.right.operator))
+        alone = self._making(pair.right.name, given)
+        width = max(width, TWICE if alone is not None and alone.requantizes else 0)
         rounded = [self._nudged(pair, nudge, source, theirs, given, fed) for nudge in (width, -width)]
         if rounded[0] is None or rounded[1] is None:
             return step
