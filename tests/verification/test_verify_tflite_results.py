@@ -218,7 +218,7 @@ def test_a_zero_point_that_is_off_is_found() -> None:
 
 def test_integers_that_get_another_scale_may_be_rounded_twice() -> None:
     """LiteRT has a QUANTIZE before a CONCATENATION of tensors of other scales: halves first, then whole steps."""
-    scales = {"s": 0.02, "t": 0.031, "u": 0.0353}
+    scales = {"s": 0.02, "t": 0.02, "u": 0.05, "v": 0.045}
     source = build(
         "float[2,6,16,20] x, float[2,6,16,20] y",
         """
@@ -229,14 +229,20 @@ def test_integers_that_get_another_scale_may_be_rounded_twice() -> None:
         e = Concat<axis=1>(b, d)
         f = QuantizeLinear(e, u, z)
         g = DequantizeLinear(f, u, z)
+        h = Mul(g, g)
+        i = QuantizeLinear(h, v, z)
+        j = DequantizeLinear(i, v, z)
         """,
         {"z": np.int8(-5), **{name: np.float32(scale) for name, scale in scales.items()}},
     )
     found = relayout.convert(source, format="tflite")
     assert found.report.operators["CONCATENATION"] == 1
-    report = verify(source, found.tflite, runs=3)
+    row = [*range(-114, -64, 5), *range(0, 50, 5)]  # -114 * 0.4 is -45.6: -45.5 in halves, and so -45 and not -46
+    fed = {name: np.broadcast_to(np.float32(row) * np.float32(0.02), (2, 6, 16, 20)) for name in "xy"}
+    report = verify(source, found.tflite, inputs=fed)
     assert report.ok, str(report)
     assert all(row.ok for row in report.rows), str(report)
+    assert "operator by operator" in report.counts
 
 
 def test_a_part_of_a_file_makes_values_of_others() -> None:
