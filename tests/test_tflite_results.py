@@ -136,6 +136,19 @@ def test_names_and_parts() -> None:
     agree(run_litert(part.tflite, {"b": found[1]})["y"], run(network(), feeds)[1])
 
 
+def test_open_dimensions_stay_open_or_are_fixed() -> None:
+    source = build("float[n,3,17] x", "y = Conv(x, w)", {"w": (5, 3, 4)})
+    (opened,), (fixed,) = (
+        [tensor for tensor in load(package.convert(source, format="tflite", dims=dims).tflite).subgraphs[0].tensors][:1]
+        for dims in ({}, {"n": 4})
+    )
+    assert (opened.signature, fixed.signature) == ((-1, 3, 17), (4, 3, 17))
+    result = package.convert(source, format="tflite").tflite
+    for n in (1, 4):
+        feeds = feed_of(source, {"n": n})
+        agree(run_litert(result, feeds)["y"], run(source, feeds)[0])
+
+
 def test_an_output_of_each_type_keeps_it() -> None:
     source = build(
         "float[2,3] x, int64[2,3] i, bool[2,3] b",
