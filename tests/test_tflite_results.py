@@ -149,6 +149,19 @@ def test_open_dimensions_stay_open_or_are_fixed() -> None:
         agree(run_litert(result, feeds)["y"], run(source, feeds)[0])
 
 
+def test_one_value_may_be_several_outputs() -> None:
+    source = build(
+        "float[2,3] x",
+        "a = Neg(x)  y = Identity(a)  z = Identity(a)  v = Identity(x)  w = Exp(a)",
+        {},
+        outputs=("y", "z", "v", "w"),
+    )
+    feeds = feed_of(source, {})
+    found = run_litert(package.convert(source, format="tflite").tflite, feeds)
+    for name, array in zip(("y", "z", "v", "w"), run(source, feeds), strict=True):
+        agree(found[name], array)
+
+
 def test_an_output_of_each_type_keeps_it() -> None:
     source = build(
         "float[2,3] x, int64[2,3] i, bool[2,3] b",

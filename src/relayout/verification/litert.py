@@ -26,6 +26,7 @@ from relayout.formats.tflite.container.model import Model
 from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
 from relayout.verification.feeds import EXTENTS, of_rank
+from relayout.verification.initial_state import initial_state
 from relayout.verification.litert_forced import Cut, cut
 from relayout.verification.side import Array, Feeds, Part, RunError, Runner, Source, Value, is_spelt, one_line
 
@@ -77,12 +78,23 @@ class LiteRTSide:
         self._inputs = [int(d["index"]) for d in interpreter.get_input_details()]
         self.initial: Feeds = {}
         self.inputs = [self._value(index, made) for index in self._inputs]
+        self.initial = dict(self._initial_states())
         self.outputs = [self._value(index, made) for index in outputs]
         hidden = {*outputs, *self._folded(made)}
         hidden |= {index for index, details in self._details.items() if details["dtype"] is np.object_}  # lists
         self.interiors = [self._value(index, made) for index in made if index not in hidden and index in self._details]
         self.levels = self._levels(made, interpreter)
         self.rounds = self.levels > 0 or any(is_quantized(d) for d in self._details.values())
+
+    def _initial_states(self) -> Iterator[tuple[str, Array]]:
+        """Inputs that are state from run to run, as the file declares, with what they begin with."""
+        for value in self.inputs:
+            tensor = str(self._details[self.indices[value.name]]["name"])
+            if tensor in self.provenance.initial and value.dtype is not None and value.fallback is not None:
+                text, names = self.provenance.initial[tensor], value.all_names
+                array = initial_state(text, value.dtype, value.fallback, value.held, names)
+                if array is not None:
+                    yield value.name, array
 
     def _name(self, source: Source) -> None:
         self.label = "the given bytes" if isinstance(source, bytes) else str(source)
@@ -456,6 +468,7 @@ class _Runner:
 
     def _invoke(self, feeds: Feeds) -> None:
         interpreter = self._interpreter
+        feeds = {**self._side.initial, **feeds}
         try:
             with quiet():
                 current = {int(d["index"]): tuple(d["shape"]) for d in interpreter.get_input_details()}

@@ -18,13 +18,14 @@ import onnx_ir as ir
 from onnx_ir import convenience
 from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 
-from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
+from relayout.errors import LayoutError, MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.onnx import CONTRADICTED, complete, read, write
 from relayout.graph.subgraphs import reads
-from relayout.layout.stored_as import CUT, INITIAL, SIGNATURE, TENSOR, Holds, relay
+from relayout.layout.stored_as import CUT, INITIAL, SIGNATURE, TENSOR, Holds
 from relayout.partition.regions import REGIONS
 from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
+from relayout.verification.initial_state import initial_state
 from relayout.verification.recurrent_state import recall
 from relayout.verification.saturation import has_products, in_full, saturates
 from relayout.verification.side import ONNX_RUNTIME, Array, Feeds, Part, RunError, Source, Value, is_spelt, one_line
@@ -393,16 +394,17 @@ def _initial(value: ir.Value) -> Array | None:
     notes = value.metadata_props
     if INITIAL not in notes or value.dtype is None or value.shape is None or not value.shape.is_static():
         return None
-    stored = tuple(value.shape.numpy())
+    held = held_by(notes)
+    names = (value.name or "", notes.get(TENSOR, ""))
+    return initial_state(notes[INITIAL], value.dtype.numpy(), tuple(value.shape.numpy()), held, names)
+
+
+def held_by(notes: Mapping[str, str]) -> list[Holds]:
+    """What a value's metadata says that it holds; nothing where that cannot be read."""
     try:
-        array = np.array(json.loads(notes[INITIAL]), value.dtype.numpy())
-        held = Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []
-        for item in reversed(held):  # the oldest of a name: the values are those of the first source
-            if array.ndim and item.name in (value.name, notes.get(TENSOR)):
-                return relay(array, item, stored)
-        return np.broadcast_to(array, stored)
-    except (ValueError, TypeError, OverflowError, RecursionError):  # not as we write it
-        return None
+        return Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []
+    except LayoutError:
+        return []
 
 
 def _inferred(model: ir.Model) -> dict[str, ir.Value]:

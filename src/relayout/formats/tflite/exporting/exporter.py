@@ -341,8 +341,11 @@ class GraphExport:
             return
         result = self.result_of(node, slot)
         last = self.draft.operators[-1] if self.draft.operators else None
-        if last is not None and tensor in last.outputs:
+        named = any(self.tensors.get(end) is tensor for end in self.graph.outputs)
+        if last is not None and tensor in last.outputs and not named:
             last.outputs = [result if each is tensor else each for each in last.outputs]
+            for known in (self.tensors, self.integers):  # whoever reads it under another name
+                known.update({each: result for each, held in known.items() if held is tensor})
         else:
             self.draft.add("RESHAPE", [tensor, self.shape_tensor(node, result.dims, tensor)], [result])
 
