@@ -305,6 +305,7 @@ def test_what_a_file_says_of_its_source_is_read_as_it_was_written() -> None:
         b'{"schema": 1, "tensors": []}',
         b'{"schema": 1, "tensors": {"t": {"holds": [{"name": "x"}]}}}',
         b'{"schema": 1, "tensors": {"t": {"holds": [{"name": "x", "factors": [2], "perm": [7], "shape": [2]}]}}}',
+        b'{"schema": 1, "tensors": {"t": {"holds": [{"name": "x", "factors": [2, 3], "perm": [0], "shape": [6]}]}}}',
         b'{"schema": 1, "part": {"inputs": 3}}',
         b"[" * 100_000,
     ],
