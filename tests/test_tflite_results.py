@@ -115,6 +115,13 @@ def test_images_of_other_ranks() -> None:
     agree(run_litert(result.tflite, {"x": feeds["x"].transpose(0, 2, 1)})["y"], y.transpose(0, 2, 1))
 
 
+def test_a_model_without_images_is_left_as_it_is_and_told() -> None:
+    source = build("float[2,3,4,5] x", "y = Softmax<axis=1>(x)", {})
+    report = package.convert(source, format="tflite", io="NHWC").report
+    assert "--io NHWC: no input or output is an image, so all stay as they are" in report.notes
+    assert all("->" not in end.layout for end in report.interface)
+
+
 def test_onnx_results_take_one_layout_for_images_too() -> None:
     feeds, m, y = expected()
     result = package.convert(network(), io="NHWC").proto

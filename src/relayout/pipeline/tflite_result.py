@@ -122,10 +122,10 @@ def refuse_onnx_options(given: Mapping[str, object]) -> None:
     """
     named = [option for option, value in given.items() if value is not None and value is not False]
     if named:
-        verb = "are" if len(named) > 1 else "is"
+        verb, what = ("are", "them") if len(named) > 1 else ("is", "it")
         raise LayoutError(
             f"{', '.join(named)} {verb} for ONNX results, and the result is a .tflite, which has no opset, no functions"
-            " and no file beside it: leave it out, or write an .onnx"
+            f" and no file beside it: leave {what} out, or write an .onnx"
         )
 
 

@@ -583,8 +583,10 @@ def _relayout(
     began = perf_counter()
     shared = apart(model)
     sites = _sites(model, options, wishes)
+    no_image: tuple[str, ...] = ()
     if options["io"] in IMAGE_LAYOUTS:
         images = image_pins(sites, Axes(sites, TFLITE in model.meta), options["io"])
+        no_image = () if images else (f"--io {options['io']}: no input or output is an image, so all stay as they are",)
         options = {**options, "io": "keep", "layouts": images | options["layouts"]}
         sites = _sites(model, options, wishes)
     decided = fewest = plan(sites, time_limit=time_limit)
@@ -595,7 +597,7 @@ def _relayout(
     found = report(decided, axes, relaxed=relax(decided) if what_if else [])
     if decided is not fewest:
         found = no_worse(found, decided, fewest)
-    found = replace(found, notes=(*found.notes, *wishes.notes(), *model.meta.get("relayout.notes", ())))
+    found = replace(found, notes=(*found.notes, *no_image, *wishes.notes(), *model.meta.get("relayout.notes", ())))
     prices = {"per_transpose": sites.per_transpose, "per_scattered": sites.per_scattered}
     taken = {**prices, "wishes": wishes.to_json()}
     written = planfile.later(decided, options | taken)
