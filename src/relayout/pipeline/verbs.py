@@ -361,7 +361,17 @@ def _looked(path: Path) -> Looked:
     say("planning")
     decided = plan(build(model))
     axes = Axes(decided.sites, TFLITE in model.meta)
-    return Looked(str(path), Drawing(decided, axes).chart, attributes)
+    return Looked(str(path), Drawing(decided, axes).chart, attributes, _own_transposes(path, model))
+
+
+def _own_transposes(path: Path, model: ir.Model) -> int | None:
+    """Return how many Transposes a `.tflite` has that move data; None of ONNX."""
+    if TFLITE not in model.meta:
+        return None
+    from relayout.formats.tflite.container.loading import load
+    from relayout.formats.tflite.container.transposes import transposes
+
+    return transposes(load(path))[0]
 
 
 def inspect(path: str | Path) -> Inspection:
