@@ -138,6 +138,7 @@ class GraphExport:
         ends = {value.name for value in (*self.graph.inputs, *self.graph.outputs) if value.name}
         for name in ends:
             self.draft.unique(name)
+        self.draft.reserved = frozenset(value.name for node in self.graph for value in node.outputs if value.name)
         for value in self.graph.inputs:
             try:
                 tensor = DraftTensor(value.name or "", _type(value), self.dims_of(value))
