@@ -103,7 +103,9 @@ def test_what_an_export_refuses_is_left_to_the_host(monkeypatch: pytest.MonkeyPa
     )
     known = {key: entry for key, entry in entries().items() if key != ("", "Tanh")}
     monkeypatch.setattr(exporter, "entries", lambda: known)
-    parts = package.convert(source, format="tflite", parts=True).save_parts(tmp_path / "parts")
+    result = package.convert(source, format="tflite", parts=True)
+    parts = result.save_parts(tmp_path / "parts")
+    assert [part.name for part in result.parts()] == [part.name for part in parts]
     assert [(part.claimed, "Tanh" in part.operators) for part in parts] == [(True, False), (False, True), (True, False)]
     feeds = feed_of(source, {})
     np.testing.assert_allclose(run_parts(tmp_path / "parts", feeds)[0], run(source, feeds)[0], rtol=1e-4, atol=1e-5)

@@ -96,6 +96,16 @@ def test_images_of_a_tflite_source_become_nchw() -> None:
     assert package.convert(FLOAT, format="tflite", io="NHWC").report.transposes == 0
 
 
+def test_the_transposes_of_a_tflite_source_are_its_own() -> None:
+    """Not those of a literal import, which stand around each of its convolutions."""
+    first = package.convert(network(), format="tflite")
+    again = package.convert(first.tflite, format="tflite").report
+    assert (again.source_transposes, again.source_bytes) == (first.report.transposes, first.report.bytes)
+    assert (again.transposes, again.bytes) == (first.report.transposes, first.report.bytes)
+    assert first.report.transposes == first.report.operators["TRANSPOSE"] > 0
+    assert package.convert(FLOAT, format="tflite").report.source_transposes == 0
+
+
 def test_images_of_other_ranks() -> None:
     source = build("float[2,3,17] x", "y = Conv(x, w)", {"w": (5, 3, 4)})
     result = package.convert(source, format="tflite", io="NHWC")
@@ -103,6 +113,13 @@ def test_images_of_other_ranks() -> None:
     feeds = feed_of(source, {})
     (y,) = run(source, feeds)
     agree(run_litert(result.tflite, {"x": feeds["x"].transpose(0, 2, 1)})["y"], y.transpose(0, 2, 1))
+
+
+def test_a_model_without_images_is_left_as_it_is_and_told() -> None:
+    source = build("float[2,3,4,5] x", "y = Softmax<axis=1>(x)", {})
+    report = package.convert(source, format="tflite", io="NHWC").report
+    assert "--io NHWC: no input or output is an image, so all stay as they are" in report.notes
+    assert all("->" not in end.layout for end in report.interface)
 
 
 def test_onnx_results_take_one_layout_for_images_too() -> None:
@@ -124,6 +141,32 @@ def test_names_and_parts() -> None:
     agree(found[1], run(shown, feeds)[2])
     part = package.convert(network(), format="tflite", inputs=["b"], outputs=["y"])
     agree(run_litert(part.tflite, {"b": found[1]})["y"], run(network(), feeds)[1])
+
+
+def test_open_dimensions_stay_open_or_are_fixed() -> None:
+    source = build("float[n,3,17] x", "y = Conv(x, w)", {"w": (5, 3, 4)})
+    opened, fixed = (
+        load(package.convert(source, format="tflite", dims=dims).tflite).subgraphs[0].tensors[0]
+        for dims in ({}, {"n": 4})
+    )
+    assert (opened.signature, fixed.signature) == ((-1, 3, 17), (4, 3, 17))
+    result = package.convert(source, format="tflite").tflite
+    for n in (1, 4):
+        feeds = feed_of(source, {"n": n})
+        agree(run_litert(result, feeds)["y"], run(source, feeds)[0])
+
+
+def test_one_value_may_be_several_outputs() -> None:
+    source = build(
+        "float[2,3] x",
+        "a = Neg(x)  y = Identity(a)  z = Identity(a)  v = Identity(x)  w = Exp(a)",
+        {},
+        outputs=("y", "z", "v", "w"),
+    )
+    feeds = feed_of(source, {})
+    found = run_litert(package.convert(source, format="tflite").tflite, feeds)
+    for name, array in zip(("y", "z", "v", "w"), run(source, feeds), strict=True):
+        agree(found[name], array)
 
 
 def test_an_output_of_each_type_keeps_it() -> None:
@@ -229,7 +272,9 @@ def test_a_result_is_shown_and_held_beside_its_source(  # type: ignore[no-untype
     told = relayout("diff", source, target, "--json")
     assert told.code == 0
     assert {spot["operator"] for spot in json.loads(told.out)["chart"]["spots"]} >= {"Conv", "MaxPool"}
-    assert "Conv" in relayout("diff", source, target).out
+    said = relayout("diff", source, target).out
+    assert "imported literally (the file itself has 3)" in said.splitlines()[1]
+    assert "imported literally" not in said.splitlines()[0]
 
 
 def test_the_table_of_operators_that_are_written(relayout) -> None:  # type: ignore[no-untyped-def]

@@ -23,6 +23,7 @@ from relayout.verification.feeds import random_feed
 from relayout.verification.ort import OrtSide
 from relayout.verification.pairs import match_interface, match_interiors
 from relayout.verification.side import opened
+from relayout.verification.signature import SignatureSide
 from relayout.verification.stepwise import Step, Stepwise, has_direction
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -485,12 +486,21 @@ def test_what_cannot_be_given_is_judged_as_a_whole(monkeypatch: pytest.MonkeyPat
     assert "not judged operator by operator: no" in report.notes
 
 
-def test_a_tflite_model_cannot_be_given_values() -> None:
+def test_what_integer_kernels_compute_with_cannot_be_moved() -> None:
     path = MODELS / "tinynet_float.tflite"
     with opened(path) as side:
-        assert side.forced(["x"], []) is None
-        assert side.before("x") == {"x"}
+        (output,) = (value.name for value in side.outputs)
+        assert side.forced([output], []) is not None
+        assert side.forced([output], [], nudge=0.1) is None
+        assert side.forced([output], [], terms=True) is None
+        assert side.forced([output], [], own=True) is None
     assert verify(path, path).ok
+
+
+def test_a_signature_of_another_subgraph_shows_its_ends_alone() -> None:
+    side = SignatureSide.__new__(SignatureSide)
+    assert side.forced(["x"], []) is None
+    assert side.before("x") == {"x"}
 
 
 def test_a_stored_shape_of_as_many_dimensions_as_factors() -> None:

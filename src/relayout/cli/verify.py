@@ -63,7 +63,7 @@ def verify_command(
     if repro is not None:
         from relayout.verification import refuse_reproduction
 
-        refuse_reproduction(second, repro)
+        refuse_reproduction(repro)
     with bars(COMPARED, quiet or as_json):
         found = verified(first, second, feeds, seed, runs=runs, rtol=rtol, atol=atol, layouts=told)
     if as_json:

@@ -89,7 +89,7 @@ class Holds:
             items = json.loads(text)
             if not isinstance(items, list):
                 raise TypeError("not a list")
-            return [
+            found = [
                 Holds(
                     str(i["name"]),
                     tuple(map(int, i["factors"])),
@@ -99,6 +99,9 @@ class Holds:
                 )
                 for i in items
             ]
+            if any(len(item.factors) != len(item.perm) for item in found):
+                raise ValueError("a perm of other factors")
+            return found
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise LayoutError(f"metadata {Holds.KEY!r} is not readable: {text[:80]!r}") from error
 

@@ -66,6 +66,10 @@ class Result:
         Raises:
             LayoutError: the model was converted for no target.
         """
+        if self.format == "tflite":
+            from relayout.pipeline.tflite_result import tflite_parts
+
+            return [part for part, _ in tflite_parts(self.model, target_of(self), self.custom_ops)]
         return parts(self.model, target_of(self))
 
     def save_parts(self, directory: str | Path) -> list[Part]:

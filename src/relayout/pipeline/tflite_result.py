@@ -93,9 +93,20 @@ def _left_to_host(part: Part, refused: Collection[str]) -> set[str]:
     return names & {node.outputs[0].name for node in part.nodes if node.outputs[0].name}
 
 
-def tflite_report(report: Report, file: Model) -> Report:
-    """Return the report of a result that was exported: it counts the operators of the file."""
+def tflite_report(report: Report, file: Model, source: Model | None) -> Report:
+    """Return the report of a result that was exported: it counts the operators of the file.
+
+    Args:
+        report: of the graph that was exported.
+        file: what it became.
+        source: the whole `.tflite` that it was made of, if it was one: its own Transposes are the source's.
+    """
+    from relayout.formats.tflite.container.transposes import transposes
     from relayout.formats.tflite.container.versions import min_runtime_version
+
+    if source is not None:
+        count, size = transposes(source)
+        report = replace(report, source_transposes=count, source_bytes=size)
 
     counts = Counter(operator.name for subgraph in file.subgraphs for operator in subgraph.operators)
     ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
@@ -113,10 +124,10 @@ def refuse_onnx_options(given: Mapping[str, object]) -> None:
     """
     named = [option for option, value in given.items() if value is not None and value is not False]
     if named:
-        verb = "are" if len(named) > 1 else "is"
+        verb, what = ("are", "them") if len(named) > 1 else ("is", "it")
         raise LayoutError(
             f"{', '.join(named)} {verb} for ONNX results, and the result is a .tflite, which has no opset, no functions"
-            " and no file beside it: leave it out, or write an .onnx"
+            f" and no file beside it: leave {what} out, or write an .onnx"
         )
 
 

@@ -262,7 +262,7 @@ def convert(
     if format == "onnx":
         return result
     result = replace(result, format="tflite", custom_ops=dict(custom_ops or {}))
-    return result if parts else _as_tflite(result)
+    return result if parts else _as_tflite(result, source if _is_tflite(source) and not (inputs or outputs) else None)
 
 
 def optimize(
@@ -365,7 +365,17 @@ def _looked(path: Path) -> Looked:
     say("planning")
     decided = plan(build(model))
     axes = Axes(decided.sites, TFLITE in model.meta)
-    return Looked(str(path), Drawing(decided, axes).chart, attributes)
+    return Looked(str(path), Drawing(decided, axes).chart, attributes, _own_transposes(path, model))
+
+
+def _own_transposes(path: Path, model: ir.Model) -> int | None:
+    """Return how many Transposes a `.tflite` has that move data; None of ONNX."""
+    if TFLITE not in model.meta:
+        return None
+    from relayout.formats.tflite.container.loading import load
+    from relayout.formats.tflite.container.transposes import transposes
+
+    return transposes(load(path))[0]
 
 
 def inspect(path: str | Path) -> Inspection:
@@ -578,8 +588,10 @@ def _relayout(
     began = perf_counter()
     shared = apart(model)
     sites = _sites(model, options, wishes)
+    no_image: tuple[str, ...] = ()
     if options["io"] in IMAGE_LAYOUTS:
         images = image_pins(sites, Axes(sites, TFLITE in model.meta), options["io"])
+        no_image = () if images else (f"--io {options['io']}: no input or output is an image, so all stay as they are",)
         options = {**options, "io": "keep", "layouts": images | options["layouts"]}
         sites = _sites(model, options, wishes)
     decided = usual = fewest = plan(sites, time_limit=time_limit)
@@ -594,7 +606,9 @@ def _relayout(
     if decided is not usual:
         found = at_any_extent(found, decided, usual)
     unmet = wishes.unmet((site.node, site.reason) for site in sites.sites if site.kind == "node" and site.node)
-    found = replace(found, notes=(*found.notes, *wishes.notes(), *unmet, *model.meta.get("relayout.notes", ())))
+    found = replace(
+        found, notes=(*found.notes, *no_image, *wishes.notes(), *unmet, *model.meta.get("relayout.notes", ()))
+    )
     prices = {"per_transpose": sites.per_transpose, "per_scattered": sites.per_scattered}
     taken = {**prices, "wishes": wishes.to_json()}
     written = planfile.later(decided, options | taken)
@@ -663,12 +677,16 @@ def _prepare(model: ir.Model) -> None:
     prepare(model, lambda changed: complete(changed, outputs_of))
 
 
-def _as_tflite(result: Result) -> Result:
+def _as_tflite(result: Result, source: Source | None) -> Result:
+    """Return a result with its file; `source` is the whole `.tflite` that it was made of, if it was one."""
+    from relayout.formats.tflite.container.loading import load
+
     say("exporting")
     began = perf_counter()
     file = tflite_model(result.model, result.custom_ops)
+    before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
     seconds = {**result.report.seconds, "export": perf_counter() - began}
-    return replace(result, file=file, report=replace(tflite_report(result.report, file), seconds=seconds))
+    return replace(result, file=file, report=replace(tflite_report(result.report, file, before), seconds=seconds))
 
 
 def _restore_calls(model: ir.Model) -> None:

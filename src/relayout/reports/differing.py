@@ -30,11 +30,13 @@ class Looked:
         name: what to call it.
         chart: of a plan for it; its side `before` is the model as it is.
         attributes: operator, by its name or that of its first output -> its attributes, as text.
+        own: of a `.tflite`, the TRANSPOSE operators in the file; a literal import has more around convolutions.
     """
 
     name: str
     chart: Chart
     attributes: Mapping[str, Mapping[str, str]]
+    own: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Diff:
         only_first: operators (indices of `chart.spots`) that the second lacks.
         only_second: operators that the first lacks.
         changed: operators that both have and that differ.
+        own: of each that is a `.tflite`, the TRANSPOSE operators in the file; None for ONNX.
     """
 
     first: str
@@ -65,6 +68,7 @@ class Diff:
     only_first: tuple[int, ...]
     only_second: tuple[int, ...]
     changed: tuple[Changed, ...]
+    own: tuple[int | None, int | None] = (None, None)
 
     @property
     def both(self) -> int:
@@ -92,10 +96,12 @@ class Diff:
 
     def lines(self, most: int = 40) -> Iterator[str]:
         """The differences in lines, up to so many of a kind."""
-        for name, side in ((self.first, self.chart.before), (self.second, self.chart.after)):
+        sides = (self.first, self.chart.before), (self.second, self.chart.after)
+        for (name, side), own in zip(sides, self.own, strict=True):
             size = sum(mark.bytes for mark in side.transposes)
             count = len(side.transposes)
-            yield f"{name}: {count} Transpose{'' if count == 1 else 's'}, {size:,} bytes an inference"
+            literally = "" if own is None else f", imported literally (the file itself has {own})"
+            yield f"{name}: {count} Transpose{'' if count == 1 else 's'}, {size:,} bytes an inference{literally}"
         differ = f"{len(self.changed)} of them differ{'s' if len(self.changed) == 1 else ''}"
         yield f"both have {self.both} operators, inputs and outputs; {differ}"
         spots = self.chart.spots
@@ -185,6 +191,7 @@ class _Joined:
             tuple(spot for spot in range(count) if spot not in self.pairs),
             tuple(range(count, len(self.spots))),
             tuple(changed),
+            (self.a.own, self.b.own),
         )
 
     def _side(self, side: Side) -> Side:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,13 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.stored import open_stored
 from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.container.model import Model
+from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
 from relayout.verification.feeds import EXTENTS, SAMPLE_RATE, of_rank
+from relayout.verification.initial_state import initial_state
 from relayout.verification.interpreters import Interpreter
+from relayout.verification.litert_forced import Cut, cut
 from relayout.verification.runtimes import asked
 from relayout.verification.side import Array, Feeds, Part, RunError, Runner, Source, Value, is_spelt, one_line
 
@@ -73,12 +78,23 @@ class LiteRTSide:
         self._inputs = [int(d["index"]) for d in interpreter.get_input_details()]
         self.initial: Feeds = {}
         self.inputs = [self._value(index, made) for index in self._inputs]
+        self.initial = dict(self._initial_states())
         self.outputs = [self._value(index, made) for index in outputs]
         hidden = {*outputs, *self._folded(made)}
         hidden |= {index for index, details in self._details.items() if details["dtype"] is np.object_}  # lists
         self.interiors = [self._value(index, made) for index in made if index not in hidden and index in self._details]
         self.levels = self._levels(made, interpreter)
         self.rounds = self.levels > 0 or any(is_quantized(d) for d in self._details.values())
+
+    def _initial_states(self) -> Iterator[tuple[str, Array]]:
+        """Inputs that are state from run to run, as the file declares, with what they begin with."""
+        for value in self.inputs:
+            tensor = str(self._details[self.indices[value.name]]["name"])
+            if tensor in self.provenance.initial and value.dtype is not None and value.fallback is not None:
+                text, names = self.provenance.initial[tensor], value.all_names
+                array = initial_state(text, value.dtype, value.fallback, value.held, names)
+                if array is not None:
+                    yield value.name, array
 
     def _name(self, source: Source) -> None:
         self.label = "the given bytes" if isinstance(source, bytes) else str(source)
@@ -127,6 +143,12 @@ class LiteRTSide:
         return {name: tuple(lengths) for name, lengths in found.items()}
 
     @property
+    def requantizes(self) -> bool:
+        """Whether integers get another scale by an operator of their own."""
+        operands = (int(o["inputs"][0]) for o in self._operators if o["op_name"] == "QUANTIZE")
+        return any(is_quantized(self._details[index]) for index in operands)
+
+    @property
     def remembers(self) -> bool:
         """Whether it has resources: what a run leaves in them is not reset, as variable tensors are."""
         return any(operator["op_name"] == "VAR_HANDLE" for operator in self._operators)
@@ -144,13 +166,31 @@ class LiteRTSide:
 
     def forced(
         self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
-    ) -> None:
-        """LiteRT computes all that it is not fed as an input."""
-        return
+    ) -> ForcedLiteRT | None:
+        """A file of the operators that make some tensors of others; None for what only a graph can be changed to give.
+
+        That is what integer kernels make of other numbers than they are given (`nudge`), and the rest.
+        """
+        if nudge or terms or own:
+            return None
+        part = cut(self._model, [self.indices[name] for name in shown], {self.indices[name] for name in given})
+        return ForcedLiteRT(self, to_bytes(part.model), part, given)
+
+    @cached_property
+    def _model(self) -> Model:
+        return load(self._source if isinstance(self._source, bytes) else Path(self._source))
 
     def before(self, name: str) -> set[str]:
-        """The value alone: nothing before it can be given."""
-        return {name}
+        """The names of all values that a value is made of, itself among them."""
+        made = {int(tensor): operator for operator in self._operators for tensor in operator["outputs"]}
+        found: set[int] = set()
+        ahead = [self.indices[name]]
+        while ahead:
+            index = ahead.pop()
+            if index not in found:
+                found.add(index)
+                ahead += [int(tensor) for tensor in made[index]["inputs"] if tensor >= 0] if index in made else []
+        return {name for name, index in self.indices.items() if index in found}
 
     def sum_behind(self, name: str) -> None:
         """None: what its operators add up cannot be given."""
@@ -377,6 +417,41 @@ class LiteRTSide:
         return bool(weights) and any(d in floats for d in operands) and all(d in floats for d in results)
 
 
+class ForcedLiteRT:
+    """A part of a `.tflite` model, some of whose tensors are given.
+
+    Args:
+        whole: the model.
+        content: the part as a file.
+        cut: which of its tensors are which of the model's.
+        given: tensors of the model that may be given.
+    """
+
+    def __init__(self, whole: LiteRTSide, content: bytes, cut: Cut, given: Sequence[str]) -> None:
+        self.content, self.side = content, LiteRTSide(content)
+        names = {index: name for name, index in self.side.indices.items()}
+        self.shown = {name: names[cut.tensors[index]] for name, index in whole.indices.items() if index in cut.tensors}
+        self.given = {name: names[cut.given[index]] for name in given if (index := whole.indices[name]) in cut.given}
+        self._inputs = {value.name for value in self.side.inputs}
+        self._own = {name: inner for name, inner in self.shown.items() if inner in self._inputs}
+        self._runner = self.side.runner()
+        self.levels = self.side.levels
+        self.requantizes = self.side.requantizes
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The part's inputs, in its order -> what they are in the model."""
+        named = {inner: name for name, inner in (*self._own.items(), *self.given.items())}
+        return {value.name: named[value.name] for value in self.side.inputs}
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """The values of these names."""
+        entries = {self._own.get(name, name): array for name, array in feeds.items()}
+        fed = {name: array for name, array in entries.items() if name in self._inputs}
+        found = self._runner.run(fed, [self.shown[name] for name in names])
+        return {name: found[self.shown[name]] for name in names if self.shown[name] in found}
+
+
 class _Runner:
     """An interpreter that runs once for the same feeds, however often it is asked."""
 
@@ -408,6 +483,7 @@ class _Runner:
 
     def _invoke(self, feeds: Feeds) -> None:
         interpreter = self._interpreter
+        feeds = {**self._side.initial, **feeds}
         try:
             current = {int(d["index"]): tuple(d["shape"]) for d in interpreter.get_input_details()}
             shapes = {self._side.indices[name]: array.shape for name, array in feeds.items()}

@@ -20,20 +20,21 @@ import onnx_ir as ir
 from onnx_ir import convenience
 from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 
-from relayout.errors import ReadError, RelayoutError
+from relayout.errors import LayoutError, ReadError, RelayoutError
 from relayout.formats.onnx import CONTRADICTED, complete, read, write
 from relayout.graph.subgraphs import reads
-from relayout.layout.stored_as import CUT, INITIAL, SIGNATURE, TENSOR, Holds, relay
+from relayout.layout.stored_as import CUT, INITIAL, SIGNATURE, TENSOR, Holds
 from relayout.partition.regions import REGIONS
 from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
 from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.implied import implied_extents
+from relayout.verification.initial_state import initial_state
 from relayout.verification.recurrent_state import recall
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.saturation import has_products, in_full, saturates
 from relayout.verification.sessions import Session, runtime_version
-from relayout.verification.side import Array, Feeds, Part, RunError, Source, Value, is_spelt, one_line
+from relayout.verification.side import ONNX_RUNTIME, Array, Feeds, Part, RunError, Source, Value, is_spelt, one_line
 
 MOST = 1 << 29
 """Bytes of interior values that one session shows at most."""
@@ -58,14 +59,21 @@ SUMMING = {
 ROUNDING = {"QuantizeLinear"}
 LEVELS = {"DynamicQuantizeLinear": 255}
 """Operator -> to how many levels it rounds real numbers, by their range."""
+DEQUANTIZING = {"DequantizeLinear"}
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 
 
 class OrtSide:
-    """An ONNX model, from anything that `formats.onnx.read` takes, or its bytes. A context: it owns temporary files."""
+    """An ONNX model, from anything that `formats.onnx.read` takes, or its bytes. A context: it owns temporary files.
 
-    def __init__(self, source: Source) -> None:
+    Args:
+        source: the model.
+        steps: whether a float that was dequantized may be off by a step of its integers, as in another runtime.
+    """
+
+    def __init__(self, source: Source, *, steps: bool = False) -> None:
         self.label = str(source) if isinstance(source, str | Path) else "the given model"
+        self._steps = steps
         self.notes: list[str] = []
         prepare()
         self._fed: dict[str, tuple[int | None, ...]] = {}
@@ -100,7 +108,7 @@ class OrtSide:
     @property
     def runtime(self) -> tuple[str, str]:
         """ONNX Runtime and its version."""
-        return "ONNX Runtime", runtime_version()
+        return ONNX_RUNTIME, runtime_version()
 
     @cached_property
     def rounds(self) -> bool:
@@ -337,6 +345,7 @@ class OrtSide:
             bound=bounds.get(name),
             symbols=() if dims is None else tuple("" if isinstance(d, int) else d.value or "" for d in dims),
             fed=self._fed,
+            step=_step(node) if self._steps else 0.0,
         )
 
 
@@ -381,6 +390,8 @@ class _ByDemand:
 class _Forced:
     """A session some of whose inputs are values of the model."""
 
+    requantizes = False
+
     def __init__(self, runner: _Runner, given: dict[str, str], levels: int) -> None:
         self._runner, self.given, self.levels = runner, given, levels
 
@@ -394,21 +405,30 @@ def _remove(path: Path) -> None:
         file.unlink(missing_ok=True)
 
 
+def _step(node: ir.Node | None) -> float:
+    """The step of the integers that a node dequantizes; 0 if it is none, or its scale is computed."""
+    if node is None or node.op_type not in DEQUANTIZING or len(node.inputs) < 2 or node.inputs[1] is None:
+        return 0.0
+    scale = node.inputs[1].const_value
+    return 0.0 if scale is None or not scale.size else float(np.abs(scale.numpy()).max())
+
+
 def _initial(value: ir.Value) -> Array | None:
     """What an input begins with, stored as the input is; None if it does not say, or dimensions are open."""
     notes = value.metadata_props
     if INITIAL not in notes or value.dtype is None or value.shape is None or not value.shape.is_static():
         return None
-    stored = tuple(value.shape.numpy())
+    held = held_by(notes)
+    names = (value.name or "", notes.get(TENSOR, ""))
+    return initial_state(notes[INITIAL], value.dtype.numpy(), tuple(value.shape.numpy()), held, names)
+
+
+def held_by(notes: Mapping[str, str]) -> list[Holds]:
+    """What a value's metadata says that it holds; nothing where that cannot be read."""
     try:
-        array = np.array(json.loads(notes[INITIAL]), value.dtype.numpy())
-        held = Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []
-        for item in reversed(held):  # the oldest of a name: the values are those of the first source
-            if array.ndim and item.name in (value.name, notes.get(TENSOR)):
-                return relay(array, item, stored)
-        return np.broadcast_to(array, stored)
-    except (ValueError, TypeError, OverflowError, RecursionError):  # not as we write it
-        return None
+        return Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []
+    except LayoutError:
+        return []
 
 
 def _inferred(model: ir.Model) -> dict[str, ir.Value]:

@@ -12,44 +12,67 @@ import onnx_ir as ir
 
 from relayout.errors import NamesError, RelayoutError
 from relayout.formats.onnx import complete, cut, write
-from relayout.formats.recognition import is_tflite
+from relayout.formats.tflite.container.loading import load
 from relayout.graph.subgraphs import captured
 from relayout.verification.compare import Kind, Tolerance, difference, judge, kind_of
 from relayout.verification.feeds import given_feeds
+from relayout.verification.litert import LiteRTSide
 from relayout.verification.ort import OrtSide
 from relayout.verification.pairs import Pair
 from relayout.verification.report import Row, VerifyReport
 from relayout.verification.side import Array, Side, Source, opened
 from relayout.verification.verifying import Comparison
 
-SCRIPT = '''"""b.onnx should compute expected.npy from its inputs, and does not. Written by `relayout verify --repro`.
+SCRIPT = '''"""{file} should compute expected.npy from its inputs, and does not. Written by `relayout verify --repro`.
 
-Needs numpy and onnxruntime. Exits with 1 as long as the difference is there.
+Needs numpy and {needs}. Exits with 1 as long as the difference is there.
 """
 
 import sys
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 
 CASE = {case}
 HERE = Path(__file__).resolve().parent
 
 
+def run_onnx(path, feeds, output):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (result,) = session.run([output], feeds)
+    return result
+
+
+def run_tflite(path, feeds, output):
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=path)
+    places = [details["index"] for details in interpreter.get_input_details()]  # fed in this order
+    for place, array in zip(places, feeds.values()):
+        interpreter.resize_tensor_input(place, array.shape)
+    interpreter.allocate_tensors()
+    for place, array in zip(places, feeds.values()):
+        interpreter.set_tensor(place, array)
+    interpreter.invoke()
+    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+
+
 def run(model):
-    feeds = {{name: np.load(HERE / file) for name, file in CASE[model]["inputs"].items()}}
-    session = onnxruntime.InferenceSession(str(HERE / f"{{model}}.onnx"), providers=["CPUExecutionProvider"])
-    (result,) = session.run([CASE[model]["output"]], feeds)
-    expected = np.load(HERE / CASE[model]["expected"])
+    case = CASE[model]
+    feeds = {{name: np.load(HERE / file) for name, file in case["inputs"].items()}}
+    path = str(HERE / case["file"])
+    result = (run_tflite if path.endswith(".tflite") else run_onnx)(path, feeds, case["output"])
+    expected = np.load(HERE / case["expected"])
     if result.shape != expected.shape:
-        print(f"{{model}}.onnx gives the shape {{result.shape}} and not {{expected.shape}}")
+        print(f"{{case['file']}} gives the shape {{result.shape}} and not {{expected.shape}}")
         return False
     wide = expected.astype(np.float64), result.astype(np.float64)
     unlike = np.isfinite(wide[0]) != np.isfinite(wide[1])
     far = float(np.max(np.abs(np.nan_to_num(wide[0]) - np.nan_to_num(wide[1])), initial=0.0))
     good = far <= CASE["allowed"] and not unlike.any()
-    print(f"{{model}}.onnx {{'agrees' if good else 'DIFFERS'}}: at most {{far:g}} off, {{CASE['allowed']:g}} allowed")
+    print(f"{{case['file']}} {{'agrees' if good else 'DIFFERS'}}: at most {{far:g}} off, {{CASE['allowed']:g}} allowed")
     return good
 
 
@@ -90,8 +113,8 @@ def reproduce(
 ) -> Reproduction:
     """Cut the neighbourhood of the first divergence out of both models and write it down.
 
-    Between the last values that agree and the first that does not: `b.onnx` with its inputs, what it should compute,
-    and `run.py`, which fails by itself; `a.onnx` beside it where the source is ONNX, too.
+    Between the last values that agree and the first that does not: `b.onnx` or `b.tflite` with its inputs, what it
+    should compute, and `run.py`, which fails by itself; `a.onnx` beside it where the source is ONNX, too.
 
     Args:
         a: the source.
@@ -108,40 +131,61 @@ def reproduce(
     if row is None or row.difference is None:
         what = "the two models agree" if row is None else f"'{row.name}' is {row.verdict.value}, which no part shows"
         raise RelayoutError(f"--repro: {what}: there is nothing to reproduce")
-    refuse_reproduction(b, folder)
+    refuse_reproduction(folder)
     with opened(a) as left, opened(b) as right:
-        if not isinstance(right, OrtSide):
-            raise RelayoutError("--repro cuts the second model into parts, so that it has to be ONNX")
+        assert isinstance(right, OrtSide | LiteRTSide)
         return _Reproducing(left, right, found, row, folder, layouts or {}).run(inputs)
 
 
-def refuse_reproduction(b: Source, folder: Path) -> None:
+def refuse_reproduction(folder: Path) -> None:
     """Refuse a reproduction that could not be made, before anything is run.
 
     Raises:
-        RelayoutError: the second model is no ONNX, or the directory is there and not empty.
+        RelayoutError: the directory is there and not empty.
     """
-    if isinstance(b, str | Path) and is_tflite(b):
-        raise RelayoutError("--repro cuts the second model into parts, so that it has to be ONNX")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RelayoutError(f"--repro {folder}: it exists and is not an empty directory")
 
 
 @dataclass
 class _Part:
-    """A part of a model with what goes in and what should come out."""
+    """A part of a model with what goes in and what should come out; of a `.tflite`, the bytes of a file."""
 
-    model: ir.Model
+    model: ir.Model | bytes
     feeds: dict[str, Array]
     output: str
     expected: Array
+
+    @property
+    def suffix(self) -> str:
+        """That of its file."""
+        return ".tflite" if isinstance(self.model, bytes) else ".onnx"
+
+    @property
+    def nodes(self) -> int:
+        """How many there are in it."""
+        if isinstance(self.model, bytes):
+            return len(load(self.model).subgraphs[0].operators)
+        return len(self.model.graph)
+
+    def run(self) -> Array:
+        """What it computes."""
+        with opened(self.model) as side:
+            return side.runner().run(self.feeds, [self.output])[self.output]
+
+    def save(self, stem: Path) -> None:
+        """Write it."""
+        if isinstance(self.model, bytes):
+            stem.with_suffix(".tflite").write_bytes(self.model)
+        else:
+            write(self.model, stem.with_suffix(".onnx"))
 
 
 class _Reproducing:
     def __init__(
         self,
         left: Side,
-        right: OrtSide,
+        right: OrtSide | LiteRTSide,
         found: VerifyReport,
         row: Row,
         folder: Path,
@@ -163,10 +207,18 @@ class _Reproducing:
                 if self._fails(part):
                     self._write(part, self._first(part, arrays))
                     made_by = f"{self.row.other_operator} {self.row.other_node}".strip()
-                    return Reproduction(self.folder, len(part.model.graph), whole, self.row.name, made_by)
+                    return Reproduction(self.folder, part.nodes, whole, self.row.name, made_by)
         raise RelayoutError(f"--repro: the part of the second model up to '{self.row.other}' does not differ by itself")
 
     def _second(self, agreed: set[str], arrays: Mapping[str, Array]) -> _Part:
+        expected = self.pairs[self.row.other].carried(arrays[self.row.source])
+        if isinstance(self.right, LiteRTSide):
+            forced = self.right.forced([self.row.other], sorted(agreed))
+            if forced is None:
+                raise RelayoutError("--repro: the signature of another subgraph cannot be cut")
+            ends = {name: self.pairs[source] for name, source in forced.sources.items()}
+            feeds = {name: pair.carried(arrays[pair.left.name]) for name, pair in ends.items()}
+            return _Part(forced.content, feeds, forced.shown[self.row.other], expected)
         model = self.right.model.clone()
         complete(model)
         model = cut(model, _starts(model.graph, self.row.other, agreed), [self.row.other])
@@ -175,7 +227,6 @@ class _Reproducing:
         for name in names:
             if name in self.pairs:
                 feeds[name] = self.pairs[name].carried(arrays[self.pairs[name].left.name])
-        expected = self.pairs[self.row.other].carried(arrays[self.row.source])
         return _Part(model, feeds, self.row.other, expected)
 
     def _first(self, part: _Part, arrays: Mapping[str, Array]) -> _Part | None:
@@ -198,8 +249,7 @@ class _Reproducing:
         return _Part(model, {name: arrays[name] for name in names}, self.row.source, arrays[self.row.source])
 
     def _fails(self, part: _Part) -> bool:
-        with OrtSide(part.model) as side:
-            got = side.runner().run(part.feeds, [part.output])[part.output]
+        got = part.run()
         if got.shape != part.expected.shape:
             return True
         return not judge(difference(part.expected, got), self._kind(part), self.tolerance, self.row.spread).passes
@@ -220,14 +270,22 @@ class _Reproducing:
         for side, part in (("b", second), ("a", first)):
             if part is None:
                 continue
-            write(part.model, self.folder / f"{side}.onnx")
+            part.save(self.folder / side)
             files = {name: f"{side}_input_{i}.npy" for i, name in enumerate(part.feeds)}
             for name, file in files.items():
                 np.save(self.folder / file, part.feeds[name])
             expected = "expected.npy" if side == "b" else "a_expected.npy"
             np.save(self.folder / expected, part.expected)
-            case[side] = {"inputs": files, "output": part.output, "expected": expected}
-        (self.folder / "run.py").write_text(SCRIPT.format(case=json.dumps(case, indent=4)), encoding="utf-8")
+            file = f"{side}{part.suffix}"
+            case[side] = {"file": file, "inputs": files, "output": part.output, "expected": expected}
+        runtimes = {"onnxruntime": ".onnx", "ai-edge-litert": ".tflite"}
+        suffixes = {part.suffix for part in (second, first) if part is not None}
+        text = SCRIPT.format(
+            file=f"b{second.suffix}",
+            needs=" and ".join(name for name, suffix in runtimes.items() if suffix in suffixes),
+            case=json.dumps(case, indent=4),
+        )
+        (self.folder / "run.py").write_text(text, encoding="utf-8")
 
 
 def _starts(graph: ir.Graph, end: str, agreed: set[str]) -> list[str]:

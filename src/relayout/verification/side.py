@@ -28,6 +28,8 @@ Array: TypeAlias = NDArray[Any]
 Feeds: TypeAlias = Mapping[str, Array]
 Source: TypeAlias = "str | Path | bytes | onnx.ModelProto | ir.Model"
 
+ONNX_RUNTIME = "ONNX Runtime"
+
 OPEN = 64
 """What a name in an extent counts, where only the room that a value takes is of interest."""
 
@@ -157,6 +159,10 @@ class Forced(Protocol):
     def levels(self) -> int:
         """To how many levels it rounds real numbers while it runs, by their range; 0 if it does not."""
 
+    @property
+    def requantizes(self) -> bool:
+        """Whether integers get another scale on the way, by kernels that round to halves of a step first."""
+
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The values of these names, made of what is given before them. RelayoutError if it fails."""
 
@@ -256,12 +262,13 @@ class Side(Protocol):
 
 
 @contextmanager
-def opened(source: Source, signature: str | None = None) -> Iterator[Side]:
+def opened(source: Source, signature: str | None = None, *, other: Side | None = None) -> Iterator[Side]:
     """The side of a model: `.tflite` runs in LiteRT, ONNX in ONNX Runtime.
 
     Args:
         source: the model.
         signature: of a .tflite, the signature to run; None: its first subgraph.
+        other: what is held against it, if it is the source.
 
     Raises:
         ReadError: it is neither, or the runtime cannot load it.
@@ -275,7 +282,8 @@ def opened(source: Source, signature: str | None = None) -> Iterator[Side]:
         return
     from relayout.verification.ort import OrtSide
 
-    with OrtSide(source) as side:
+    elsewhere = other is not None and other.runtime[0] != ONNX_RUNTIME
+    with OrtSide(source, steps=elsewhere) as side:
         yield side
 
 

@@ -44,6 +44,16 @@ class SignatureSide(LiteRTSide):
         """An interpreter; there are no `interiors`. The reference kernels are not tried, which may end the process."""
         return _Called(self, OPTIMIZED if reference else DEFAULT)
 
+    def forced(
+        self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
+    ) -> None:
+        """LiteRT computes all that it is not fed as an input."""
+        return
+
+    def before(self, name: str) -> set[str]:
+        """The value alone: nothing before it is shown."""
+        return {name}
+
     def called(self, interpreter: Any) -> Any:
         """The interpreter's function for the signature."""
         try:

@@ -203,18 +203,34 @@ class Stepwise:
         self, pair: Pair, step: Step, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds
     ) -> Step:
         """The step of a value that leans, judged by the elements that are not midway between two integers."""
-        name = pair.right.name
-        left, right = pair.same_way(source[pair.left.name], theirs[name])
-        width, rounded = BESIDE_MIDWAY.get(pair.left.operator, MIDWAY), []
-        for nudge in (width, -width):
-            forced = self._making(name, given, nudge)
-            if forced is None:
-                return step
-            rounded.append(pair.same_way(source[pair.left.name], forced.run(fed, [name])[name])[1])
+        left, right = pair.same_way(source[pair.left.name], theirs[pair.right.name])
+        width = max(BESIDE_MIDWAY.get(operator, MIDWAY) for operator in (pair.left.operator, pair.right.operator))
+        alone = self._making(pair.right.name, given)
+        width = max(width, TWICE if alone is not None and alone.requantizes else 0)
+        rounded = [self._nudged(pair, nudge, source, theirs, given, fed) for nudge in (width, -width)]
+        if rounded[0] is None or rounded[1] is None:
+            return step
         clear = rounded[0] == rounded[1]
         if clear.sum() < ENOUGH or has_direction(left, right, clear):
             return step
         return Step(Verdict.CLOSE, step.difference)
+
+    def _nudged(
+        self, pair: Pair, nudge: float, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds
+    ) -> Array | None:
+        """A value of integers, rounded from numbers that are so many steps higher: by the second model, or the source.
+
+        LiteRT's kernels compute with integers throughout; None where both models run there.
+        """
+        left, name = source[pair.left.name], pair.right.name
+        forced = self._making(name, given, nudge)
+        if forced is not None:
+            return pair.same_way(left, forced.run(fed, [name])[name])[1]
+        forced = self._left.forced([pair.left.name], [], nudge)
+        if forced is None:
+            return None
+        moved = forced.run(source, [pair.left.name])[pair.left.name]
+        return pair.same_way(moved, theirs[name])[0]
 
     def _beside_terms(self, pair: Pair, step: Step, source: Feeds, given: Sequence[str], fed: Feeds) -> Step:
         """The step of a sum of real numbers, measured by the magnitudes of what is added up."""

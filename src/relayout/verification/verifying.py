@@ -78,7 +78,7 @@ def verify(
     say("loading")
     with ExitStack() as stack:
         right = stack.enter_context(opened(b))
-        left = stack.enter_context(opened(a, right.signature))
+        left = stack.enter_context(opened(a, right.signature, other=right))
         comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs, layouts=layouts or {})
         given = given_feeds(inputs, left.inputs)
         fed: tuple[Fed, ...] = ()
@@ -199,7 +199,8 @@ class Comparison:
             mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
             theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
             rows += self._compare(part, mine, theirs, feeds, output=False)
-        differs = any(row.output and row.verdict is Verdict.DIFFERS for row in rows)
+        rounds = self.tensors and self.left.rounds
+        differs = any(row.verdict is Verdict.DIFFERS and (row.output or rounds) for row in rows)
         if (self.tensors or self._is_output_read) and (differs or self.dequantized):
             rows = self._by_operator(rows, feeds)
         elif differs and not self.tensors and self.left.rounds:

@@ -20,6 +20,8 @@ from tflite_writing import Net, options
 
 import relayout
 from relayout.errors import ReadError, RelayoutError, UnsupportedError
+from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.provenance import load_provenance
 
 STATEFUL = [
     lstm(),
@@ -49,6 +51,16 @@ def test_the_first_of_all_runs_is_verified(number: int) -> None:
         if "relayout.state" in v.metadata_props
     )
     assert relayout.verify(content, result).ok
+
+
+@pytest.mark.parametrize("number", [9, 11, 12, 13])
+def test_state_between_two_tflite_files(number: int) -> None:
+    """Inputs that are state are fed what they begin with, as the file's metadata says."""
+    content = STATEFUL[number].bytes()
+    for state in ("zero", "io"):
+        result = relayout.convert(content, format="tflite", state=state)
+        assert bool(load_provenance(load(result.tflite)).initial) == (state == "io")
+        assert relayout.verify(content, result.tflite).ok
 
 
 @pytest.mark.parametrize("number", range(len(STATEFUL)))

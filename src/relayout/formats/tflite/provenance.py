@@ -7,6 +7,7 @@ in an ONNX result. `verify` reads it to undo layouts. docs/tflite.md lists the k
      "interface": {"x": "n c h w -> n h w c"},
      "part": {"inputs": ["x"], "outputs": ["conv_3"]},
      "signature": "encode",
+     "initial": {"state": 0.0},
      "tensors": {"y": {"names": ["conv_1"], "holds": [{"name": "y", "factors": …, "perm": …, "shape": …}]}}}
 
 A tensor that is not listed holds the value of its own name as the source stores it, if there is one.
@@ -24,7 +25,7 @@ import onnx_ir as ir
 from relayout.errors import LayoutError
 from relayout.formats.tflite.container.metadata import OWN
 from relayout.formats.tflite.container.model import Model
-from relayout.layout.stored_as import CUT, INTERFACE, SIGNATURE, TENSOR, Holds
+from relayout.layout.stored_as import CUT, INITIAL, INTERFACE, SIGNATURE, TENSOR, Holds
 
 SCHEMA = 1
 """The version of its form. A file with another one says nothing that this version understands."""
@@ -50,12 +51,14 @@ class Provenance(NamedTuple):
         interface: input or output -> its layout in the source and here.
         part: the source's names of the inputs and outputs, where the file is a part of its source.
         signature: the key of the source's signature, where that is not of its first subgraph.
+        initial: input that is state from run to run -> what it begins with, as JSON, in the source's order of axes.
     """
 
     tensors: Mapping[str, Holding] = {}
     interface: Mapping[str, str] = {}
     part: Mapping[str, list[str]] | None = None
     signature: str | None = None
+    initial: Mapping[str, str] = {}
 
     def dump(self) -> bytes:
         """Return the buffer's content: the same facts give the same bytes."""
@@ -66,6 +69,8 @@ class Provenance(NamedTuple):
             data["part"] = dict(self.part)
         if self.signature is not None:
             data["signature"] = self.signature
+        if self.initial:
+            data["initial"] = {name: json.loads(text) for name, text in self.initial.items()}
         if self.tensors:
             data["tensors"] = {name: _to_json(holding) for name, holding in self.tensors.items()}
         return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
@@ -90,6 +95,7 @@ def provenance_of(model: ir.Model, tensors: Mapping[str, Iterable[ir.Value]]) ->
         json.loads(notes[INTERFACE]) if INTERFACE in notes else {},
         json.loads(notes[CUT]) if CUT in notes else None,
         notes.get(SIGNATURE),
+        {v.name or "": v.metadata_props[INITIAL] for v in model.graph.inputs if INITIAL in v.metadata_props},
     )
 
 
@@ -108,6 +114,7 @@ def load_provenance(model: Model) -> Provenance:
             {str(name): str(layout) for name, layout in data.get("interface", {}).items()},
             None if part is None else {side: [str(name) for name in part[side]] for side in ("inputs", "outputs")},
             None if data.get("signature") is None else str(data["signature"]),
+            {str(name): json.dumps(value) for name, value in data.get("initial", {}).items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LayoutError):
         return Provenance()

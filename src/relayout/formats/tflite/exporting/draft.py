@@ -89,6 +89,8 @@ class Draft:
         self.operators: list[DraftOperator] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], DraftTensor] = {}
         self._names: dict[str, int] = {}
+        self.reserved: frozenset[str] = frozenset()
+        """Names of values of the graph: no tensor in between takes one, or `verify` would compare the two."""
 
     def unique(self, name: str) -> str:
         """Return a name that no tensor has yet."""
@@ -101,7 +103,13 @@ class Draft:
 
     def tensor(self, name: str, kind: TensorType, dims: Dims, quantization: Quantization | None = None) -> DraftTensor:
         """Add a tensor that an operator computes."""
-        return DraftTensor(self.unique(name), kind, dims, quantization=quantization)
+        return DraftTensor(self._between(name), kind, dims, quantization=quantization)
+
+    def _between(self, name: str) -> str:
+        """Return a unique name that no value of the graph has, either."""
+        while name in self.reserved:
+            name = f"{name}/between"
+        return self.unique(name)
 
     def constant(self, name: str, array: NDArray[Any], quantization: Quantization | None = None) -> DraftTensor:
         """Add a small constant; equal ones without quantization are one tensor."""
@@ -111,7 +119,7 @@ class Draft:
         if quantization is None and key in self._constants:
             return self._constants[key]
         data = np.frombuffer(raw, np.uint8) if raw else None
-        made = DraftTensor(self.unique(name), kind, array.shape, data, array, quantization)
+        made = DraftTensor(self._between(name), kind, array.shape, data, array, quantization)
         if quantization is None:
             self._constants[key] = made
         return made

@@ -180,6 +180,7 @@ class GraphExport:
         ends = {value.name for value in (*self.graph.inputs, *self.graph.outputs) if value.name}
         for name in ends:
             self.draft.unique(name)
+        self.draft.reserved = frozenset(value.name for node in self.graph for value in node.outputs if value.name)
         for value in self.graph.inputs:
             self._input(value)
         self.write()
@@ -320,6 +321,9 @@ class GraphExport:
         for value, tensor in self.tensors.items():
             if tensor.name in names and tensor.data is None:
                 found.setdefault(tensor.name, []).append(value)
+        for value in self.graph.outputs:  # one that is a copy of a tensor of another name
+            if value.name and value not in found.setdefault(value.name, []):
+                found[value.name].append(value)
         return found
 
     # Values.
@@ -440,7 +444,9 @@ class GraphExport:
         integers = None if unscaled else self._integers_or_none(source, node)
         if integers is None:
             return self._scaled(value, source, node)
-        result = self.draft.tensor(value.name or "dequantized", _type(value), _dims(value))
+        name = value.name or "dequantized"
+        named = name if value.is_graph_output() else self.draft.unique(name)
+        result = DraftTensor(named, _type(value), _dims(value))
         self.draft.add("DEQUANTIZE", [integers], [result])
         return result
 
@@ -587,8 +593,12 @@ class GraphExport:
             return
         result = self.result_of(node, slot)
         last = self.draft.operators[-1] if self.draft.operators else None
-        if last is not None and tensor in last.outputs and len(self.draft.operators) > self.begin:
+        named = any(self.tensors.get(end) is tensor for end in self.graph.outputs)
+        is_new = len(self.draft.operators) > self.begin and not named
+        if last is not None and tensor in last.outputs and is_new:
             last.outputs = [result if each is tensor else each for each in last.outputs]
+            for known in (self.tensors, self.integers):  # whoever reads it under another name
+                known.update({each: result for each, held in known.items() if held is tensor})
         else:
             self._copy(tensor, result)
 
