@@ -151,7 +151,6 @@ REFUSED = [
     ("xnnpack", "norm", "BatchNormalization is not in its table"),
     ("arm-compute-library", "grouped", "it runs Conv only with: no groups, depthwise"),
     ("nnapi", "up", "ConvTranspose is not in its table"),
-    ("litert", "norm", "BatchNormalization is not in its table"),
     ("coreml", "up", "ConvTranspose is not in its table"),
 ]
 

@@ -42,7 +42,7 @@ FUNCTIONS: dict[str, Callable[..., Fraction]] = {
     "max": max,
     "min": min,
 }
-"""Functions in the names that PyTorch, SymPy and ONNX Runtime's shape inference write."""
+"""Functions in the names that exporters and shape inference write."""
 
 
 def names_in(text: str) -> frozenset[str]:

@@ -26,7 +26,6 @@ from tflite_cases_tensorflow_images import patches
 from tflite_running import check_model, feed, interpreter, read, run_interpreter, session
 from tflite_writing import Net, options
 
-from conftest import OLDER
 from relayout.errors import ReadError, UnsupportedError
 from relayout.formats.tflite.container.flexbuffer import parse
 from relayout.formats.tflite.container.nodedef import NodeDef
@@ -148,7 +147,6 @@ PARTLY_FILLED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("kind", PARTLY_FILLED)
-@pytest.mark.skipif(OLDER, reason="ONNX Runtime 1.23 ends the process on a detection without results")
 def test_detections_are_filled_up_with_zeros(kind: dict[str, Any]) -> None:
     """As many are compared as are meant: the fast kernel leaves the others as they were in memory."""
     net, rng = detection(**kind), np.random.default_rng(0)

@@ -22,7 +22,9 @@ FILES = sorted(SHARED.glob("*/*.tflite"))
 
 UNSUPPORTED = {
     "invalid_model_invoking_error": "CUSTOM fake-op-double",
+    "bodypix_mobilenet_v1_075_512_512_16_quant_decoder": "CUSTOM PosenetDecoderOp",
     "posenet_mobilenet_v1_075_353_481_16_quant_decoder": "CUSTOM PosenetDecoderOp",
+    "posenet_mobilenet_v1_075_481_641_16_quant_decoder": "CUSTOM PosenetDecoderOp",
 }
 
 RANDOM = {"RANDOM_UNIFORM"}

@@ -23,7 +23,7 @@ ACTIVATIONS: Mapping[str, ActivationFunctionType] = {
 FUSE_ACTIVATIONS = frozenset(
     ["ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MAX_POOL_2D", "AVERAGE_POOL_2D"]
 )
-"""Operators whose kernels, plain ones and XNNPACK's, apply an activation."""
+"""Operators whose kernels apply an activation."""
 FLOATS = (TensorType.FLOAT32,)
 BIAS = 2
 """Place of a bias among the operands of FULLY_CONNECTED."""

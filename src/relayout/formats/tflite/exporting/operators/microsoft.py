@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own that exporters and its optimizer write."""
+"""Operators of the domain com.microsoft that exporters and optimizers write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
 MASKED = -10000.0
-"""What is added to the scores of positions that a mask of ONNX Runtime's Attention hides."""
+"""What is added to the scores of positions that a mask of com.microsoft's Attention hides."""
 
 
 @exporter("BiasGelu", domain="com.microsoft")

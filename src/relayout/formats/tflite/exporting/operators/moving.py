@@ -14,7 +14,7 @@ from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
 LARGEST_RANK = 6
-"""Axes up to which XNNPACK and old runtimes take a TRANSPOSE."""
+"""Axes up to which every kernel takes a TRANSPOSE."""
 
 
 @exporter("Reshape", "Flatten", "Squeeze", "Unsqueeze")
