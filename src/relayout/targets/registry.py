@@ -39,10 +39,12 @@ def targets() -> dict[str, Target]:
 
 
 def _own() -> Iterator[ModuleType]:
-    """Return the modules of this package and of its folders."""
+    """Return the modules of this package, and of each folder those that its `TABLES` names: the rest is loaded late."""
     package = importlib.import_module("relayout.targets")
-    for info in pkgutil.walk_packages(package.__path__, "relayout.targets."):
-        yield importlib.import_module(info.name)
+    for info in pkgutil.iter_modules(package.__path__, "relayout.targets."):
+        module = importlib.import_module(info.name)
+        yield module
+        yield from (importlib.import_module(f"{info.name}.{name}") for name in getattr(module, "TABLES", ()))
 
 
 @cache

@@ -1,1 +1,4 @@
 """LiteRT: what it runs, and what is rewritten for it before a `.tflite` is written."""
+
+TABLES = ("table",)
+"""The modules that define targets."""
