@@ -6,7 +6,7 @@ one order moves no byte.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from typing import Any
@@ -482,6 +482,12 @@ class Storage:
         self.annotations.carry(value, root)
 
 
+class Relaid(ir.LazyTensor):
+    """A constant in another order of axes. `strided` is a view of the source with the same bytes in C order."""
+
+    strided: Callable[[], NDArray[Any]]
+
+
 def relaid(root: Root, form: Form) -> ir.LazyTensor:
     """What a constant holds, or an input when nothing is given for it, as it lies in a form."""
     tensor = root.value.const_value
@@ -491,11 +497,16 @@ def relaid(root: Root, form: Form) -> ir.LazyTensor:
     shape = tuple(extent.number for extent in root.shape(form))
     perm = between(factors, order_of(form))
 
-    def evaluated() -> ir.TensorProtocol:
-        array = tensor.numpy().reshape(extents).transpose(perm).reshape(shape)
-        return ir.Tensor(np.ascontiguousarray(array), dtype=tensor.dtype, shape=ir.Shape(shape))
+    def strided() -> NDArray[Any]:
+        return tensor.numpy().reshape(extents).transpose(perm)
 
-    return ir.LazyTensor(evaluated, tensor.dtype, ir.Shape(shape))
+    def evaluated() -> ir.TensorProtocol:
+        array = np.ascontiguousarray(strided().reshape(shape))
+        return ir.Tensor(array, dtype=tensor.dtype, shape=ir.Shape(shape))
+
+    made = Relaid(evaluated, tensor.dtype, ir.Shape(shape))
+    made.strided = strided
+    return made
 
 
 def _units(sites: Sites) -> dict[Root, ir.Node]:

@@ -104,7 +104,8 @@ def raw_chunks(tensor: ir.TensorProtocol, size: int) -> Iterator[bytes | memoryv
     elif tensor.dtype.bitwidth < 8 or size <= CHUNK:
         yield tensor.tobytes()
     else:
-        yield from _array_chunks(tensor.numpy())
+        strided = getattr(tensor, "strided", None)  # of one that is re-laid a piece at a time is copied
+        yield from _array_chunks(tensor.numpy() if strided is None else strided())
 
 
 def _version(model: ir.Model) -> int:
