@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import onnx_ir as ir
 
 from relayout.graph.subgraphs import all_nodes
@@ -12,6 +14,7 @@ from relayout.lowering.int8_weights_to_uint8 import unsigned_kernels
 from relayout.lowering.keep_float import keep_reals
 from relayout.lowering.merge_block_dims import join_tiles
 from relayout.lowering.pad_channels import pad_channels
+from relayout.lowering.passes import PASSES
 from relayout.lowering.qlinear_to_qdq import qlinear_to_qdq
 from relayout.lowering.quantized_units import fuse_units
 from relayout.lowering.split_transposes import in_two_steps
@@ -19,36 +22,40 @@ from relayout.targets import Target, note, stamp
 
 
 def as_kernels(model: ir.Model, target: Target | None) -> tuple[str, ...]:
-    """Write quantized units, what takes less time as others, and what a kernel takes in, as the target has them,
-    in place; what to say of it.
-    """
+    """Run a target's lowering passes before layouts are chosen, in place; return what a report says of them."""
     if target is None:
         return ()
+    notes = []
+    for name in target.lowering:
+        if name in BEFORE:
+            counts = BEFORE[name](model, target)
+            listed = [f"{count} {what}" for what, count in counts.items() if count]
+            notes += [f"{PASSES[name].line}: {', '.join(listed)}"] if listed else []
+    return tuple(notes)
+
+
+def _pad(model: ir.Model, target: Target) -> dict[str, int]:
     blocks = target.blocks
-    tile = 0 if blocks is None else blocks.tile
-    integers = qlinear_to_qdq(model) if target.reads_units else {}
-    early = fold_scales(model, target.fusions) if blocks is None else {}
-    expanded = expand(model, target.expansions)
-    reals = keep_reals(model, target.units)
-    units, folded = fuse_units(model, target.units, target.unsigned), fold_scales(model, target.fusions, tile)
-    folded = {name: folded.get(name, 0) + early.get(name, 0) for name in sorted({*folded, *early})}
-    padded = {} if blocks is None else {f"to whole blocks of {blocks.tile}": pad_channels(model, blocks)}
-    found = {
-        "operators on integers as quantized units": integers,
-        "operators that take less time as others": expanded,
-        "quantized units that stay on real numbers": reals,
-        "quantized units that run on integers": units,
-        "scales and shifts in the weights of convolutions": folded,
-        "values with more channels": padded,
-        "taken in by the convolutions before them": fuse_kernels(model, target.fusions),
-    }
-    told = {what: [f"{count} {name}" for name, count in counts.items() if count] for what, counts in found.items()}
-    return tuple(f"{what}: {', '.join(listed)}" for what, listed in told.items() if listed)
+    return {} if blocks is None else {f"to whole blocks of {blocks.tile}": pad_channels(model, blocks)}
+
+
+BEFORE: Mapping[str, Callable[[ir.Model, Target], dict[str, int]]] = {
+    "qlinear-to-qdq": lambda model, target: qlinear_to_qdq(model) if target.reads_units else {},
+    "decompose": lambda model, target: expand(model, target.expansions),
+    "keep-float": lambda model, target: keep_reals(model, target.units),
+    "qdq-to-integer": lambda model, target: fuse_units(model, target.units, target.unsigned),
+    "fold-affine": lambda model, target: fold_scales(
+        model, target.fusions, 0 if target.blocks is None else target.blocks.tile
+    ),
+    "pad-channels": _pad,
+    "fuse-epilogue": lambda model, target: fuse_kernels(model, target.fusions),
+}
+"""Pass that runs before layouts are chosen -> what it does to a model for a target: counts for the report."""
 
 
 def as_transposes(model: ir.Model, target: Target | None) -> tuple[str, ...]:
     """Write Transposes as the target's kernels do them best, in place; what to say of it."""
-    if target is None or not target.least_run:
+    if target is None or not target.least_run or "split-transposes" not in target.lowering:
         return ()
     count, size = in_two_steps(model, target.least_run)
     told = f"Transposes that move the innermost axis among others, in two steps: {count} ({size:,} bytes more, in runs)"
@@ -57,7 +64,8 @@ def as_transposes(model: ir.Model, target: Target | None) -> tuple[str, ...]:
 
 def in_full(model: ir.Model, target: Target | None) -> tuple[str, ...]:
     """Store kernels so that the target's products of integers do not saturate, in place; what to say of it."""
-    count = unsigned_kernels(model) if target is not None and target.saturates else 0
+    listed = target is not None and target.saturates and "int8-weights-to-uint8" in target.lowering
+    count = unsigned_kernels(model) if listed else 0
     return (f"kernels of int8 stored as uint8, so that products do not saturate: {count}",) if count else ()
 
 

@@ -13,6 +13,7 @@ from relayout.errors import LayoutError
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.fusion_rows import Fusion
+from relayout.lowering.passes import IN_ORDER, check_passes
 from relayout.lowering.table_checks import check_operators, check_types
 from relayout.lowering.unit_rows import BYTES, Unit
 from relayout.rules import (
@@ -155,6 +156,7 @@ _TARGET = {
     "per_scattered": arguments.BYTES,
     "blocks": arguments.instance(Blocks, "a Blocks"),
     "expansions": arguments.several_of(Expansion),
+    "lowering": arguments.several("a tuple of lowering passes, such as ('decompose',)", arguments.TEXT.fits),
     "fusions": arguments.several_of(Fusion),
     **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline", "reads_units"), arguments.FLAG),
 }
@@ -183,6 +185,7 @@ class Target:
         blocks: the blocks of channels that its kernels want: a result that has such kernels is stamped with them.
         expansions: what it runs as other operators, since it takes longer for the one.
         fusions: what it runs as a part of a kernel, before layouts are chosen.
+        lowering: its lowering passes in order (`relayout.lowering.passes`); one without rows here does nothing.
         reads_units: it reads operators on integers (QLinearConv) as quantized units.
         tflite: returns what is done to a `.tflite` beside its literal import.
         single_consumers: finds the integers that only one DequantizeLinear may read (see `apply`).
@@ -205,6 +208,7 @@ class Target:
     expansions: tuple[Expansion, ...] = ()
     fusions: tuple[Fusion, ...] = ()
     reads_units: bool = False
+    lowering: tuple[str, ...] = IN_ORDER
     tflite: Callable[[], ImportPasses] = portable
     single_consumers: SingleConsumers | None = None
 
@@ -215,6 +219,7 @@ class Target:
             LayoutError: one is not.
         """
         arguments.check_fields(self, f"target {self.name!r}: ", LayoutError, **_TARGET)
+        check_passes(self.lowering, f"target {self.name!r}: ")
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
         """The rows for a node's operator."""

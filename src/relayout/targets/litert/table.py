@@ -15,6 +15,7 @@ from relayout.lowering.conditions import (
     NO_INDICES,
     NOT_DEPTHWISE,
 )
+from relayout.rules import registry
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.folding import FOLDED
 from relayout.targets.litert.prices import price
@@ -44,16 +45,24 @@ _ON_IMAGES = (
 )
 _LAST = (Kernel("Softmax LogSoftmax TopK", trailing="axis"),)
 """Operators along an axis that the builtin wants last."""
-ELSEWHERE = frozenset({"Constant", "Identity", "MaxUnpool", "MeanVarianceNormalization", "NonZero", "Range"})
-"""Operators that no row is about: gone once a graph has been read, written as several, or kept in their layout."""
+ELSEWHERE = frozenset({"Constant", "Identity", "NonMaxSuppression", "NonZero", "Range", "STFT"})
+"""Operators that no row is about: gone once a graph has been read, or opaque to layouts."""
 
 
 def _rows() -> tuple[Kernel, ...]:
-    """Return the row of all operators that have an export, but for those on images."""
+    """Return the row of all operators that have an export, but for those on images and those with bodies."""
     left_out = ELSEWHERE.union(*(row.op_types.split() for row in (*_ON_IMAGES, *_LAST)))
-    # ONNX Runtime has operators of its own in the standard's domain; tables name the standard's.
-    names = [name for domain, name in entries() if not domain and name not in left_out and onnx.defs.has(name)]
+    names = [name for domain, name in entries() if not domain and name not in left_out and _is_plain(name)]
     return (Kernel(" ".join(names)),)
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether an operator is the standard's, has no layouts of its own, and no bodies."""
+    rule = registry().get(("", name))
+    if not onnx.defs.has(name) or rule is None or rule.layouts:
+        return False
+    attributes = onnx.defs.get_schema(name).attributes.values()
+    return all(attribute.type != onnx.defs.OpSchema.AttrType.GRAPH for attribute in attributes)
 
 
 TARGET = Target(
