@@ -386,7 +386,9 @@ class GraphExport:
                 name = value.name or ""
                 is_output = value.is_graph_output() and stored_type(value) == _type(value)
                 named = name if is_output else self.draft.unique(name or node.op_type)
-                self.tensors[value] = DraftTensor(named, _type(value), self.dims_of(value))
+                made = DraftTensor(named, _type(value), self.dims_of(value))
+                made.quantization = self.quantization_of(value)  # XNNPACK refuses integers that only some have
+                self.tensors[value] = made
             return self.tensors[value]
         return self._integer_result(unit, value)
 
