@@ -23,9 +23,6 @@ REASONS = (
     "is not known",
     "inverses of more than three rows",
     "rows that are compared as a whole",
-    "scales that are found at run time",
-    "one for each block",
-    "a scale for each channel",
     "tf_crop_and_resize",
     "as many samples as a region is large",
     "its channels do not come last",  # of a DepthToSpace whose channels lie together, which views must split

@@ -12,14 +12,8 @@ from rules.law import Case
 
 REFUSED: dict[str, str] = {
     "Inverse-21-2x3x6x4x4-": "inverses of more than three rows",
-    "DynamicQuantizeLinear-21-2x3x4x6-": "found at run time",
     "Pad-21-2x3x4x6_8-modeedge": "the amount of padding by edge is computed",
     "Pad-21-2x3x4x6_8-modewrap": "the amount of padding by wrap is computed",
-    "QuantizeLinear-13-2x3x4x6_3_3-axis1": "a scale that is computed",
-    "QuantizeLinear-21-2x3x4x6_2x3x4x3_2x3x4x3-axis-1_block_size2-constants": "one for each block",
-    "QuantizeLinear-21-2x3x4x6_2x3x4x3_2x3x4x3-axis3_block_size2-constants": "one for each block",
-    "QuantizeLinear-21-2x3x4x6_6_6-axis-1-constants": "a scale for each channel",
-    "QuantizeLinear-21-2x3x4x6_6_6-axis3-constants": "a scale for each channel",
     "Resize-13-2x6x9x8_8_4-modelinear_coordinate_transformation_modetf_crop_and_resize-constants": "tf_crop_and_resize",
     "RoiAlign-10-2x6x9x8_4x4_4-output_height3_output_width2": "as many samples as a region is large",
     "RoiAlign-16-2x6x9x8_4x4_4-output_height3_output_width2": "as many samples as a region is large",
