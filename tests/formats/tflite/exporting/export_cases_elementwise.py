@@ -26,6 +26,7 @@ def cases() -> Iterator[Case]:
     yield from shifts()
     yield from whole()
     yield from halves()
+    yield from unsigned()
 
 
 def of(kind: type) -> Iterator[Case]:
@@ -80,3 +81,14 @@ def halves() -> Iterator[Case]:
     yield Case("Softmax", {"x": x}, attributes={"axis": 1})
     yield Case("Concat", {"x": x, "y": x}, attributes={"axis": 1})
     yield Case("Transpose", {"x": x}, attributes={"perm": [0, 2, 3, 1]})
+
+
+def unsigned() -> Iterator[Case]:
+    """Unsigned integers of 64 bits, which LiteRT adds as signed ones."""
+    x, y = (np.array(each, np.uint64) for each in ([1, 2**63 + 5, 2**64 - 1, 7], [3, 2**63, 1, 2**63 + 9]))
+    for name in ("Add", "Sub", "Mul", "Max", "Min", "Equal", "Less", "GreaterOrEqual"):
+        yield Case(name, {"x": x, "y": y})
+    yield Case("Concat", {"x": x, "y": y}, attributes={"axis": 0})
+    small = ints(3, 4, low=1, high=200, dtype=np.uint32)
+    yield Case("Div", {"x": small + np.uint32(2**31), "y": small[0]})
+    yield Case("Abs", {"x": np.array([-5, 2**40, 0, -(2**50)])})

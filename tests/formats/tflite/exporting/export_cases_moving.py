@@ -15,6 +15,7 @@ def cases() -> Iterator[Case]:
     yield from elements()
     yield from searches()
     yield from computed()
+    yield from small_integers()
 
 
 def shapes() -> Iterator[Case]:
@@ -86,3 +87,23 @@ def computed() -> Iterator[Case]:
     yield Case("Trilu", {"x": f(4, 6), "k": n(1)})
     yield Case("Tile", {"x": f(4, 6), "r": i(2, 1)})
     yield Case("Expand", {"x": f(4, 1), "s": i(2, 4, 3)})
+
+
+def small_integers() -> Iterator[Case]:
+    """Bytes and words that mean nothing but themselves: no scale is beside them."""
+    for kind in (np.int8, np.uint8, np.int16, np.bool_):
+        x = ints(2, 4, 6, 3, high=100, dtype=kind)
+        yield Case("Transpose", {"x": x}, attributes={"perm": [0, 2, 3, 1]})
+        yield Case("Reshape", {"x": x, "s": i(8, -1)}, ("s",))
+        yield Case("Slice", {"x": x, "a": i(1), "b": i(3), "c": i(2)}, ("a", "b", "c"))
+        yield Case("Split", {"x": x}, attributes={"axis": 1, "num_outputs": 2}, outputs=2)
+        yield Case("Gather", {"x": x, "n": i(1, 0, -1)}, ("n",), {"axis": 1})
+        yield Case("Tile", {"x": x, "r": i(1, 2, 1, 1)}, ("r",))
+        yield Case("Expand", {"x": x[:1], "s": i(3, 4, 6, 3)}, ("s",))
+        yield Case("Identity", {"x": x})
+    for kind in (np.int8, np.uint8):
+        x = ints(2, 4, 6, 3, high=100, dtype=kind)
+        yield Case("Pad", {"x": x, "p": i(0, 0, 1, 1, 0, 0, 0, 2)}, ("p",))
+        yield Case("MaxPool", {"x": x}, attributes={"kernel_shape": [2, 2]})
+        yield Case("DepthToSpace", {"x": x}, attributes={"blocksize": 2})
+        yield Case("Where", {"q": b(3), "x": x, "y": x[:1]})

@@ -16,7 +16,9 @@ from rules.law import Array, with_runtime
 
 KERNELS = {"default": OpResolverType.AUTO, "reference": OpResolverType.BUILTIN_REF}
 """Name -> the kernels that LiteRT runs."""
-LACKING = re.compile(r"Didn't find op for builtin opcode '(ELU|ROUND|CEIL|RANGE|STABLEHLO_AND|STABLEHLO_SHIFT_LEFT)'")
+LACKING = re.compile(
+    r"Didn't find op for builtin opcode '(ELU|ROUND|CEIL|TILE|DEPTH_TO_SPACE|RANGE|STABLEHLO_AND|STABLEHLO_SHIFT_LEFT)'"
+)
 """Builtins of which LiteRT has no reference kernel."""
 FLOATS = {"float32": 1e-5, "float16": 2e-3, "float64": 1e-5}
 """Type -> how far apart floats may be, as a part of the largest one."""

@@ -24,9 +24,6 @@ REASONS = (
     "is not known",
     "inverses of more than three rows",
     "rows that are compared as a whole",
-    "scales that are found at run time",
-    "one for each block",
-    "a scale for each channel",
     "tf_crop_and_resize",
     "as many samples as a region is large",
     "its channels do not come last",  # of a DepthToSpace whose channels lie together, which views must split
@@ -110,3 +107,29 @@ def test_families_run_at_several_extents(name: str) -> None:
     assert load(content).subgraphs[0].tensors[load(content).subgraphs[0].inputs[0]].signature == (-1, -1, 8)
     for batch, length in ((1, 2), (3, 5), (2, 7)):
         agrees(model, {"x": floats(batch, length, 8)})
+
+
+IMAGES = {
+    "shuffled": 'y = DepthToSpace<blocksize=2, mode="CRD">(x)',
+    "nearest": (
+        'y = Resize<mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor">(x, , twice)'
+    ),
+    "linear": 's = Shape<end=2>(x)  z = Concat<axis=0>(s, size)  y = Resize<mode="linear">(x, , , z)',
+    "sampled": "c = Conv<kernel_shape=[1,1]>(x, kernel)  y = AveragePool<kernel_shape=[3,3], strides=[2,2]>(c)",
+    "normalized": "y = InstanceNormalization (x, scale, shift)",
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_run_at_several_extents(name: str) -> None:
+    constants = {
+        "twice": np.array([1, 1, 2, 2], np.float32),
+        "size": [9, 11],
+        "kernel": (8, 8, 1, 1),
+        "scale": (8,),
+        "shift": (8,),
+    }
+    used = {key: value for key, value in constants.items() if f" {key}" in IMAGES[name]}
+    model = build("float[n,8,h,w] x", IMAGES[name], used)
+    for batch, height, width in ((1, 5, 6), (2, 9, 7)):
+        agrees(model, {"x": floats(batch, 8, height, width)})

@@ -387,7 +387,7 @@ class GraphExport:
         if value not in self.parameters or value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
             return None
         scale, zero, axis = self.parameters[value]
-        if scale.size > 1 and (value.dtype in UNSCALED or not all(isinstance(dim, int) for dim in _dims(value))):
+        if scale.size > 1:  # of no constant: LiteRT's kernels take one scale
             return None
         return Quantization(scale, zero, axis)
 
@@ -440,7 +440,7 @@ class GraphExport:
                 return constant
         scales = _scales_of(node)
         by_axis = scales is not None and scales[0].size > 1
-        unscaled = source.dtype in UNSCALED or (by_axis and not all(isinstance(dim, int) for dim in _dims(source)))
+        unscaled = source.dtype in UNSCALED or (by_axis and (source.const_value is None or source.is_graph_input()))
         integers = None if unscaled else self._integers_or_none(source, node)
         if integers is None:
             return self._scaled(value, source, node)
@@ -536,6 +536,7 @@ class GraphExport:
                 is_output = value.is_graph_output() and stored_type(value) == _type(value)
                 named = name if is_output else self.draft.unique(name or node.op_type)
                 made = DraftTensor(named, _type(value), self.dims_of(value))
+                made.quantization = self.quantization_of(value)  # kernels refuse integers that only some have
                 source = self._moved(node.node, value)
                 if source is not None:
                     made.type, made.quantization = source.type, source.quantization

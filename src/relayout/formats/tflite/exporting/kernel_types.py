@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
@@ -64,6 +66,24 @@ WIDER: Mapping[TensorType, tuple[TensorType, ...]] = {
     TensorType.UINT32: (TensorType.INT64,),
 }
 """Type -> types that hold all its numbers."""
+ANY_SIGN = frozenset(
+    [
+        "ADD",
+        "SUB",
+        "MUL",
+        "EQUAL",
+        "NOT_EQUAL",
+        "GATHER",
+        "GATHER_ND",
+        "CONCATENATION",
+        "REVERSE_V2",
+        "SPLIT",
+        "SPLIT_V",
+    ]
+)
+"""Builtins that do the same bits to signed and unsigned integers."""
+ORDERED = frozenset(["LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "MAXIMUM", "MINIMUM", "TOPK_V2"])
+"""Builtins that only ask for the order of numbers: unsigned ones are moved down to where signed ones lie."""
 DATA = {"SPLIT": 1, "TRANSPOSE_CONV": 2, "ONE_HOT": 2, "SCATTER_ND": 1, "SELECT_V2": 1, "FILL": 1}
 """Builtin -> which operand holds its data, where it is not the first."""
 
@@ -86,10 +106,43 @@ def widen(draft: Draft, begin: int) -> None:
         if takes is None or kind in takes or _data(operator).quantization is not None:
             draft.operators.append(operator)
             continue
+        if kind == TensorType.UINT64 and operator.name in ANY_SIGN | ORDERED:
+            _as_signed(draft, operator, moved=operator.name in ORDERED)
+            continue
         wide = next((each for each in WIDER.get(kind, ()) if each in takes), None)
         if wide is None:
             raise Unwritable(f"elements of {kind.name}")
         _cast_around(draft, operator, kind, wide)
+
+
+def _as_signed(draft: Draft, operator: DraftOperator, *, moved: bool) -> None:
+    """Write an operator on unsigned integers of 64 bits as one on signed ones.
+
+    Args:
+        draft: the graph.
+        operator: the operator.
+        moved: whether 2^63 is subtracted before, and added after it, which keeps the order.
+    """
+    half = draft.constant("half", np.array(-(1 << 63)))
+
+    def step(name: str, inputs: list[DraftTensor], kind: TensorType, result: DraftTensor | None = None) -> DraftTensor:
+        made = draft.tensor(f"{inputs[0].name}/signed", kind, inputs[0].dims) if result is None else result
+        draft.add(name, inputs, [made])
+        return made
+
+    def signed(tensor: DraftTensor) -> DraftTensor:
+        bits = step("BITCAST", [tensor], TensorType.INT64)
+        return step("ADD", [bits, half], TensorType.INT64) if moved else bits
+
+    found = {each: signed(each) for each in dict.fromkeys(operator.inputs) if each and each.type == TensorType.UINT64}
+    operator.inputs = [None if each is None else found.get(each, each) for each in operator.inputs]
+    results = [each for each in operator.outputs if each.type == TensorType.UINT64]
+    inner = {each: draft.tensor(f"{each.name}/signed", TensorType.INT64, each.dims) for each in results}
+    operator.outputs = [inner.get(each, each) for each in operator.outputs]
+    draft.operators.append(operator)
+    for result, tensor in inner.items():
+        bits = step("ADD", [tensor, half], TensorType.INT64) if moved else tensor
+        step("BITCAST", [bits], TensorType.UINT64, result)
 
 
 def _data(operator: DraftOperator) -> DraftTensor:

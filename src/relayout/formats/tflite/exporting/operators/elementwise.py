@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -15,70 +14,47 @@ from relayout.formats.tflite.exporting.node import NUMPY, NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, described, exporter
 from relayout.formats.tflite.exporting.steps import Steps
 
-FLOATS = (TensorType.FLOAT32,)
-INTEGERS = (TensorType.INT8, TensorType.INT16, TensorType.INT32, TensorType.INT64, TensorType.UINT8)
-SMALL_INTEGERS = (TensorType.INT8, TensorType.INT16)
+
+def _one(op: NodeExport, builtin: str) -> None:
+    op.result(builtin, [op.input(0)])
 
 
-def _unary(op: NodeExport, builtin: str, types: Sequence[TensorType]) -> None:
-    operand = op.input(0)
-    if operand.type in types or op.quantized:
-        op.result(builtin, [operand])
-        return
-    wide = _wider(operand.type, types)
-    inner = op.emit(builtin, [op.cast(operand, wide)], operand.dims)
-    op.result("CAST", [inner], in_data_type=wide, out_data_type=operand.type)
+def _two(op: NodeExport, builtin: str) -> None:
+    op.result(builtin, [op.input(0), op.input(1)])
 
 
-def _wider(kind: TensorType, types: Sequence[TensorType]) -> TensorType:
-    """Return a type of a kernel that holds every number of another type.
-
-    Raises:
-        Unwritable: there is none.
-    """
-    ladder = {
-        TensorType.FLOAT16: (TensorType.FLOAT32,),
-        TensorType.INT8: (TensorType.INT16, TensorType.INT32, TensorType.INT64),
-        TensorType.UINT8: (TensorType.INT16, TensorType.INT32, TensorType.INT64),
-        TensorType.INT16: (TensorType.INT32, TensorType.INT64),
-        TensorType.UINT16: (TensorType.INT32, TensorType.INT64),
-        TensorType.INT32: (TensorType.INT64,),
-        TensorType.UINT32: (TensorType.INT64,),
-        TensorType.BOOL: (TensorType.INT32,),
-    }
-    for wide in ladder.get(kind, ()):
-        if wide in types:
-            return wide
-    raise Unwritable(f"elements of {kind.name}")
-
-
-_F, _I32, _I64 = TensorType.FLOAT32, TensorType.INT32, TensorType.INT64
-UNARY: dict[str, tuple[str, tuple[TensorType, ...]]] = {
-    "Abs": ("ABS", (_F, _I32)),
-    "Ceil": ("CEIL", FLOATS),
-    "Cos": ("COS", FLOATS),
-    "Exp": ("EXP", FLOATS),
-    "Floor": ("FLOOR", FLOATS),
-    "HardSwish": ("HARD_SWISH", FLOATS),
-    "Log": ("LOG", FLOATS),
-    "Neg": ("NEG", (_F, _I32, _I64)),
-    "Relu": ("RELU", FLOATS),
-    "Round": ("ROUND", FLOATS),
-    "Sigmoid": ("LOGISTIC", FLOATS),
-    "Sin": ("SIN", FLOATS),
-    "Sqrt": ("SQRT", FLOATS),
-    "Tanh": ("TANH", FLOATS),
+UNARY = {
+    "Ceil": "CEIL",
+    "Cos": "COS",
+    "Exp": "EXP",
+    "Floor": "FLOOR",
+    "HardSwish": "HARD_SWISH",
+    "Log": "LOG",
+    "Neg": "NEG",
+    "Not": "LOGICAL_NOT",
+    "Relu": "RELU",
+    "Round": "ROUND",
+    "Sigmoid": "LOGISTIC",
+    "Sin": "SIN",
+    "Sqrt": "SQRT",
+    "Tanh": "TANH",
 }
-"""ONNX's operator -> the builtin, and types of its kernel."""
+"""ONNX's operator -> the builtin."""
 
-for _name, (_builtin, _types) in UNARY.items():
-    exporter(_name)(described(partial(_unary, builtin=_builtin, types=_types), _name.lower(), f"{_builtin}."))
+for _name, _builtin in UNARY.items():
+    exporter(_name)(described(partial(_one, builtin=_builtin), _name.lower(), f"{_builtin}."))
 
 
-@exporter("Not")
-def logical_not(op: NodeExport) -> None:
-    """LOGICAL_NOT."""
-    op.result("LOGICAL_NOT", [op.input(0)])
+@exporter("Abs")
+def absolute(op: NodeExport) -> None:
+    """ABS; of 64 bits MAXIMUM of the operand and its negation, unsigned integers as they are."""
+    operand, steps = op.input(0), Steps(op)
+    if operand.type.name.startswith("UINT"):
+        op.give(operand)
+    elif operand.type == TensorType.INT64:
+        steps.give(steps.maximum(operand, steps.each("NEG", operand)))
+    else:
+        op.result("ABS", [operand])
 
 
 @exporter("Identity")
@@ -334,145 +310,23 @@ def stretched(op: NodeExport, *tensors: DraftTensor) -> Dims:
     return tuple(next((dim for dim in column if dim != 1), 1) for column in columns)
 
 
-def _binary(op: NodeExport, builtin: str, types: Sequence[TensorType]) -> None:
-    first, second = op.input(0), op.input(1)
-    if op.quantized or first.type in types:
-        op.result(builtin, [first, second])
-        return
-    wide = _wider(first.type, types)
-    dims = op.out_dims()
-    inner = op.emit(builtin, [op.cast(first, wide), op.cast(second, wide)], dims)
-    op.result("CAST", [inner], in_data_type=wide, out_data_type=first.type)
-
-
-BINARY: dict[str, tuple[str, tuple[TensorType, ...]]] = {
-    "Add": ("ADD", (_F, _I32, _I64)),
-    "Sub": ("SUB", (_F, _I32, _I64)),
-    "Mul": ("MUL", (_F, _I32, _I64)),
+BINARY = {
+    "Add": "ADD",
+    "And": "LOGICAL_AND",
+    "Equal": "EQUAL",
+    "Greater": "GREATER",
+    "GreaterOrEqual": "GREATER_EQUAL",
+    "Less": "LESS",
+    "LessOrEqual": "LESS_EQUAL",
+    "Mul": "MUL",
+    "Or": "LOGICAL_OR",
+    "Sub": "SUB",
+    "Xor": "NOT_EQUAL",
 }
-for _name, (_builtin, _types) in BINARY.items():
-    exporter(_name)(described(partial(_binary, builtin=_builtin, types=_types), _name.lower(), f"{_builtin}."))
+"""ONNX's operator -> the builtin."""
 
-
-@exporter("Div")
-def div(op: NodeExport) -> None:
-    """DIV, which cuts integers off towards zero as ONNX does."""
-    first, second = op.input(0), op.input(1)
-    if first.type in (TensorType.FLOAT32, TensorType.INT32):
-        op.result("DIV", [first, second])
-        return
-    if first.type == TensorType.INT64:
-        _div_64(op, first, second)
-        return
-    _binary(op, "DIV", (TensorType.FLOAT32, TensorType.INT32))
-
-
-def _div_64(op: NodeExport, first: DraftTensor, second: DraftTensor) -> None:
-    """Divide: extents in 32 bits; other numbers by ever better quotients in single precision, which ends exactly."""
-    steps = Steps(op)
-    if is_extent(op.value(0)) and is_extent(op.value(1)):
-        inner = steps.div(steps.cast(first, TensorType.INT32), steps.cast(second, TensorType.INT32))
-        op.result("CAST", [inner], in_data_type=TensorType.INT32, out_data_type=TensorType.INT64)
-        return
-    size, divisor = (steps.maximum(each, steps.each("NEG", each)) for each in (first, second))
-    real = steps.cast(divisor, TensorType.FLOAT32)
-    quotient, rest = steps.mul(size, 0), size
-    for _ in range(3):  # each round leaves 2^-22 of the rest
-        part = steps.each("FLOOR", steps.div(steps.cast(rest, TensorType.FLOAT32), real))
-        whole = steps.cast(steps.minimum(part, 9.2e18), TensorType.INT64)
-        quotient, rest = steps.add(quotient, whole), steps.sub(rest, steps.mul(whole, divisor))
-    for _ in range(2):
-        below = steps.cast(steps.compare("LESS", rest, 0), TensorType.INT64)
-        above = steps.cast(steps.compare("GREATER_EQUAL", rest, divisor), TensorType.INT64)
-        change = steps.sub(above, below)
-        quotient, rest = steps.add(quotient, change), steps.sub(rest, steps.mul(change, divisor))
-    signs = steps.each("NOT_EQUAL", steps.compare("LESS", first, 0), steps.compare("LESS", second, 0))
-    steps.give(steps.select(signs, steps.each("NEG", quotient), quotient))
-
-
-EXTENTS = frozenset(
-    [
-        "Shape",
-        "Size",
-        "Gather",
-        "Slice",
-        "Squeeze",
-        "Unsqueeze",
-        "Reshape",
-        "Cast",
-        "Concat",
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-    ]
-)
-"""Operators that make extents of extents."""
-
-
-def is_extent(value: ir.Value | None, depth: int = 12) -> bool:
-    """Return whether integers are extents, or computed of such: they fit into 32 bits."""
-    if value is None or depth == 0:
-        return False
-    if value.const_value is not None:
-        constant = value.const_value
-        return constant.size <= 16 and bool((np.abs(constant.numpy().astype(np.float64)) < 1 << 24).all())
-    node = value.producer()
-    if node is None or node.domain or node.op_type not in EXTENTS:
-        return False
-    return node.op_type in ("Shape", "Size") or all(is_extent(each, depth - 1) for each in node.inputs if each)
-
-
-@exporter("Pow")
-def power(op: NodeExport) -> None:
-    """SQUARE, SQRT, RSQRT or products where the exponent is a constant that allows it; else POW."""
-    base, exponent = op.input(0), op.constant(1)
-    known = None if exponent is None or exponent.size != 1 else float(exponent.reshape(-1)[0])
-    if base.type == TensorType.FLOAT32 and known in (2.0, 0.5, -0.5, 3.0, 1.0):
-        if known == 1.0:
-            op.give(base)
-        elif known == 3.0:
-            op.result("MUL", [op.emit("SQUARE", [base], base.dims), base])
-        else:
-            op.result({2.0: "SQUARE", 0.5: "SQRT", -0.5: "RSQRT"}[known], [base])
-        return
-    steps = Steps(op)
-    if known is not None and base.type != TensorType.FLOAT32 and known in range(9):
-        steps.give(_whole_power(steps, base, int(known)))
-        return
-    if base.type not in (TensorType.FLOAT32, TensorType.INT32):
-        raise Unwritable(f"powers of {base.type.name}")
-    if base.type == TensorType.INT32 and op.input(1).type == TensorType.FLOAT32:
-        raise Unwritable("powers of integers by real numbers")
-    op.result("POW", [base, steps.cast(op.input(1), base.type)])
-
-
-def _whole_power(steps: Steps, base: DraftTensor, exponent: int) -> DraftTensor:
-    """Return a tensor times itself, as often as an exponent says."""
-    wide = base if base.type in (TensorType.INT32, TensorType.INT64) else steps.cast(base, TensorType.INT32)
-    if not exponent:
-        return steps.cast(steps.add(steps.mul(wide, 0), 1), base.type)
-    result = wide
-    for _ in range(exponent - 1):
-        result = steps.mul(result, wide)
-    return steps.cast(result, base.type)
-
-
-@exporter("Mod")
-def mod(op: NodeExport) -> None:
-    """FLOOR_MOD; with `fmod` that of the sizes, with the sign of the first operand."""
-    first, second = op.input(0), op.input(1)
-    if not op.integer("fmod"):
-        _binary(op, "FLOOR_MOD", (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64))
-        return
-    steps, kind = Steps(op), first.type
-    if kind not in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64):
-        wide = TensorType.INT64 if kind == TensorType.UINT32 else TensorType.INT32
-        first, second = steps.cast(first, wide), steps.cast(second, wide)
-    sizes = [steps.maximum(each, steps.each("NEG", each)) for each in (first, second)]
-    rest = steps.each("FLOOR_MOD", *sizes)
-    signed = steps.select(steps.compare("LESS", first, 0), steps.each("NEG", rest), rest)
-    steps.give(steps.cast(signed, kind))
+for _name, _builtin in BINARY.items():
+    exporter(_name)(described(partial(_two, builtin=_builtin), _name.lower(), f"{_builtin}."))
 
 
 def _variadic(op: NodeExport, builtin: str) -> None:
@@ -498,41 +352,6 @@ def mean(op: NodeExport) -> None:
     for tensor in tensors[1:]:
         result = op.emit("ADD", [result, tensor], stretched(op, result, tensor))
     op.result("MUL", [result, op.real(1.0 / len(tensors))])
-
-
-COMPARISONS = {
-    "Equal": "EQUAL",
-    "Greater": "GREATER",
-    "GreaterOrEqual": "GREATER_EQUAL",
-    "Less": "LESS",
-    "LessOrEqual": "LESS_EQUAL",
-}
-
-
-def _compare(op: NodeExport, builtin: str) -> None:
-    first, second = op.input(0), op.input(1)
-    takes = (
-        TensorType.FLOAT32,
-        TensorType.INT32,
-        TensorType.INT64,
-        *((TensorType.BOOL,) if builtin == "EQUAL" else ()),
-    )
-    if first.type not in takes:
-        wide = _wider(first.type, takes)
-        first, second = op.cast(first, wide), op.cast(second, wide)
-    op.result(builtin, [first, second])
-
-
-for _name, _builtin in COMPARISONS.items():
-    exporter(_name)(described(partial(_compare, builtin=_builtin), _name.lower(), f"{_builtin}."))
-
-
-def _logical(op: NodeExport, builtin: str) -> None:
-    op.result(builtin, [op.input(0), op.input(1)])
-
-
-for _name, _builtin in {"And": "LOGICAL_AND", "Or": "LOGICAL_OR", "Xor": "NOT_EQUAL"}.items():
-    exporter(_name)(described(partial(_logical, builtin=_builtin), _name.lower(), f"{_builtin}."))
 
 
 @exporter("Where")

@@ -6,6 +6,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.exporter import _scales_of, _type
 from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.quantizing import quantize, quantize_by_range
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
 
@@ -14,11 +15,10 @@ def quantize_linear(op: NodeExport) -> None:
     """QUANTIZE, to signed integers inside of the graph."""
     value = op.node.outputs[0]
     found = _scales_of(op.node)
-    if found is None:
-        raise Unwritable("a scale that is computed, or one for each block")
+    if found is None or found[0].size > 1:  # computed scales, one for each block, or for each channel
+        quantize(op)
+        return
     scale, zero, axis = found
-    if scale.size > 1:
-        raise Unwritable("a scale for each channel of a computed tensor")
     kind = _type(value)
     inside = not value.is_graph_output() and all(use.node.op_type == "DequantizeLinear" for use in value.uses())
     signed, shift = op.graph.shifts.get(kind, (kind, 0)) if inside else (kind, 0)
@@ -41,5 +41,5 @@ def dequantize_linear(op: NodeExport) -> None:
 
 @exporter("DynamicQuantizeLinear")
 def dynamic_quantize_linear(op: NodeExport) -> None:
-    """Nothing: LiteRT finds scales when it converts a model, not when it runs one."""
-    raise Unwritable("scales that are found at run time")
+    """REDUCE_MIN, REDUCE_MAX, DIV, ROUND and what bounds the integers."""
+    quantize_by_range(op)

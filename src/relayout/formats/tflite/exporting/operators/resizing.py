@@ -53,8 +53,13 @@ def resize(op: NodeExport) -> None:
 def _changed(op: NodeExport, operand: DraftTensor, dims: Dims) -> list[int]:
     """Return the axes along which the result may have another extent."""
     changed = [axis for axis in range(op.rank()) if operand.dims[axis] != dims[axis]]
-    if all(isinstance(dim, int) for dim in dims) or (op.has(3) and op.dims(3) != (0,)):
+    if all(isinstance(dim, int) for dim in dims):
         return changed
+    if op.has(3) and op.dims(3) != (0,):
+        # Two of four axes are interpolated at most: if channels keep their extent, an unnamed batch does, too.
+        keeps_channels = operand.dims[-1] == dims[-1]
+        is_spatial = op.rank() == 4 and op.layouts[0] and keeps_channels and op.text("mode", "nearest") == "linear"
+        return [axis for axis in changed if axis in (1, 2)] if is_spatial else changed
     return [axis for axis, scale in enumerate(_scales(op, operand.dims, dims)) if scale != 1.0]
 
 

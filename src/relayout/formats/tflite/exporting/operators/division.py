@@ -1,0 +1,138 @@
+"""Quotients, remainders and powers: integers as exactly as runtimes of ONNX."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.steps import Steps
+
+
+@exporter("Div")
+def div(op: NodeExport) -> None:
+    """DIV, which cuts integers off towards zero as ONNX does."""
+    first, second = op.input(0), op.input(1)
+    if first.type == TensorType.UINT32:
+        wide = [op.cast(each, TensorType.INT64) for each in (first, second)]
+        op.give(op.cast(_quotient(Steps(op), *wide), first.type))
+    elif first.type == TensorType.INT64:
+        _div_64(op, first, second)
+    else:
+        op.result("DIV", [first, second])
+
+
+def _div_64(op: NodeExport, first: DraftTensor, second: DraftTensor) -> None:
+    """Divide: extents in 32 bits; other numbers by ever better quotients in single precision, which ends exactly."""
+    steps = Steps(op)
+    if is_extent(op.value(0)) and is_extent(op.value(1)):
+        inner = steps.div(steps.cast(first, TensorType.INT32), steps.cast(second, TensorType.INT32))
+        op.result("CAST", [inner], in_data_type=TensorType.INT32, out_data_type=TensorType.INT64)
+        return
+    op.give(_quotient(steps, first, second))
+
+
+def _quotient(steps: Steps, first: DraftTensor, second: DraftTensor) -> DraftTensor:
+    """Return a quotient of 64 bits, cut off towards zero."""
+    size, divisor = (steps.maximum(each, steps.each("NEG", each)) for each in (first, second))
+    real = steps.cast(divisor, TensorType.FLOAT32)
+    quotient, rest = steps.mul(size, 0), size
+    for _ in range(3):  # each round leaves 2^-22 of the rest
+        part = steps.each("FLOOR", steps.div(steps.cast(rest, TensorType.FLOAT32), real))
+        whole = steps.cast(steps.minimum(part, 9.2e18), TensorType.INT64)
+        quotient, rest = steps.add(quotient, whole), steps.sub(rest, steps.mul(whole, divisor))
+    for _ in range(2):
+        below = steps.cast(steps.compare("LESS", rest, 0), TensorType.INT64)
+        above = steps.cast(steps.compare("GREATER_EQUAL", rest, divisor), TensorType.INT64)
+        change = steps.sub(above, below)
+        quotient, rest = steps.add(quotient, change), steps.sub(rest, steps.mul(change, divisor))
+    signs = steps.each("NOT_EQUAL", steps.compare("LESS", first, 0), steps.compare("LESS", second, 0))
+    return steps.select(signs, steps.each("NEG", quotient), quotient)
+
+
+EXTENTS = frozenset(
+    [
+        "Shape",
+        "Size",
+        "Gather",
+        "Slice",
+        "Squeeze",
+        "Unsqueeze",
+        "Reshape",
+        "Cast",
+        "Concat",
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+    ]
+)
+"""Operators that make extents of extents."""
+
+
+def is_extent(value: ir.Value | None, depth: int = 12) -> bool:
+    """Return whether integers are extents, or computed of such: they fit into 32 bits."""
+    if value is None or depth == 0:
+        return False
+    if value.const_value is not None:
+        constant = value.const_value
+        return constant.size <= 16 and bool((np.abs(constant.numpy().astype(np.float64)) < 1 << 24).all())
+    node = value.producer()
+    if node is None or node.domain or node.op_type not in EXTENTS:
+        return False
+    return node.op_type in ("Shape", "Size") or all(is_extent(each, depth - 1) for each in node.inputs if each)
+
+
+@exporter("Pow")
+def power(op: NodeExport) -> None:
+    """SQUARE, SQRT, RSQRT or products where the exponent is a constant that allows it; else POW."""
+    base, exponent = op.input(0), op.constant(1)
+    known = None if exponent is None or exponent.size != 1 else float(exponent.reshape(-1)[0])
+    if base.type == TensorType.FLOAT32 and known in (2.0, 0.5, -0.5, 3.0, 1.0):
+        if known == 1.0:
+            op.give(base)
+        elif known == 3.0:
+            op.result("MUL", [op.emit("SQUARE", [base], base.dims), base])
+        else:
+            op.result({2.0: "SQUARE", 0.5: "SQRT", -0.5: "RSQRT"}[known], [base])
+        return
+    steps = Steps(op)
+    if known is not None and base.type != TensorType.FLOAT32 and known in range(9):
+        steps.give(_whole_power(steps, base, int(known)))
+        return
+    if base.type not in (TensorType.FLOAT32, TensorType.INT32):
+        raise Unwritable(f"powers of {base.type.name}")
+    if base.type == TensorType.INT32 and op.input(1).type == TensorType.FLOAT32:
+        raise Unwritable("powers of integers by real numbers")
+    op.result("POW", [base, steps.cast(op.input(1), base.type)])
+
+
+def _whole_power(steps: Steps, base: DraftTensor, exponent: int) -> DraftTensor:
+    """Return a tensor times itself, as often as an exponent says."""
+    wide = base if base.type in (TensorType.INT32, TensorType.INT64) else steps.cast(base, TensorType.INT32)
+    if not exponent:
+        return steps.cast(steps.add(steps.mul(wide, 0), 1), base.type)
+    result = wide
+    for _ in range(exponent - 1):
+        result = steps.mul(result, wide)
+    return steps.cast(result, base.type)
+
+
+@exporter("Mod")
+def mod(op: NodeExport) -> None:
+    """FLOOR_MOD; with `fmod` that of the sizes, with the sign of the first operand."""
+    first, second = op.input(0), op.input(1)
+    if not op.integer("fmod"):
+        op.result("FLOOR_MOD", [first, second])
+        return
+    steps, kind = Steps(op), first.type
+    if kind not in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64):
+        wide = TensorType.INT64 if kind == TensorType.UINT32 else TensorType.INT32
+        first, second = steps.cast(first, wide), steps.cast(second, wide)
+    sizes = [steps.maximum(each, steps.each("NEG", each)) for each in (first, second)]
+    rest = steps.each("FLOOR_MOD", *sizes)
+    signed = steps.select(steps.compare("LESS", first, 0), steps.each("NEG", rest), rest)
+    steps.give(steps.cast(signed, kind))
