@@ -64,7 +64,7 @@ def test_one_error_lists_everything_with_count_and_remedy() -> None:
     with pytest.raises(UnsupportedError) as found:
         package.convert(with_determinants(), format="tflite")
     ((what, (count, first)),) = found.value.found.items()
-    assert (what, count, first) == ("Det (TensorFlow Lite has no such operator)", 2, "d")
+    assert (what, count, first) == ("Det (determinants of more than 5 rows)", 2, "d")
     assert "--custom-op NAME" in str(found.value)
     assert "--partition-dir DIR" in str(found.value)
 
@@ -128,7 +128,7 @@ def test_parts_on_the_command_line(relayout, tmp_path: Path) -> None:  # type: i
     onnx.save(with_determinants(), source)
     told = relayout("convert", source, tmp_path / "m.tflite")
     assert told.code == 2
-    assert "Det (TensorFlow Lite has no such operator) ×2 (first: d)" in told.err
+    assert "Det (determinants of more than 5 rows) ×2 (first: d)" in told.err
     told = relayout("convert", source, "--format", "tflite", "--partition-dir", folder)
     assert told.code == 0
     assert "3, of which litert runs 2" in told.out

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 import pytest
-from tflite_running import compare
+from tflite_running import compare, read
 from tflite_writing import Net, Scale, options
 
 import relayout
-from relayout.formats.tflite import read
 
 CHANNELS = 3
 SHAPING = {"Transpose", "Reshape", "Squeeze", "Unsqueeze"}
