@@ -32,6 +32,7 @@ REASONS = (
 OPEN = [replace(case, dynamic=True) for case in cases() if not case.dynamic and str(case) not in REFUSED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", OPEN, ids=str)
 def test_open_extents_are_computed_or_refused(case: Case) -> None:
     model, feed = case.prepared()
