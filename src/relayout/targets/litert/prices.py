@@ -7,7 +7,9 @@ interleaved by CONCATENATION along a last axis of one element.
 
 from __future__ import annotations
 
-from relayout.layout import product
+from collections.abc import Sequence
+
+from relayout.layout import Extent, product
 from relayout.rules import Operator, Placement, Signature
 
 SHORT = 16
@@ -18,25 +20,28 @@ JOINING, PARTING = "Concat", "Split"
 
 
 def price(operator: Operator, signature: Signature, placement: Placement) -> int:
-    """Return what a node costs in an order beside its best one: its bytes, where it moves them in short runs."""
+    """Return what a node costs in an order beside the source's: its bytes, where it moves them in shorter runs."""
     if operator.name not in (JOINING, PARTING) or operator.node.domain:
         return 0
     joins = operator.name == JOINING
-    pieces = placement.inputs if joins else placement.outputs
     letters = (signature.outputs if joins else signature.inputs)[0]
-    axis = operator.int("axis", 0)
     if letters is None:
         return 0
-    letter = letters[axis % len(letters)]
-    width = operator.width(0)
-    cost = 0
-    for dims in pieces:
-        if dims is None:
-            continue
-        places = [place for place, (name, _) in enumerate(dims) if name == letter]
-        if not places:
-            continue
-        run = product(extent for _, extent in dims[places[0] :]).number * width
-        if run < SHORT:
-            cost += product(extent for _, extent in dims).number * width
-    return TIMES * cost * placement.runs
+    letter, width = letters[operator.int("axis", 0) % len(letters)], operator.width(0)
+    stored = sum(_in_short_runs(dims, letter, width) for dims in (placement.inputs if joins else placement.outputs))
+    shapes = operator.inputs if joins else operator.outputs
+    source = sum(
+        _in_short_runs(tuple(zip(letters, map(Extent.of, shape), strict=True)), letter, width)
+        for shape in shapes
+        if shape is not None and len(shape) == len(letters)
+    )
+    return TIMES * max(stored - source, 0) * placement.runs
+
+
+def _in_short_runs(dims: Sequence[tuple[str, Extent]] | None, letter: str, width: int) -> int:
+    """Return the bytes of a piece, if what is copied at a time is short; else 0."""
+    places = [place for place, (name, _) in enumerate(dims or ()) if name == letter]
+    if dims is None or not places:
+        return 0
+    run = product(extent for _, extent in dims[places[0] :]).number * width
+    return product(extent for _, extent in dims).number * width if run < SHORT else 0

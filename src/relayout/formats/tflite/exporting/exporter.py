@@ -374,7 +374,9 @@ class GraphExport:
                 self.integers[value] = self._integer_constant(value, signed, shift, quantization)
             elif shift and value in self.tensors:
                 made = self.draft.tensor(f"{value.name}/{signed.name.lower()}", signed, _dims(value), quantization)
-                self.draft.add("QUANTIZE", [self.tensors[value]], [made])
+                source = self.tensors[value]
+                source.quantization = source.quantization or Quantization(scale, zero, axis)
+                self.draft.add("QUANTIZE", [source], [made])
                 self.integers[value] = made
             else:
                 tensor = self.tensors[value]
@@ -621,6 +623,9 @@ class GraphExport:
             if kind != _type(value):
                 self.draft.add("CAST", [tensor], [result], in_data_type=tensor.type, out_data_type=kind)
             elif tensor.type != kind:
+                if result.quantization is None and tensor.quantization is not None:
+                    scale, zero, axis = tensor.quantization
+                    result.quantization = Quantization(scale, zero + SHIFTS[kind][1], axis)
                 self.draft.add("QUANTIZE", [tensor], [result])
             else:
                 self._copy(tensor, result)
