@@ -17,6 +17,7 @@ from relayout.lowering.pad_channels import pad_channels
 from relayout.lowering.passes import PASSES
 from relayout.lowering.qlinear_to_qdq import qlinear_to_qdq
 from relayout.lowering.quantized_units import fuse_units
+from relayout.lowering.recognise_gelu import recognise_gelu
 from relayout.lowering.split_transposes import in_two_steps
 from relayout.targets import Target, note, stamp
 
@@ -41,6 +42,7 @@ def _pad(model: ir.Model, target: Target) -> dict[str, int]:
 
 BEFORE: Mapping[str, Callable[[ir.Model, Target], dict[str, int]]] = {
     "qlinear-to-qdq": lambda model, target: qlinear_to_qdq(model) if target.reads_units else {},
+    "recognise-gelu": lambda model, target: recognise_gelu(model) if target.has_gelu else {},
     "decompose": lambda model, target: expand(model, target.expansions),
     "keep-float": lambda model, target: keep_reals(model, target.units),
     "qdq-to-integer": lambda model, target: fuse_units(model, target.units, target.unsigned),

@@ -158,7 +158,7 @@ _TARGET = {
     "expansions": arguments.several_of(Expansion),
     "lowering": arguments.several("a tuple of lowering passes, such as ('decompose',)", arguments.TEXT.fits),
     "fusions": arguments.several_of(Fusion),
-    **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline", "reads_units"), arguments.FLAG),
+    **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline", "reads_units", "has_gelu"), arguments.FLAG),
 }
 
 
@@ -186,6 +186,7 @@ class Target:
         expansions: what it runs as other operators, since it takes longer for the one.
         fusions: what it runs as a part of a kernel, before layouts are chosen.
         lowering: its lowering passes in order (`relayout.lowering.passes`); one without rows here does nothing.
+        has_gelu: it has a kernel for GELU: one that is spelled out becomes the operator.
         reads_units: it reads operators on integers (QLinearConv) as quantized units.
         tflite: returns what is done to a `.tflite` beside its literal import.
         single_consumers: finds the integers that only one DequantizeLinear may read (see `apply`).
@@ -208,6 +209,7 @@ class Target:
     expansions: tuple[Expansion, ...] = ()
     fusions: tuple[Fusion, ...] = ()
     reads_units: bool = False
+    has_gelu: bool = False
     lowering: tuple[str, ...] = IN_ORDER
     tflite: Callable[[], ImportPasses] = portable
     single_consumers: SingleConsumers | None = None

@@ -73,4 +73,5 @@ TARGET = Target(
     fusions=FOLDED,
     price=price,
     reads_units=True,
+    has_gelu=True,
 )

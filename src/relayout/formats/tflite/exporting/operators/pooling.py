@@ -88,6 +88,9 @@ def average_pool(op: NodeExport) -> None:
     if window.is_valid or (window.same and not counted):
         _write(op, "AVERAGE_POOL_2D", image, window, 0.0)
         return
+    if _covers_all(op, window) and not op.quantized:
+        _mean(op, image, window, _factors(op, window, counted))
+        return
     factors = _factors(op, window, counted)
     window = window._replace(same=False, pads=_pads(window))
     if op.quantized:
@@ -107,6 +110,28 @@ def average_pool(op: NodeExport) -> None:
         op.give(pooled)
     else:
         op.result("MUL", [pooled, op.real(factors.reshape(1, *factors.shape, 1), pooled)])
+
+
+def _covers_all(op: NodeExport, window: Window) -> bool:
+    """Return whether the one window of every axis holds the whole axis, as that of a pool that is meant as a mean."""
+    if window.results != (1,) * len(window.sizes) or not all(isinstance(extent, int) for extent in window.extents):
+        return False
+    begins = [before for before, _ in _pads(window)]
+    return all(
+        size - begin >= extent
+        for size, begin, extent in zip(window.sizes, begins, known_dims(window.extents), strict=True)
+    )
+
+
+def _mean(op: NodeExport, image: DraftTensor, window: Window, factors: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+    """Write a pool of one window as the mean of what it holds: a border of thousands of zeros is not written."""
+    axes = op.ints32(range(1, op.rank(0) - 1), "axes")
+    share = float(factors.reshape(-1)[0]) * float(np.prod(known_dims(window.extents))) / float(np.prod(window.sizes))
+    if abs(share - 1.0) < 1e-9:
+        op.result("MEAN", [image, axes], keep_dims=True)
+        return
+    mean = op.emit("MEAN", [image, axes], op.out_dims(0), keep_dims=True)
+    op.result("MUL", [mean, op.real(share, mean)])
 
 
 def _pads(window: Window) -> tuple[tuple[int, int], ...]:
