@@ -8,7 +8,7 @@ LAYOUTS is JSON: input or output -> `n c h w -> n h w c`. A value without one is
 last, whichever fits its shape better: some tools do not say what they did.
 
 The reference is ONNX Runtime on the source. `right` is within 1e-4 of the largest value, or within one step where a
-DequantizeLinear gives the output; `close` is within 2 % of the largest. Both sets of LiteRT's kernels run.
+DequantizeLinear gives the output; `close` is within 2 % of the largest, or three steps. Both sets of kernels run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHORT_RUN = 16
 """Bytes. A CONCATENATION that copies shorter runs moves elements one by one, as a Transpose does."""
 KERNELS = {"default": OpResolverType.AUTO, "reference": OpResolverType.BUILTIN_REF}
 PLAIN = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-CLOSE = 0.02
+CLOSE, CLOSE_STEPS = 0.02, 3
 
 Layouts = dict[str, str]
 
@@ -126,7 +126,8 @@ def error_of(expected: Array, array: Array, layout: str | None, step: float) -> 
         error = min(distance(real, reading.astype(np.float64)) for reading in fitting)
         largest = float(np.abs(real[np.isfinite(real)]).max(initial=0)) or 1.0
         allowed = max(1.01 * step, 1e-4 * largest + 1e-6)
-    verdict = "right" if error <= allowed else "close" if error <= CLOSE * largest else "wrong"
+    limit = max(CLOSE * largest, CLOSE_STEPS * 1.01 * step)
+    verdict = "right" if error <= allowed else "close" if error <= limit else "wrong"
     return verdict, error / largest
 
 
