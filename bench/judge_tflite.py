@@ -8,7 +8,8 @@ LAYOUTS is JSON: input or output -> `n c h w -> n h w c`. A value without one is
 last, whichever fits its shape better: some tools do not say what they did.
 
 The reference is ONNX Runtime on the source. `right` is within 1e-4 of the largest value, or within one step where a
-DequantizeLinear gives the output; `close` is within 2 % of the largest, or three steps. Both sets of kernels run.
+DequantizeLinear gives the output; `close` is within 2 % of the largest, three steps, or twice what a
+quantized source's own outputs move by with inputs moved by a millionth. Both sets of LiteRT's kernels run.
 """
 
 from __future__ import annotations
@@ -75,6 +76,21 @@ def output_steps(path: str) -> dict[str, float]:
     return steps
 
 
+def own_spread(path: str, feeds: dict[str, Array], outputs: dict[str, Array]) -> dict[str, float]:
+    """Return how far the source's own outputs move: not optimized by ONNX Runtime, with inputs moved by a millionth."""
+    session = session_of(onnx.load(path), optimized=False)
+    moved = {
+        name: array + np.asarray(1e-6, array.dtype) if array.dtype.kind == "f" else array
+        for name, array in feeds.items()
+    }
+    spread = dict.fromkeys(outputs, 0.0)
+    for fed in (feeds, moved):
+        for name, array in zip(outputs, session.run(list(outputs), fed), strict=True):
+            apart = distance(outputs[name].astype(np.float64), np.asarray(array).astype(np.float64))
+            spread[name] = max(spread[name], apart)
+    return spread
+
+
 def stored_candidates(array: Array, shape: list[int], layout: str | None, *, back: bool) -> list[Array]:
     """Return the ways to read a value in another layout; `back` goes from the result's layout to the source's."""
     if layout is not None:
@@ -112,7 +128,7 @@ def outputs_by_name(interpreter: Interpreter, names: list[str]) -> dict[str, Arr
     return dict(zip(given, arrays, strict=True))
 
 
-def error_of(expected: Array, array: Array, layout: str | None, step: float) -> tuple[str, float]:
+def error_of(expected: Array, array: Array, layout: str | None, step: float, spread: float) -> tuple[str, float]:
     """Return the verdict on one output and its largest difference as a part of the largest value."""
     readings = stored_candidates(array, list(expected.shape), layout, back=True)
     fitting = [reading for reading in readings if reading.shape == expected.shape]
@@ -126,7 +142,7 @@ def error_of(expected: Array, array: Array, layout: str | None, step: float) -> 
         error = min(distance(real, reading.astype(np.float64)) for reading in fitting)
         largest = float(np.abs(real[np.isfinite(real)]).max(initial=0)) or 1.0
         allowed = max(1.01 * step, 1e-4 * largest + 1e-6)
-    limit = max(CLOSE * largest, CLOSE_STEPS * 1.01 * step)
+    limit = max(CLOSE * largest, CLOSE_STEPS * 1.01 * step, 2 * spread)
     verdict = "right" if error <= allowed else "close" if error <= limit else "wrong"
     return verdict, error / largest
 
@@ -146,7 +162,7 @@ def by_kernels(path: str, kernels: OpResolverType, source: SimpleNamespace, layo
     if len(outputs) != len(source.outputs):
         return {"verdict": "wrong", "why": f"{len(outputs)} of {len(source.outputs)} outputs"}
     judged = [
-        error_of(expected, outputs[name], layouts.get(name), source.steps.get(name, 0.0))
+        error_of(expected, outputs[name], layouts.get(name), source.steps.get(name, 0.0), source.spread.get(name, 0.0))
         for name, expected in source.outputs.items()
     ]
     worst = max(error for _, error in judged)
@@ -227,7 +243,8 @@ def judge(path: str, results: dict[str, Layouts]) -> dict[str, Any]:
     session, feeds = session_of(path), source_feeds(path)
     names = [put.name for put in session.get_outputs()]
     outputs = dict(zip(names, map(np.asarray, session.run(None, feeds)), strict=True))
-    source = SimpleNamespace(feeds=feeds, outputs=outputs, steps=output_steps(path))
+    spread = own_spread(path, feeds, outputs) if is_quantized(path) else {}
+    source = SimpleNamespace(feeds=feeds, outputs=outputs, steps=output_steps(path), spread=spread)
     return {result: judged(result, source, layouts) for result, layouts in results.items()}
 
 
