@@ -215,8 +215,8 @@ also write a float16 file. CPU seconds and peak memory are those of the whole pr
         """One judge runs the source in ONNX Runtime and each result in LiteRT, with its default and with its reference
 kernels. A result is **right** within 1e-4 of the largest value, or within one step of a quantized output. It is
 **close** within 2 % of the largest value, three steps, or twice what a quantized source's own outputs move by when its
-inputs move by a millionth and ONNX Runtime does not optimize it. It is **wrong** beyond. Transposed bytes are those that
-a run writes by a TRANSPOSE of a computed tensor that moves an axis longer than 1, by a GATHER with a constant
+inputs move by a millionth and ONNX Runtime does not optimize it. It is **wrong** beyond. Transposed bytes are those
+that a run writes by a TRANSPOSE of a computed tensor that moves an axis longer than 1, by a GATHER with a constant
 permutation, and by a CONCATENATION that copies runs shorter than 16 bytes.""",
     ]
     if PEER not in tools_of(found):
