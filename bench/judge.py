@@ -102,10 +102,10 @@ def declared(session: onnxruntime.InferenceSession) -> dict[str, list[int]]:
     """Input or output -> the perm that brings the source's axes into its order, where the model's metadata has one."""
     said = json.loads(session.get_modelmeta().custom_metadata_map.get("relayout.interface", "{}"))
     sides = {name: [AXIS.findall(side) for side in layout.split(" -> ")] for name, layout in said.items()}
-    return {name: _order(*both) for name, both in sides.items()}
+    return {name: axis_order(*both) for name, both in sides.items()}
 
 
-def _order(before: list[str], after: list[str]) -> list[int]:
+def axis_order(before: list[str], after: list[str]) -> list[int]:
     """Which axis each stored one is; those of one element may have lost their names."""
     nameless = [axis for axis in before if axis not in after]
     return [before.index(axis if axis in before else nameless.pop(0)) for axis in after]

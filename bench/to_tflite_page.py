@@ -1,0 +1,258 @@
+"""The page on ONNX -> .tflite, from what `bench/to_tflite.py` measured. Sums are computed, never picked."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tables import median, table
+
+KEEP, CONVERT, PEER = "relayout --io keep", "relayout --io convert", "onnx2tf"
+TOOLS = (KEEP, CONVERT, PEER)
+VERDICTS = ("right", "close", "wrong", "does not run", "refused")
+LARGER = 1.05
+"""From here on a result is said to be slower, or a file larger, than the peer's."""
+
+Row = dict[str, Any]
+Rows = list[Row]
+
+
+def verdict(row: Row, kernels: str = "default") -> str:
+    """One of the verdicts; empty where the judge had no answer."""
+    if "why" in row:
+        return "refused"
+    return str(row["kernels"][kernels]["verdict"]) if "kernels" in row else ""
+
+
+def usable(row: Row) -> bool:
+    return verdict(row) in ("right", "close") and "bytes" in row
+
+
+def groups(found: Row) -> dict[str, Rows]:
+    judged = [each for each in found["models"] if each["quantized"] is not None]
+    parts = {"float": [m for m in judged if not m["quantized"]], "quantized": [m for m in judged if m["quantized"]]}
+    return {name: rows for name, rows in parts.items() if rows}
+
+
+def tools_of(found: Row) -> list[str]:
+    return [tool for tool in TOOLS if any(tool in each["tools"] for each in found["models"])]
+
+
+def compared(rows: Rows, tool: str = CONVERT) -> Rows:
+    """The models that both relayout and the peer convert to results that are right or close."""
+    return [m for m in rows if PEER in m["tools"] and usable(m["tools"][tool]) and usable(m["tools"][PEER])]
+
+
+def numerics(found: Row) -> str:
+    lines = []
+    for group, rows in groups(found).items():
+        for tool in tools_of(found):
+            for kernels in ("default", "reference"):
+                given = [verdict(m["tools"][tool], kernels) for m in rows if tool in m["tools"]]
+                lines.append([group, tool, kernels, str(len(given)), *(str(given.count(each)) for each in VERDICTS)])
+    return table(["models", "tool", "kernels", "number", *VERDICTS], lines, 3)
+
+
+def milliseconds(row: Row) -> float:
+    return float(statistics.median(row["ms"]))
+
+
+MEASURES: dict[str, Callable[[Row], float]] = {
+    "transposed MB": lambda row: row["bytes"] / 1e6,
+    "operators": lambda row: row["operators"],
+    "file MB": lambda row: row["megabytes"],
+    "CPU seconds": lambda row: row["processor"],
+    "peak MB": lambda row: row["peak"],
+    "ms in LiteRT": milliseconds,
+}
+
+
+def sums(rows: Rows, tool: str) -> list[list[str]]:
+    """Return a line for each measure: sums, their ratio, the median of the models' ratios, where the peer is better."""
+    lines = []
+    for name, of in MEASURES.items():
+        timed = [
+            m
+            for m in compared(rows, tool)
+            if name != "ms in LiteRT" or all("ms" in m["tools"][t] for t in (tool, PEER))
+        ]
+        pairs = [(of(m["tools"][tool]), of(m["tools"][PEER])) for m in timed]
+        if not pairs:
+            continue
+        ours, theirs = (sum(column) for column in zip(*pairs, strict=True))
+        ratio = f"{ours / theirs:.3f}" if theirs else "–"
+        each = median((a / b for a, b in pairs if b), ".3f")
+        worse = sum(a > b * (LARGER if name == "ms in LiteRT" else 1) for a, b in pairs)
+        lines.append([name, str(len(pairs)), f"{ours:,.2f}", f"{theirs:,.2f}", ratio, each, str(worse)])
+    return lines
+
+
+def beside(found: Row) -> str:
+    head = ["models", "relayout", "sum of", "number", "relayout", "onnx2tf", "ratio", "median ratio", "onnx2tf better"]
+    lines = [
+        [group, tool.partition(" ")[2], *line]
+        for group, rows in groups(found).items()
+        for tool in (CONVERT, KEEP)
+        for line in sums(rows, tool)
+    ]
+    return table(head, lines, 3)
+
+
+def latencies(found: Row) -> str:
+    """Each tool's time in LiteRT as a part of the source's in ONNX Runtime."""
+    lines = []
+    for group, rows in groups(found).items():
+        for tool in tools_of(found):
+            ratios = [
+                milliseconds(m["tools"][tool]) / statistics.median(m["source_ms"])
+                for m in rows
+                if "source_ms" in m and "ms" in m["tools"].get(tool, {})
+            ]
+            if ratios:
+                lines.append([group, tool, str(len(ratios)), median(ratios, ".2f"), f"{max(ratios):.2f}"])
+    return table(["models", "tool", "number", "median", "most"], lines, 2) if lines else ""
+
+
+def listed(items: Iterable[str]) -> str:
+    return "\n".join(f"* {item}" for item in items) or "* none"
+
+
+def broken_promises(tool: str, row: Row, megabytes: float) -> list[str]:
+    """Say where a result is not right, or more than relayout promises for a model of this size."""
+    found = []
+    both = dict.fromkeys((verdict(row), verdict(row, "reference")))
+    if list(both) != ["right"]:
+        why = row.get("why") or next((k["why"] for k in row.get("kernels", {}).values() if "why" in k), "")
+        found.append(" and ".join(both) + (f": {why}" if why else ""))
+    if "bytes" in row and row["bytes"] != row["reported"]:
+        found.append(f"{row['bytes']:,} bytes counted, {row['reported']:,} reported")
+    if not row.get("proved", True):
+        found.append("not proved minimal")
+    if row["peak"] > megabytes + 100:
+        found.append(f"peak memory {row['peak']:.0f} MB, file {megabytes:.1f} MB")
+    return [f"{tool}: {each}" for each in found]
+
+
+def worse_than_peer(own: Row, peer: Row) -> list[str]:
+    found = []
+    if own["bytes"] > peer["bytes"]:
+        found.append(f"{own['bytes']:,} bytes transposed, onnx2tf {peer['bytes']:,}")
+    for name, of in MEASURES.items():
+        if name != "transposed MB" and (name != "ms in LiteRT" or ("ms" in own and "ms" in peer)):
+            ratio = of(own) / of(peer)
+            if ratio > LARGER:
+                found.append(f"{ratio:.2f} of onnx2tf's {name}")
+    return found
+
+
+def losses(found: Row) -> str:
+    """Where relayout is worse than the peer, or misses its own promise."""
+    said: list[str] = []
+    for m in (m for part in groups(found).values() for m in part):
+        tools = m["tools"]
+        parts = [each for tool in (KEEP, CONVERT) for each in broken_promises(tool, tools[tool], m["megabytes"])]
+        if compared([m]):
+            parts += worse_than_peer(tools[CONVERT], tools[PEER])
+        if parts:
+            said.append(f"`{m['model']}`: {'; '.join(parts)}")
+    return listed(said)
+
+
+def refusals(found: Row) -> str:
+    """What the peer refuses, gets wrong, or writes so that it does not run."""
+    said = []
+    for m in (m for part in groups(found).values() for m in part):
+        row = m["tools"].get(PEER)
+        if row and verdict(row) not in ("right", "close"):
+            why = row.get("why") or row.get("kernels", {}).get("default", {}).get("why", "")
+            said.append(f"`{m['model']}`: {verdict(row)}{': ' + why[:160] if why else ''}")
+    return listed(said)
+
+
+def cell(row: Row | None) -> str:
+    """Verdicts by default and reference kernels, operators, transposed MB."""
+    if row is None or "why" in row:
+        return "refused" if row else ""
+    both = dict.fromkeys((verdict(row), verdict(row, "reference")))
+    moved = f", {row['operators']}, {row['bytes'] / 1e6:.3f}" if "bytes" in row else ""
+    return f"{' / '.join(both)}{moved}"
+
+
+def each(found: Row) -> str:
+    tools = tools_of(found)
+    lines = []
+    for m in (m for part in groups(found).values() for m in part):
+        rows = [m["tools"].get(tool) for tool in tools]
+        bound = m["tools"][CONVERT].get("lower_bound")
+        spent = [f"{row['processor']:.1f} / {row['peak']:.0f}" if row else "" for row in rows]
+        times = [f"{milliseconds(row):.2f}" if row and "ms" in row else "" for row in rows]
+        lines.append([m["model"], *map(cell, rows), "" if bound is None else f"{bound / 1e6:.3f}", *spent, *times])
+    head = ["model", *tools, "bound", *(f"{tool}: s / MB" for tool in tools), *(f"{tool}: ms" for tool in tools)]
+    return table(head, lines)
+
+
+def headlines(found: Row) -> str:
+    return f"{numerics(found)}\n\n{beside(found)}\n\n{latencies(found)}"
+
+
+def page(found: Row) -> str:
+    """The whole page."""
+    used = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
+    number = sum(len(rows) for rows in groups(found).values())
+    unjudged = [m["model"] for m in found["models"] if m["quantized"] is None]
+    parts = [
+        "# ONNX to TensorFlow Lite, measured",
+        f"""`bench/to_tflite.py` made this page on {found["date"]} from {number} ONNX models with fixed extents, on one
+{found["processor"] or "processor"}. Versions: {used}.""",
+        """```
+python3.12 -m venv onnx2tf && onnx2tf/bin/pip install onnx2tf==2.6.9
+python bench/to_tflite.py --onnx2tf onnx2tf/bin/python --latency 9 --page docs/onnx-to-tflite-benchmark.md MODELS
+```""",
+        """`bench/make_onnx.py` makes models from PyTorch. Each tool converts a copy of the model in a process of its
+own: relayout with `--io keep` and `--io convert`, onnx2tf with its defaults, which store images with channels last and
+also write a float16 file. CPU seconds and peak memory are those of the whole process.""",
+        """One judge runs the source in ONNX Runtime and each result in LiteRT, with its default and with its reference
+kernels. A result is **right** within 1e-4 of the largest value, or within one step of a quantized output. It is
+**close** within 2 % of the largest value, three steps, or twice what a quantized source's own outputs move by when its
+inputs move by a millionth and ONNX Runtime does not optimize it. It is **wrong** beyond. Transposed bytes are those
+that a run writes by a TRANSPOSE of a computed tensor that moves an axis longer than 1, by a GATHER with a constant
+permutation, and by a CONCATENATION that copies runs shorter than 16 bytes.""",
+    ]
+    if PEER not in tools_of(found):
+        parts.append("onnx2tf was not installed: the page has relayout's figures only.")
+    if found["left_out"]:
+        parts.append(f"Models with open extents, left out: {found['left_out']}.")
+    if unjudged:
+        parts.append(f"Not judged, since ONNX Runtime does not run the source: {', '.join(unjudged)}.")
+    parts += ["## Numerics", numerics(found)]
+    if PEER in tools_of(found):
+        parts += [
+            "## Beside onnx2tf",
+            """On the models of which both results are right or close with the default kernels. *ratio*: relayout's
+sum over onnx2tf's; *median ratio*: the median of the models' ratios; *onnx2tf better*: on how many models (of times:
+by more than 5 %).""",
+            beside(found),
+        ]
+    if latencies(found):
+        parts += [
+            "## Beside ONNX Runtime",
+            """Time of the result in LiteRT over that of the source in ONNX Runtime: one thread, CPU time, turns
+taken, medians. The machine was shared.""",
+            latencies(found),
+        ]
+    parts += [
+        "## Where relayout falls short",
+        """Results that are not right or not proved, that take more memory than the file and 100 MB, or that move more
+bytes than reported; and by how much `--io convert` is worse than onnx2tf, where that is more than 5 %.""",
+        losses(found),
+    ]
+    if PEER in tools_of(found):
+        parts += ["## Where onnx2tf fails", refusals(found)]
+    parts += [
+        "## Each model",
+        "Verdict (default / reference kernels where they differ), operators, transposed MB; *bound*: relayout's proved "
+        "bound with `--io convert`, in MB.",
+        each(found),
+    ]
+    return "\n\n".join(parts) + "\n"
