@@ -34,7 +34,7 @@ from relayout.partition.regions import as_functions
 from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
 from relayout.pipeline.result import Result, target_of
-from relayout.pipeline.tflite_result import refuse_onnx_options, tflite_model, tflite_report
+from relayout.pipeline.tflite_result import LITERT, refuse_onnx_options, remedy_for, tflite_model, tflite_report
 from relayout.progress import say
 from relayout.reports import (
     Axes,
@@ -207,7 +207,7 @@ def convert(
     began = perf_counter()
     if format == "tflite":
         refuse_onnx_options({"--opset": opset, "--inline": inline, "--regions": regions == "functions"})
-        target = "litert" if target is None else target
+        target = LITERT if target is None else target
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
     if regions == "functions" and wishes.target is None:
         raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
@@ -683,7 +683,7 @@ def _as_tflite(result: Result, source: Source | None) -> Result:
 
     say("exporting")
     began = perf_counter()
-    file = tflite_model(result.model, result.custom_ops)
+    file = tflite_model(result.model, result.custom_ops, remedy_for(result.target))
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
     seconds = {**result.report.seconds, "export": perf_counter() - began}
     return replace(result, file=file, report=replace(tflite_report(result.report, file, before), seconds=seconds))
