@@ -115,6 +115,10 @@ COMMANDS = [
     ("convert m.tflite o.onnx --parts p", "give --target, too"),
     ("convert m.onnx o.tflit", "o.tflit ends in .tflit, which names no format: end it in .onnx or .tflite"),
     ("convert m.tflite o.tflite --target tensorrt", "a .tflite needs LiteRT's: leave --target out; --custom-op NAME"),
+    (
+        "convert m.onnx o.tflite --custom-op Rellu",
+        "--custom-op Rellu: the model has no operator of that name; did you mean 'Relu'?",
+    ),
     ("convert m.tflite o.tflite --target none", "the layouts are those of --target none, and a .tflite needs LiteRT's"),
     ("convert m.tflite int8.tflite --out-dir d --target xnnpack --parts p", "--partition-dir is for one model"),
     ("convert m.tflite o.onnx --regions functions", "give a target, too"),

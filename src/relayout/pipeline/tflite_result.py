@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, nearest
+from relayout.graph.subgraphs import all_nodes
 from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Report
 from relayout.targets import Target
@@ -140,6 +141,19 @@ def refuse_onnx_options(given: Mapping[str, object]) -> None:
             f"{', '.join(named)} {verb} for ONNX results, and the result is a .tflite, which has no opset, no functions"
             f" and no file beside it: leave {what} out, or write an .onnx"
         )
+
+
+def refuse_unknown_custom_ops(model: ir.Model, custom_ops: Collection[str]) -> None:
+    """Refuse names of custom operators that no node of an ONNX model has.
+
+    Raises:
+        LayoutError: a name is none of the model's.
+    """
+    graphs: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
+    known = {node.op_type: None for graph in graphs for node in all_nodes(graph)} if custom_ops else {}
+    for name in custom_ops:
+        if name not in known:
+            raise LayoutError(f"--custom-op {name}: the model has no operator of that name{nearest(name, known)}")
 
 
 def _metadata(model: ir.Model, tensors: Mapping[str, list[ir.Value]]) -> Mapping[str, bytes]:

@@ -34,7 +34,14 @@ from relayout.partition.regions import as_functions
 from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
 from relayout.pipeline.result import Result, target_of
-from relayout.pipeline.tflite_result import LITERT, refuse_onnx_options, remedy_for, tflite_model, tflite_report
+from relayout.pipeline.tflite_result import (
+    LITERT,
+    refuse_onnx_options,
+    refuse_unknown_custom_ops,
+    remedy_for,
+    tflite_model,
+    tflite_report,
+)
 from relayout.progress import say
 from relayout.reports import (
     Axes,
@@ -223,6 +230,7 @@ def convert(
     say("reading")
     model = read(source, dims=dims, wishes=wishes, **reading)
     if format == "tflite":
+        refuse_unknown_custom_ops(model, () if _is_tflite(source) else (custom_ops or {}))
         _prepare(model)
     wishes.against(model.graph)
     refuse_others(model, wishes.target.blocks if wishes.target else None)
