@@ -99,6 +99,8 @@ COMMANDS = [
     ("check m.tflite plan.json", "m.tflite is no plan: it is not JSON; the plan comes first, then the model"),
     ("check plan.json m.tflite", "this is not a plan file at plan.json"),
     ("check nothing.json m.tflite", "nothing.json does not exist"),
+    ("convert int.tflite o.onnx", "int.tflite does not exist; did you mean int8.tflite?"),
+    ("convert absent/m.tflite o.onnx", "absent/m.tflite does not exist\n"),
     (
         "convert custom.tflite o.onnx",
         "(first: subgraphs[0].operators[0]); --custom-op NAME=DOMAIN keeps a custom operator",
