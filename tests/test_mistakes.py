@@ -100,6 +100,7 @@ COMMANDS = [
     ("check plan.json m.tflite", "this is not a plan file at plan.json"),
     ("check nothing.json m.tflite", "nothing.json does not exist"),
     ("convert int.tflite o.onnx", "int.tflite does not exist; did you mean int8.tflite?"),
+    ("convert z.tflite o.onnx", "z.tflite does not exist\n"),
     ("convert absent/m.tflite o.onnx", "absent/m.tflite does not exist\n"),
     (
         "convert custom.tflite o.onnx",

@@ -251,7 +251,7 @@ def test_a_cause_says_whether_an_input_or_output_keeps_its_layout_and_the_report
     }""".replace("float[1,8,6,4] y", "float[1,4,8,6] y")
     kept = relayout.explain(model(text, k=(4, 4, 1, 1), m=(4, 4)))
     assert any(cause.interface for left in kept.remaining for cause in left.causes)
-    assert "to remove: --io convert" in str(kept)
+    assert "to remove: convert --io convert" in str(kept)
     free = relayout.explain(model(text, k=(4, 4, 1, 1), m=(4, 4)), io="convert")
     assert free.remaining
     assert not any(cause.interface for left in free.remaining for cause in left.causes)

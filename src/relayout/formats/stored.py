@@ -76,13 +76,14 @@ def open_stored(path: Path) -> StoredFile:
 
 def _nearest_file(path: Path) -> str:
     """Return the question whether a file beside a missing one was meant, if a name there is much alike."""
-    from difflib import get_close_matches
+    from difflib import SequenceMatcher, get_close_matches
 
     try:
         names = sorted(os.listdir(path.parent))[:MOST_NAMES]
     except (OSError, ValueError):
         return ""
-    found = get_close_matches(path.name, names, n=1, cutoff=0.8)
+    alike = [name for name in names if SequenceMatcher(None, path.stem, Path(name).stem).ratio() > 0.6]
+    found = get_close_matches(path.name, alike, n=1, cutoff=0.8)
     return f"did you mean {os.fspath(path.parent / found[0])}?" if found else ""
 
 

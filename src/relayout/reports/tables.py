@@ -119,5 +119,5 @@ def _remaining(report: Report) -> list[RenderableType]:
 def _remedies(report: Report) -> list[str]:
     """Return which option removes remaining Transposes, or tells what each constraint costs."""
     if any(cause.interface for left in report.remaining for cause in left.causes):
-        return ["to remove: --io convert (inputs and outputs in the layout that costs nothing)"]
+        return ["to remove: convert --io convert (inputs and outputs in the layout that costs nothing)"]
     return [] if report.what_if else ["to remove: --what-if tells what each operator's layout costs"]
