@@ -1,7 +1,7 @@
-"""The figures of a whole run of `run.py` as the table in README.md.
+"""The figures of a whole run of `run.py` as the table in docs/measured.md.
 
     python bench/figures.py FOLDER ...            # print the table
-    python bench/figures.py FOLDER ... --write    # keep the figures in bench/figures.json, put the table into README.md
+    python bench/figures.py FOLDER ... --write    # keep them in bench/figures.json, put the table into docs/measured.md
 
 FOLDER is what `run.py` was given with `--out`; a part that was run in several has the lines of all. A part that is in
 none has no lines, or with `--keep` its last.
@@ -26,7 +26,7 @@ from benchmark_page import TARGETED
 from processes import HERE
 from tables import table
 
-README, KEPT = HERE.parent / "README.md", HERE / "figures.json"
+PAGE, KEPT = HERE.parent / "docs" / "measured.md", HERE / "figures.json"
 BEGIN, END = "<!-- made by bench/figures.py -->", "<!-- end -->"
 OURS = "relayout"
 OPTIMIZERS = {"onnxruntime": "ONNX Runtime 1", "onnxslim": "onnxslim", "onnxsim": "onnxsim", "onnxscript": "onnxscript"}
@@ -217,9 +217,9 @@ def main() -> None:
     if given.write:
         told = {name: [asdict(each) for each in found[name]] for name in PARTS if name in found}
         KEPT.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-        before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
         _, _, after = rest.partition(END)
-        README.write_text(f"{before}{BEGIN}\n\n{shown(found)}\n\n{END}{after}", encoding="utf-8")
+        PAGE.write_text(f"{before}{BEGIN}\n\n{shown(found)}\n\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ An environment that is not given is left out, with all that it would run, and th
 for every part with all of its figures, `benchmark.md`, `benchmark.json`, and the plots. A set of models that was made
 there is found again, and so are the parts of an earlier run: those in `--parts` are run, the others stay on the page.
 `--quick` takes the shipped models and few repeats: it shows that everything runs, no figures. `figures.py FOLDER
---write` puts the table of a whole run into README.md.
+--write` puts the table of a whole run into docs/measured.md.
 
 This file imports nothing heavy: a child's peak memory counts from what its parent held.
 """

@@ -320,7 +320,7 @@ def test_a_file_that_cannot_be_converted_is_shown_nevertheless(relayout, tmp_pat
     shown = relayout(tmp_path / "a.tflite")
     assert shown.code == 0
     assert "CUSTOM Unheard 1" in shown.out
-    assert "cannot be converted: 1 unsupported" in shown.out
+    assert "cannot be converted: 1 unsupported operator" in shown.out
 
 
 # Pipes and terminals.

@@ -19,6 +19,7 @@ from relayout.formats.tflite.container.loading import load
 NOT_RUN = {
     "README.md": 1,  # the list of the command line: tests/test_readme.py
     "CONTRIBUTING.md": 2,  # quoted from the source: tests/test_readme.py
+    "docs/design.md": 1,  # a drawing
     "docs/cli.md": 1,  # completion is evaluated by a shell
     "docs/how-to/jax.md": 1,  # nor is JAX
     "docs/how-to/onnx-to-litert.md": 3,  # nor is ai-edge-quantizer, which is run below; Kotlin

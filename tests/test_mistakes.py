@@ -99,6 +99,9 @@ COMMANDS = [
     ("check m.tflite plan.json", "m.tflite is no plan: it is not JSON; the plan comes first, then the model"),
     ("check plan.json m.tflite", "this is not a plan file at plan.json"),
     ("check nothing.json m.tflite", "nothing.json does not exist"),
+    ("convert int.tflite o.onnx", "int.tflite does not exist; did you mean int8.tflite?"),
+    ("convert z.tflite o.onnx", "z.tflite does not exist\n"),
+    ("convert absent/m.tflite o.onnx", "absent/m.tflite does not exist\n"),
     (
         "convert custom.tflite o.onnx",
         "(first: subgraphs[0].operators[0]); --custom-op NAME=DOMAIN keeps a custom operator",
@@ -113,6 +116,13 @@ COMMANDS = [
     ("convert m.tflite o.onnx --seed 3", "--input and --seed are for --verify"),
     ("convert m.tflite o.onnx --jobs 2", "--jobs is for many models: give --out-dir"),
     ("convert m.tflite o.onnx --parts p", "give --target, too"),
+    ("convert m.onnx o.tflit", "o.tflit ends in .tflit, which names no format: end it in .onnx or .tflite"),
+    ("convert m.tflite o.tflite --target tensorrt", "a .tflite needs LiteRT's: leave --target out; --custom-op NAME"),
+    (
+        "convert m.onnx o.tflite --custom-op Rellu",
+        "--custom-op Rellu: the model has no operator of that name; did you mean 'Relu'?",
+    ),
+    ("convert m.tflite o.tflite --target none", "the layouts are those of --target none, and a .tflite needs LiteRT's"),
     ("convert m.tflite int8.tflite --out-dir d --target xnnpack --parts p", "--partition-dir is for one model"),
     ("convert m.tflite o.onnx --regions functions", "give a target, too"),
     ("convert m.tflite o.onnx --html o.onnx", "the model and --html cannot both go into o.onnx"),
@@ -127,6 +137,10 @@ COMMANDS = [
     ("m.tflite --io convert", "a file alone is shown, with --json at most"),
     # Values of options.
     ("convert m.tflite o.onnx --layout image=NHWC:NCWX", "NCWX is not a reordering of NHWC"),
+    (
+        "convert m.tflite o.onnx --layout image=NHWC:NCW",
+        "--layout image=NHWC:NCW: NCW is not a reordering of NHWC: both",
+    ),
     ("convert m.onnx o.onnx --layout z=NHWC:NCHW", "no tensor of that name; there are 'y', 'a', 'x'"),
     ("convert m.onnx o.onnx --dim n=1", "no dimension of that name (dynamic dimensions: N)"),
     ("convert m.onnx o.onnx --dim N=0", "N=0: an extent is a whole number from 1 on"),
@@ -279,3 +293,11 @@ def test_sound_models_are_not_taken_for_something_else() -> None:
     for name in ("", "relayout", "<html>", "PK"):
         model.producer_name = name
         assert foreign(model.SerializeToString()[:64]) is None
+
+
+def test_what_explain_says_of_a_tflite_names_the_format_of_the_result(
+    relayout: Callable[..., Any], place: Path
+) -> None:
+    assert relayout("explain", "m.tflite").out.splitlines()[-1].endswith("for a .tflite result add --format tflite.")
+    assert "--format tflite" not in relayout("explain", "m.tflite", "--format", "tflite").out
+    assert "--format tflite" not in relayout("explain", "m.onnx").out

@@ -72,7 +72,8 @@ class UnsupportedError(RelayoutError):
     def __init__(self, found: dict[str, tuple[int, str]], hint: str = "") -> None:
         self.found = found
         listed = "; ".join(f"{name} ×{count} (first: {place})" for name, (count, place) in found.items())
-        super().__init__(f"{len(found)} unsupported: {listed}{f'; {hint}' if hint else ''}")
+        noun = "operator" if len(found) == 1 else "operators"
+        super().__init__(f"{len(found)} unsupported {noun}: {listed}{f'; {hint}' if hint else ''}")
 
 
 class LayoutError(RelayoutError):

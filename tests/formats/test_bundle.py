@@ -184,7 +184,7 @@ def test_damage_is_an_error_of_one_line(seed: int, tmp_path: Path) -> None:
 def test_a_bundle_is_not_replaced_by_its_result(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     bundle = nested(tmp_path, zipfile.ZIP_STORED)
     before = bundle.read_bytes()
-    ran = relayout("convert", bundle / "detector", bundle)
+    ran = relayout("convert", bundle / "detector", bundle, "--format", "onnx")
     assert (ran.code, "would be replaced by its own result" in ran.err) == (2, True)
     with pytest.raises(RelayoutError, match="would be replaced by its own result"):
         convert(bundle / "detector").save(bundle)

@@ -236,3 +236,24 @@ def test_transposes_of_single_elements_are_named(
     assert (report.transposes, report.proved) == (1, True)
     told = "1 Transpose copies single elements, or runs that are hardly longer (98,304 bytes)"
     assert any(note.startswith(told) for note in report.notes) == said
+
+
+def test_a_cause_says_whether_an_input_or_output_keeps_its_layout_and_the_report_what_to_do() -> None:
+    """With the interface converted, what remains is between operators: there the option would do nothing."""
+    text = """(float[1,8,6,4] x) => (float[1,8,6,4] y) {
+        a = Transpose<perm=[0,3,1,2]>(x)
+        b = Conv(a, k)
+        c = Transpose<perm=[0,2,3,1]>(b)
+        d = MatMul(c, m)
+        e = Transpose<perm=[0,3,1,2]>(d)
+        f = Conv(e, k)
+        y = Softmax(f)
+    }""".replace("float[1,8,6,4] y", "float[1,4,8,6] y")
+    kept = relayout.explain(model(text, k=(4, 4, 1, 1), m=(4, 4)))
+    assert any(cause.interface for left in kept.remaining for cause in left.causes)
+    assert "to remove: convert --io convert" in str(kept)
+    free = relayout.explain(model(text, k=(4, 4, 1, 1), m=(4, 4)), io="convert")
+    assert free.remaining
+    assert not any(cause.interface for left in free.remaining for cause in left.causes)
+    assert "--io convert" not in str(free)
+    assert "to remove: --what-if" in str(free)

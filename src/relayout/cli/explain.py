@@ -13,6 +13,9 @@ from relayout.cli.bars import MADE, bars
 from relayout.cli.group import Command
 from relayout.cli.running import FAILED, STDOUT, exceeds, print_report, refuse_one_place, refuse_own_source, write_views
 
+AS_ONNX = "This is what a conversion to ONNX leaves; for a .tflite result add --format tflite."
+"""What is said of a `.tflite` source where no format is stated."""
+
 
 @click.command(cls=Command)
 @click.argument("source", type=options.MODEL)
@@ -33,15 +36,19 @@ def explain(
 
     Nothing is written: this is what `convert` would do with SOURCE, a .tflite or an .onnx file, by the same options.
     """
+    from relayout.formats.recognition import is_tflite
     from relayout.pipeline import verbs
 
     refuse_one_place({"--html": html, "--model-explorer": model_explorer})
     refuse_own_source([html, model_explorer], [source], ever=False)
+    converted = options.converted(given)
     with bars(MADE, quiet or as_json):
-        result = verbs.convert(source, **options.converted(given))
+        result = verbs.convert(source, **converted)
         write_views(result, source.name, html, model_explorer)
     if as_json or not quiet:
         print_report(result.report, as_json, err=STDOUT in (html, model_explorer))
+        if not as_json and "format" not in converted and is_tflite(source):
+            click.echo(AS_ONNX, err=STDOUT in (html, model_explorer))
     if over := exceeds(result.report, max_bytes):
         click.echo(f"relayout: {over}", err=True)
         sys.exit(FAILED)

@@ -119,10 +119,15 @@ def _format(verb: str, target: Path | None, stated: str | None) -> str | None:
     """Return the format of a result: its suffix decides.
 
     Raises:
-        click.UsageError: another one is stated.
+        click.UsageError: the suffix is that of no format and none is stated, or another one is stated.
     """
     suffix = "" if target is None else target.suffix.removeprefix(".")
     if suffix not in FORMATS:
+        if verb == "convert" and suffix and stated is None:
+            raise click.UsageError(
+                f"{target} ends in .{suffix}, which names no format: end it in .onnx or .tflite, or add --format onnx"
+                " or --format tflite"
+            )
         return stated
     if stated not in (None, suffix):
         raise click.UsageError(f"--format {stated}: {target} has the suffix of the other format")

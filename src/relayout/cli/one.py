@@ -27,7 +27,7 @@ def run(job: Job, as_json: bool, quiet: bool) -> None:
         print_report(report, False, err=job.console_is_taken, hint=False)
         if found is not None:
             print_verification(found, err=job.console_is_taken)
-        if tflite and job.target is not None and job.target != STDOUT:
+        if job.target is not None and job.target != STDOUT:
             size = job.target.stat().st_size
             click.echo(f"wrote {printable(str(job.target))}: {size:,} bytes", err=job.console_is_taken)
         print_hint(report, err=job.console_is_taken)

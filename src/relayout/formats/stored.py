@@ -31,6 +31,10 @@ HELD = 1 << 12
 """Arrays of fewer bytes are read at once, those of others when they are wanted."""
 
 
+MOST_NAMES = 2_000
+"""Names in a directory among which one that resembles a missing file's is looked for."""
+
+
 class Content(Protocol):
     """Bytes of a known number that are made, or read, a piece at a time: what a writer streams."""
 
@@ -57,7 +61,7 @@ def open_stored(path: Path) -> StoredFile:
         # Without waiting for a pipe's other end.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
-        advice = "standard input is not read: give a file" if origin == "-" else ""
+        advice = "standard input is not read: give a file" if origin == "-" else _nearest_file(path)
         raise ReadError(f"{origin} does not exist", hint=advice) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -68,6 +72,19 @@ def open_stored(path: Path) -> StoredFile:
     if not file.size:
         raise ReadError(f"{origin} is empty")
     return file
+
+
+def _nearest_file(path: Path) -> str:
+    """Return the question whether a file beside a missing one was meant, if a name there is much alike."""
+    from difflib import SequenceMatcher, get_close_matches
+
+    try:
+        names = sorted(os.listdir(path.parent))[:MOST_NAMES]
+    except (OSError, ValueError):
+        return ""
+    alike = [name for name in names if SequenceMatcher(None, path.stem, Path(name).stem).ratio() > 0.6]
+    found = get_close_matches(path.name, alike, n=1, cutoff=0.8)
+    return f"did you mean {os.fspath(path.parent / found[0])}?" if found else ""
 
 
 class StoredFile:

@@ -23,7 +23,7 @@ class Pins:
     """
 
     def __init__(self, graph: ir.Graph, layouts: Mapping[str, tuple[str, str]]) -> None:
-        self._perms = {name: perm_of(*pair) for name, pair in layouts.items()}
+        self._perms = {name: _perm(name, *pair) for name, pair in layouts.items()}
         if not layouts:
             return
         values = [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
@@ -43,6 +43,14 @@ class Pins:
 
 def _names(value: ir.Value) -> list[str]:
     return [name for name in (value.name, value.metadata_props.get(TENSOR)) if name]
+
+
+def _perm(name: str, source: str, target: str) -> tuple[int, ...]:
+    """Return the perm between two layouts; an error names the option."""
+    try:
+        return perm_of(source, target)
+    except LayoutError as error:
+        raise LayoutError(f"--layout {name}={source}:{target}: {error}") from None
 
 
 def _check(name: str, source: str, target: str, value: ir.Value) -> None:

@@ -78,7 +78,7 @@ class Layout:
         if not (self.is_plain and other.is_plain):
             raise LayoutError(f"no single Transpose leads from {self} to {other}: one of them is blocked")
         if sorted(self.axes) != sorted(other.axes):
-            raise LayoutError(f"{other} is not a reordering of {self}: both name the same axes")
+            raise LayoutError(f"{other} is not a reordering of {self}: both must name the same axes")
         return perms.between(self.axes, other.axes)
 
     def relay(self, array: NDArray[np.generic], other: Layout) -> NDArray[np.generic]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from relayout.errors import LayoutError
+from relayout.errors import LayoutError, nearest
+from relayout.graph.subgraphs import all_nodes
 from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Report
 from relayout.targets import Target
@@ -20,21 +21,32 @@ if TYPE_CHECKING:
 SIGNATURE = "tflite.signature"
 """Metadata of a model that was a `.tflite`: the key of its signature."""
 DEFAULT_SIGNATURE = "serving_default"
+LITERT = "litert"
+"""The target of a `.tflite` result, where no other is asked for."""
 
 
 REMEDY = (
-    "--custom-op NAME writes an operator as CUSTOM; --partition-dir DIR, in the place of the target, writes parts: a"
-    " .tflite for each that LiteRT runs, an .onnx for each other"
+    "--custom-op NAME writes an operator as CUSTOM, for a kernel of your own; --partition-dir DIR, instead of the"
+    " result's name, writes LiteRT's parts as .tflite files and the others as .onnx files"
 )
 """What to do about operators that cannot be written."""
 
 
-def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None) -> Model:
+def remedy_for(target: Target | None) -> str:
+    """Return what to do about operators that cannot be written, after layouts were chosen for a target."""
+    name = "none" if target is None else target.name
+    if name == LITERT:
+        return REMEDY
+    return f"the layouts are those of --target {name}, and a .tflite needs LiteRT's: leave --target out; {REMEDY}"
+
+
+def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None, remedy: str = REMEDY) -> Model:
     """Export a model whose layouts are chosen.
 
     Args:
         model: the model.
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
+        remedy: what an error says to do about operators that cannot be written.
 
     Raises:
         UnsupportedError: operators that TensorFlow Lite cannot express, all of them with reason and count.
@@ -57,7 +69,7 @@ def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None) -
             custom_ops=custom_ops,
         )
     except UnwritableGraphError as error:
-        raise UnwritableGraphError(error.found, error.values, REMEDY) from None
+        raise UnwritableGraphError(error.found, error.values, remedy) from None
 
 
 def tflite_parts(model: ir.Model, target: Target, custom_ops: Mapping[str, str]) -> list[tuple[Part, ir.Model | Model]]:
@@ -129,6 +141,19 @@ def refuse_onnx_options(given: Mapping[str, object]) -> None:
             f"{', '.join(named)} {verb} for ONNX results, and the result is a .tflite, which has no opset, no functions"
             f" and no file beside it: leave {what} out, or write an .onnx"
         )
+
+
+def refuse_unknown_custom_ops(model: ir.Model, custom_ops: Collection[str]) -> None:
+    """Refuse names of custom operators that no node of an ONNX model has.
+
+    Raises:
+        LayoutError: a name is none of the model's.
+    """
+    graphs: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
+    known = {node.op_type: None for graph in graphs for node in all_nodes(graph)} if custom_ops else {}
+    for name in custom_ops:
+        if name not in known:
+            raise LayoutError(f"--custom-op {name}: the model has no operator of that name{nearest(name, known)}")
 
 
 def _metadata(model: ir.Model, tensors: Mapping[str, list[ir.Value]]) -> Mapping[str, bytes]:

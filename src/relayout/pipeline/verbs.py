@@ -34,7 +34,14 @@ from relayout.partition.regions import as_functions
 from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
 from relayout.pipeline.result import Result, target_of
-from relayout.pipeline.tflite_result import refuse_onnx_options, tflite_model, tflite_report
+from relayout.pipeline.tflite_result import (
+    LITERT,
+    refuse_onnx_options,
+    refuse_unknown_custom_ops,
+    remedy_for,
+    tflite_model,
+    tflite_report,
+)
 from relayout.progress import say
 from relayout.reports import (
     Axes,
@@ -207,7 +214,7 @@ def convert(
     began = perf_counter()
     if format == "tflite":
         refuse_onnx_options({"--opset": opset, "--inline": inline, "--regions": regions == "functions"})
-        target = "litert" if target is None else target
+        target = LITERT if target is None else target
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
     if regions == "functions" and wishes.target is None:
         raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
@@ -223,6 +230,7 @@ def convert(
     say("reading")
     model = read(source, dims=dims, wishes=wishes, **reading)
     if format == "tflite":
+        refuse_unknown_custom_ops(model, () if _is_tflite(source) else (custom_ops or {}))
         _prepare(model)
     wishes.against(model.graph)
     refuse_others(model, wishes.target.blocks if wishes.target else None)
@@ -683,7 +691,7 @@ def _as_tflite(result: Result, source: Source | None) -> Result:
 
     say("exporting")
     began = perf_counter()
-    file = tflite_model(result.model, result.custom_ops)
+    file = tflite_model(result.model, result.custom_ops, remedy_for(result.target))
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
     seconds = {**result.report.seconds, "export": perf_counter() - began}
     return replace(result, file=file, report=replace(tflite_report(result.report, file, before), seconds=seconds))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
 from relayout.infer import Crossing, Order, Plan, Port, Root, Site, placed
 from relayout.reports.axes import Axes
@@ -25,11 +26,13 @@ class Cause:
         above: which operator, on the producer's side, must be in which order.
         below: which operator, on the readers' side, must be in which other.
         bytes: what therefore crosses between the two.
+        interface: whether one of the two is an input or output that keeps its layout.
     """
 
     above: str
     below: str
     bytes: int
+    interface: bool = False
 
 
 def causes(plan: Plan, axes: Axes) -> list[tuple[Cause, ...]]:
@@ -44,6 +47,17 @@ def sentence(found: Sequence[Cause]) -> str:
     parts = [f"{cause.above}; {cause.below}: {cause.bytes:,} bytes" for cause in found[:MOST]]
     more = len(found) - MOST
     return "; and ".join(parts) + (f"; and {more} more" if more > 0 else "") + " must cross"
+
+
+class _Demand(NamedTuple):
+    """What a site demands of a value, in words; whether the site is an input or output."""
+
+    words: str
+    interface: bool
+
+
+def _cause(above: _Demand, below: _Demand, share: int) -> Cause:
+    return Cause(above.words, below.words, share, above.interface or below.interface)
 
 
 class _Causes:
@@ -66,7 +80,7 @@ class _Causes:
         ]
 
     def _of(self, crossing: Crossing, found: Sequence[Path]) -> tuple[Cause, ...]:
-        amounts: dict[tuple[str, str], Fraction] = {}
+        amounts: dict[tuple[_Demand, _Demand], Fraction] = {}
         for path in found:
             pair = self._demand(path.first, path), self._demand(path.last, path)
             amounts[pair] = amounts.get(pair, Fraction(0)) + path.amount
@@ -75,10 +89,10 @@ class _Causes:
         heaviest = max(shares, key=lambda pair: shares[pair])
         shares[heaviest] += crossing.size - sum(shares.values())
         # A path may end where a label's own price holds it: closeness to the source, which weighs less than a byte.
-        kept = [Cause(*pair, share) for pair, share in shares.items() if share or pair == heaviest]
+        kept = [_cause(*pair, share) for pair, share in shares.items() if share or pair == heaviest]
         return tuple(sorted(kept, key=lambda cause: -cause.bytes))
 
-    def _demand(self, end: End, path: Path) -> str:
+    def _demand(self, end: End, path: Path) -> _Demand:
         formulation, choice = self.plan.formulation, self.plan.solution.choice
         value, root = formulation.problem.values[path.value], formulation.roots[path.value]
         above = end is path.first
@@ -169,7 +183,11 @@ class _Causes:
         stands = self.plan.formulation.stands
         return next(port for port in self.sites[node].ports if stands(port.view.root) is root)
 
-    def _said(self, node: int, root: Root, order: Order) -> str:
+    def _said(self, node: int, root: Root, order: Order) -> _Demand:
+        """Return what a site demands of a value, and whether the site is an input or output."""
+        return _Demand(self._words(node, root, order), self.sites[node].kind in ("input", "output"))
+
+    def _words(self, node: int, root: Root, order: Order) -> str:
         """What a site demands of a value that it takes or gives in an order, in the words of its own operand."""
         site, port = self.sites[node], self._port(node, root)
         words = f" ({self.axes.order(port.view.root, order)})"

@@ -111,4 +111,13 @@ def _remaining(report: Report) -> list[RenderableType]:
         lines.append(Padding.indent(shown(short(item.reason), "dim"), 2))
     if len(ordered) > MOST:
         lines.append(shown(f"… {len(ordered) - MOST} more Transposes (--json lists all)"))
+    if ordered:
+        lines += [shown(remedy) for remedy in _remedies(report)]
     return lines
+
+
+def _remedies(report: Report) -> list[str]:
+    """Return which option removes remaining Transposes, or tells what each constraint costs."""
+    if any(cause.interface for left in report.remaining for cause in left.causes):
+        return ["to remove: convert --io convert (inputs and outputs in the layout that costs nothing)"]
+    return [] if report.what_if else ["to remove: --what-if tells what each operator's layout costs"]

@@ -31,8 +31,9 @@ def render(report: VerifyReport) -> RenderableType:
     if report.first is not None and not report.ok:
         parts.append(shown(_where(report.first, report), "yellow"))
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.counts.items())
-    interiors = f"; {report.unmatched} interior values have no counterpart" if report.interiors else ""
-    parts.append(shown(f"{counts}{interiors}", "dim"))
+    absent = "of the source are not in the result (fused, folded or renamed)"
+    unmatched = f"; {report.unmatched} inner values {absent}" if report.interiors and report.unmatched else ""
+    parts.append(shown(f"values compared: {counts}{unmatched}", "dim"))
     fed = ", ".join(f"{i.name} {i.dtype}{list(i.shape)} {i.how}" for i in report.inputs) or "nothing"
     runtimes = ", ".join(f"{name} {version}" for name, version in report.runtimes)
     runs = f"{report.runs} run{'' if report.runs == 1 else 's'}"

@@ -470,7 +470,7 @@ def test_what_follows_from_an_unknown_operator_is_not_called_damaged() -> None:
     net.op("EXPAND_DIMS", [x, net.const(0, "int32")], [y], options("ExpandDimsOptions"))
     table = options("Pool2DOptions", strideH=1, strideW=1, filterHeight=2, filterWidth=2)
     net.op("MAX_POOL_2D", [y], [net.output((2, 4, 4, 3))], table)
-    with pytest.raises(UnsupportedError, match="1 unsupported: CUSTOM Strange"):
+    with pytest.raises(UnsupportedError, match="1 unsupported operator: CUSTOM Strange"):
         read(net.bytes())
 
 

@@ -8,8 +8,8 @@ from relayout.graph.subgraphs import all_nodes
 
 QUANTIZED = frozenset(("DequantizeLinear",))
 FASTER = (
-    "For ONNX Runtime on this CPU add --target onnxruntime-cpu: quantized models then run on its integer kernels,"
-    " in as little as half the time."
+    "The result runs in any ONNX runtime. For ONNX Runtime's CPU alone add --target onnxruntime-cpu: quantized models"
+    " then take as little as half the time."
 )
 
 
