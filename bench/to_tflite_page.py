@@ -205,7 +205,8 @@ def page(found: Row) -> str:
         "# ONNX to TensorFlow Lite, measured",
         f"""`bench/to_tflite.py` made this page on {found["date"]} from {number} ONNX models with fixed extents, on one
 {found["processor"] or "processor"}. Versions: {used}.""",
-        """```
+        """<!-- not run: needs onnx2tf in an environment of its own -->
+```sh
 python3.12 -m venv onnx2tf && onnx2tf/bin/pip install onnx2tf==2.6.9
 python bench/to_tflite.py --onnx2tf onnx2tf/bin/python --latency 9 --page docs/onnx-to-tflite-benchmark.md MODELS
 ```""",
