@@ -44,6 +44,7 @@ class Window(NamedTuple):
         """
         count = len(sizes)
         extents, results = op.dims(0)[1:-1], op.out_dims(0)[1:-1]
+        require_whole(op, extents, results)
         strides = tuple(op.integers("strides", [1] * count))
         dilations = tuple(op.integers("dilations", [1] * count))
         auto = op.text("auto_pad", "NOTSET")
@@ -110,6 +111,30 @@ def bordered(op: NodeExport, image: DraftTensor, pads: Sequence[tuple[int, int]]
         return op.emit("PAD", [image, amounts], dims_)
     value = op.const(np.asarray(border, NUMPY[image.type]), image.quantization, "border")
     return op.emit("PADV2", [image, amounts, value], dims_)
+
+
+def require_whole(op: NodeExport, extents: Dims, results: Dims) -> None:
+    """Refuse windows that `ceil_mode` counts, though they begin behind the image and its border: few runtimes give any.
+
+    Args:
+        op: the node.
+        extents: of the image's axes of space.
+        results: how many windows the graph says there are.
+
+    Raises:
+        Unwritable: there are some.
+    """
+    count = len(extents)
+    if not op.integer("ceil_mode"):
+        return
+    strides, given = op.integers("strides", [1] * count), op.integers("pads", [0] * (2 * count))
+    auto = op.text("auto_pad", "NOTSET")
+    for extent, result, stride, begin in zip(extents, results, strides, given, strict=False):
+        if not isinstance(extent, int) or not isinstance(result, int):
+            continue
+        last = (result - 1) * stride - (begin if auto == "NOTSET" else 0)
+        if last >= extent or (auto.startswith("SAME") and result != -(-extent // stride)):
+            raise Unwritable("ceil_mode, with a window that begins behind the image")
 
 
 def known_dims(dims: Dims) -> tuple[int, ...]:
