@@ -92,6 +92,43 @@ def test_padded_integers_are_a_graph_output(kind: type) -> None:
     agree(model(nodes, kinds, a=a, z=z, pads=np.array([0, 0, 1, 1, 0, 0, 1, 0])))
 
 
+@pytest.mark.parametrize("dilations", [[1, 1], [2, 2]])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_the_border_of_a_pool_of_raw_integers_is_the_lowest_of_them(kind: type, dilations: list[int]) -> None:
+    a, z = scale(kind, 0.05, 100)
+    pool = {"kernel_shape": [2, 2], "pads": [1, 1, 1, 1], "dilations": dilations}
+    nodes = [
+        node("QuantizeLinear", "x a z", "q"),
+        node("MaxPool", "q", "m", **pool),
+        node("DequantizeLinear", "m a z", "real"),
+    ]
+    agree(model(nodes, {"real": 1}, a=a, z=z))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_raw_integers_are_padded_with_the_integer_0(kind: type) -> None:
+    a, z = scale(kind, 0.05, 100)
+    nodes = [
+        node("QuantizeLinear", "x a z", "q"),
+        node("Pad", "q pads", "p"),
+        node("DequantizeLinear", "p a z", "real"),
+    ]
+    agree(model(nodes, {"real": 1}, a=a, z=z, pads=np.array([0, 0, 1, 1, 0, 0, 1, 0])))
+
+
+@pytest.mark.parametrize("value", [0.0, 1.5])
+def test_a_quantized_border_means_the_number_that_is_stated(value: float) -> None:
+    a, z = scale(np.int8, 0.05, 10)
+    nodes = [
+        node("QuantizeLinear", "x a z", "q"),
+        node("DequantizeLinear", "q a z", "d"),
+        node("Pad", "d pads value", "p"),
+        node("QuantizeLinear", "p a z", "n"),
+    ]
+    constants = {"pads": np.array([0, 0, 1, 1, 0, 0, 1, 0]), "value": np.array(value, np.float32)}
+    agree(model(nodes, {"n": onnx.TensorProto.INT8}, a=a, z=z, **constants))
+
+
 def test_integers_of_16_bits_that_no_hard_swish_takes() -> None:
     a, z = scale(np.int16, 0.0002, 0)
     nodes = [

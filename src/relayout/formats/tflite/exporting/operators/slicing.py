@@ -141,6 +141,10 @@ def _known_pad(op: NodeExport, mode: str, pads: list[tuple[int, int]]) -> None:
     operand = op.input(0)
     if not any(map(any, pads)):
         op.give(operand)
+    elif mode == "constant" and op.quantized:
+        if op.has(2) and (op.constant(2) is None or op.constant(2).any()):
+            raise Unwritable("integers with a border of another number than zero")
+        op.give(bordered(op, operand, pads))
     elif mode == "constant" and op.has(2) and op.constant(2) is None:
         if any(side < 0 for pair in pads for side in pair):
             raise Unwritable("negative padding with a computed value")
