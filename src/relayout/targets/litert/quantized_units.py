@@ -326,6 +326,10 @@ def _alike(candidate: Candidate) -> Kernel | None:
     return Kernel((float(operand.scale[0]), int(operand.zero[0])))
 
 
+def _alike_bytes(candidate: Candidate) -> Kernel | None:
+    return _alike(candidate) if candidate.outputs[0].dtype in BYTES else None
+
+
 def _all_alike(candidate: Candidate) -> Kernel | None:
     """The kernel compares integers: all operands and the result have one scale."""
     same = all(scale is not None and scale.equals(candidate.outputs[0]) for scale in candidate.inputs)
@@ -353,7 +357,7 @@ FINE = 0.6
 def _clipped(candidate: Candidate) -> Kernel | None:
     """There is an activation with these bounds."""
     bounds = _clip_bounds(candidate.node)
-    return _on_one(candidate) if bounds in CLAMPS.values() else None
+    return _on_bytes(candidate) if bounds in CLAMPS.values() else None
 
 
 def _concatenated(candidate: Candidate) -> Kernel | None:
@@ -364,7 +368,8 @@ ROWS: Mapping[str, Row] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), _weighted),
     "MatMul": _product,
     **dict.fromkeys(("Add", "Sub", "Mul"), _on_two),
-    **dict.fromkeys(("MaxPool", "AveragePool", "Resize", "DepthToSpace", "SpaceToDepth"), _alike),
+    **dict.fromkeys(("MaxPool", "AveragePool", "Resize"), _alike),
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _alike_bytes),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), _alike),
     **dict.fromkeys(("Slice", "Split", "Gather", "Pad", "GlobalMaxPool", "ReduceMax"), _alike),
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "Relu", "LeakyRelu"), _on_one),

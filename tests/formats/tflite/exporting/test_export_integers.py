@@ -129,6 +129,52 @@ def test_a_quantized_border_means_the_number_that_is_stated(value: float) -> Non
     agree(model(nodes, {"n": onnx.TensorProto.INT8}, a=a, z=z, **constants))
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_padded_integers_of_an_input_are_a_graph_output_of_another_scale(kind: type) -> None:
+    (a, z), (b, y) = scale(kind, 0.05, 10), scale(kind, 0.02, 30)
+    nodes = [
+        node("QuantizeLinear", "x a z", "q"),
+        node("Identity", "q", "i"),
+        node("Pad", "i pads z", "p"),
+        node("DequantizeLinear", "p b y", "real"),
+    ]
+    outputs = {"p": numpy_helper.from_array(z).data_type, "real": 1}
+    agree(model(nodes, outputs, a=a, z=z, b=b, y=y, pads=np.array([0, 0, 1, 1, 0, 0, 1, 0])))
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "attributes"),
+    [("Clip", " low high", {}), ("DepthToSpace", "", {"blocksize": 2}), ("SpaceToDepth", "", {"blocksize": 2})],
+)
+def test_integers_of_16_bits_that_the_kernel_does_not_take(kind: str, more: str, attributes: dict[str, int]) -> None:
+    a, z = scale(np.int16, 0.0002, 0)
+    nodes = [
+        node("QuantizeLinear", "x a z", "q"),
+        node("DequantizeLinear", "q a z", "d"),
+        node(kind, f"d{more}", "s", **attributes),
+        node("QuantizeLinear", "s a z", "t"),
+    ]
+    bounds = {"low": np.array(-1, np.float32), "high": np.array(1, np.float32)} if more else {}
+    agree(model(nodes, {"t": onnx.TensorProto.INT16}, a=a, z=z, **bounds), 1)
+
+
+def test_groups_of_a_transposed_convolution_with_a_scale_for_each_channel() -> None:
+    (a, z), (_, y) = scale(np.int8, 0.05, 10), scale(np.int8, 0.04, 0)
+    nodes = [
+        node("QuantizeLinear", "x a z", "q"),
+        node("DequantizeLinear", "q a z", "d"),
+        node("DequantizeLinear", "w s", "weights", axis=1),
+        node("ConvTranspose", "d weights bias", "c", group=2),
+        node("QuantizeLinear", "c a y", "t"),
+    ]
+    constants = {
+        "w": RNG.integers(-90, 90, (4, 3, 2, 2)).astype(np.int8),
+        "s": np.array([0.01, 0.02, 0.03], np.float32),
+        "bias": RNG.standard_normal(6).astype(np.float32),
+    }
+    agree(model(nodes, {"t": onnx.TensorProto.INT8}, a=a, z=z, y=y, **constants), 1)
+
+
 def test_integers_of_16_bits_that_no_hard_swish_takes() -> None:
     a, z = scale(np.int16, 0.0002, 0)
     nodes = [

@@ -623,8 +623,8 @@ class GraphExport:
         is_new = len(self.draft.operators) > self.begin and not named
         if last is not None and tensor in last.outputs and is_new:
             last.outputs = [result if each is tensor else each for each in last.outputs]
-            if result.type == tensor.type:
-                result.quantization = result.quantization or tensor.quantization
+            if result.type == tensor.type and not node.quantized:
+                result.quantization = tensor.quantization or result.quantization
             for known in (self.tensors, self.integers):  # whoever reads it under another name
                 known.update({each: result for each, held in known.items() if held is tensor})
         else:
