@@ -142,6 +142,20 @@ def test_padded_integers_of_an_input_are_a_graph_output_of_another_scale(kind: t
     agree(model(nodes, outputs, a=a, z=z, b=b, y=y, pads=np.array([0, 0, 1, 1, 0, 0, 1, 0])))
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_an_input_of_integers_is_padded_before_it_is_read(kind: type) -> None:
+    a, z = scale(kind, 0.05, 30)
+    nodes = [
+        node("Pad", "x pads z", "p"),
+        node("Identity", "p", "i"),
+        node("DequantizeLinear", "i a z", "real"),
+    ]
+    made = model(nodes, {"real": 1}, a=a, z=z, pads=np.array([0, 0, 1, 1, 0, 0, 1, 0]))
+    tensor = numpy_helper.from_array(z).data_type
+    made.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", tensor, list(X.shape)))
+    agrees(made, {"x": RNG.integers(0, 120, X.shape).astype(kind)})
+
+
 @pytest.mark.parametrize(
     ("kind", "more", "attributes"),
     [("Clip", " low high", {}), ("DepthToSpace", "", {"blocksize": 2}), ("SpaceToDepth", "", {"blocksize": 2})],

@@ -173,7 +173,18 @@ class GraphExport:
         self.begin = 0
         """How many operators there were before those of the node that is translated."""
         self.parameters = dict(_parameters(graph))
+        self._move_parameters()
         """Integers -> (scale, zero point, axis), by the nodes that quantize them or read them as real numbers."""
+
+    def _move_parameters(self) -> None:
+        """Let integers that are only moved mean what those mean that they are moved to."""
+        for node in reversed(self.graph):
+            found = self.parameters.get(node.outputs[0])
+            if node.op_type not in (*MOVING, "Pad") or found is None or found[0].size != 1:
+                continue
+            for value in node.inputs if node.op_type in JOINING else node.inputs[:1]:
+                if value is not None and value.dtype == node.outputs[0].dtype and value.dtype in INTEGERS:
+                    self.parameters.setdefault(value, found)
 
     def run(self) -> None:
         """Translate every node; what cannot be written is collected in `refused`."""
