@@ -16,6 +16,7 @@ from random_windows import window_model
 import relayout
 from rules.law import Array, with_runtime
 
+NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 RNG = np.random.default_rng(0)
 X: Array = RNG.standard_normal((1, 4, 4, 6)).astype(np.float32)
 
@@ -143,14 +144,17 @@ def test_padded_integers_of_an_input_are_a_graph_output_of_another_scale(kind: t
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])
-def test_an_input_of_integers_is_padded_before_it_is_read(kind: type) -> None:
+@pytest.mark.parametrize("resized", [False, True])
+def test_an_input_of_integers_is_padded_before_it_is_read(kind: type, *, resized: bool) -> None:
     a, z = scale(kind, 0.05, 30)
     nodes = [
-        node("Pad", "x pads z", "p"),
+        node("Resize", "x none sizes", "larger", **NEAREST) if resized else node("Identity", "x", "larger"),
+        node("Pad", "larger pads z", "p"),
         node("Identity", "p", "i"),
         node("DequantizeLinear", "i a z", "real"),
     ]
-    made = model(nodes, {"real": 1}, a=a, z=z, pads=np.array([0, 0, 1, 1, 0, 0, 1, 0]))
+    constants = {"sizes": np.array([1, 1, 2, 2], np.float32), "none": np.zeros(0, np.float32)}
+    made = model(nodes, {"real": 1}, a=a, z=z, pads=np.array([0, 0, 1, 1, 0, 0, 1, 0]), **constants)
     tensor = numpy_helper.from_array(z).data_type
     made.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", tensor, list(X.shape)))
     agrees(made, {"x": RNG.integers(0, 120, X.shape).astype(kind)})

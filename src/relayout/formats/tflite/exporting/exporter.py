@@ -180,7 +180,7 @@ class GraphExport:
         """Let integers that are only moved mean what those mean that they are moved to."""
         for node in reversed(self.graph):
             found = self.parameters.get(node.outputs[0])
-            if node.op_type not in (*MOVING, "Pad") or found is None or found[0].size != 1:
+            if node.op_type not in (*MOVING, "Pad", "Resize") or found is None or found[0].size != 1:
                 continue
             for value in node.inputs if node.op_type in JOINING else node.inputs[:1]:
                 if value is not None and value.dtype == node.outputs[0].dtype and value.dtype in INTEGERS:
