@@ -261,12 +261,14 @@ def _candidate(node: ir.Node, quantize: Mapping[ir.Value, tuple[ir.Node, ...]], 
 
 
 def _data(candidate: Candidate, slots: Iterator[int] | range) -> bool:
-    """Whether operands are integers with one scale, of the width of the result."""
-    kinds = BYTES if candidate.outputs[0].dtype in BYTES else WORDS
+    """Whether operands are integers with one scale, of the width of the result, and signed or not as it is."""
+    result = candidate.outputs[0].dtype
+    kinds = (result,) if candidate.unsigned else BYTES if result in BYTES else WORDS
     scales = [candidate.inputs[slot] if slot < len(candidate.inputs) else None for slot in slots]
-    results = all(scale.dtype in kinds and (kinds is BYTES or scale.is_symmetric) for scale in candidate.outputs)
+    shifted = result in BYTES
+    results = all(scale.dtype in kinds and (shifted or scale.is_symmetric) for scale in candidate.outputs)
     return results and all(
-        scale is not None and scale.is_one and scale.dtype in kinds and (kinds is BYTES or scale.is_symmetric)
+        scale is not None and scale.is_one and scale.dtype in kinds and (shifted or scale.is_symmetric)
         for scale in scales
     )
 
@@ -309,6 +311,10 @@ def _on_one(candidate: Candidate) -> Kernel | None:
     return AS_ASKED if _data(candidate, range(1)) else None
 
 
+def _on_bytes(candidate: Candidate) -> Kernel | None:
+    return _on_one(candidate) if candidate.outputs[0].dtype in BYTES else None
+
+
 def _alike(candidate: Candidate) -> Kernel | None:
     """The kernel does not rescale: it gives the operand's scale."""
     if not _data(candidate, range(1)):
@@ -318,6 +324,10 @@ def _alike(candidate: Candidate) -> Kernel | None:
     if all(scale.equals(operand) for scale in candidate.outputs):
         return AS_ASKED
     return Kernel((float(operand.scale[0]), int(operand.zero[0])))
+
+
+def _alike_bytes(candidate: Candidate) -> Kernel | None:
+    return _alike(candidate) if candidate.outputs[0].dtype in BYTES else None
 
 
 def _all_alike(candidate: Candidate) -> Kernel | None:
@@ -347,7 +357,7 @@ FINE = 0.6
 def _clipped(candidate: Candidate) -> Kernel | None:
     """There is an activation with these bounds."""
     bounds = _clip_bounds(candidate.node)
-    return _on_one(candidate) if bounds in CLAMPS.values() else None
+    return _on_bytes(candidate) if bounds in CLAMPS.values() else None
 
 
 def _concatenated(candidate: Candidate) -> Kernel | None:
@@ -358,10 +368,12 @@ ROWS: Mapping[str, Row] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), _weighted),
     "MatMul": _product,
     **dict.fromkeys(("Add", "Sub", "Mul"), _on_two),
-    **dict.fromkeys(("MaxPool", "AveragePool", "Resize", "DepthToSpace", "SpaceToDepth"), _alike),
+    **dict.fromkeys(("MaxPool", "AveragePool", "Resize"), _alike),
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _alike_bytes),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), _alike),
     **dict.fromkeys(("Slice", "Split", "Gather", "Pad", "GlobalMaxPool", "ReduceMax"), _alike),
-    **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "Relu", "LeakyRelu", "HardSwish"), _on_one),
+    **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "Relu", "LeakyRelu"), _on_one),
+    "HardSwish": _on_bytes,
     **dict.fromkeys(("Max", "Min"), _all_alike),
     "Concat": _concatenated,
     "Clip": _clipped,

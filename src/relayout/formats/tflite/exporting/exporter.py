@@ -173,7 +173,18 @@ class GraphExport:
         self.begin = 0
         """How many operators there were before those of the node that is translated."""
         self.parameters = dict(_parameters(graph))
+        self._move_parameters()
         """Integers -> (scale, zero point, axis), by the nodes that quantize them or read them as real numbers."""
+
+    def _move_parameters(self) -> None:
+        """Let integers that are only moved mean what those mean that they are moved to."""
+        for node in reversed(self.graph):
+            found = self.parameters.get(node.outputs[0])
+            if node.op_type not in (*MOVING, "Pad", "Resize") or found is None or found[0].size != 1:
+                continue
+            for value in node.inputs if node.op_type in JOINING else node.inputs[:1]:
+                if value is not None and value.dtype == node.outputs[0].dtype and value.dtype in INTEGERS:
+                    self.parameters.setdefault(value, found)
 
     def run(self) -> None:
         """Translate every node; what cannot be written is collected in `refused`."""
@@ -276,15 +287,17 @@ class GraphExport:
 
     def _on_integers(self, entry: Entry, unit: QuantizedUnit) -> bool:
         """Write a unit as its operator on integers; False where that cannot be: it stays on real numbers."""
+        kept = (self.tensors, self.integers, self._stated, self._before)
+        before = [dict(each) for each in kept]
         try:
             entry.export(NodeExport(self, unit.node, quantized=True))
         except Unwritable:
             del self.draft.operators[self.begin :]
+            for each, held in zip(kept, before, strict=True):  # nobody reads what is not written
+                each.clear()
+                each.update(held)
             del self.units[unit.node]
             self.absorbed.discard(unit.activation)
-            for quantize in (each for nodes in unit.quantize.values() for each in nodes):
-                self.integers.pop(quantize.outputs[0], None)
-                self.tensors.pop(quantize.outputs[0], None)
             return False
         self._finish(unit)
         return True
@@ -364,15 +377,20 @@ class GraphExport:
         return self.tensors[value]
 
     def integers_of(self, value: ir.Value, reader: ir.Node | None = None) -> DraftTensor:
-        """Return the tensor of integers that are read as real numbers, of a type that kernels take."""
+        """Return the tensor of integers that are read as real numbers, of a type that kernels take.
+
+        Raises:
+            Unwritable: their scale is computed, or others read them with another one.
+        """
+        scale, zero, axis = self._scales(value, reader)
+        kind = _type(value)
+        signed, shift = self.shifts.get(kind, (kind, 0))
+        quantization = Quantization(scale, zero - shift, axis)
         if value not in self.integers:
-            scale, zero, axis = self._scales(value, reader)
-            kind = _type(value)
-            signed, shift = self.shifts.get(kind, (kind, 0))
-            quantization = Quantization(scale, zero - shift, axis)
             if value.const_value is not None and not value.is_graph_input():
                 self.integers[value] = self._integer_constant(value, signed, shift, quantization)
             elif shift and value in self.tensors:
+                self._require_meaning(self.tensors[value], kind, quantization, shift)
                 made = self.draft.tensor(f"{value.name}/{signed.name.lower()}", signed, _dims(value), quantization)
                 source = self.tensors[value]
                 source.quantization = source.quantization or Quantization(scale, zero, axis)
@@ -382,7 +400,26 @@ class GraphExport:
                 tensor = self.tensors[value]
                 tensor.quantization = tensor.quantization or quantization
                 self.integers[value] = tensor
+        self._require_meaning(self.integers[value], kind, quantization, shift)
         return self.integers[value]
+
+    @staticmethod
+    def _require_meaning(tensor: DraftTensor, kind: TensorType, wanted: Quantization, shift: int) -> None:
+        """Refuse integers that mean other numbers to those that made them, or to others that read them.
+
+        Args:
+            tensor: the integers.
+            kind: their type in the source.
+            wanted: what they mean to the one that reads them, once they are signed.
+            shift: how much lower they lie once they are signed.
+
+        Raises:
+            Unwritable: they do.
+        """
+        wanted = wanted._replace(zero_point=wanted.zero_point + (shift if tensor.type == kind else 0))
+        tensor.quantization = tensor.quantization or wanted
+        if not wanted.equals(tensor.quantization):
+            raise Unwritable("integers that are read with two scales")
 
     def quantization_of(self, value: ir.Value) -> Quantization | None:
         """Return what the integers of a value mean, if anything in the graph says so."""
@@ -513,7 +550,7 @@ class GraphExport:
         """Return what integers mean where no kernel knows: their distance from the zero point times the scale."""
         op = NodeExport(self, node)
         steps, rank = Steps(op), op.rank(0)
-        number = steps.cast(self.tensor_of(source), TensorType.FLOAT32)
+        number = steps.cast(op.input(0), TensorType.FLOAT32)
         axis, block = op.axis(1), op.integer("block_size")
         scales = [steps.cast(op.input(slot), TensorType.FLOAT32) for slot in (1, 2) if op.has(slot)]
         for place, scale in enumerate(scales):
@@ -600,6 +637,8 @@ class GraphExport:
         is_new = len(self.draft.operators) > self.begin and not named
         if last is not None and tensor in last.outputs and is_new:
             last.outputs = [result if each is tensor else each for each in last.outputs]
+            if result.type == tensor.type and not node.quantized:
+                result.quantization = tensor.quantization or result.quantization
             for known in (self.tensors, self.integers):  # whoever reads it under another name
                 known.update({each: result for each, held in known.items() if held is tensor})
         else:
@@ -619,7 +658,8 @@ class GraphExport:
             tensor = self.tensor_of(value)
         kind = stored_type(value)
         if tensor.type != kind or tensor in self.draft.inputs or tensor.data is not None or tensor.name != value.name:
-            result = DraftTensor(value.name or "", kind, self.dims_of(value), quantization=self.quantization_of(value))
+            meaning = self.quantization_of(value) or _raised(tensor, kind)
+            result = DraftTensor(value.name or "", kind, self.dims_of(value), quantization=meaning)
             if kind != _type(value):
                 self.draft.add("CAST", [tensor], [result], in_data_type=tensor.type, out_data_type=kind)
             elif tensor.type != kind:
@@ -659,6 +699,14 @@ class GraphExport:
             else:
                 raise Unwritable("several extents of a shape are known only at run time")
         return node.emit("CONCATENATION", pieces, (len(dims),), TensorType.INT32, axis=0)
+
+
+def _raised(tensor: DraftTensor, kind: TensorType) -> Quantization | None:
+    """Return what integers mean as those of another type, of the same width."""
+    meaning = tensor.quantization
+    if meaning is None or tensor.type == kind or kind not in SHIFTS:
+        return None
+    return meaning._replace(zero_point=meaning.zero_point + SHIFTS[kind][1])
 
 
 def slot_of(unit: QuantizedUnit, value: ir.Value) -> bool:

@@ -144,6 +144,8 @@ def conv_transpose(op: NodeExport) -> None:
     if rank not in (3, 4):
         raise Unwritable(f"a transposed convolution over {rank - 2} axes")
     group = op.integer("group", 1)
+    if op.quantized and group != 1:
+        raise Unwritable("groups of a quantized transposed convolution")
     image, kernel = op.input(0), op.input(1)
     known(kernel.dims)
     if rank == 3:
@@ -157,8 +159,6 @@ def conv_transpose(op: NodeExport) -> None:
     if group == 1:
         full.write(op, image, kernel, bias, wanted, result, rank)
         return
-    if op.quantized:
-        raise Unwritable("groups of a quantized transposed convolution")
     reads = int(image.dims[-1]) // group
     pieces = _split(op, image, [reads] * group)
     # The kernel is `o h w i` with the outputs of one group in `o` and the inputs of all in `i`.

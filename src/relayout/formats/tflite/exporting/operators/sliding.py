@@ -13,6 +13,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport, known
 from relayout.formats.tflite.exporting.operators.indexing import lowest
+from relayout.formats.tflite.exporting.operators.window import bordered, require_whole
 from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.exporting.steps import Steps
 
@@ -54,6 +55,7 @@ class Sliding(NamedTuple):
         count = len(sizes)
         axes = range(1, count + 1) if op.layouts[0] else range(2, count + 2)
         extents, results = (known(tuple(dims[axis] for axis in axes)) for dims in (op.dims(), op.out_dims()))
+        require_whole(op, extents, results)
         strides, dilations = (op.integers(name, [1] * count) for name in ("strides", "dilations"))
         begins = op.integers("pads", [0] * (2 * count))[:count]
         auto = op.text("auto_pad", "NOTSET")
@@ -73,7 +75,7 @@ class Sliding(NamedTuple):
             reach = (self.results[place] - 1) * self.strides[place] + (self.sizes[place] - 1) * self.dilations[place]
             begin = self.begins[place]
             pads[axis] = (begin, max(reach + 1 - begin - self.extents[place], 0))
-        return steps.pad(image, pads, border)
+        return bordered(steps.op, image, pads, border)
 
     def places(self) -> Iterator[tuple[int, ...]]:
         """Yield the elements of a window."""

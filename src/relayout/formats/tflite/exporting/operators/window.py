@@ -44,6 +44,7 @@ class Window(NamedTuple):
         """
         count = len(sizes)
         extents, results = op.dims(0)[1:-1], op.out_dims(0)[1:-1]
+        require_whole(op, extents, results)
         strides = tuple(op.integers("strides", [1] * count))
         dilations = tuple(op.integers("dilations", [1] * count))
         auto = op.text("auto_pad", "NOTSET")
@@ -77,21 +78,30 @@ class Window(NamedTuple):
         """The padding of the operator, once the border is written."""
         return Padding.SAME if self.same else Padding.VALID
 
-    def bordered(self, op: NodeExport, image: DraftTensor, border: float = 0.0) -> DraftTensor:
+    def bordered(self, op: NodeExport, image: DraftTensor, border: float | None = None) -> DraftTensor:
         """Return the image with its border written by an operator of its own, where SAME does not say it.
 
         Args:
             op: the node.
             image: `n *s c`.
-            border: what the border holds.
+            border: what the border holds; None: what means zero.
         """
         if self.same or self.is_valid:
             return image
         return bordered(op, image, [(0, 0), *self.pads, (0, 0)], border)
 
 
-def bordered(op: NodeExport, image: DraftTensor, pads: Sequence[tuple[int, int]], border: float = 0.0) -> DraftTensor:
-    """Return a tensor with a border of one number; negative pads cut."""
+def bordered(
+    op: NodeExport, image: DraftTensor, pads: Sequence[tuple[int, int]], border: float | None = None
+) -> DraftTensor:
+    """Return a tensor with a border of one number; negative pads cut.
+
+    Args:
+        op: the node.
+        image: the tensor.
+        pads: of the border, (before, after) of each axis.
+        border: what the border holds, an integer where the tensor holds integers; None: what means zero.
+    """
     if any(side < 0 for pair in pads for side in pair):
         dims = known_dims(image.dims)
         begin = [max(-before, 0) for before, _ in pads]
@@ -106,10 +116,34 @@ def bordered(op: NodeExport, image: DraftTensor, pads: Sequence[tuple[int, int]]
         for dim, (before, after) in grown
     )
     amounts = op.const(np.array(pads, np.int32), what="pads")
-    if not border:
-        return op.emit("PAD", [image, amounts], dims_)
+    if border is None or (not border and image.quantization is None):
+        return op.emit("PAD", [image, amounts], dims_)  # of integers with a scale it gives their zero point
     value = op.const(np.asarray(border, NUMPY[image.type]), image.quantization, "border")
     return op.emit("PADV2", [image, amounts, value], dims_)
+
+
+def require_whole(op: NodeExport, extents: Dims, results: Dims) -> None:
+    """Refuse windows that `ceil_mode` counts, though they begin behind the image and its border: few runtimes give any.
+
+    Args:
+        op: the node.
+        extents: of the image's axes of space.
+        results: how many windows the graph says there are.
+
+    Raises:
+        Unwritable: there are some.
+    """
+    count = len(extents)
+    if not op.integer("ceil_mode"):
+        return
+    strides, given = op.integers("strides", [1] * count), op.integers("pads", [0] * (2 * count))
+    auto = op.text("auto_pad", "NOTSET")
+    for extent, result, stride, begin in zip(extents, results, strides, given, strict=False):
+        if not isinstance(extent, int) or not isinstance(result, int):
+            continue
+        last = (result - 1) * stride - (begin if auto == "NOTSET" else 0)
+        if last >= extent or (auto.startswith("SAME") and result != -(-extent // stride)):
+            raise Unwritable("ceil_mode, with a window that begins behind the image")
 
 
 def known_dims(dims: Dims) -> tuple[int, ...]:

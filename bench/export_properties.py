@@ -1,0 +1,210 @@
+"""Random graphs as `.tflite` models: LiteRT's numbers are ONNX Runtime's, or one error says what cannot be written.
+
+    python bench/export_properties.py --graphs 300 [--first 0] [--of windows,quantized,mixed,moving]
+
+Each graph is written with the interface kept and converted, and runs with LiteRT's usual kernels and with its
+reference kernels, in a process of its own, which may die. Graph n is always the same. The graphs are those of
+`tests/formats/tflite/exporting/random_*.py` and of `tests/infer/`. Exit code 1 if anything was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import sys
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests"), str(ROOT / "tests/formats/tflite/exporting")]
+
+import onnxruntime  # noqa: E402
+from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: E402
+from random_quantized import quantized_model  # noqa: E402
+from random_windows import window_model  # noqa: E402
+
+import relayout  # noqa: E402
+from infer.graphs import random_model  # noqa: E402
+from infer.mixed import mixed_model  # noqa: E402
+from infer.opened import opened_model  # noqa: E402
+
+Arrays = Mapping[str, NDArray[Any]]
+AXIS = re.compile(r"\([^)]*\)|\S+")
+"""An axis of a layout; several that are one are in parentheses."""
+LIMIT = 120
+"""Seconds after which a graph is given up."""
+KERNELS = {"usual": OpResolverType.AUTO, "reference": OpResolverType.BUILTIN_REF}
+STEPS = 12
+"""How many steps of its scale a number in a quantized graph may be off: kernels round as they like."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graphs", type=int, default=300, help="how many of each family (default 300)")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--of", default=",".join(FAMILIES), help=f"families (default {','.join(FAMILIES)})")
+    parser.add_argument("--out", type=Path, help="a folder for the models of what is found")
+    given = parser.parse_args()
+    tally: Counter[str] = Counter()
+    for family in given.of.split(","):
+        for seed in range(given.first, given.first + given.graphs):
+            verdict = forked(family, seed, given.out)
+            tally[verdict.split(":")[0]] += 1
+            if not verdict.startswith(("right", "refused", "unusable")):
+                print(f"{family} {seed}: {verdict}", flush=True)
+    print(dict(tally))
+    sys.exit(any(kind not in ("right", "refused", "unusable") for kind in tally))
+
+
+def forked(family: str, seed: int, out: Path | None) -> str:
+    """Return what came of a graph, found out in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        note = Path(folder) / "verdict"
+        child = os.fork()
+        if not child:
+            signal.alarm(LIMIT)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            try:
+                note.write_text(attempt(family, seed, Path(folder), out))
+            except BaseException:
+                note.write_text(f"traceback: {traceback.format_exc()[-1500:]}")
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            return f"died: {os.waitstatus_to_exitcode(status)}"
+        return note.read_text()
+
+
+def attempt(family: str, seed: int, folder: Path, out: Path | None) -> str:
+    """Return what comes of a graph."""
+    warnings.simplefilter("ignore")
+    model, feed = FAMILIES[family](seed)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        onnx.save(model, out / f"{family}_{seed}.onnx")
+    try:
+        expected = in_onnxruntime(model, feed)
+    except Exception as error:
+        return f"unusable: {error}"
+    source = folder / "source.onnx"
+    onnx.save(model, source)
+    for io in ("keep", "convert"):
+        try:
+            result = relayout.convert(source, format="tflite", io=io)
+        except relayout.RelayoutError as error:
+            return f"refused: {error}"
+        target = folder / f"{io}.tflite"
+        result.save(target)
+        if out is not None:
+            result.save(out / f"{family}_{seed}_{io}.tflite")
+        for kernels, resolver in KERNELS.items():
+            try:
+                got = in_litert(target, feed, resolver, result.report.interface)
+            except Exception as error:
+                if kernels == "reference" and "Didn't find op for builtin" in str(error):
+                    continue  # there is no reference kernel
+                return f"does not run: {io} {kernels} {str(error)[:300]}"
+            plain = {end.name for end in result.report.interface if " -> " not in end.layout or perm_of(end.layout)}
+            for name, wanted in expected.items():
+                if name not in plain and io == "convert":
+                    continue  # its layout has no perm
+                if said := differs(wanted, got[name], family):
+                    return f"wrong: {io} {kernels} {name} {said}"
+    return "right"
+
+
+def in_onnxruntime(model: onnx.ModelProto, feed: Arrays) -> dict[str, NDArray[Any]]:
+    """Return the outputs, without optimizations of the runtime's own."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, map(np.asarray, session.run(names, dict(feed))), strict=True))
+
+
+def in_litert(path: Path, feed: Arrays, resolver: Any, ends: Sequence[Any]) -> dict[str, NDArray[Any]]:
+    """Return the outputs, all in the source's layouts."""
+    runner = Interpreter(
+        model_path=str(path), experimental_op_resolver_type=resolver, num_threads=1
+    ).get_signature_runner()
+    perms = {end.name: perm_of(end.layout) for end in ends}
+    read = runner.get_input_details()
+    given = {name: turned(array, perms.get(name)) for name, array in feed.items() if name in read}
+    return {name: turned(array, perms.get(name), back=True) for name, array in runner(**given).items()}
+
+
+def perm_of(layout: str) -> list[int] | None:
+    """Return what a layout such as `n c h w -> n h w c` says; None where it names no axes of both."""
+    before, arrow, after = (AXIS.findall(side) for side in layout.partition(" -> "))
+    if not arrow or sorted(before) != sorted(after) or len(set(before)) != len(before):
+        return None
+    return [before.index(letter) for letter in after]
+
+
+def turned(array: NDArray[Any], perm: list[int] | None, *, back: bool = False) -> NDArray[Any]:
+    """Return an array as the model has it, or back."""
+    if perm is None:
+        return array
+    return np.ascontiguousarray(array.transpose(np.argsort(perm) if back else perm))
+
+
+def differs(wanted: NDArray[Any], got: NDArray[Any], family: str) -> str:
+    if wanted.shape != got.shape:
+        return f"has extents {got.shape}, not {wanted.shape}"
+    if wanted.dtype.kind not in "iuf" or not wanted.size:
+        return "" if np.array_equal(wanted, got) else "has other elements"
+    off = np.abs(wanted.astype(np.float64) - got.astype(np.float64))
+    off[(wanted == got) | ((wanted != wanted) & (got != got))] = 0
+    off[off != off] = np.inf
+    if family == "quantized":
+        few = STEPS if wanted.dtype.kind in "iu" else 0.06 * max(float(np.abs(wanted).max()), 1e-6)
+        if wanted.dtype.itemsize == 2:
+            few = 256 * STEPS  # it may be made of bytes
+        mean = few / 5
+        return (
+            "" if off.max() <= few and off.mean() <= mean else f"is off by {off.max():.3g}, {off.mean():.3g} on average"
+        )
+    if wanted.dtype.kind in "iu":
+        return "" if not off.any() else f"is off by {off.max():.3g}"
+    finite = np.abs(wanted[np.isfinite(wanted)])
+    most = 2e-4 * max(float(finite.max()) if finite.size else 0.0, 1e-3)
+    return "" if off.max() <= most else f"is off by {off.max():.3g} of {most / 2e-4:.3g}"
+
+
+def steps(seed: int) -> int:
+    """How many nodes graph n has at least."""
+    return 3 + seed % 9
+
+
+def _mixed(seed: int) -> tuple[onnx.ModelProto, Arrays]:
+    made = mixed_model(seed, steps(seed))
+    return made.model, made.feed
+
+
+def _opened(seed: int) -> tuple[onnx.ModelProto, Arrays]:
+    model, feeds = opened_model(seed, steps(seed))
+    return model, feeds[0]
+
+
+FAMILIES: dict[str, Any] = {
+    "windows": window_model,
+    "quantized": quantized_model,
+    "moving": lambda seed: random_model(seed, steps(seed)),
+    "mixed": _mixed,
+    "opened": _opened,
+}
+
+if __name__ == "__main__":
+    main()
