@@ -222,6 +222,25 @@ def test_signed_and_unsigned_integers_beside_weights_with_a_zero_point() -> None
     agree(model(nodes, outputs, a=a, z=z, b=b, y=y, w=weights, axes=np.array([2])), 1)
 
 
+def test_signed_integers_by_unsigned_weights_beside_others_with_a_zero_point() -> None:
+    (a, z), (b, y) = scale(np.int8, 0.05, 10), scale(np.uint8, 0.04, 128)
+    odd = np.array(100, np.uint8)
+    nodes = [
+        node("QuantizeLinear", "x a z", "q"),
+        node("DequantizeLinear", "q a z", "d"),
+        node("DequantizeLinear", "w b y", "weights"),
+        node("ConvTranspose", "d weights", "m"),
+        node("QuantizeLinear", "m a z", "n"),
+        node("DequantizeLinear", "q a z", "e"),
+        node("DequantizeLinear", "w b odd", "others"),
+        node("ConvTranspose", "e others", "k"),
+        node("QuantizeLinear", "k a z", "t"),
+    ]
+    weights = RNG.integers(118, 138, (4, 2, 2, 2)).astype(np.uint8)
+    outputs = dict.fromkeys(("n", "t"), onnx.TensorProto.INT8)
+    agree(model(nodes, outputs, a=a, z=z, b=b, y=y, odd=odd, w=weights), 1)
+
+
 def test_an_average_that_stays_on_real_numbers_leaves_its_operand_readable() -> None:
     a, z = scale(np.uint8, 0.05, 128)
     pool = {"kernel_shape": [2, 2], "pads": [1, 1, 1, 1], "count_include_pad": 1}
