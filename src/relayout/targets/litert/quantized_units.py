@@ -280,6 +280,8 @@ def _has_weights(candidate: Candidate) -> bool:
     weights = candidate.inputs[1]
     if weights is None or not candidate.constants[1] or weights.dtype not in BYTES:
         return False
+    if candidate.unsigned and weights.dtype != candidate.outputs[0].dtype and candidate.outputs[0].dtype in BYTES:
+        return False
     if candidate.unsigned and candidate.outputs[0].dtype == ir.DataType.UINT8:
         if weights.dtype != ir.DataType.UINT8 or not weights.is_one:
             return False

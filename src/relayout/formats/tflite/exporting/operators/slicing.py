@@ -142,7 +142,8 @@ def _known_pad(op: NodeExport, mode: str, pads: list[tuple[int, int]]) -> None:
     if not any(map(any, pads)):
         op.give(operand)
     elif mode == "constant" and op.quantized:
-        if op.has(2) and (op.constant(2) is None or op.constant(2).any()):
+        number = op.constant(2)
+        if op.has(2) and (number is None or number.any()):
             raise Unwritable("integers with a border of another number than zero")
         op.give(bordered(op, operand, pads))
     elif mode == "constant" and op.has(2) and op.constant(2) is None:
