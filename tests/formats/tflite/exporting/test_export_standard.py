@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[4] / "bench"))
+sys.path.append(str(Path(__file__).parents[4] / "bench"))  # behind tests/: both have a module `properties`
 
 from node_tests import NodeTest, node_tests, verdict
 
