@@ -18,6 +18,8 @@ from relayout.formats.tflite.importing.registry import Unsupported, operator
 
 MOST_SAMPLES, MOST_BANDS = 1 << 16, 1 << 12
 """Of a window; of a bank of filters, and of its cosines."""
+MOST_FREQUENCIES = 1 << 20
+"""Of a spectrum that Mfcc reads: the next power of two above any window of sound, and a bound for damaged files."""
 FLOOR = 1e-12
 """What a band has at least."""
 MELS, CORNER = 1127, 700
@@ -66,7 +68,7 @@ def mfcc(op: Operation) -> None:
     op.require_rank(0, 3)
     x = op.real(0)
     *front, frequencies = dims(x)
-    if not isinstance(frequencies, int) or frequencies < 2 or not 0 <= limits[0] < limits[1]:
+    if not isinstance(frequencies, int) or not 2 <= frequencies <= MOST_FREQUENCIES or not 0 <= limits[0] < limits[1]:
         raise Unsupported(f"{frequencies} frequencies between {limits[0]} and {limits[1]} Hz")
     filters, fits = _filters(op, frequencies, bands, *limits)
     magnitudes = op.emit("MatMul", [one(op, "Sqrt", x), filters], (*front, bands))
