@@ -290,7 +290,12 @@ def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> lis
         order = _slotted(range(len(site.factors)), wanted)
         letters = [letter for letter, _ in groupby(site.factors[factor][0] for factor in wanted)]
         return [Label(order, variant) for variant in _offered(site.signature.variants, letters)]
+    # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
+    # the two suits the other readers is not known here.
     found = [repaired(site, _slotted(base, wanted)) for base in bases]
+    if len(wanted) < len(factors) or site.signature.block:
+        late = list(reversed(dict.fromkeys(reversed(factors))))
+        found += [repaired(site, _slotted(base, late), late=True) for base in bases]
     return [Label(order) for order in dict.fromkeys(found)]
 
 
@@ -383,11 +388,8 @@ def _slotted(base: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
     return tuple(next(chosen) if factor in inside else factor for factor in base)
 
 
-def repaired(site: Site, order: Sequence[int]) -> tuple[int, ...]:
-    """The nearest order that the signature allows: blocks gathered where they begin, head first, tail last.
-
-    Where else they might be gathered, some other site demands it, or all is the same.
-    """
+def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[int, ...]:
+    """The nearest order that the signature allows: blocks gathered where they begin (or end), head first, tail last."""
     signature = site.signature
     if not (signature.block or signature.head or signature.tail):
         return tuple(order)
@@ -396,9 +398,11 @@ def repaired(site: Site, order: Sequence[int]) -> tuple[int, ...]:
     gathered = list(order)
     if groups:
         seen: dict[int, list[int]] = {}
-        for factor in order:
+        for factor in reversed(order) if late else order:
             seen.setdefault(groups.get(factor, factor), []).append(factor)
         gathered = list(chain.from_iterable(seen.values()))
+        if late:
+            gathered.reverse()
     if signature.exchanged and (turned := _turned(site, gathered)):
         return turned
     if not ends:
