@@ -18,6 +18,7 @@ TWO = FULL[1:3]
 REGION = np.array([0, 0.1, 0.2, 0, 1, 0.9, 0.8, 1], np.float32)
 CROPPED = 'b = Resize<mode="linear", coordinate_transformation_mode="tf_crop_and_resize">(a, r, c)'
 HALVES = "sh = Shape<start=0, end=1>(a) ch = Shape<start=3, end=4>(a) all = Concat<axis=0>(sh, s, ch)"
+UNKNOWN = "sizes that are fed, of stated extents"
 RESIZES: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "an open batch": ("n,5,6,3", 'b = Resize<mode="linear">(a, , c)', 18, {"c": FULL}),
     "open extents to stated ones": ("n,h,w,3", 'b = Resize<mode="linear">(a, , , s)', 18, {"s": [1, 8, 9, 4]}),
@@ -38,12 +39,12 @@ RESIZES: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "an Upsample": ("n,5,6,3", 'b = Upsample<mode="linear">(a, c)', 9, {"c": FULL}),
     "an Upsample by attribute": ("n,5,6,3", 'b = Upsample<mode="nearest", scales=[1.0,2.0,2.0,1.0]>(a)', 7, {}),
     "sizes that are fed": ("n,h,w,3", 'b = Resize<mode="linear">(a, , , s)', 18, {}),
-    "sizes that are fed, of stated extents": ("1,5,6,3", 'b = Resize<mode="linear">(a, , , s)', 18, {}),
+    UNKNOWN: ("1,5,6,3", 'b = Resize<mode="linear">(a, , , s)', 18, {}),
     "sizes that are computed": ("n,h,w,3", f'{HALVES} b = Resize<mode="linear">(a, , , all)', 18, {}),
 }
 FED = {
     "sizes that are fed": ("int64[4] s", [1, 8, 9, 4]),
-    "sizes that are fed, of stated extents": ("int64[4] s", [1, 8, 9, 4]),
+    UNKNOWN: ("int64[4] s", [1, 8, 9, 4]),
     "sizes that are computed": ("int64[2] s", [8, 9]),
 }
 
@@ -63,10 +64,12 @@ def test_no_transpose_stays_around_it(name: str) -> None:
     result = relayout.optimize(source)
     onnx.checker.check_model(result.proto, full_check=True)
     np.testing.assert_allclose(run(result.proto, feed)[0], run(source, feed)[0], rtol=1e-4, atol=1e-5)
-    assert result.report.transposes == 2 < result.report.source_transposes == 4
+    stays = name == UNKNOWN  # sizes may resize any axes, and runtimes have not every order of them
+    assert result.report.transposes == (4 if stays else 2)
+    assert result.report.source_transposes == 4
 
 
-@pytest.mark.parametrize("name", [name for name in RESIZES if name != "sizes that are fed, of stated extents"])
+@pytest.mark.parametrize("name", [name for name in RESIZES if name != UNKNOWN])
 def test_in_nhwc_none_is_left(name: str) -> None:
     source, feed = between_convolutions(name)
     result = relayout.convert(source, to="NHWC")

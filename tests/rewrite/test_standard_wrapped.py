@@ -117,11 +117,17 @@ def test_standard_node_tests_behind_transposes() -> None:
         if left is not None:
             count["optimized by the runtime"] += 1
             count["fewer than the runtime"] += ours < left
-            if ours > left:
+            if ours > left and not resized_by_what_is_fed(model):
                 faults.append(f"{name}: {ours} bytes, the runtime leaves {left}")
     print(dict(count))
     assert not faults, "\n".join(faults)
     assert count["runs"] > 1000
+
+
+def resized_by_what_is_fed(model: onnx.ModelProto) -> bool:
+    """Whether a user feeds how far an image is resized. ONNX Runtime moves Transposes in front of it whatever comes."""
+    fed = {value.name for value in model.graph.input}
+    return any(node.op_type == "Resize" and fed.intersection(node.input[1:]) for node in model.graph.node)
 
 
 def transposes(model: onnx.ModelProto) -> int:
@@ -132,7 +138,7 @@ def transposes(model: onnx.ModelProto) -> int:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_standard_node_tests_alone_come_back_byte_for_byte() -> None:
-    """Also those that the runtime does not run; the few with Transposes may have fewer, also where those move nothing."""
+    """Also those that the runtime does not run; those with Transposes may have fewer, also where these move nothing."""
     count: Counter[str] = Counter()
     faults = []
     for case in cases():

@@ -41,13 +41,18 @@ def resize(operator: Operator) -> Fact:
     known = _standard(operator, rank)
     order = tuple(range(rank)) if known is None else known
     others = _ways(operator, letters, order)
-    if known is None:  # they may be: an operand shows it by how it comes
+    if known is None and not _is_fed(operator):  # they may be: an operand shows it by how it comes
         last, *_ = _ways(operator, letters, (0, rank - 1, *range(1, rank - 1)))
         others += (replace(last, name="channels last"),)
     if order == tuple(range(rank)):
         return replace(found, variants=(others[0], *(replace(each, follows=True) for each in others[1:])))
     own = replace(found.variants[0], name="as it is")
     return replace(found, variants=(own, *(replace(each, follows=True) for each in others)))
+
+
+def _is_fed(operator: Operator) -> bool:
+    """Tell whether a user feeds the scales or sizes: they may resize any axes, in orders that runtimes do not have."""
+    return any(value is not None and value.is_graph_input() for value in operator.node.inputs[1:])
 
 
 def _ways(operator: Operator, letters: Letters, order: Sequence[int]) -> tuple[Variant, ...]:
