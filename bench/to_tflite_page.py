@@ -230,22 +230,23 @@ permutation, and by a CONCATENATION that copies runs shorter than 16 bytes.""",
     if PEER in tools_of(found):
         parts += [
             "## Beside onnx2tf",
-            """On the models of which both results are right or close with the default kernels. *ratio*: relayout's
-sum over onnx2tf's; *median ratio*: the median of the models' ratios; *onnx2tf better*: on how many models (of times:
-by more than 5 %).""",
+            """This table covers the models where both tools' results are right or close with the default kernels.
+*ratio* is relayout's sum divided by onnx2tf's, *median ratio* is the median over models, and *onnx2tf better* counts
+the models where onnx2tf is ahead (for times, by more than 5 %).""",
             beside(found),
         ]
     if latencies(found):
         parts += [
             "## Beside ONNX Runtime",
-            """Time of the result in LiteRT over that of the source in ONNX Runtime: one thread, CPU time, turns
-taken, medians. The machine was shared.""",
+            """The ratio of two medians of CPU time, each on one thread: the result in LiteRT, and the source in ONNX
+Runtime. Runs of the two alternate, because other work shared the machine.""",
             latencies(found),
         ]
     parts += [
         "## Where relayout falls short",
-        """Results that are not right or not proved, that take more memory than the file and 100 MB, or that move more
-bytes than reported; and by how much `--io convert` is worse than onnx2tf, where that is more than 5 %.""",
+        """Results that are not right, whose plan is not proved, that need more memory than the file's size plus
+100 MB, or that move more bytes than the report says. Where `--io convert` is more than 5 % worse than onnx2tf, the
+ratio follows.""",
         losses(found),
     ]
     if PEER in tools_of(found):
