@@ -165,44 +165,28 @@ _REGROUPED = (TensorType.INT32, TensorType.INT64)
 @operator("DEPTH_TO_SPACE", options="DepthToSpaceOptions")
 def depth_to_space(op: Operation) -> None:
     """DepthToSpace, `n h w (b1 b2 c) -> n (h b1) (w b2) c`."""
-    op.require_rank(0, 4)
-    block = op.options.block_size
-    n, h, w, c = dims(op.stored(0))
-    height, width, depth = (
-        scaled(h, block, False, op),
-        scaled(w, block, False, op),
-        scaled(c, block * block, True, op),
-    )
-    last = op.out_dims((n, height, width, depth))
-    shape = (last[0], last[3], last[1], last[2])
-    if op.input(0).type in _REGROUPED:
-        (x,), finish = op.carried(0)
-        x = op.reshape(x, (n, h, w, block, block, depth))
-        x = op.transpose(x, (0, 1, 3, 2, 4, 5), op.hint("transposed"))
-        finish(op.reshape(x, (n, height, width, depth)))
-        return
-    (x,), finish = op.carried(0, types=BYTES_ONLY, perm=TO_FIRST)
-    finish(op.emit("DepthToSpace", [x], shape, blocksize=block, mode="DCR"))
+    _between_depth_and_space(op, "DepthToSpace", to_space=True, mode="DCR")
 
 
 @operator("SPACE_TO_DEPTH", options="SpaceToDepthOptions")
 def space_to_depth(op: Operation) -> None:
     """SpaceToDepth, `n (h b1) (w b2) c -> n h w (b1 b2 c)`."""
+    _between_depth_and_space(op, "SpaceToDepth", to_space=False)
+
+
+def _between_depth_and_space(op: Operation, name: str, *, to_space: bool, **attributes: Any) -> None:
+    """Emit the operator of this name; for types that it does not take, the Transpose that it is."""
     op.require_rank(0, 4)
     block = op.options.block_size
     n, h, w, c = dims(op.stored(0))
-    height, width, depth = (
-        scaled(h, block, True, op),
-        scaled(w, block, True, op),
-        scaled(c, block * block, False, op),
-    )
+    height, width = (scaled(extent, block, not to_space, op) for extent in (h, w))
+    depth = scaled(c, block * block, to_space, op)
     last = op.out_dims((n, height, width, depth))
-    shape = (last[0], last[3], last[1], last[2])
     if op.input(0).type in _REGROUPED:
         (x,), finish = op.carried(0)
-        x = op.reshape(x, (n, height, block, width, block, c))
+        x = op.reshape(x, (n, h, w, block, block, depth) if to_space else (n, height, block, width, block, c))
         x = op.transpose(x, (0, 1, 3, 2, 4, 5), op.hint("transposed"))
         finish(op.reshape(x, (n, height, width, depth)))
         return
     (x,), finish = op.carried(0, types=BYTES_ONLY, perm=TO_FIRST)
-    finish(op.emit("SpaceToDepth", [x], shape, blocksize=block))
+    finish(op.emit(name, [x], (last[0], last[3], last[1], last[2]), blocksize=block, **attributes))
