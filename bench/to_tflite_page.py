@@ -160,7 +160,7 @@ def losses(found: Row) -> str:
 
 
 def refusals(found: Row) -> str:
-    """What the peer refuses, gets wrong, or writes so that it does not run."""
+    """List what the peer refuses, gets wrong, or writes so that it does not run."""
     said = []
     for m in (m for part in groups(found).values() for m in part):
         row = m["tools"].get(PEER)

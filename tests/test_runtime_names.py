@@ -53,7 +53,7 @@ def modules() -> list[str]:
 
 
 def faults(path: str, text: str) -> list[str]:
-    """What is wrong with a module: lines that name a runtime, or that say of one how long it takes."""
+    """List the faults of a module: lines that name a runtime, or that say of one how long it takes."""
     if path not in DOCUMENTED:
         return [
             f"line {text.count(chr(10), 0, found.start()) + 1}: {found.group()}" for found in RUNTIME.finditer(text)

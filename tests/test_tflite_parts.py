@@ -1,4 +1,4 @@
-"""What cannot be written to a `.tflite`: one error that lists it, custom operators, and parts."""
+"""Operators that a `.tflite` cannot have: one error that lists them, custom operators, and parts."""
 
 from __future__ import annotations
 

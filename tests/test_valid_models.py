@@ -140,7 +140,7 @@ IDLE = {
 
 @pytest.mark.parametrize("case", IDLE)
 def test_a_transpose_that_moves_nothing_leaves_the_file(case: str, tmp_path: Path) -> None:
-    """What the report counts is what the file has."""
+    """The report counts what the file has."""
     inputs, text = IDLE[case]
     constants = {"s": [10, 1, 768], "two": [2], "k": np.ones((4, 5), np.float32)}
     source = build(inputs, text, {name: array for name, array in constants.items() if f" {name})" in text})

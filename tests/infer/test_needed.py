@@ -1,4 +1,4 @@
-"""What no output needs is none of the problem, and not in the result."""
+"""Nodes that no output needs: neither in the problem, nor in the result."""
 
 from __future__ import annotations
 

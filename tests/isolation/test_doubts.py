@@ -1,4 +1,4 @@
-"""What is not doubted, ONNX survives; what exporters write is not doubted."""
+"""ONNX survives all that is not doubted; what exporters write is not doubted."""
 
 from __future__ import annotations
 

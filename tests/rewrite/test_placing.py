@@ -1,4 +1,4 @@
-"""What only one body wants of an outer value stands in it: a branch that is not taken, a loop without trips."""
+"""Work that only one body needs stands in it: a branch that is not taken, a loop without trips."""
 
 from __future__ import annotations
 

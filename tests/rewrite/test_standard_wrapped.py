@@ -125,7 +125,7 @@ def test_standard_node_tests_behind_transposes() -> None:
 
 
 def resized_by_what_is_fed(model: onnx.ModelProto) -> bool:
-    """Whether a user feeds how far an image is resized. ONNX Runtime moves Transposes in front of it whatever comes."""
+    """Tell whether sizes of a Resize are fed. ONNX Runtime moves Transposes in front of it whatever comes."""
     fed = {value.name for value in model.graph.input}
     return any(node.op_type == "Resize" and fed.intersection(node.input[1:]) for node in model.graph.node)
 

@@ -84,7 +84,7 @@ def test_a_size_that_is_computed_follows() -> None:
     "text", ['t = T0132(x) y = Resize<mode="nearest">(t, , , s)', 't = Resize<mode="nearest">(x, , , s) y = T0132(t)']
 )
 def test_a_transpose_stays_where_it_is_beside_a_size_that_is_computed(text: str) -> None:
-    """What one would cost on the other side is not known."""
+    """A Transpose stays where its cost on the other side is not known."""
     source = build("float[2,3,8,9] x, int64[4] s", text, {})
     assert relayout.optimize(source).proto.SerializeToString() == source.SerializeToString()
 

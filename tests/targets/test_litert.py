@@ -1,4 +1,4 @@
-"""What the target for LiteRT asks of layouts: axes that come last, and no copies of single elements."""
+"""Demands of the target for LiteRT on layouts: axes that come last, and no copies of single elements."""
 
 from __future__ import annotations
 

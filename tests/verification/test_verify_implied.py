@@ -1,4 +1,4 @@
-"""What is fed to a model is what its operators can take: widths that weights imply, and sample rates."""
+"""Inputs for a model that its operators can take: widths that weights imply, and sample rates."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def test_integers_that_get_another_scale_may_be_rounded_twice() -> None:
 
 
 def test_a_part_of_a_file_makes_values_of_others() -> None:
-    """What is given is an input; what is given and made is both."""
+    """A tensor that is given is an input; one that is given and made is both."""
     content = relayout.convert(network(), format="tflite", io="convert").tflite
     side = LiteRTSide(content)
     feeds = {"image": np.random.default_rng(0).normal(size=(2, 12, 20, 3)).astype(np.float32)}

@@ -51,7 +51,7 @@ def _only_body(sites: Sites, node: ir.Node, graph: ir.Graph, owner: Mapping[ir.N
 
 
 def _may_enter(sites: Sites, body: ir.Graph, node: ir.Node, conversions: Mapping[ir.Node, Root]) -> bool:
-    """Whether a conversion may stand in a body: in a branch, or in a loop that may not run, if it is priced so or the
+    """Tell whether a conversion may stand in a body: a branch, or a loop that may not run, if it is priced so or the
     source moves the value there.
     """
     inner, root = sites.inners[body], conversions[node]

@@ -355,7 +355,7 @@ class Storage:
         return self._helper(root, f"{stem}/product", "ReduceProd", [joined])
 
     def _is_measurable(self, root: Root, extent: Extent) -> bool:
-        """Whether some value has each symbol of an extent as a dimension."""
+        """Tell whether some value has each symbol of an extent as a dimension."""
         try:
             for symbol in extent.symbols:
                 self._having(root, Extent(1, (symbol,)))

@@ -1,1 +1,1 @@
-"""What a graph is made of: subgraphs, source names, constants. Knows no layouts."""
+"""The parts of a graph: subgraphs, source names, constants. Knows no layouts."""

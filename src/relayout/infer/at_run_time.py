@@ -79,6 +79,6 @@ def _choice(formulation: Formulation, other: Plan) -> tuple[int, ...] | None:
 
 
 def _is_no_worse(found: Plan) -> bool:
-    """Whether a plan is in no way worse than the source where what is open counts as 1."""
+    """Tell whether a plan is in no way worse than the source where what is open counts as 1."""
     fewer = len(found.crossings) <= found.source_count and found.scattered <= found.source_scattered
     return fewer and found.size <= found.source_size

@@ -252,7 +252,7 @@ class _Builder:
                 self.sites.moves.append(Move(node.outputs[0].name or "", moved, times))
 
     def _claims(self) -> dict[str, int]:
-        """What a file states of extents that nobody names: a price only."""
+        """Return the extents that a file states and nobody names: they count as a price only."""
         return {name: extent for name, extent in self.claimed.items() if name not in self.declared}
 
     def _drop_unread(self) -> None:
@@ -431,7 +431,7 @@ class _Builder:
         )
 
     def _is_entered(self, node: ir.Node) -> bool:
-        """Whether a node's bodies are part of the problem."""
+        """Tell whether a node's bodies are part of the problem."""
         return isinstance(self.facts.of(self._operator(node)), Nested)
 
     def _unneeded(self, node: ir.Node) -> None:

@@ -35,7 +35,7 @@ class Bound(Enum):
 
 
 class Relation(NamedTuple):
-    """What is known of an extent.
+    """Bounds of an extent, as far as they are known.
 
     Args:
         symbol: its name, or what shape inference calls it.

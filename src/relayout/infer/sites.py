@@ -142,7 +142,7 @@ class Root:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no elements, and all of its extents are known: a constant, whatever computes it."""
+        """True if it has no elements, and all of its extents are known: a constant, whatever computes it."""
         extents = [piece.extent for piece in self.dims]
         return any(extent.number == 0 for extent in extents) and all(extent.is_static for extent in extents)
 

@@ -35,7 +35,7 @@ class NativeCrashError(ReadError):
     """ONNX's C++ code crashes over a model, in a child process of its own."""
 
     def within(self, file: str) -> ReadError:
-        """The same error, saying which file it is about."""
+        """Return the error with the file that it is about."""
         found = super().within(file)
         return NativeCrashError(found.what, where=found.where, hint=found.hint)
 
@@ -208,7 +208,7 @@ def _culprit(model: onnx.ModelProto, kind: bytes, death: DiedError) -> str:
 
 
 def _crashes(model: onnx.ModelProto, count: int, kind: bytes) -> bool:
-    """Whether shape inference crashes over the first nodes."""
+    """Tell whether shape inference crashes over the first nodes."""
     part = onnx.ModelProto()
     part.CopyFrom(model)
     del part.graph.node[count:]

@@ -49,7 +49,7 @@ _KINDS = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEF
 
 
 class _Form(NamedTuple):
-    """What an operator's schema says of its nodes."""
+    """The demands of an operator's schema on its nodes."""
 
     inputs: range
     outputs: range
@@ -185,7 +185,7 @@ def _doubt_of_node(node: onnx.NodeProto, form: _Form) -> str:
 
 
 def _is_in_range(name: str, values: Sequence[int]) -> bool:
-    """Whether the integers of an attribute are usual ones."""
+    """Tell whether the integers of an attribute are usual ones."""
     if not values or name in ANYWHERE:
         return True
     if name in AXES:
@@ -194,7 +194,7 @@ def _is_in_range(name: str, values: Sequence[int]) -> bool:
 
 
 def _is_usual(kind: onnx.TypeProto) -> bool:
-    """Whether a type is that of a tensor with few dimensions of usual extents."""
+    """Tell whether a type is that of a tensor with few dimensions of usual extents."""
     if not kind.HasField("tensor_type"):
         return False
     tensor = kind.tensor_type
@@ -206,7 +206,7 @@ def _is_usual(kind: onnx.TypeProto) -> bool:
 
 @lru_cache(4096)
 def _form(op_type: str, version: int, domain: str) -> _Form | None:
-    """What the standard says of an operator; None where it does not have it: then nothing is inferred of it."""
+    """Return the standard's schema of an operator; None where it has none: then nothing is inferred of it."""
     try:
         return _Form.of(onnx.defs.get_schema(op_type, version, domain))
     except onnx.defs.SchemaError:

@@ -55,7 +55,7 @@ class Process:
 
     @staticmethod
     def can_start() -> bool:
-        """Whether this Python can start another: one that is built into a program cannot."""
+        """Tell whether this Python can start another: one that is built into a program cannot."""
         return bool(sys.executable) and not getattr(sys, "frozen", False)
 
     @property
@@ -65,7 +65,7 @@ class Process:
 
     @property
     def runs(self) -> bool:
-        """Whether the child process was started and has not ended."""
+        """True if the child process was started and has not ended."""
         return self._child is not None and self._owner == os.getpid() and self._child.poll() is None
 
     def ask(self, question: Sequence[bytes | memoryview], seconds: float | None = None) -> list[bytes]:

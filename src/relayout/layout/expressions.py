@@ -63,7 +63,7 @@ def replace_names(text: str, extents: Mapping[str, Dim]) -> Dim:
 
 
 def _is_expression(tokens: Sequence[str], names: frozenset[str]) -> bool:
-    """Whether some number for all names gives the expression a value."""
+    """Tell whether some number for all names gives the expression a value."""
     return any(_value(tokens, dict.fromkeys(names, Fraction(number))) is not None for number in (1, 97))
 
 

@@ -1,4 +1,4 @@
-"""What a backend asks of a node beside operator, element type and rank: conditions with the words for them.
+"""Conditions of a backend on a node beside operator, element type and rank, with the words for them.
 
 A condition sees the node in the standard's order of axes: of a function's call the node in its body.
 """
@@ -41,7 +41,7 @@ class Condition:
 
 
 def is_about(operator: Operator, op_type: str, limits: Sequence[Condition]) -> bool:
-    """Whether a node is of that operator, of ONNX's own domain, and within limits."""
+    """Tell whether a node is of that operator, of ONNX's own domain, and within limits."""
     named = operator.node.domain in ("", "ai.onnx") and operator.name == op_type
     return named and all(limit.holds(operator) for limit in limits)
 
@@ -58,7 +58,7 @@ NEAR = 8
 
 
 def is_constant(operator: Operator, slot: int) -> bool:
-    """Whether an input is absent, an initializer, or follows from initializers alone."""
+    """Tell whether an input is absent, an initializer, or follows from initializers alone."""
     return not operator.has(slot) or _follows(operator.node.inputs[slot], NEAR)
 
 

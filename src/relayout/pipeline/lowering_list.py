@@ -1,4 +1,4 @@
-"""What a target's kernels want of a graph, before layouts are chosen and after; each with a line for the report."""
+"""Passes that a target's kernels need, before layouts are chosen and after; each with a line for the report."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def sentence(found: Sequence[Cause]) -> str:
 
 
 class _Demand(NamedTuple):
-    """What a site demands of a value, in words; whether the site is an input or output."""
+    """A demand of a site on a value, in words; and whether the site is an input or output."""
 
     words: str
     interface: bool

@@ -26,5 +26,5 @@ def is_transposed(dtype: ir.DataType | None, version: int) -> bool:
 
 @cache
 def is_reshaped(dtype: ir.DataType | None, version: int) -> bool:
-    """Whether elements of a type may be reshaped: none that Transpose does not take, and no parts of bytes."""
+    """Tell whether elements of a type may be reshaped: none that Transpose does not take, and no parts of bytes."""
     return is_transposed(dtype, version) and dtype not in PARTS

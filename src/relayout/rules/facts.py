@@ -54,13 +54,13 @@ def is_known(node: ir.Node) -> bool:
 
 
 def is_view(node: ir.Node) -> bool:
-    """Whether a node looks at its operand otherwise, by what it is called: a Transpose, a Reshape."""
+    """Tell whether a node looks at its operand otherwise, by what it is called: a Transpose, a Reshape."""
     rule = registry().get(_called(node))
     return rule is not None and rule.kind == "regrouping"
 
 
 def may_go(node: ir.Node) -> bool:
-    """Whether a node does nothing but give its outputs: there is a rule for it, be it that of a barrier."""
+    """Tell whether a node does nothing but give its outputs: there is a rule for it, be it that of a barrier."""
     return _called(node) in registry() or is_known(node)
 
 
@@ -97,7 +97,7 @@ def _value(node: ir.Node, name: str) -> object:
 
 
 def facts(operator: Operator) -> Fact:
-    """What is known of a node; None where there is no rule for it, or the node is not as its operator is defined.
+    """Return the facts of a node; None where it has no rule, or is not as its operator is defined.
 
     Raises:
         RelayoutError: a rule of a user is wrong.

@@ -1,4 +1,4 @@
-"""What a rule of a user's gives is looked at before anything is built on it; those of the project are tested."""
+"""Checks of the results of a user's rule, before anything is built on them; the project's own are tested."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def _signature(name: str, where: str, fact: Signature) -> Signature:
 
 
 def in_bytes(where: str, found: Any) -> int:
-    """What a price gives.
+    """Return what a price function gives, checked.
 
     Raises:
         RelayoutError: it is no whole number from 0 on.

@@ -111,7 +111,7 @@ class Wishes:
 
     @property
     def tflite(self) -> ImportPasses:
-        """What is done to a `.tflite` beside its literal import."""
+        """The passes over a `.tflite` beside its literal import."""
         if self.literal:
             return nothing()
         return portable() if self.target is None else self.target.tflite()

@@ -1,4 +1,4 @@
-"""What an input that is state from run to run begins with, as a model's metadata says it (`relayout.initial`)."""
+"""Initial values of inputs that are state from run to run, from a model's metadata (`relayout.initial`)."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class _Member:
         return _Member(self._interpreter, (*self._path, name))
 
     def __call__(self, *given: Any) -> Any:
-        """What the method gives."""
+        """Return what the method gives."""
         return self._interpreter.ask("call", self._path, given)
 
 

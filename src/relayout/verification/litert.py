@@ -113,7 +113,7 @@ class LiteRTSide:
 
     @property
     def part(self) -> Part | None:
-        """What the file declares to be cut from."""
+        """The source that the file declares to be cut from."""
         part = self.provenance.part
         return None if part is None else Part(tuple(part["outputs"]))
 
@@ -144,7 +144,7 @@ class LiteRTSide:
 
     @property
     def requantizes(self) -> bool:
-        """Whether integers get another scale by an operator of their own."""
+        """True if integers get another scale by an operator of their own."""
         operands = (int(o["inputs"][0]) for o in self._operators if o["op_name"] == "QUANTIZE")
         return any(is_quantized(self._details[index]) for index in operands)
 
@@ -394,7 +394,7 @@ class LiteRTSide:
         return min(bounds, default=None)
 
     def _is_rate(self, index: int) -> bool:
-        """Whether an operator reads this tensor as a sample rate."""
+        """Tell whether an operator reads this tensor as a sample rate."""
         readers = ((operator["inputs"], RATES.get(operator["op_name"])) for operator in self._operators)
         return any(place is not None and len(read) > place and read[place] == index for read, place in readers)
 
@@ -544,7 +544,7 @@ def _is_left_to_flex(source: Source) -> bool:
 
 
 def _is_installed(package: str) -> bool:
-    """Whether there is an interpreter, as far as can be told without loading it."""
+    """Tell whether there is an interpreter, as far as can be told without loading it."""
     try:
         return find_spec(f"{LITERT}.interpreter" if package == LITERT else "tensorflow") is not None
     except ModuleNotFoundError:

@@ -424,7 +424,7 @@ def _initial(value: ir.Value) -> Array | None:
 
 
 def held_by(notes: Mapping[str, str]) -> list[Holds]:
-    """What a value's metadata says that it holds; nothing where that cannot be read."""
+    """Return what a value's metadata says that it holds; nothing where that cannot be read."""
     try:
         return Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []
     except LayoutError:

@@ -101,7 +101,7 @@ class Pair:
         return np.asarray(array, order="C")
 
     def _advice(self, shape: tuple[int, ...]) -> str:
-        """What to do about an input that does not fit."""
+        """Say what to do about an input that does not fit."""
         option = "" if self.declared else proposal(self.left.title or self.left.name, shape, self.right.shape or ())
         return "it declares no other layout" + (f"; if both mean the same, say so: {option}" if option else "")
 

@@ -169,7 +169,7 @@ class _Part:
         return len(self.model.graph)
 
     def run(self) -> Array:
-        """What it computes."""
+        """Return what it computes."""
         with opened(self.model) as side:
             return side.runner().run(self.feeds, [self.output])[self.output]
 

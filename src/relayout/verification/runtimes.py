@@ -22,7 +22,7 @@ _HERE: dict[int, Any] = {}
 
 
 class FailedError(Exception):
-    """What a runtime says of a model, or of what it is fed.
+    """An error that a runtime raises about a model, or about what it is fed.
 
     Args:
         said: in its words.
@@ -47,7 +47,7 @@ class Held:
 
     @property
     def is_there(self) -> bool:
-        """Whether the child process is the one that got the model."""
+        """True if the child process is the one that got the model."""
         return self._child == _child()
 
     def now_there(self) -> None:

@@ -161,7 +161,7 @@ class Forced(Protocol):
 
     @property
     def requantizes(self) -> bool:
-        """Whether integers get another scale on the way, by kernels that round to halves of a step first."""
+        """True if integers get another scale on the way, by kernels that round to halves of a step first."""
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """The values of these names, made of what is given before them. RelayoutError if it fails."""

@@ -143,7 +143,7 @@ class Comparison:
 
     @cached_property
     def _is_large(self) -> bool:
-        """Whether interior values may take more room than one run has: then it matters how much exactly."""
+        """True if interior values may take more room than one run has: then it matters how much exactly."""
         return sum(pair.left.size(pair.right) for pair in (*self.interiors, *self.outputs)) > pairing.AT_ONCE
 
     def _learn(self, side: Side, feeds: Feeds) -> None:
@@ -153,7 +153,7 @@ class Comparison:
 
     @cached_property
     def _inner(self) -> tuple[Runner, Runner]:
-        """What shows interior values of both; made once it is known how much room they take."""
+        """The views that show interior values of both; made once it is known how much room they take."""
         if not self.interiors:
             return self._plain
         asked = [pair.left.name for pair in self.interiors], [pair.right.name for pair in self.interiors]

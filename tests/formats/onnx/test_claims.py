@@ -76,7 +76,7 @@ def test_the_interface_states_what_the_source_states() -> None:
 
 
 def test_what_is_stated_is_a_price() -> None:
-    """What nobody knows counts as the file says, and an input's name as 1."""
+    """An extent that nobody knows counts as the file says, and an input's name as 1."""
     source = parsed(
         "(float[N,2,3,5] x, int64[4] s) => (float[?,?,?,?] y) { a = Reshape(x, s) y = Relu(a) }", a=[7, 2, 3, 5]
     )

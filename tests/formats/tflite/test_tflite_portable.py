@@ -1,4 +1,4 @@
-"""What a `.tflite` becomes without a target: the file's types and channels, for every runtime; and for `none`."""
+"""A `.tflite` imported without a target: the file's types and channels, for every runtime; and for `none`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the writer refuses, what it streams, and that its results appear whole or not at all."""
+"""The writer: what it refuses and streams, and that its results appear whole or not at all."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_a_difference_is_seen_wherever_it_is() -> None:
 
 
 def results(data: bytes, ranges: Ranges = ()) -> Sequence[Any]:
-    """What LiteRT computes from inputs of these ranges, and what it calls its signatures."""
+    """Return what LiteRT computes from inputs of these ranges, and what it calls its signatures."""
     rng = np.random.default_rng(3)
     try:
         made = interpreter(data)
@@ -218,7 +218,7 @@ def test_the_same_bytes_in_two_processes() -> None:
 
 
 def faults(data: bytes, *, behind: bool = False) -> list[str]:
-    """What is wrong with a file's form, as a published binding reads it."""
+    """List what is wrong with a file's form, as a published binding reads it."""
     try:
         interpreter(data)
     except (ValueError, RuntimeError) as error:

@@ -63,7 +63,7 @@ def without_weights(model: ir.Model) -> onnx.ModelProto:
 
 
 class Claims(NamedTuple):
-    """What a file states of values of its main graph, held against what their operators give.
+    """The shapes that a file states of values of its main graph, compared with what their operators give.
 
     Args:
         contradicted: values that are of another type or shape.
@@ -106,7 +106,7 @@ def drop_contradicted(proto: onnx.ModelProto) -> Claims:
 
 
 def _says_more(claim: onnx.TypeProto.Tensor, inference: onnx.TypeProto.Tensor | None, *, rankless: bool) -> bool:
-    """Whether a claim has a number for an extent that inference has none for.
+    """Tell whether a claim has a number for an extent that inference has none for.
 
     Args:
         claim: what is stated.

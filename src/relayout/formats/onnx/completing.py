@@ -115,7 +115,7 @@ def _open_body(body: ir.Graph) -> None:
 
 
 def _with_states(model: ir.Model, used: set[str]) -> tuple[onnx.GraphProto, dict[str, Array]]:
-    """What `_inferred` finds, where a state of a Loop has in each run the rank and the extents that it begins with.
+    """Infer with states of Loops that have in each run the rank and the extents that they begin with.
 
     ONNX assumes nothing of a state, whose shape may change. If a body that is given that shape gives it back, it does
     not: by induction, for all states of which it is assumed together. Of extents that do not come back nothing is

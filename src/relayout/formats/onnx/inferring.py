@@ -237,7 +237,7 @@ def _has_lengths(tensor: onnx.TypeProto.Tensor) -> bool:
 
 
 def _has_open_vector(graph: onnx.GraphProto) -> bool:
-    """Whether a vector of integers may be longer than a shape, as far as is known; of subgraphs too."""
+    """Tell whether a vector of integers may be longer than a shape, as far as is known; of subgraphs too."""
     return any(map(_is_open_vector, (*graph.input, *graph.value_info, *graph.output))) or any(
         _has_open_vector(inner) for node in graph.node for attribute in node.attribute for inner in graphs_in(attribute)
     )

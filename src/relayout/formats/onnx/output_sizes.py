@@ -121,7 +121,7 @@ SIZES: Mapping[str, Callable[[Operands, Attributes], float]] = {
 
 
 def fits(node: onnx.NodeProto, operands: Operands, most: int) -> bool:
-    """Whether a node is known to write no more than so many elements."""
+    """Tell whether a node is known to write no more than so many elements."""
     try:
         with np.errstate(all="ignore"):
             size = output_size(node, operands)

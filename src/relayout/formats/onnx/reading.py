@@ -281,7 +281,7 @@ def _squeeze_all(graph: onnx.GraphProto, outer: frozenset[str]) -> list[str]:
 
 
 def _is_hollow(node: onnx.NodeProto) -> bool:
-    """Whether a Constant holds no elements."""
+    """Tell whether a Constant holds no elements."""
     return any(
         (attribute.name == "value" and list(attribute.t.dims) == [0])
         or (attribute.name == "value_ints" and not attribute.ints)

@@ -32,7 +32,7 @@ SCHEMA = 1
 
 
 class Holding(NamedTuple):
-    """What one tensor holds of the source.
+    """The part of the source that one tensor holds.
 
     Args:
         names: values that it holds as the source stores them, under another name.
@@ -44,7 +44,7 @@ class Holding(NamedTuple):
 
 
 class Provenance(NamedTuple):
-    """What a file says of its source.
+    """The statements of a file about its source.
 
     Args:
         tensors: name of a tensor -> what it holds.
@@ -77,7 +77,7 @@ class Provenance(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to say: every tensor holds its namesake as it is."""
+        """True if there is nothing to say: every tensor holds its namesake as it is."""
         return self == Provenance()
 
 

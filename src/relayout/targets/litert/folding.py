@@ -1,4 +1,4 @@
-"""What goes into the weights of LiteRT's convolutions: scales and shifts per channel that follow them."""
+"""Folding into the weights of LiteRT's convolutions: scales and shifts per channel that follow them."""
 
 from relayout.lowering.fusion_rows import Fusion
 

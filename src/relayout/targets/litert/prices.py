@@ -1,4 +1,4 @@
-"""What an operator costs LiteRT in an order of axes, in bytes that might be moved instead.
+"""Prices of operators in LiteRT in an order of axes, in bytes that might be moved instead.
 
 CONCATENATION and SPLIT copy runs with one call each. Where a run is an element or two, the calls take several times as
 long as a TRANSPOSE of the same bytes: ShuffleNet v2 took 1.4 of its time with 32 Transposes when its channels were

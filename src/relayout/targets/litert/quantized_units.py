@@ -27,7 +27,7 @@ IMAGES = "relayout."
 
 
 class Scale(NamedTuple):
-    """What integers mean: their type, scales and zero points, the last as signed integers have them."""
+    """The quantization of integers: type, scales and zero points, the last as signed integers have them."""
 
     dtype: ir.DataType
     scale: NDArray[np.float32]
@@ -35,16 +35,16 @@ class Scale(NamedTuple):
 
     @property
     def is_one(self) -> bool:
-        """Whether there is one scale for the tensor."""
+        """True if there is one scale for the tensor."""
         return self.scale.size == 1
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether all zero points are 0."""
+        """True if all zero points are 0."""
         return not self.zero.any()
 
     def equals(self, other: Scale | None) -> bool:
-        """Whether the same integer means the same number."""
+        """Tell whether the same integer means the same number."""
         return (
             other is not None
             and self.is_one
@@ -119,7 +119,7 @@ def quantized_units(model: ir.Model, *, unsigned: bool = False) -> dict[ir.Node,
 
 
 class _Ends(NamedTuple):
-    """What stands behind an operator: its QuantizeLinear nodes, and the activation before them."""
+    """The nodes behind an operator: its QuantizeLinear nodes, and the activation before them."""
 
     quantize: Mapping[ir.Value, tuple[ir.Node, ...]]
     activation: ir.Node | None = None
@@ -261,7 +261,7 @@ def _candidate(node: ir.Node, quantize: Mapping[ir.Value, tuple[ir.Node, ...]], 
 
 
 def _data(candidate: Candidate, slots: Iterator[int] | range) -> bool:
-    """Whether operands are integers with one scale, of the width of the result, and signed or not as it is."""
+    """Tell whether operands are integers with one scale, of the width of the result, and signed or not as it is."""
     result = candidate.outputs[0].dtype
     kinds = (result,) if candidate.unsigned else BYTES if result in BYTES else WORDS
     scales = [candidate.inputs[slot] if slot < len(candidate.inputs) else None for slot in slots]
@@ -274,7 +274,7 @@ def _data(candidate: Candidate, slots: Iterator[int] | range) -> bool:
 
 
 def _has_weights(candidate: Candidate) -> bool:
-    """Whether the kernel takes the weights: constant, of 8 bits, without zero points but in kernels of uint8."""
+    """Tell whether the kernel takes the weights: constant, of 8 bits, without zero points but in kernels of uint8."""
     if not _data(candidate, range(1)) or len(candidate.inputs) < 2:
         return False
     weights = candidate.inputs[1]

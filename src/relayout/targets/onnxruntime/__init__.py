@@ -1,4 +1,4 @@
-"""What ONNX Runtime has, what its kernels cost, and what is rewritten for it."""
+"""ONNX Runtime: its operators, what its kernels cost, and what is rewritten for it."""
 
 TABLES = ("cpu", "cpu_avx2", "cpu_nchwc")
 """The modules that define targets."""

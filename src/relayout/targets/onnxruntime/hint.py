@@ -1,4 +1,4 @@
-"""What a conversion without a target says of ONNX Runtime's own."""
+"""The hint at ONNX Runtime's own target that a conversion without a target prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done to a `.tflite` for ONNX Runtime's CPU provider, beside its literal import: all of it saves time."""
+"""Passes over a `.tflite` for ONNX Runtime's CPU provider, beside its literal import: all of them save time."""
 
 from __future__ import annotations
 

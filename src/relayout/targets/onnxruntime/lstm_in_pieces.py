@@ -76,7 +76,7 @@ class Listing(Unlimited):
         return squeeze(op, listing.run(both, first)[0], [1])
 
     def _with_output(self, parts: Sequence[ir.Value | None], number: float) -> list[ir.Value | None]:
-        """The same with a number for the gate OUTPUT."""
+        """Return the copy that has a number for the gate OUTPUT."""
         made, output = list(parts), parts[OUTPUT]
         made[OUTPUT] = None if output is None else self._filled(output, number)
         return made
@@ -246,7 +246,7 @@ class LimitedLstm(Lstm):
         return Limited(self.op, Listing(self.op, *self.matrices(name)), step_by_step).over(x, first, how)
 
     def _plan(self, time: Dim, batch: Dim, cell: ir.Value | None) -> Pieces | Listed | None:
-        """What ONNX's LSTM computes at a time, None where that is another cell."""
+        """Return what ONNX's LSTM computes at a time, None where that is another cell."""
         if not self.op.options.cell_clip > 0:
             return Pieces(time)
         size = self.units * batch if isinstance(batch, int) else LARGE

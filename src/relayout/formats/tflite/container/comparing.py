@@ -1,4 +1,4 @@
-"""Whether two models say the same, and if not, where they differ first."""
+"""Compare two models, and say where they differ first."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ _WHOLE = {str, int, bool}
 
 
 def _equal(one: Any, two: Any) -> bool:
-    """Whether two values without parts are equal; NaN equals NaN."""
+    """Tell whether two values without parts are equal; NaN equals NaN."""
     if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
         return False
     return bool(one == two) or bool(one != one and two != two)
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
-    """What a value consists of, with names; None if it is one thing."""
+    """Return the named parts of a value; None if it has none."""
     if isinstance(value, Table):
         return [("kind", value.kind), *value.fields.items()]
     if isinstance(value, tuple):

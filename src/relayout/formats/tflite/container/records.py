@@ -1,4 +1,4 @@
-"""What relayout itself says in a file, for relayout: a metadata buffer of JSON, which runtimes do not look at."""
+"""Records of relayout in a file, for relayout: a metadata buffer of JSON, which runtimes do not look at."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class _Use(NamedTuple):
         return self.outputs[i] if i < len(self.outputs) else None
 
     def types(self, *types: TensorType) -> bool:
-        """Whether the first operands are of these types."""
+        """Tell whether the first operands are of these types."""
         return tuple(tensor and tensor.type for tensor in self.inputs[: len(types)]) == types
 
     def rank(self, i: int = 0) -> int:
@@ -184,7 +184,7 @@ class _Use(NamedTuple):
         return tensor is not None and tensor.quantization is not None
 
     def is_hybrid(self, weights: int = 1) -> bool:
-        """Whether reals meet weights of 8 bits, and reals come out."""
+        """Tell whether reals meet weights of 8 bits, and reals come out."""
         operands = (self.input(0), self.input(weights), self.output(0))
         return [tensor and tensor.type for tensor in operands] == _HYBRID
 
@@ -199,7 +199,7 @@ def _rank_above(rank: int) -> _Property:
 
 
 def _stretched(use: _Use) -> bool:
-    """Whether operands of different shapes meet, and one has more than four axes."""
+    """Tell whether operands of different shapes meet, and one has more than four axes."""
     first, second = use.input(0), use.input(1)
     if first is None or second is None:
         return False
@@ -215,7 +215,7 @@ def _both(*properties: _Property) -> _Property:
 
 
 def _has_scales(tensor: Tensor | None) -> bool:
-    """Whether the tensor has a scale for each index of an axis."""
+    """Tell whether the tensor has a scale for each index of an axis."""
     return tensor is not None and tensor.quantization is not None and tensor.quantization.per_channel
 
 
@@ -244,7 +244,7 @@ def _is_grouped(use: _Use) -> bool:
 
 
 def _is_rescaled_up(use: _Use) -> bool:
-    """Whether the product of two scales is at least the result's."""
+    """Tell whether the product of two scales is at least the result's."""
     tensors = (*use.inputs[:2], *use.outputs[:1])
     scales = [float(t.quantization.scale[0]) for t in tensors if t and t.quantization]
     return len(scales) == 3 and 0 not in scales and scales[0] * scales[1] >= scales[2]

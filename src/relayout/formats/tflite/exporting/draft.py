@@ -64,7 +64,7 @@ class DraftTensor:
 
     @property
     def is_static(self) -> bool:
-        """Whether every extent is known."""
+        """True if every extent is known."""
         return all(isinstance(dim, int) for dim in self.dims)
 
 

@@ -1,4 +1,4 @@
-"""What the schema lets an operator take in: an activation after it, a bias after a product.
+"""Fusions that the schema has: an activation into the operator before it, a bias into a product.
 
     CONV_2D, RELU      ->  CONV_2D(fused_activation_function=RELU)
     FULLY_CONNECTED, ADD(constant)  ->  FULLY_CONNECTED with a bias

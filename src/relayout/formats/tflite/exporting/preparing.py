@@ -1,4 +1,4 @@
-"""What a graph is rewritten to before layouts are chosen for a `.tflite`, until nothing changes any more.
+"""Rewrites of a graph before layouts are chosen for a `.tflite`, until nothing changes any more.
 
 1. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them.
 2. An If whose condition is constant is its branch.

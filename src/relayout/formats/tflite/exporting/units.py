@@ -11,7 +11,7 @@ from relayout.formats.tflite.container.enums import ActivationFunctionType
 
 
 class QuantizedUnit(NamedTuple):
-    """What an operator on integers takes the place of.
+    """The nodes that an operator on integers replaces.
 
     Args:
         node: the operator between real numbers.

@@ -1,4 +1,4 @@
-"""What a caller may add to a literal import. The importer adds nothing of this by itself.
+"""Passes that a caller may add to a literal import. The importer adds none of them by itself.
 
 A target hands these over (`Target.tflite`), and so does the default (`relayout.targets.portable`). The importer runs
 them and knows nothing of why.

@@ -70,7 +70,7 @@ class Window(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """Whether there is no border."""
+        """True if there is no border."""
         return not self.same and not any(map(any, self.pads))
 
     @property

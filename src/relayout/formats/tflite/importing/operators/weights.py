@@ -84,7 +84,7 @@ def _signed(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
 
 
 def widened_from(op: Operation, tensor: Tensor) -> Tensor:
-    """What a tensor was widened from, if that is a constant of half precision; else the tensor itself."""
+    """Return the constant of half precision that a tensor was widened from; else the tensor itself."""
     producer = op.tensors.flow.producer(tensor.index)
     if producer is None or producer.name != "DEQUANTIZE" or len(producer.inputs) != 1:
         return tensor
