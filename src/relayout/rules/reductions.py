@@ -38,7 +38,7 @@ def reduction(operator: Operator) -> Fact:
     if rank is None:
         return None
     if as_input and operator.has(1) and axes is None:
-        return along_computed(operator, 1) if operator.int("keepdims", 1) else None
+        return along_computed(operator, 1, ordered=False) if operator.int("keepdims", 1) else None
     letters = axis_letters(rank)
     if not axes:
         gone = () if as_input and operator.int("noop_with_empty_axes", 0) else letters
@@ -131,7 +131,7 @@ def cumulative(operator: Operator) -> Fact:
     rank, axes = operator.rank(), operator.integers(1)
     parameter = operator.constant(1)
     if parameter is None:
-        return along_computed(operator, 1)
+        return along_computed(operator, 1, ordered=True)
     if not rank or not axes:
         return None
     letters = axis_letters(rank)

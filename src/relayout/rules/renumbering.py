@@ -6,14 +6,21 @@ from relayout.rules.operator import Letters, Operator, axis_letters
 from relayout.rules.signature import Changes, Placement, Signature
 
 
-def along_computed(operator: Operator, slot: int) -> Signature | None:
-    """Let an operator run in any order of axes, along those that input `slot` holds; each is one dimension in order."""
+def along_computed(operator: Operator, slot: int, *, ordered: bool) -> Signature | None:
+    """Let an operator run in any order of axes, along those that input `slot` holds; each is one dimension.
+
+    Args:
+        operator: the node.
+        slot: the input that holds the axes.
+        ordered: whether the elements of such an axis have an order.
+    """
     rank = operator.rank()
     if not rank:
         return None
     letters = axis_letters(rank)
     inputs, outputs = operator.operands({0: letters}), operator.results(letters)
-    return Signature(inputs, outputs, frozenset(letters), changes=lambda p: renumbered(slot, letters, p))
+    whole = frozenset(letters) if ordered else frozenset()
+    return Signature(inputs, outputs, whole, frozenset(letters), changes=lambda p: renumbered(slot, letters, p))
 
 
 def renumbered(slot: int, letters: Letters, placement: Placement) -> Changes:

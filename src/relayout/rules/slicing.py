@@ -93,7 +93,7 @@ def slice_(operator: Operator) -> Fact:
     if axes is None and isinstance(count, int):
         axes = tuple(range(count))
     if axes is None and operator.has(3):
-        return along_computed(operator, 3)
+        return along_computed(operator, 3, ordered=True)
     if rank is None or axes is None or len(axes) > rank:
         return None
     letters = axis_letters(rank)
@@ -176,7 +176,7 @@ def padding(operator: Operator, *, as_input: bool) -> Signature | None:
     pads = operator.integers(1) if as_input else operator.ints("pads") or operator.ints("paddings")
     chosen = operator.integers(3) if operator.has(3) else tuple(range(rank))
     if chosen is None:
-        return along_computed(operator, 3)
+        return along_computed(operator, 3, ordered=True)
     if len(chosen) > rank:
         return None
     axes = tuple(letters[axis] for axis in normalized(chosen, rank))
