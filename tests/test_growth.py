@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 
 import onnx
 import pytest
+from scale import residual_network
 
 import relayout
 import text_form
 
-SCALE = Path(__file__).parents[1] / "bench" / "scale.py"
 SMALL, TIMES = 300, 4
-
-
-def scale(bench: Path) -> ModuleType:
-    """`bench/scale.py`, whose neighbours are modules of its folder."""
-    sys.path.insert(0, str(bench.parent))
-    try:
-        found = importlib.util.spec_from_file_location("scale", bench)
-        assert found is not None
-        assert found.loader is not None
-        module = importlib.util.module_from_spec(found)
-        found.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(bench.parent))
-    return module
 
 
 def residual(count: int) -> onnx.ModelProto:
     """So many nodes with a Transpose every sixth node."""
-    network = scale(SCALE).residual_network(count)
+    network = residual_network(count)
     assert isinstance(network, onnx.ModelProto)
     return network
 

@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from node_tests import run
 
 import relayout
 from rules.law import Array, with_runtime
 
-KERNELS = {"default": OpResolverType.AUTO, "reference": OpResolverType.BUILTIN_REF}
-"""Name -> the kernels that LiteRT runs."""
+KERNELS = ("default", "reference")
+"""Kernels that LiteRT has."""
 LACKING = re.compile(
     r"Didn't find op for builtin opcode '(ELU|ROUND|CEIL|TILE|DEPTH_TO_SPACE|RANGE|STABLEHLO_AND|STABLEHLO_SHIFT_LEFT)'"
 )
@@ -29,7 +29,7 @@ def agrees(
     feed: Mapping[str, Array],
     *,
     expected: Sequence[Array] | None = None,
-    kernels: Sequence[str] = tuple(KERNELS),
+    kernels: Sequence[str] = KERNELS,
     tolerance: float = 1.0,
 ) -> None:
     """Assert that the `.tflite` of a model computes what ONNX Runtime computes.
@@ -52,31 +52,13 @@ def agrees(
     wanted = with_runtime(model, feed) if expected is None else expected
     for kind in kernels:
         try:
-            got = run(content, feed, kind)
+            got = run(content, feed, reference=kind == "reference")
         except ValueError as error:
             if kind == "reference" and LACKING.search(str(error)):
                 continue
             raise
         for name, result, array in zip(names, got, wanted, strict=True):
             assert_close(result, array, f"{name} with {kind} kernels", tolerance)
-
-
-def run(content: bytes, feed: Mapping[str, Array], kernels: str = "default") -> list[Array]:
-    """Run a file, resized to the inputs that it is fed, and return its outputs."""
-    made = Interpreter(model_content=content, num_threads=1, experimental_op_resolver_type=KERNELS[kernels])
-    inputs = made.get_input_details()
-    for detail in inputs:
-        if tuple(detail["shape"]) != feed[detail["name"]].shape:
-            made.resize_tensor_input(detail["index"], feed[detail["name"]].shape)
-    made.allocate_tensors()
-    for detail in inputs:
-        made.set_tensor(detail["index"], feed[detail["name"]])
-    made.invoke()
-    # The interpreter has no tensor for a result without elements.
-    return [
-        made.get_tensor(detail["index"]) if np.prod(detail["shape"]) else np.zeros(detail["shape"], detail["dtype"])
-        for detail in made.get_output_details()
-    ]
 
 
 def assert_close(got: Array, wanted: Array, what: str, tolerance: float = 1.0) -> None:

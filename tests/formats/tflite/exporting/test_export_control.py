@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from export_running import agrees, assert_close, run
+from export_running import agrees, assert_close
+from node_tests import run
 
 import relayout
 from relayout.formats.tflite.container.loading import load

@@ -8,7 +8,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import onnx
 import pytest
-from export_running import KERNELS, agrees, run
+from export_running import KERNELS, agrees
+from node_tests import run
 from onnx import helper, numpy_helper
 
 import relayout
@@ -39,14 +40,16 @@ def scale(kind: type, size: float, zero: int) -> tuple[Array, Array]:
     return np.array(size, np.float32), np.array(zero, kind)
 
 
-def agree(made: onnx.ModelProto, steps: float = 0.0, *, kernels: tuple[str, ...] = tuple(KERNELS)) -> None:
+def agree(made: onnx.ModelProto, steps: float = 0.0, *, kernels: tuple[str, ...] = KERNELS) -> None:
     """Assert that the `.tflite` gives what ONNX Runtime gives, or integers and numbers some steps apart."""
     if not steps:
         agrees(made, {"x": X}, kernels=kernels)
         return
     content = converted(made)
     for kind in kernels:
-        for got, wanted in zip(run(content, {"x": X}, kind), with_runtime(made, {"x": X}), strict=True):
+        for got, wanted in zip(
+            run(content, {"x": X}, reference=kind == "reference"), with_runtime(made, {"x": X}), strict=True
+        ):
             assert np.abs(got.astype(np.float64) - wanted.astype(np.float64)).max() <= steps
 
 

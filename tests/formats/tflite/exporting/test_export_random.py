@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from export_running import run
+from node_tests import run
 
 import relayout
 from infer.mixed import mixed_model

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.append(str(Path(__file__).parents[4] / "bench"))  # behind tests/: both have a module `properties`
-
 from node_tests import NodeTest, node_tests, verdict
 
 SAMPLE = 9
