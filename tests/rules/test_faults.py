@@ -50,8 +50,11 @@ def swapped(signature: Signature) -> Signature:
 FAULTS: tuple[Fault, ...] = (forgotten, unbound, loose, apart, swapped)
 LONGER = "operands differ along the axis, which the engine keeps whole by itself; where they do not, it is copied"
 HARMLESS = {
-    **{(op, fault): LONGER for op in ("Concat", "QLinearConcat", "Split", "Tile") for fault in ("loose", "apart")},
-    ("Compress", "loose"): LONGER,
+    **{
+        (op, fault): LONGER
+        for op in ("Compress", "Concat", "QLinearConcat", "Split", "Tile")
+        for fault in ("loose", "apart")
+    },
     **{(op, "loose"): LONGER for op in ("QuantizeLinear", "DequantizeLinear")},
     ("Upsample", "loose"): LONGER,
     ("Resize", "loose"): f"{LONGER} by ONNX Runtime, even where ONNX crops it",

@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from rules.cases import attending, axes, elementwise, indexing, layers, matrices, normalizing, quantized, sources
+from rules.cases import (
+    attending,
+    axes,
+    elementwise,
+    indexing,
+    layers,
+    making,
+    matrices,
+    normalizing,
+    quantized,
+    sources,
+)
 from rules.law import Case, parted
 
 FAMILIES = (attending, axes, elementwise, indexing, layers, matrices, normalizing, quantized, sources)
@@ -16,6 +27,7 @@ RESHAPE_TAKES_A_SHAPE = 5
 @cache
 def cases() -> tuple[Case, ...]:
     """All cases, and each once more with its axes put together from pieces, where they can be."""
+    making.restart()
     listed = [case for family in FAMILIES for case in family.cases()]
     return tuple(each for case in listed for each in ((case, replace(case, split=True)) if _divides(case) else (case,)))
 
