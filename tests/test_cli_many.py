@@ -134,9 +134,9 @@ def test_what_cannot_be_verified_is_not_written(  # type: ignore[no-untyped-def]
 def test_a_result_that_differs_is_written_and_can_be_looked_into(  # type: ignore[no-untyped-def]
     relayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from relayout.pipeline import verbs
+    from relayout import pipeline
 
-    plain = verbs.convert
+    plain = pipeline.convert
 
     def broken(source: Path, **more: object) -> object:
         result = plain(source, **more)  # type: ignore[arg-type]
@@ -145,7 +145,7 @@ def test_a_result_that_differs_is_written_and_can_be_looked_into(  # type: ignor
         )
         return result
 
-    monkeypatch.setattr(verbs, "convert", broken)
+    monkeypatch.setattr(pipeline, "convert", broken)
     ran = relayout("convert", FLOAT, tmp_path / "a.onnx", "--verify")
     assert ran.code == 1
     assert "FAILED: output 'output_0' differs" in ran.out
@@ -160,16 +160,16 @@ def test_an_internal_error_is_one_row(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
 ) -> None:
-    from relayout.pipeline import verbs
+    from relayout import pipeline
 
-    plain = verbs.convert
+    plain = pipeline.convert
 
     def failing(source: Path, **more: object) -> object:
         if source.name == "a.tflite":
             raise IndexError("a defect")
         return plain(source, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(verbs, "convert", failing)
+    monkeypatch.setattr(pipeline, "convert", failing)
     ran = relayout("convert", several / "a.tflite", several / "b.tflite", "--out-dir", tmp_path / "out")
     assert ran.code == 2
     assert "internal error: IndexError: a defect" in ran.out

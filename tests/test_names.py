@@ -13,9 +13,9 @@ import onnx_ir as ir
 import pytest
 
 import relayout
+from relayout import pipeline
 from relayout.apply.renaming import rename
 from relayout.errors import NamesError, RelayoutError
-from relayout.pipeline import verbs
 
 sys.path.insert(0, str(Path(__file__).parent / "formats" / "tflite"))
 from tflite_cases_control import ifs
@@ -133,9 +133,9 @@ def test_names_that_cannot_be_given_are_refused(given: dict[str, str], said: str
 def test_the_plan_of_a_renamed_part_can_be_checked(tmp_path: Path) -> None:
     result = relayout.convert(INT8, inputs=[SUM], rename={SUM: "sum"})
     (tmp_path / "plan.json").write_text(json.dumps(result.plan))
-    assert verbs.check_plan(tmp_path / "plan.json", INT8).proved
+    assert pipeline.check_plan(tmp_path / "plan.json", INT8).proved
     with pytest.raises(RelayoutError, match="another model"):
-        verbs.check_plan(tmp_path / "plan.json", FLOAT)
+        pipeline.check_plan(tmp_path / "plan.json", FLOAT)
 
 
 # Cutting.

@@ -63,7 +63,7 @@ def test_what_may_be_large_alone(seed: int) -> None:
 
 
 def test_a_run_that_moves_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relayout.pipeline.verbs.no_more_at_run_time", lambda sites, found, **_: found)
+    monkeypatch.setattr("relayout.pipeline.planning.no_more_at_run_time", lambda sites, found, **_: found)
     with pytest.raises(PropertyError, match="bytes moved, and"):
         hold_open(*opened_model(69, 9))
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper, parser, shape_inference
 
-from relayout.pipeline import verbs
+from relayout import pipeline
 from relayout.reports.differing import Diff
 from relayout.reports.page import distinct
 from reports.pages import opened, requests, settled
@@ -39,7 +39,7 @@ def network() -> onnx.ModelProto:
 def compared(a: onnx.ModelProto, b: onnx.ModelProto, folder: Path) -> Diff:
     for name, proto in (("a", a), ("b", b)):
         onnx.save(proto, folder / f"{name}.onnx")
-    return verbs.diff(folder / "a.onnx", folder / "b.onnx")
+    return pipeline.diff(folder / "a.onnx", folder / "b.onnx")
 
 
 def said(found: Diff) -> dict[str, tuple[str, ...]]:
@@ -99,8 +99,8 @@ def test_renamed_operators_are_found_by_their_order(tmp_path: Path) -> None:
 
 
 def test_a_source_and_its_result_differ_in_layouts(tmp_path: Path) -> None:
-    verbs.convert(TINYNET, io="convert").save(tmp_path / "b.onnx")
-    found = verbs.diff(TINYNET, tmp_path / "b.onnx")
+    pipeline.convert(TINYNET, io="convert").save(tmp_path / "b.onnx")
+    found = pipeline.diff(TINYNET, tmp_path / "b.onnx")
     assert (len(found.chart.before.transposes), len(found.chart.after.transposes)) == (16, 0)
     assert not found.only_first + found.only_second
     what = said(found)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from relayout.pipeline import verbs
+from relayout import pipeline
 from relayout.rules import Operator
 from rules.cases import cases as of_rules
 from rules.cases.making import f, i, ints, positive
@@ -107,7 +107,7 @@ def cases() -> tuple[Case, ...]:
 def prepared(case_number: int) -> tuple[onnx.ModelProto, dict[str, Array], Operator]:
     """A case's model, what it is fed, and its node as tables see it."""
     model, feed = cases()[case_number].prepared()
-    return model, feed, operator(verbs.read(model))
+    return model, feed, operator(pipeline.read(model))
 
 
 def operator(model: ir.Model, index: int = -1) -> Operator:

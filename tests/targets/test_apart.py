@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 import relayout
+from relayout import pipeline
 from relayout.layout import Extent
-from relayout.pipeline import verbs
 from relayout.rules import Placement, Signature, facts
 from relayout.targets import targets
 from relayout.targets.onnxruntime import memory_access
@@ -112,7 +112,7 @@ def test_a_reduction_gathers_what_lies_apart(shape: tuple[int, ...], axes: str, 
 
 def price(proto: onnx.ModelProto) -> int:
     """What the target asks for the first node of a graph where it stands."""
-    found = operator(verbs.read(proto), 0)
+    found = operator(pipeline.read(proto), 0)
     known = facts(found)
     asked = targets()[TARGET].price
     assert isinstance(known, Signature)

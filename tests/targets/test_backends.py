@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import relayout
-from relayout.pipeline import verbs
+from relayout import pipeline
 from relayout.rules import Laid, Operator
 from relayout.targets import Target, targets
 from relayout.targets.testing import claiming
@@ -40,7 +40,7 @@ def converted(source: onnx.ModelProto, target: Target | str, **options: object) 
 
 def operators(proto: onnx.ModelProto) -> dict[str, Operator]:
     """The nodes of a model by name."""
-    model = verbs.read(proto)
+    model = pipeline.read(proto)
     return {node.name or "": operator(model, index) for index, node in enumerate(model.graph)}
 
 
@@ -163,11 +163,11 @@ def test_reasons(name: str, node: str, reason: str) -> None:
 def test_types_and_ranks_are_reasons() -> None:
     source = cnn()
     target = targets()["xnnpack"]
-    model = verbs.read(source)
+    model = pipeline.read(source)
     model.graph[0].inputs[0].dtype = type(model.graph[0].inputs[0].dtype).DOUBLE  # type: ignore[union-attr]
     assert target.lacks(operator(model, 0)) == "element type DOUBLE"
     line = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 21]> g (float[2,3,9] x) => (float[2,3,7] y) {'
         " y = MaxPool<kernel_shape=[3]>(x) }"
     )
-    assert target.lacks(operator(verbs.read(line))) == "rank 3"
+    assert target.lacks(operator(pipeline.read(line))) == "rank 3"

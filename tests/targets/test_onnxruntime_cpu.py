@@ -12,9 +12,9 @@ import pytest
 from onnx import TensorProto
 
 import relayout
+from relayout import pipeline
 from relayout.layout import Extent
 from relayout.lowering.quantized_units import fuse_units
-from relayout.pipeline import verbs
 from relayout.rules import Placement, Signature, Variant, facts
 from relayout.targets import Wishes, targets
 from relayout.targets.onnxruntime.prices import CHANNELS_FIRST
@@ -163,7 +163,7 @@ def test_a_plan_is_checked_from_the_source(tmp_path: Path) -> None:
     onnx.save(block(), source)
     result = relayout.convert(source, target="onnxruntime-cpu")
     plan.write_text(json.dumps(result.plan), encoding="utf-8")
-    checked = verbs.check_plan(plan, source)
+    checked = pipeline.check_plan(plan, source)
     assert (checked.bytes, checked.transposes, checked.proved) == (result.report.bytes, 1, True)
 
 
@@ -303,7 +303,7 @@ def test_a_call_without_bias_has_none_when_it_is_inlined() -> None:
 @pytest.mark.parametrize("name", sorted(CHANNELS_FIRST))
 def test_prices_are_of_integers_with_channels_first(name: str) -> None:
     """Every operator of the measured table has its price in one order, and none in the other."""
-    model, target = verbs.read(resized() if name == "Resize" else block()), targets()["onnxruntime-cpu"]
+    model, target = pipeline.read(resized() if name == "Resize" else block()), targets()["onnxruntime-cpu"]
     fuse_units(model, target.units, target.unsigned)
     wishes = Wishes.of(target=target)
     (index, *_) = (index for index, node in enumerate(model.graph) if node.op_type == name)

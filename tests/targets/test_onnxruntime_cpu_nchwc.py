@@ -14,9 +14,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import relayout
+from relayout import pipeline
 from relayout.errors import LayoutError
 from relayout.lowering.merge_block_dims import join_tiles
-from relayout.pipeline import verbs
 from relayout.targets import Blocks, targets
 from relayout.targets.onnxruntime import cpu_guard
 from relayout.targets.onnxruntime.blocked_prices import KERNELS
@@ -522,7 +522,7 @@ def test_a_result_is_verified_here_and_optimized_again(stored: tuple[Path, Path]
     assert relayout.verify(source, result).ok
     again = relayout.optimize(result)
     again.save(tmp_path / "again.onnx")
-    assert cpu_guard.stamped(verbs.read(tmp_path / "again.onnx")) == HERE
+    assert cpu_guard.stamped(pipeline.read(tmp_path / "again.onnx")) == HERE
     assert relayout.verify(source, tmp_path / "again.onnx").ok
 
 
@@ -553,7 +553,7 @@ def test_what_does_not_say_its_blocks_is_not_read(stored: tuple[Path, Path], val
     for act in (relayout.optimize, relayout.explain, lambda path: relayout.verify(stored[0], path)):
         with pytest.raises(LayoutError, match=r"nchwc_block.*convert its source"):
             act(other)
-    assert "nchwc_block" in (verbs.inspect(other).problem or "")
+    assert "nchwc_block" in (pipeline.inspect(other).problem or "")
 
 
 def test_a_function_with_such_kernels_is_seen() -> None:
@@ -579,7 +579,7 @@ def test_parts_are_stamped_too(stored: tuple[Path, Path], tmp_path: Path) -> Non
     result = relayout.convert(stored[0], target=f"onnxruntime-cpu-nchwc{HERE}")
     result.save_parts(tmp_path / "parts")
     for path in sorted((tmp_path / "parts").glob("*.onnx")):
-        assert cpu_guard.stamped(verbs.read(path)) == HERE
+        assert cpu_guard.stamped(pipeline.read(path)) == HERE
 
 
 @pytest.mark.skipif(HERE not in TILES, reason="ONNX Runtime has no blocks on this CPU")
@@ -602,7 +602,7 @@ def test_prices_are_measured_for_every_kernel() -> None:
 
 
 def test_a_model_without_blocks_is_left_alone() -> None:
-    found = verbs.read(residual())
+    found = pipeline.read(residual())
     before = [node.op_type for node in found.graph]
     assert join_tiles(found) == 0
     assert [node.op_type for node in found.graph] == before

@@ -16,7 +16,7 @@ from relayout.apply.placing import place_inside
 from relayout.apply.quantization_annotations import Annotations
 from relayout.apply.step_operands import operands
 from relayout.apply.value_store import Storage, relaid
-from relayout.formats.onnx.parts import UNANNOTATED
+from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.subgraphs import nested
 from relayout.graph.value_names import Names
 from relayout.infer import Form, Plan, Port, Root, Site, Sites, placed, placement
@@ -51,10 +51,6 @@ def apply(
     return _Rewrite(model, plan, blocks, single_consumers).run()
 
 
-UNSAID = "relayout.unsaid"
-"""In the `meta` of a model that was rewritten: values whose quantization annotation says nothing of the result."""
-
-
 UNCHANGED = Changes()
 
 
@@ -77,7 +73,7 @@ class _Rewrite:
         outputs = [value for value in self.graph.outputs if value is not None]
         interface = {value.name for value in (*self.graph.inputs, *outputs)}
         kept = {site.node.name for site in plan.sites.sites if site.node is not None}
-        annotations = Annotations({} if model.meta.get(UNANNOTATED) else plan.sites.originals)
+        annotations = Annotations(plan.sites.originals if facts_of(model).is_annotated else {})
         self.storage = Storage(plan.sites, Names({name for name in interface | kept if name}), annotations, blocks)
         self.forms, self.labels = forms(plan)
         self.own: set[Port] = set()
@@ -158,7 +154,7 @@ class _Rewrite:
                 graph.outputs.append(value)
         for graph in self.graphs:
             self._keep_initializers(graph)
-        self.model.meta[UNSAID] = self.storage.annotations.settle(self.graphs)
+        add_facts(self.model, lost_annotations=self.storage.annotations.settle(self.graphs))
         # Before version 4 of the IR every initializer had to be an input, too: new ones would change the interface.
         self.model.ir_version = max(self.model.ir_version, 4)
 

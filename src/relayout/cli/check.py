@@ -27,10 +27,10 @@ def check(plan: Path, source: Path, as_json: bool, quiet: bool) -> None:
 
     PLAN is what `convert --plan` or `optimize --plan` wrote, SOURCE the model that it was made for.
     """
-    from relayout.pipeline import verbs
+    from relayout import pipeline
     from relayout.reports.report import counted
 
-    found = verbs.check_plan(plan, source)
+    found = pipeline.check_plan(plan, source)
     if as_json:
         click.echo(json.dumps(found.to_dict()))
     elif not quiet:

@@ -25,11 +25,11 @@ def diff(first: Path, second: Path, html: Path | None, as_json: bool, quiet: boo
     What FIRST and SECOND, each a .tflite or an .onnx file, have in common, and in what they differ. Weights are not
     compared; whether both compute the same is what `verify` says.
     """
-    from relayout.pipeline import verbs
+    from relayout import pipeline
 
     refuse_own_source([html], [first, second], ever=False)
     with bars(2 * ("reading", "planning"), quiet or as_json):
-        found = verbs.diff(first, second)
+        found = pipeline.diff(first, second)
         if html is not None:
             put_text(html, found.html())
     if as_json or not quiet:

@@ -36,14 +36,14 @@ def explain(
 
     Nothing is written: this is what `convert` would do with SOURCE, a .tflite or an .onnx file, by the same options.
     """
+    from relayout import pipeline
     from relayout.formats.recognition import is_tflite
-    from relayout.pipeline import verbs
 
     refuse_one_place({"--html": html, "--model-explorer": model_explorer})
     refuse_own_source([html, model_explorer], [source], ever=False)
     converted = options.converted(given)
     with bars(MADE, quiet or as_json):
-        result = verbs.convert(source, **converted)
+        result = pipeline.convert(source, **converted)
         write_views(result, source.name, html, model_explorer)
     if as_json or not quiet:
         print_report(result.report, as_json, err=STDOUT in (html, model_explorer))

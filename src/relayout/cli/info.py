@@ -21,11 +21,11 @@ def info(file: Path, as_json: bool) -> None:
 
     Operators, inputs and outputs, number formats, layouts, Transposes of FILE, a .tflite or an .onnx file.
     """
-    from relayout.pipeline import verbs
+    from relayout import pipeline
     from relayout.reports import inspection
 
     with bars(2 * MADE, as_json):
-        found = verbs.inspect(file)
+        found = pipeline.inspect(file)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
     else:

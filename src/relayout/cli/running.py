@@ -158,10 +158,10 @@ def refuse_own_source(
         WriteError: a place is one of the sources, under whatever name, and `overwrite` is not given.
     """
     from relayout.formats.bundle import outermost
-    from relayout.formats.onnx import identity, refuse_sources
+    from relayout.formats.onnx import known_files, refuse_sources
 
     if not overwrite:
-        found = {known for known in map(identity, map(outermost, sources)) if known is not None}
+        found = known_files(*map(outermost, sources))
         for place in places:
             if place is not None:
                 refuse_sources(place, found, ever=ever)
@@ -173,12 +173,12 @@ def perform(job: Job) -> tuple[Report, VerifyReport | None]:
     Raises:
         RelayoutError: it is refused, cannot be verified, or cannot be written: then nothing was.
     """
-    from relayout.pipeline import verbs
+    from relayout import pipeline
     from relayout.pipeline.result import refuse_parts
 
     if job.parts is not None:
         refuse_parts(job.parts)
-    result = getattr(verbs, job.verb)(job.source, **job.given)
+    result = getattr(pipeline, job.verb)(job.source, **job.given)
     found = _verified_first(result, job) if job.verify else None
     say("writing")
     # Parts and plan first: where they cannot be written, no model is.

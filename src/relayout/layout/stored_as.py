@@ -39,8 +39,6 @@ STATED = "relayout.stated"
 """In the `meta` of an output, in memory only: the shape that its file states."""
 CLAIMED = "relayout.claimed"
 """In the `meta` of a value, in memory only: the shape that its file states, where that does not follow from inputs."""
-FIXED = "relayout.fixed"
-"""In the `meta` of a model, in memory only: dynamic dimensions that were fixed before an operator was read."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
+from relayout.graph.facts import copy_facts
 from relayout.graph.subgraphs import all_nodes, bodies, captured, nested
 from relayout.rules import FUNCTIONS, draws
 from relayout.rules.in_graph import operator_of
@@ -211,7 +212,7 @@ def part_model(model: ir.Model, part: Part) -> ir.Model:
         graph, ir_version=model.ir_version, producer_name=model.producer_name, functions=tuple(functions.values())
     )
     pass_on(model.metadata_props, found.metadata_props)
-    found.meta.update(model.meta)
+    copy_facts(model, found)
     return found
 
 

@@ -6,7 +6,8 @@ import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
 from relayout.arguments import BYTES, FLAG, checked
-from relayout.pipeline import relayout_in_place
+from relayout.pipeline.in_place import relayout_in_place
+from relayout.pipeline.request import Request, SolverOptions
 
 
 class OptimizeLayouts(InPlacePass):
@@ -31,5 +32,7 @@ class OptimizeLayouts(InPlacePass):
 
     def call(self, model: ir.Model) -> PassResult:
         """Rewrite `model` in place; `modified` says whether a Transpose was saved."""
-        before, after = relayout_in_place(model, self.per_transpose, self.exchange)
+        before, after = relayout_in_place(
+            model, Request(solver=SolverOptions(self.per_transpose, exchange=self.exchange))
+        )
         return PassResult(model, modified=before != after)

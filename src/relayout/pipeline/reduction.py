@@ -19,7 +19,7 @@ from relayout.errors import RelayoutError
 from relayout.formats.onnx import complete, cut, lift_constants
 from relayout.formats.onnx import read as read_onnx
 from relayout.graph.subgraphs import captured
-from relayout.pipeline import verbs
+from relayout.pipeline.conversion import optimize
 
 Still = Literal["verify", "transpose"]
 Fault = Callable[[ir.Model], bool]
@@ -198,10 +198,10 @@ def bypassed(model: ir.Model, index: int) -> ir.Model | None:
 
 
 def _transposes(model: ir.Model) -> bool:
-    return verbs.optimize(model).report.transposes > 0
+    return optimize(model).report.transposes > 0
 
 
 def _differs(model: ir.Model, seed: int) -> bool:
     from relayout.verification import verify
 
-    return not verify(model, verbs.optimize(model).model, seed=seed).ok
+    return not verify(model, optimize(model).model, seed=seed).ok

@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, WriteError
+from relayout.graph.facts import facts_of
 from relayout.partition.regions import Part, part_model, parts
 from relayout.reports import Naming, Report
 from relayout.targets import Target
@@ -204,10 +205,9 @@ class Result:
         write(self.model, path, external_data=external_data, overwrite=overwrite, checked=False)
 
     def _save_tflite(self, file: Model, path: str | Path, overwrite: bool) -> None:
-        from relayout.formats.onnx import SOURCES
         from relayout.formats.tflite.container.writer import save
 
-        save(file, path, sources=() if overwrite else self.model.meta.get(SOURCES, ()))
+        save(file, path, sources=() if overwrite else facts_of(self.model).files)
 
 
 def _save_part(folder: Path, part: Part, model: ir.Model | Model) -> str:

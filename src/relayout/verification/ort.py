@@ -21,7 +21,8 @@ from onnx_ir import convenience
 from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 
 from relayout.errors import LayoutError, ReadError, RelayoutError
-from relayout.formats.onnx import CONTRADICTED, complete, read, write
+from relayout.formats.onnx import complete, read, write
+from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import reads
 from relayout.layout.stored_as import CUT, INITIAL, SIGNATURE, TENSOR, Holds
 from relayout.partition.regions import REGIONS
@@ -287,7 +288,7 @@ class OrtSide:
     def _read(self, source: Source) -> tuple[Path, ir.Model]:
         if isinstance(source, str | Path) and is_spelt(source):
             model = read(source)
-            if not model.meta.get(CONTRADICTED):  # what a file states wrongly keeps the runtime from loading it
+            if not facts_of(model).contradicted:  # what a file states wrongly keeps the runtime from loading it
                 return Path(source), model
         path = Path(self._directory.name) / "model.onnx"
         if isinstance(source, bytes):

@@ -14,9 +14,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from relayout.errors import InvalidModelError, ReadError
-from relayout.formats.onnx import CONTRADICTED, check, checking, read, to_proto
+from relayout.formats.onnx import check, checking, read, to_proto
 from relayout.formats.onnx.wire import fields, varint
 from relayout.formats.stored import StoredArray
+from relayout.graph.facts import facts_of
 
 
 def text(body: str, types: str = "(float[2,3] x) => (float[2,3] y)") -> onnx.ModelProto:
@@ -651,7 +652,7 @@ def test_what_operators_contradict_is_not_read() -> None:
     types = "(float[2,3] x) => (float[3,2] y)"
     told = stating(chain, types, t=[3, 2], a=[2, 3], b=[2, 3])
     assert stated(told) == {"t": [3, 2]}
-    assert told.meta[CONTRADICTED] == ["a", "b"]
+    assert facts_of(told).contradicted == ["a", "b"]
     assert stated(stating(chain, types, t=[3, 2], a=[3, 2])) == {"t": [3, 2], "a": [3, 2]}
 
 
@@ -660,7 +661,7 @@ def test_what_no_inference_contradicts_is_read_as_it_is() -> None:
         "{ a = f.Op(x)  b = Relu(a)  y = Neg(b) }", "(float[2,3] x) => (float[7,7] y)", a=[7, 7], b=[2, 3]
     )
     assert stated(unknown) == {"a": [7, 7]}
-    assert unknown.meta[CONTRADICTED] == ["b"]
+    assert facts_of(unknown).contradicted == ["b"]
     # Where the operators contradict each other, nobody knows who is right.
     wrong = stating("{ a = Add(x, z)  y = Neg(a) }", "(float[2,3] x, float[2,5] z) => (float[2,3] y)", a=[9, 9])
     assert stated(wrong) == {"a": [9, 9]}
@@ -673,7 +674,7 @@ def test_an_output_is_of_the_shape_that_its_operator_gives(rank: int) -> None:
     told = stating("{ a = Relu(x)  y = Neg(a)  z = Abs(a) }", types, a=[3, 2])
     assert stated(told) == {}
     assert [list(value.shape or ()) for value in told.graph.outputs] == [[2, 3], [2, 3]]
-    assert told.meta[CONTRADICTED] == ["a", "y"]
+    assert facts_of(told).contradicted == ["a", "y"]
 
 
 def test_what_is_inferred_at_once_is_read_and_outputs_stay_as_they_are_stated() -> None:
@@ -687,7 +688,7 @@ def test_an_output_of_another_element_type_stays_an_error() -> None:
     """No runtime loads that."""
     wrong = stating("{ a = Relu(x)  y = Neg(a) }", "(float[2,3] x) => (int64[3,2] y)", a=[3, 2])
     assert stated(wrong) == {"a": [3, 2]}
-    assert not wrong.meta[CONTRADICTED]
+    assert not facts_of(wrong).contradicted
     with pytest.raises(InvalidModelError, match="elem type differs"):
         check(wrong)
 

@@ -32,7 +32,7 @@ from tflite_writing import Net, options
 import relayout
 from relayout.errors import UnsupportedError
 from relayout.formats.tflite.importing.extents import divided, product, shifted, shrunk, times, total
-from relayout.layout.stored_as import FIXED
+from relayout.graph.facts import facts_of
 
 
 def check(results: list[Comparison], quantized: bool) -> None:
@@ -57,7 +57,7 @@ def test_one_size_that_is_given_when_the_file_is_read(name: str) -> None:
     for size in sizes:
         dims = {str(d.value): n for d, n in zip(shapes[0], size, strict=True) if not isinstance(d, int)}
         model = read(net.bytes(), dims=dims | {"other": 3})
-        assert model.meta[FIXED] == set(dims)
+        assert facts_of(model).fixed_dims == set(dims)
         assert model.graph.inputs[0].shape == list(size)
         check(compare(net.bytes(), net.ranges, resize={0: size}, dims=dims), name.endswith(("int8", "int16")))
 

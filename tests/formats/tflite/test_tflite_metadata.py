@@ -23,7 +23,8 @@ import relayout
 from conftest import SHARED
 from relayout.errors import ReadError
 from relayout.formats.archive import MOST_BYTES, files
-from relayout.formats.tflite import NOTES, read
+from relayout.formats.tflite import read
+from relayout.graph.facts import facts_of
 
 LABELS = "cat\nHündin\n馬\n"
 
@@ -135,7 +136,7 @@ def test_what_a_model_says_is_carried_over() -> None:
     )
     result = read(data)
     found = result.metadata_props
-    assert result.meta[NOTES] == ()
+    assert facts_of(result).notes == ()
     assert result.doc_string == found["tflite.description"] == "Which animal?"
     assert [found[f"tflite.{key}"] for key in ("name", "version", "author", "license")] == [
         *("Animals", "v3", "A. Author", "Apache 2.0")
@@ -228,7 +229,7 @@ def test_metadata_of_another_interface_is_left_out(tmp_path: Path) -> None:
     entry.name, entry.buffer, buffer.data = "TFLITE_METADATA", 1, np.frombuffer(described(), np.uint8)
     net.model.metadata, net.model.buffers = [entry], [*net.model.buffers, buffer]
     result = read(net.bytes())
-    assert result.meta[NOTES] == tuple(
+    assert facts_of(result).notes == tuple(
         f"metadata left out: it describes 1 {side}, the model has 2" for side in ("inputs", "outputs")
     )
     assert result.metadata_props["tflite.name"] == "Animals"
@@ -303,7 +304,7 @@ def test_random_damage_never_harms_the_model(seed: int) -> None:
         _damage(behind, random)
         result = read(model({"TFLITE_METADATA": bytes(buffer)}, bytes(behind)))
         assert [node.op_type for node in result.graph] == ["Neg"]
-        damaged += bool(result.meta[NOTES])
+        damaged += bool(facts_of(result).notes)
     assert damaged > 200
 
 

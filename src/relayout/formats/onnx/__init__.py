@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from relayout.formats.onnx.atomic import SOURCES, identity, refuse_sources, write_text
+from relayout.formats.onnx.atomic import identity, known_files, refuse_sources, write_text
 from relayout.formats.onnx.checking import check
-from relayout.formats.onnx.parts import CALLS, CONTRADICTED, EXTERNAL_DATA, SILENT, to_proto
+from relayout.formats.onnx.parts import to_proto
 from relayout.formats.onnx.writing import copy, write
 from relayout.lazy_exports import loaded_later
 
@@ -18,16 +18,12 @@ if TYPE_CHECKING:
     from relayout.formats.onnx.spelling import spell_out
 
 __all__ = [
-    "CALLS",
-    "CONTRADICTED",
-    "EXTERNAL_DATA",
-    "SILENT",
-    "SOURCES",
     "check",
     "complete",
     "copy",
     "cut",
     "identity",
+    "known_files",
     "lift_constants",
     "read",
     "refuse_sources",

@@ -18,15 +18,10 @@ from pathlib import Path
 from types import TracebackType
 
 from relayout.errors import WriteError
-
-SOURCES = "relayout.sources"
-"""In `ir.Model.meta`: identities of the files that the model was read from, its external data among them."""
+from relayout.graph.facts import Identity
 
 DEVICES = "/dev"
 """Where links stand for devices and open files. `/dev/stdout` leads to a regular file wherever a shell redirects it."""
-
-Identity = tuple[int, int]
-"""Device and number of a file: the same for all of its names, hard and symbolic links included."""
 
 
 def identity(file: str | Path | int) -> Identity | None:
@@ -36,6 +31,11 @@ def identity(file: str | Path | int) -> Identity | None:
     except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino
+
+
+def known_files(*files: str | Path | int) -> frozenset[Identity]:
+    """Return the identities of those files that are there."""
+    return frozenset(known for known in map(identity, files) if known is not None)
 
 
 def refuse_sources(place: Path, sources: Collection[Identity], *, ever: bool = True) -> None:

@@ -17,7 +17,8 @@ from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.checking import without_weights
 from relayout.formats.onnx.evaluating import BROADCASTING, CUTTING, WINDOWS, Array, Evaluation, Item
 from relayout.formats.onnx.inferring import infer_and_judge
-from relayout.formats.onnx.parts import SILENT, UNIMPLIED, holds_map
+from relayout.formats.onnx.parts import holds_map
+from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.subgraphs import all_nodes, bodies
 from relayout.layout import Extent
 from relayout.layout.stored_as import CLAIMED, STATED
@@ -61,7 +62,7 @@ def complete(model: ir.Model, outputs_of: OutputsOf | None = None) -> None:
     _open_claims(model)
     interior = (value for node in model.graph for value in node.outputs if not value.is_graph_output())
     if not any(value.type or value.shape for value in interior):
-        model.meta[SILENT] = True
+        add_facts(model, states_no_shapes=True)
     lift_constants(model)
     if all(_is_known(value) for node in all_nodes(model.graph) for value in node.outputs):
         return
@@ -92,7 +93,9 @@ def _begun(model: ir.Model) -> int:
 
 def _open_claims(model: ir.Model) -> None:
     """Open the extents that a file states of values and that do not follow from its inputs, in place."""
-    claimed = model.meta.pop(UNIMPLIED, frozenset())
+    claimed = facts_of(model).unimplied
+    if claimed:
+        add_facts(model, unimplied=frozenset())
     for value in (value for node in model.graph for value in node.outputs) if claimed else ():
         if value.name in claimed:
             _open(value)

@@ -8,7 +8,8 @@ from itertools import count
 import onnx_ir as ir
 
 from relayout.errors import NamesError, nearest
-from relayout.formats.onnx.parts import ANNOTATION, UNANNOTATED
+from relayout.formats.onnx.parts import ANNOTATION
+from relayout.graph.facts import copy_facts, facts_of
 from relayout.graph.subgraphs import all_nodes, reads
 from relayout.layout.stored_as import TENSOR
 
@@ -45,7 +46,7 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
             raise NamesError(f"--inputs {name}: none of the outputs is computed from it, or only through other inputs")
     starts += [value for value in graph.inputs if value in read and value not in starts and not value.is_initializer()]
     part = ir.convenience.extract(graph, [_entry(graph, value) for value in starts], ends)
-    if not model.meta.get(UNANNOTATED):
+    if facts_of(model).is_annotated:
         _keep_named(graph, part)
     result = ir.Model(
         part,
@@ -58,7 +59,7 @@ def cut(model: ir.Model, inputs: Sequence[str] | None, outputs: Sequence[str] | 
         functions=tuple(model.functions.values()),
         metadata_props=dict(model.metadata_props),
     )
-    result.meta.update(model.meta)
+    copy_facts(model, result)
     return result
 
 

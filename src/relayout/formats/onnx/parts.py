@@ -16,25 +16,8 @@ from numpy.typing import NDArray
 from relayout.errors import WriteError
 from relayout.formats.onnx.wire import LIMIT
 from relayout.formats.stored import CHUNK, StoredArray, nbytes
+from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes
-
-SILENT = "relayout.silent"
-"""In the `meta` of a model whose source states no types and shapes of interior values: nor does what is written."""
-
-CONTRADICTED = "relayout.contradicted"
-"""In the `meta` of a model: the values of which its file states types or shapes that their operators do not give."""
-
-UNIMPLIED = "relayout.unimplied"
-"""In the `meta` of a model: the values of which its file states extents that do not follow from its inputs."""
-
-EXTERNAL_DATA = "relayout.external_data"
-"""Set in `ir.Model.meta` of a model that keeps weights in other files: a copy of its own file would not be whole."""
-
-CALLS = "relayout.calls"
-"""In the `meta` of a model with calls spelled out: the calls."""
-
-ORIGIN = "relayout.origin"
-"""In the `meta` of a model: what it was read from, a path or a model in memory."""
 
 ANNOTATION = "quant_parameter_tensor_names"
 """Under this key of a value's `meta` onnx-ir keeps the value's `quantization_annotation`."""
@@ -43,8 +26,6 @@ MAP = "relayout.map"
 since onnx-ir has none for it."""
 CONSTANTS = 4
 """Version of the format from which on an initializer need not be an input."""
-UNANNOTATED = "relayout.unannotated"
-"""In the `meta` of a model whose main graph has none: nobody need look, which costs a value a `meta` of its own."""
 
 
 class Weight(NamedTuple):
@@ -124,7 +105,7 @@ def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, 
     Args:
         model: the model.
         inferred: whether interior values have the types and shapes that were inferred, where the model's source states
-            none (`SILENT`).
+            none (`ModelFacts.states_no_shapes`).
     """
     graph = model.graph
     domains = sorted(graph.opset_imports)
@@ -151,7 +132,7 @@ def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, 
     if hasattr(model, "device_configurations"):
         shell.device_configurations = model.device_configurations
     try:
-        with _typed(model), nullcontext() if inferred or not model.meta.get(SILENT) else _silent(model):
+        with _typed(model), nullcontext() if inferred or not facts_of(model).states_no_shapes else _silent(model):
             proto = ir.to_proto(shell)
     except Exception as error:  # what onnx-ir raises on a model that cannot be serialized has many types
         raise WriteError(f"the model cannot be serialized: {one_line(error)}") from error

@@ -12,19 +12,13 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 
 from relayout.errors import ReadError, in_file
 from relayout.formats.bundle import HEAD
-from relayout.formats.onnx.atomic import SOURCES, identity
+from relayout.formats.onnx.atomic import known_files
 from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.inferring import is_settled
 from relayout.formats.onnx.parts import (
-    CONTRADICTED,
-    EXTERNAL_DATA,
     MAP,
-    ORIGIN,
-    SILENT,
-    UNANNOTATED,
-    UNIMPLIED,
     holds_map,
 )
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
@@ -33,6 +27,7 @@ from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
 from relayout.formats.recognition import not_a
 from relayout.formats.stored import Window, nbytes, open_stored, stored_tensor
+from relayout.graph.facts import add_facts
 from relayout.graph.subgraphs import all_graphs, all_nodes
 
 LIFTED = 1 << 12
@@ -67,7 +62,7 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
             imports.setdefault("", imports.pop(ALIAS))
     if (model.ir_version or DEFAULTS) < DEFAULTS:
         model.graph.inputs[:] = [value for value in model.graph.inputs if not value.is_initializer()]
-    model.meta[ORIGIN] = source
+    add_facts(model, origin=source)
     return model
 
 
@@ -103,7 +98,7 @@ class _Reading:
             self.lifted[tensor.name] = _with_notes(stored_tensor(file, offset, dtype, shape, tensor.name), tensor)
         files = DataFiles(path)
         model = self._model(proto, files)
-        model.meta[SOURCES] = frozenset(map(identity, (file.descriptor, *files.descriptors)))
+        add_facts(model, files=known_files(file.descriptor, *files.descriptors))
         return model
 
     def from_proto(self, source: onnx.ModelProto) -> ir.Model:
@@ -143,12 +138,16 @@ class _Reading:
                     value.CopyFrom(stated)
                 proto = inferred  # nothing is left to `complete` but outputs that leave extents open
             model = _deserialized(proto)
-            model.meta[SILENT] = silent
-            model.meta[UNANNOTATED] = not proto.graph.quantization_annotation
-            model.meta[CONTRADICTED] = contradicted
-            model.meta[UNIMPLIED] = frozenset(unimplied)
-            model.meta["relayout.notes"] = tuple(
-                f"Squeeze '{name}' has no axes: all of one element are taken out, as runtimes do" for name in squeezed
+            add_facts(
+                model,
+                states_no_shapes=silent,
+                is_annotated=bool(proto.graph.quantization_annotation),
+                contradicted=contradicted,
+                unimplied=frozenset(unimplied),
+                notes=tuple(
+                    f"Squeeze '{name}' has no axes: all of one element are taken out, as runtimes do"
+                    for name in squeezed
+                ),
             )
             for name, lifted in self.lifted.items():
                 model.graph.initializers[name].const_value = lifted
@@ -322,7 +321,7 @@ def _resolve_external(model: ir.Model, files: DataFiles | None) -> None:
                 f"the data of '{tensor.name}' is in another file, and a proto has no place to look for it",
                 hint="pass the model's path, or onnx.load(path) with its external data",
             )
-        model.meta[EXTERNAL_DATA] = True
+        add_facts(model, has_external_data=True)
         return files.tensor(tensor)
 
     for graph in (*all_graphs(model.graph), *(graph for f in model.functions.values() for graph in f.subgraphs())):

@@ -17,7 +17,7 @@ from relayout.formats.onnx.calls import (
     take_over,
     unique,
 )
-from relayout.formats.onnx.parts import CALLS
+from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.subgraphs import all_nodes, bodies
 
 
@@ -26,9 +26,10 @@ def restore_calls(model: ir.Model) -> None:
 
     Functions that no node calls any longer are removed.
     """
-    found: Calls | None = model.meta.pop(CALLS, None)
-    if found is None:
+    found = facts_of(model).calls
+    if not isinstance(found, Calls):
         return
+    add_facts(model, calls=None)
     graphs = {model.graph, *model.graph.subgraphs()}
     restored = [call.node for call in reversed(found.calls) if _restored(call, graphs)]
     if restored:

@@ -19,7 +19,7 @@ from relayout.formats.onnx.calls import (
     take_over,
     unique,
 )
-from relayout.formats.onnx.parts import CALLS
+from relayout.graph.facts import add_facts
 from relayout.graph.subgraphs import all_nodes, bodies
 
 MOST_NODES, GROWTH = 20_000, 10
@@ -61,7 +61,7 @@ class _SpellingOut:
             if self._fits(node):
                 waiting += self._spell(node)[::-1]
         if self.found.calls:
-            self.model.meta[CALLS] = self.found
+            add_facts(self.model, calls=self.found)
 
     def _fits(self, node: ir.Node) -> bool:
         function = self.model.functions.get(node.op_identifier())

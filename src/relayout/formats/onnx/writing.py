@@ -18,10 +18,11 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import InvalidModelError, RelayoutError, WriteError
-from relayout.formats.onnx.atomic import SOURCES, Identity, Replacement, identity
+from relayout.formats.onnx.atomic import Replacement, identity
 from relayout.formats.onnx.checking import check, check_parts
-from relayout.formats.onnx.parts import ORIGIN, Weight, one_line, split, wrong_length
+from relayout.formats.onnx.parts import Weight, one_line, split, wrong_length
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LIMIT, MODEL_GRAPH, TENSOR_RAW_DATA, opening
+from relayout.graph.facts import Identity, facts_of
 
 EXTERNAL = 1 << 10
 """Tensors below this size stay in the model, as others' readers expect of shapes and scalars."""
@@ -78,7 +79,7 @@ def write(
         plan = _Plan.of(proto, weights, data.name)
     if plan.length > LIMIT:
         raise WriteError(f"the model would be {plan.length} bytes, above protobuf's 2 GiB; allow external data")
-    sources = () if overwrite else model.meta.get(SOURCES, ())
+    sources = () if overwrite else facts_of(model).files
     try:
         if not plan.external:
             with Replacement(sources) as files:
@@ -114,8 +115,8 @@ def _excuse(model: ir.Model, fault: str) -> None:
 
     own = ""
     try:
-        if ORIGIN in model.meta:
-            check(read(model.meta[ORIGIN]))
+        if (origin := facts_of(model).origin) is not None:
+            check(read(origin))
     except InvalidModelError as error:
         own = error.what
     except RelayoutError:

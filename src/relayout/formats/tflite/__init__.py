@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from relayout.lazy_exports import loaded_later
 
 if TYPE_CHECKING:
-    from relayout.formats.tflite.importing.importer import NOTES, read
+    from relayout.formats.tflite.importing.importer import read
     from relayout.formats.tflite.importing.registry import coverage
 
-__all__ = ["NOTES", "coverage", "read"]
+__all__ = ["coverage", "read"]
 
 _IMPORTING = "relayout.formats.tflite.importing"
 __getattr__ = loaded_later(
     __name__,
-    {"NOTES": f"{_IMPORTING}.importer", "read": f"{_IMPORTING}.importer", "coverage": f"{_IMPORTING}.registry"},
+    {"read": f"{_IMPORTING}.importer", "coverage": f"{_IMPORTING}.registry"},
 )

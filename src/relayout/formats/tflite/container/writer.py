@@ -22,13 +22,14 @@ from relayout.errors import ReadError, RelayoutError, WriteError
 from relayout.formats.bundle import TFL3
 from relayout.formats.flatbuffer import Table
 from relayout.formats.flatbuffer_writer import LIMIT, Bytes, Field, Flatbuffer, align, stream, table
-from relayout.formats.onnx.atomic import Identity, Replacement
+from relayout.formats.onnx.atomic import Replacement
 from relayout.formats.onnx.parts import one_line
 from relayout.formats.tflite.container.comparing import first_difference
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Blocks, Model, Operator, Signature, Subgraph, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
+from relayout.graph.facts import Identity
 
 ALIGNMENT = 16
 """Of weights in a file; runtimes use them where they lie."""

@@ -26,10 +26,8 @@ from relayout.formats.tflite.importing.operators.custom import CARRIED
 from relayout.formats.tflite.importing.program import Choices, Program, State
 from relayout.formats.tflite.importing.registry import Entry, Unsupported, entry_of
 from relayout.formats.tflite.importing.tensors import Quant, sufficient_opset
-from relayout.layout.stored_as import FIXED, SIGNATURE, TENSOR
-
-NOTES = "relayout.notes"
-"""Set in `ir.Model.meta`: what of the file was left out, in sentences."""
+from relayout.graph.facts import add_facts, add_notes
+from relayout.layout.stored_as import SIGNATURE, TENSOR
 
 KEPT = "--custom-op NAME=DOMAIN keeps a custom operator as a node of that domain"
 """What an error says of custom operators."""
@@ -76,7 +74,7 @@ def read(
         inputs: read only what is computed from these tensors, by their own names or the signature's (see `cutting`).
         outputs: read only what these tensors are computed from; what lies outside is not translated at all.
         dims: dynamic dimension of an input -> its extent, which all that follows goes by. Others are left out:
-            `model.meta` says which are not.
+            `ModelFacts.fixed_dims` says which are not.
 
     Raises:
         ReadError: the file is no TFLite model, or is damaged.
@@ -108,7 +106,7 @@ def read(
     program = Program(model, Builder(opset), choices, _entry)
     imported = _Import(program, subgraph, chosen, dims or {})
     result = imported.run(subgraph.name or stem)
-    result.meta[FIXED] = frozenset(imported.fixed)
+    add_facts(result, is_tflite=True, is_annotated=False, fixed_dims=frozenset(imported.fixed))
     _describe(result, found, whole)
     if chosen and index:
         result.metadata_props[SIGNATURE] = chosen.key
@@ -130,7 +128,7 @@ def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
     """What the file says of itself, into the model."""
     result.doc_string = found.description or None
     result.metadata_props.update(found.properties)
-    result.meta[NOTES] = tuple(found.notes)
+    add_notes(result, *found.notes)
     own = {subgraph.tensors[i].name: text for i, text in found.texts.items()}
     for value in (*result.graph.inputs, *result.graph.outputs):
         text = own.get(value.metadata_props.get(TENSOR, value.name or ""))

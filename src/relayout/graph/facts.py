@@ -1,0 +1,79 @@
+"""What is known of a model beside its graph: where it came from, what its file states, what was done to it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+KEY = "relayout.facts"
+"""The one key of `ir.Model.meta` that is ours. `meta` lives in memory only, and moves along with a clone."""
+
+Identity = tuple[int, int]
+"""Device and number of a file: the same for all of its names, hard and symbolic links included."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Facts about a model that its graph does not hold.
+
+    Args:
+        origin: the source that it was read from, a path or a model in memory; None if it was not read.
+        files: the files that it was read from, its external data among them. A result must not overwrite them.
+        is_tflite: it was imported from a `.tflite`, whose tensors are NHWC and never say so.
+        has_external_data: it keeps weights in other files, so a copy of its own file would not be whole.
+        is_annotated: its main graph may have quantization annotations. Where it has none, nobody need look.
+        states_no_shapes: its file states no types and shapes of interior values, so neither does the result.
+        contradicted: values of which its file states types or shapes that their operators do not give.
+        unimplied: values of which its file states extents that do not follow from its inputs.
+        fixed_dims: dynamic dimensions that were fixed before an operator was read.
+        calls: calls of functions that were replaced by the functions' bodies: `formats.onnx.calls.Calls`.
+        lost_annotations: values whose quantization annotation says nothing of the result.
+        notes: sentences for the report.
+    """
+
+    origin: str | Path | onnx.ModelProto | ir.Model | None = None
+    files: frozenset[Identity] = frozenset()
+    is_tflite: bool = False
+    has_external_data: bool = False
+    is_annotated: bool = True
+    states_no_shapes: bool = False
+    contradicted: Sequence[str] = ()
+    unimplied: frozenset[str] = frozenset()
+    fixed_dims: frozenset[str] = frozenset()
+    calls: object | None = None
+    lost_annotations: Sequence[str] = ()
+    notes: tuple[str, ...] = ()
+
+
+NO_FACTS = ModelFacts()
+
+
+def facts_of(model: ir.Model) -> ModelFacts:
+    """Return what is known of a model: nothing, of one that was not read by relayout."""
+    facts: ModelFacts = model.meta.get(KEY, NO_FACTS)
+    return facts
+
+
+def add_facts(model: ir.Model, **changes: Any) -> None:
+    """Replace facts about a model.
+
+    Args:
+        model: the model.
+        changes: fields of `ModelFacts`.
+    """
+    model.meta[KEY] = replace(facts_of(model), **changes)
+
+
+def copy_facts(source: ir.Model, model: ir.Model) -> None:
+    """Give a model that was made from another one what is known of that."""
+    model.meta[KEY] = facts_of(source)
+
+
+def add_notes(model: ir.Model, *notes: str) -> None:
+    """Add sentences to those that the report of a model will show."""
+    add_facts(model, notes=(*facts_of(model).notes, *notes))

@@ -1,0 +1,77 @@
+"""The verbs that look at files and write none: `diff`, and `relayout FILE`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from relayout.errors import RelayoutError, in_file
+from relayout.formats.recognition import is_tflite
+from relayout.graph.facts import facts_of
+from relayout.pipeline.conversion import explain
+from relayout.pipeline.planning import planned
+from relayout.pipeline.request import Request
+from relayout.pipeline.source import read
+from relayout.progress import say
+from relayout.reports.drawing import Drawing
+
+if TYPE_CHECKING:
+    from relayout.reports.differing import Diff, Looked
+    from relayout.reports.inspection import Inspection
+
+
+def diff(a: str | Path, b: str | Path) -> Diff:
+    """What two model files have in common, and in what they differ: operators, attributes, types, shapes, layouts.
+
+    Raises:
+        ReadError: one is not a model, or is damaged.
+        UnsupportedError: a `.tflite` holds operators that cannot be read.
+    """
+    from relayout.reports import differing
+
+    return differing.diff(_looked(Path(a)), _looked(Path(b)))
+
+
+def _looked(path: Path) -> Looked:
+    from relayout.reports.differing import Looked, attributes_of
+
+    say("reading")
+    model = read(path)
+    attributes = attributes_of(model.graph)
+    plan = planned(model, Request())
+    return Looked(str(path), Drawing(plan.plan, plan.axes).chart, attributes, _own_transposes(path, model))
+
+
+def _own_transposes(path: Path, model: ir.Model) -> int | None:
+    """Return how many Transposes a `.tflite` has that move data; None of ONNX."""
+    if not facts_of(model).is_tflite:
+        return None
+    from relayout.formats.tflite.container.loading import load
+    from relayout.formats.tflite.container.transposes import transposes
+
+    return transposes(load(path))[0]
+
+
+def inspect(path: str | Path) -> Inspection:
+    """What a file is, and what conversions of it would win. Where it cannot be converted, that is said.
+
+    Raises:
+        ReadError: it is not a model, or is damaged.
+    """
+    from relayout.reports import inspection
+
+    path = Path(path)
+    if is_tflite(path):
+        with in_file(str(path)):
+            looked = inspection.tflite(path)
+    else:
+        from relayout.formats.onnx import read as read_onnx
+
+        looked = inspection.onnx(path, read_onnx(path))
+    try:
+        return looked.with_reports(explain(path), explain(path, io="convert"))
+    except RelayoutError as error:
+        return replace(looked, problem=str(error))

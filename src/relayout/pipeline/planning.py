@@ -1,0 +1,113 @@
+"""Model and request -> plan: the one place where the problem is built, solved and held to the no-regression rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import onnx_ir as ir
+
+from relayout.apply.duplicate_dequantize import Shared, apart, together
+from relayout.graph.facts import facts_of
+from relayout.infer import Plan, Sites, build, no_more_at_run_time, plan, plan_file, what_if, within_source
+from relayout.pipeline.interface import IMAGE_LAYOUTS, image_pins
+from relayout.pipeline.request import Request
+from relayout.progress import say
+from relayout.reports import Axes, Report, at_any_extent, no_worse, report
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A plan for a model, with what its report and its check need.
+
+    Args:
+        request: what was asked for; `--io NCHW` has become pins.
+        plan: the choice, which the no-regression rule accepts.
+        fewest: the plan that moves the fewest bytes.
+        static: the plan that the rule accepts where open extents are as likely as they are priced.
+        axes: the names of the graph's axes.
+        notes: sentences for the report.
+        duplicates: DequantizeLinears that were given one copy for each consumer, until `merge_duplicates`.
+    """
+
+    request: Request
+    plan: Plan
+    fewest: Plan
+    static: Plan
+    axes: Axes
+    notes: tuple[str, ...]
+    duplicates: Shared
+
+    @property
+    def sites(self) -> Sites:
+        """The problem's graph."""
+        return self.plan.sites
+
+    @property
+    def saves_nothing(self) -> bool:
+        """Whether the source has the plan's Transposes already, none of which moves nothing."""
+        counts = len(self.plan.crossings), self.plan.size
+        return not self.sites.idle and counts == (self.plan.source_count, self.plan.source_size)
+
+    def merge_duplicates(self) -> None:
+        """Make one DequantizeLinear again of those that still read the same, in place."""
+        together(self.duplicates)
+
+    def report(self) -> Report:
+        """Return the report of the plan, before it is applied."""
+        wishes = self.request.layout.wishes
+        told = report(self.plan, self.axes, relaxed=what_if(self.plan) if self.request.solver.what_if else [])
+        if self.static is not self.fewest:
+            told = no_worse(told, self.plan, self.fewest)
+        if self.plan is not self.static:
+            told = at_any_extent(told, self.plan, self.static)
+        unmet = wishes.unmet((site.node, site.reason) for site in self.sites.sites if site.kind == "node" and site.node)
+        return replace(told, notes=(*told.notes, *self.notes, *wishes.notes(), *unmet))
+
+    def serializer(self) -> Callable[[], dict[str, Any]]:
+        """Return a function that gives the plan file. Names are captured now, since `apply` renames values."""
+        options = self.request.to_json(self.sites.per_transpose, self.sites.per_scattered)
+        return plan_file.later(self.plan, options)
+
+
+def planned(model: ir.Model, request: Request, *, no_regression: bool = False) -> Planned:
+    """Choose the layout of every value of a model that was read and lowered.
+
+    Args:
+        model: the model. Its shared DequantizeLinears are duplicated in place: `Planned.merge_duplicates`.
+        request: what is asked for.
+        no_regression: hold the plan to the source: no more bytes, Transposes and strided copies than it has.
+    """
+    say("planning")
+    duplicates = apart(model)
+    sites = sites_of(model, request)
+    notes: tuple[str, ...] = ()
+    io = request.layout.io
+    is_nhwc = facts_of(model).is_tflite
+    if io in IMAGE_LAYOUTS:
+        images = image_pins(sites, Axes(sites, is_nhwc), io)
+        notes = () if images else (f"--io {io}: no input or output is an image, so all stay as they are",)
+        pins = {**images, **request.layout.layouts}
+        request = replace(request, layout=replace(request.layout, io="keep", layouts=pins))
+        sites = sites_of(model, request)
+    limit = request.solver.time_limit
+    accepted = static = fewest = plan(sites, time_limit=limit)
+    if no_regression:
+        static = within_source(sites, fewest, time_limit=limit)
+        accepted = no_more_at_run_time(sites, static, time_limit=limit)
+    return Planned(request, accepted, fewest, static, Axes(sites, is_nhwc), notes, duplicates)
+
+
+def sites_of(model: ir.Model, request: Request) -> Sites:
+    """Return the problem's graph: of a model whose DequantizeLinears are duplicated, by a request."""
+    wishes = request.layout.wishes
+    return build(
+        model,
+        keep_interface=request.layout.io == "keep",
+        layouts=request.layout.layouts,
+        choose=wishes if wishes else None,
+        per_transpose=request.per_transpose,
+        per_scattered=request.per_scattered,
+        exchange=request.solver.exchange,
+    )

@@ -1,0 +1,227 @@
+"""What a user asks for, as frozen records: how a source is read, which layouts, how long to solve, what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import onnx
+import onnx_ir as ir
+
+from relayout import arguments
+from relayout.arguments import Kind, check, one_of
+from relayout.layout import Dim
+from relayout.pipeline.interface import IMAGE_LAYOUTS
+from relayout.targets import Target, Wishes
+
+Source = str | Path | bytes | onnx.ModelProto | ir.Model
+"""A path, the bytes of a `.tflite`, or an ONNX model in memory."""
+Regions = Literal["flat", "functions"]
+Io = Literal["keep", "convert", "NCHW", "NHWC"]
+State = Literal["zero", "io"]
+Quant = Literal["qdq", "float"]
+Format = Literal["onnx", "tflite"]
+DESIRED_LAYOUTS = arguments.mapping("{'Conv': ['NHWC', 'OHWI']}", lambda value: True)  # `targets` checks the layouts
+OPTIONS = {
+    "format": one_of("onnx", "tflite"),
+    "io": one_of("keep", "convert", *IMAGE_LAYOUTS),
+    "layouts": arguments.LAYOUTS,
+    "dims": arguments.EXTENTS,
+    "quant": one_of("qdq", "float"),
+    "opset": arguments.whole(*arguments.OPSETS),
+    "signature": arguments.TEXT,
+    "state": one_of("zero", "io"),
+    "custom_ops": arguments.NAMED,
+    "parts": arguments.FLAG,
+    "to": arguments.TEXT,
+    "target": Kind("a target's name, or a Target", lambda value: isinstance(value, str | Target)),
+    "desired_layouts": DESIRED_LAYOUTS,
+    "node_layouts": DESIRED_LAYOUTS,
+    "layout_for": arguments.FUNCTION,
+    "regions": one_of("flat", "functions"),
+    "inputs": arguments.NAMES,
+    "outputs": arguments.NAMES,
+    "rename": arguments.NAMED,
+    "per_transpose": arguments.BYTES,
+    "exchange": arguments.FLAG,
+    "time_limit": arguments.SECONDS,
+    "inline": arguments.FLAG,
+    "what_if": arguments.FLAG,
+    "annotate": arguments.FLAG,
+}
+"""The options of `convert`, each with the values that it takes."""
+PLAN_PRICES = dict.fromkeys(("per_transpose", "per_scattered"), arguments.whole(0))
+"""The prices in a plan file, which may be larger than an option: the no-regression step finds them."""
+NO_PRICES: dict[str, Any] = {"per_transpose": 0, "per_scattered": 0, "exchange": False}
+"""Options that a plan file of an earlier release may lack -> what they are then."""
+RETIRED = ("fast", "widen", "saturates")
+"""Options of reading in plans of earlier releases, which the target decides now."""
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How a source is read.
+
+    Args:
+        opset: opset of a converted `.tflite`; None for the least that the model needs.
+        quant: `qdq` keeps the integers of a quantized `.tflite`, `float` does not.
+        signature: the key of a `.tflite`'s signature; None for its first.
+        state: `zero` starts each run from a `.tflite`'s initial states, `io` makes them inputs and outputs.
+        custom_ops: custom operator of a `.tflite` -> the domain of its node.
+        inputs: where the part of the graph begins, by name; empty for the whole graph.
+        outputs: where it ends.
+        dims: dynamic dimension -> its extent, or the name of a dimension of the same extent.
+    """
+
+    opset: int | None = None
+    quant: Quant = "qdq"
+    signature: str | None = None
+    state: State = "zero"
+    custom_ops: Mapping[str, str] = field(default_factory=dict)
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    dims: Mapping[str, Dim] = field(default_factory=dict)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether only a part of the graph is read."""
+        return bool(self.inputs or self.outputs)
+
+    def tflite_options(self) -> list[str]:
+        """Return the options, as on the command line, that only a `.tflite` source has and that are not at rest."""
+        names = ("opset", "quant", "signature", "state", "custom_ops")
+        usual = ImportOptions()
+        changed = [name for name in names if getattr(self, name) != getattr(usual, name)]
+        return [f"--{name.replace('_', '-').removesuffix('s')}" for name in changed]
+
+
+@dataclass(frozen=True)
+class LayoutRequest:
+    """Which layouts are asked for.
+
+    Args:
+        io: what becomes of the interface: `keep`, `convert`, or a layout for each image.
+        layouts: tensor -> (its layout in the source, its layout in the result): pins.
+        wishes: layouts of operators, and the target.
+    """
+
+    io: Io = "keep"
+    layouts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    wishes: Wishes = field(default_factory=Wishes)
+
+    def __bool__(self) -> bool:
+        """Whether anything but the fewest transposed bytes is asked for."""
+        return self.io != "keep" or bool(self.layouts) or bool(self.wishes)
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """What the solver minimizes, and for how long.
+
+    Args:
+        per_transpose: bytes that each Transpose costs besides those that it moves; None for the target's price.
+        per_scattered: bytes that each byte costs besides that is taken element by element; None likewise.
+        exchange: whether a MatMul may run with its operands exchanged.
+        time_limit: seconds; None for a limit that grows with the graph.
+        what_if: whether the cost of each single constraint is found, too.
+    """
+
+    per_transpose: int | None = None
+    per_scattered: int | None = None
+    exchange: bool = False
+    time_limit: float | None = None
+    what_if: bool = False
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """How a result is written.
+
+    Args:
+        format: `onnx` or `tflite`.
+        inline: whether operators in other layouts are standard operators between Transposes, not functions.
+        regions: `functions` makes each part that the target runs one function.
+        rename: name in the source -> name in the result.
+        annotate: whether every value's layout is put into its metadata.
+        custom_ops: operators that become CUSTOM ones in a `.tflite` -> their domain; "" for any.
+        parts: whether a `.tflite` result is written as parts.
+    """
+
+    format: Format = "onnx"
+    inline: bool = False
+    regions: Regions = "flat"
+    rename: Mapping[str, str] = field(default_factory=dict)
+    annotate: bool = False
+    custom_ops: Mapping[str, str] = field(default_factory=dict)
+    parts: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a plan, and all that its check needs to build the problem again."""
+
+    imports: ImportOptions = field(default_factory=ImportOptions)
+    layout: LayoutRequest = field(default_factory=LayoutRequest)
+    solver: SolverOptions = field(default_factory=SolverOptions)
+
+    @property
+    def target(self) -> Target | None:
+        """The target of the result, if it has one."""
+        return self.layout.wishes.target
+
+    @property
+    def per_transpose(self) -> int:
+        """Bytes that each Transpose costs besides those that it moves: asked for, or the target's."""
+        return _first(self.solver.per_transpose, self.target.per_transpose if self.target else 0)
+
+    @property
+    def per_scattered(self) -> int:
+        """Bytes that each byte costs besides that is taken element by element: asked for, or the target's."""
+        return _first(self.solver.per_scattered, self.target.per_scattered if self.target else 0)
+
+    def to_json(self, per_transpose: int, per_scattered: int) -> dict[str, Any]:
+        """Return the options of a plan file: JSON types, once a problem has been built.
+
+        Args:
+            per_transpose: the price that the plan was found with.
+            per_scattered: the same of what is taken element by element.
+        """
+        reading = asdict(self.imports)
+        dims = {
+            name: extent if isinstance(extent, str) else int(extent) for name, extent in reading.pop("dims").items()
+        }
+        reading |= {side: list(reading[side]) for side in ("inputs", "outputs")}
+        return {
+            "io": self.layout.io,
+            "layouts": dict(self.layout.layouts),
+            "dims": dims,
+            "per_transpose": per_transpose,
+            "per_scattered": per_scattered,
+            "exchange": bool(self.solver.exchange),
+            "read": reading | {"opset": None if self.imports.opset is None else int(self.imports.opset)},
+            "wishes": self.layout.wishes.to_json(),
+        }
+
+    @staticmethod
+    def of_json(options: Mapping[str, Any]) -> Request:
+        """Return the request of a plan file's options.
+
+        Raises:
+            RelayoutError: a value is none that the option takes.
+            KeyError, TypeError, ValueError, AttributeError, IndexError: the options are not whole.
+        """
+        options = {**NO_PRICES, **options}
+        check({**options, **options["read"], **options["wishes"]}, {**OPTIONS, **PLAN_PRICES}, NO_PRICES)
+        reading = {name: value for name, value in options["read"].items() if name not in RETIRED}
+        pairs = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
+        return Request(
+            ImportOptions(**reading, dims=dict(options["dims"])),
+            LayoutRequest(options["io"], pairs, Wishes.of(**options["wishes"])),
+            SolverOptions(**{name: options[name] for name in NO_PRICES}),
+        )
+
+
+def _first(asked: int | None, otherwise: int) -> int:
+    return int(otherwise if asked is None else asked)

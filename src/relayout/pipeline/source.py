@@ -1,0 +1,132 @@
+"""Read a source: a `.tflite` literally, NHWC and all; an ONNX model as it is; or the part between named values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from relayout.errors import ReadError, RelayoutError, in_file
+from relayout.formats.recognition import is_tflite
+from relayout.graph.facts import add_facts, add_notes, facts_of
+from relayout.layout import Dim
+from relayout.layout.stored_as import CUT
+from relayout.pipeline.request import ImportOptions, Source
+from relayout.reports import unstated
+from relayout.rules import is_known, outputs_of
+from relayout.targets import Wishes, note
+
+
+def holds_tflite(source: Source) -> bool:
+    """Return whether a source is a `.tflite`, by its content: bytes always are."""
+    return isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source))
+
+
+def read(source: Source, options: ImportOptions | None = None, wishes: Wishes | None = None) -> ir.Model:
+    """Read a model, or the part of it between named values.
+
+    Args:
+        source: a path, the bytes of a `.tflite`, or a model in memory.
+        options: how it is read; by default whole.
+        wishes: the layouts and the target that are asked for: the target says what is done to a `.tflite` beside its
+            literal import.
+
+    Raises:
+        ReadError: not a model, or damaged.
+        UnsupportedError: operators that cannot be converted.
+        LayoutError: `dims` names no dimension, or gives it no extent.
+        NamesError: `inputs` or `outputs` name what cannot be an end of a part.
+    """
+    options = ImportOptions() if options is None else options
+    if isinstance(source, bytes) or holds_tflite(source):
+        model = _read_tflite(source, options, Wishes() if wishes is None else wishes)
+    else:
+        model = _read_onnx(source, options)
+    if options.dims:
+        _fix_inferred_dims(model, options.dims)
+    if options.is_part:
+        ends = {"inputs": [v.name for v in model.graph.inputs], "outputs": [v.name for v in model.graph.outputs]}
+        model.metadata_props[CUT] = json.dumps(ends, ensure_ascii=False)
+    return model
+
+
+def _read_tflite(source: Source, options: ImportOptions, wishes: Wishes) -> ir.Model:
+    from relayout.formats import tflite
+    from relayout.formats.bundle import outermost
+    from relayout.formats.onnx import known_files
+
+    content = source if isinstance(source, bytes) else Path(str(source))
+    extents = {name: int(extent) for name, extent in options.dims.items() if not isinstance(extent, str)}
+    where = "the given bytes" if isinstance(content, bytes) else str(content)
+    with in_file(where), _extents_in_errors(extents):
+        model = tflite.read(
+            content,
+            opset=options.opset,
+            quant=options.quant,
+            signature=options.signature,
+            state=options.state,
+            custom_ops=options.custom_ops,
+            passes=wishes.tflite,
+            inputs=options.inputs,
+            outputs=options.outputs,
+            dims=extents,
+        )
+    if isinstance(content, Path):
+        add_facts(model, files=known_files(outermost(content)))
+    return model
+
+
+def _read_onnx(source: str | Path | onnx.ModelProto | ir.Model, options: ImportOptions) -> ir.Model:
+    if named := options.tflite_options():
+        raise RelayoutError(f"{named[0]} is for a .tflite source, and this one is ONNX: leave it out")
+    from relayout.formats.onnx import complete, cut, spell_out
+    from relayout.formats.onnx import read as read_onnx
+
+    model = read_onnx(source)
+    if options.dims:
+        from relayout.formats.onnx.fixing import fix_dims
+
+        # Before shapes are inferred: many depend on it.
+        add_facts(model, fixed_dims=fix_dims(model, options.dims))
+    if contradicted := facts_of(model).contradicted:
+        add_notes(model, unstated(contradicted))
+    if known := note(model):
+        add_notes(model, known)
+    if options.is_part:
+        complete(model, outputs_of)
+        model = cut(model, options.inputs, options.outputs)
+        if not model.functions:
+            return model
+    spell_out(model, is_known)
+    complete(model, outputs_of)
+    return model
+
+
+@contextmanager
+def _extents_in_errors(extents: Mapping[str, int]) -> Iterator[None]:
+    """Say in an error that the user gave extents, which the file may be right not to fit."""
+    try:
+        yield
+    except ReadError as error:
+        if not extents or error.hint:
+            raise
+        options = ", ".join(f"{name}={extent}" for name, extent in extents.items())
+        raise ReadError(error.what, where=error.where, hint=f"it was read with --dim {options}") from error
+
+
+def _fix_inferred_dims(model: ir.Model, dims: Mapping[str, Dim]) -> None:
+    """Fix dimensions that inference has named, too, and infer again what follows from them, in place."""
+    from relayout.formats.onnx import complete
+    from relayout.formats.onnx.fixing import check_dims, fix_dims, state_results
+
+    named = fix_dims(model, dims)
+    facts = facts_of(model)
+    check_dims(dims, named.union(facts.fixed_dims))
+    if not facts.is_tflite:
+        if not named.isdisjoint(dims):
+            complete(model, outputs_of)
+        state_results(model)
