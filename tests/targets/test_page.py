@@ -61,7 +61,7 @@ def test_tables_are_current() -> None:
 
 
 def test_the_file_of_wishes_has_every_kind(directory: Path) -> None:
-    wishes, _ = blocks("toml")
+    wishes, *_ = blocks("toml")
     (directory / "wishes.toml").write_text(wishes, encoding="utf-8")
     assert set(read_wishes(directory / "wishes.toml")) == {"to", "target", "desired_layouts", "node_layouts"}
 
@@ -98,7 +98,7 @@ def test_a_bad_entry_point_is_one_clear_error(directory: Path, module: str, mess
 
 
 def test_a_target_of_ones_own_is_known_by_its_entry_point(directory: Path) -> None:
-    _, points = blocks("toml")
+    *_, points = blocks("toml")
     (group, name, module) = re.match(r'\[project\.entry-points\."(.*)"\]\n(\S+) = "(.*)"', points).groups()  # type: ignore[union-attr]
     assert group == GROUP
     (directory / "my_backend.py").write_text(own_target(), encoding="utf-8")

@@ -192,9 +192,15 @@ to = click.option(
 backend = click.option(
     "--target",
     "backend",
-    metavar="NAME",
-    help="What the result is for: layouts, operators and tuning of that backend, as `relayout targets` lists them."
-    " By default any runtime; `none` chooses layouts and does nothing else.",
+    metavar="NAME|FILE",
+    help="What the result is for: layouts, operators and tuning of that backend, as `relayout targets` lists them; or a"
+    " table in a file: npu.toml, file.py:NAME. By default any runtime; `none` chooses layouts and does nothing else.",
+)
+claimed_operators = click.option(
+    "--ops",
+    "claimed_operators",
+    metavar="NAME,…",
+    help="A target that runs these operators and no others: Conv,Relu. --to says in which layout.",
 )
 desired = click.option(
     "--desired-layouts",
@@ -236,8 +242,8 @@ verify = click.option("--verify", is_flag=True, help="Run source and result and 
 
 part = together(dims, inputs, outputs, rename, section="Which part of the graph")
 importing = together(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
-wishing = together(to, backend, desired, inline, section="Layouts of operators")
-aiming = together(backend, section="Layouts of operators")
+wishing = together(to, backend, claimed_operators, desired, inline, section="Layouts of operators")
+aiming = together(backend, claimed_operators, section="Layouts of operators")
 solving = together(per_transpose, exchange, time_limit, what_if, section="The solver")
 views = together(html, model_explorer, section="To look at")
 conversion = together(output_format, io, layouts, part, importing, wishing, solving, views)
@@ -287,7 +293,11 @@ def converted(options: dict[str, Any]) -> dict[str, Any]:
 
 def _wishes(options: dict[str, Any]) -> dict[str, Any]:
     """What a file asks for; an option beside it has precedence."""
-    path, target = options.pop("desired", None), options.pop("backend", None)
+    path, target, operators = (options.pop(name, None) for name in ("desired", "backend", "claimed_operators"))
+    if operators is not None:
+        if target is not None:
+            raise click.BadParameter("--target says what is run, too: give one of the two", param_hint="--ops")
+        target = f"ops:{operators}"
     wishes: dict[str, Any] = {} if target is None else {"target": target}
     if path is not None:
         from relayout.targets import read_wishes

@@ -154,6 +154,37 @@ def inputs(count: int) -> Condition:
     return Condition(f"{count} inputs", lambda operator: len(operator.inputs) == count)
 
 
+def _window_sides(operator: Operator) -> tuple[int | str, ...]:
+    """The sides of the window of a pool or a convolution, dilated."""
+    slot = kernel_slot(operator)
+    kernel = None if slot is None else operator.shape(slot)
+    sides: Sequence[int | str] = operator.ints("kernel_shape") or (kernel or ())[2:]
+    steps = operator.ints("dilations") or (1,) * len(sides)
+    return tuple(
+        (side - 1) * step + 1 if isinstance(side, int) else side for side, step in zip(sides, steps, strict=True)
+    )
+
+
+def window(most: int) -> Condition:
+    """A window, with its dilations, of at most so many elements on each side."""
+    return Condition(
+        f"a window of at most {most}",
+        lambda operator: all(isinstance(side, int) and side <= most for side in _window_sides(operator)),
+    )
+
+
+def strides(most: int) -> Condition:
+    """Strides of at most so many elements."""
+    return Condition(
+        f"strides of at most {most}", lambda operator: all(step <= most for step in operator.ints("strides") or ())
+    )
+
+
+def batch(count: int) -> Condition:
+    """The first axis of input 0 has an extent."""
+    return Condition(f"a batch of {count}", lambda operator: (operator.shape() or (None,))[:1] == (count,))
+
+
 def _spatial(operator: Operator) -> bool:
     """A Resize with constant sizes or scales that leaves N and C as they are."""
     x, y = operator.shape(), operator.outputs[0]

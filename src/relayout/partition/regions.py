@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from relayout.graph.facts import copy_facts
+from relayout.graph.quantized_unit import QuantizedUnit, unit_of
 from relayout.graph.subgraphs import all_nodes, bodies, captured, nested
 from relayout.rules import FUNCTIONS, draws
 from relayout.rules.in_graph import operator_of
@@ -101,8 +102,8 @@ def _parts(model: ir.Model, graph: ir.Graph, target: Target, host: Collection[st
     runs = _Claims(model, target)
     constants = _constants(graph)
     own = [node for node in graph if node not in constants]
-    claims = {node: node.outputs[0].name not in host and runs(node) for node in own}
-    levels = _levels(own, claims)
+    claims = {node: runs(node) and not any(name in host for name in runs.names(node)) for node in own}
+    levels = _levels(own, claims, runs.units)
     groups = _Groups()
     for node in own:
         groups.add(node)
@@ -156,13 +157,29 @@ class _Claims:
         self.model, self.target, self.domain = model, target, domain_of(target)
         self.imports: Mapping[str, int] = model.opset_imports
         self.open: list[ir.OperatorIdentifier] = []
+        self.units: dict[ir.Node, QuantizedUnit | None] = {}
 
     def __call__(self, node: ir.Node) -> bool:
         return self._runs(node) and all(self._runs(inner) for inner in nested(node))
 
     def _runs(self, node: ir.Node) -> bool:
-        own = node.domain == self.domain or self.target.runs(operator_of(self.model, node, self.imports))
-        return own or self._all_of(node)
+        if node.domain == self.domain:
+            return True
+        unit = self._unit(node)
+        operator = node if unit is None else unit.node
+        return self.target.runs(operator_of(self.model, operator, self.imports)) or self._all_of(node)
+
+    def names(self, node: ir.Node) -> Iterator[str]:
+        """Return the names of a node's first output, and of those of the other members of its quantized unit."""
+        unit = self._unit(node)
+        yield from (member.outputs[0].name or "" for member in (unit.members if unit else (node,)))
+
+    def _unit(self, node: ir.Node) -> QuantizedUnit | None:
+        """Return the quantized unit of a node, which is claimed as a whole or not at all."""
+        if node not in self.units:
+            unit = unit_of(node)
+            self.units.update(dict.fromkeys(unit.members, unit) if unit else {node: None})
+        return self.units[node]
 
     def _all_of(self, node: ir.Node) -> bool:
         """Whether a node calls a function of whose body the target runs every node."""
@@ -312,15 +329,21 @@ class _Groups:
         self.parent[self.of(second)] = self.of(first)
 
 
-def _levels(nodes: Iterable[ir.Node], claims: dict[ir.Node, bool]) -> dict[ir.Node, int]:
+def _levels(
+    nodes: Iterable[ir.Node], claims: Mapping[ir.Node, bool], units: Mapping[ir.Node, QuantizedUnit | None]
+) -> dict[ir.Node, int]:
     """How often the side has changed on the longest way to each node: even on the host, odd on the target.
 
-    Two nodes of one level and side never wait for each other through the other side.
+    Two nodes of one level and side never wait for each other through the other side. All nodes of a claimed quantized
+    unit have one level, that of its last node, so no cut goes through it.
     """
     levels: dict[ir.Node, int] = {}
     for node in nodes:
         level = max((levels[other] for other in _producers(node) if other in levels), default=0)
         levels[node] = level + (level + claims[node]) % 2
+        unit = units.get(node) if claims[node] else None
+        if unit is not None:
+            levels.update((member, levels[node]) for member in unit.members if member in levels)
     return levels
 
 

@@ -23,7 +23,9 @@ from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import forget
 from relayout.layout import Dim
 from relayout.layout.stored_as import INTERFACE
+from relayout.partition.claims import claims
 from relayout.partition.regions import as_functions
+from relayout.partition.whole_units import whole_units
 from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
 from relayout.pipeline.planning import Planned, planned
 from relayout.pipeline.request import (
@@ -210,9 +212,12 @@ def _converted(source: Source, request: Request, output: OutputOptions) -> Resul
             add_facts(result.model, states_no_shapes=False)  # whoever looks at layouts looks at shapes
             naming.annotate(result.model)
     result = _lowered_after(result, request, output, lowered)
-    result = replace(result, report=replace(result.report, operators=operators(result.model), seconds=seconds))
+    told = None if request.target is None else claims(result.model, request.target)
+    report = replace(result.report, operators=operators(result.model), seconds=seconds, claims=told)
+    result = replace(result, report=report)
     if output.regions == "functions":
-        as_functions(result.model, target_of(result))
+        with whole_units(result.model):
+            as_functions(result.model, target_of(result))
     if output.rename:
         result = _renamed(result, output.rename)
     if output.format == "onnx":

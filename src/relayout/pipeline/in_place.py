@@ -7,6 +7,7 @@ import onnx_ir as ir
 from relayout.apply.apply import apply
 from relayout.graph.facts import facts_of
 from relayout.graph.source_names import forget
+from relayout.pipeline.lowering_list import as_kernels, as_transposes, in_blocks, in_full
 from relayout.pipeline.planning import planned
 from relayout.pipeline.request import Request
 from relayout.rules import is_known, outputs_of
@@ -26,12 +27,19 @@ def relayout_in_place(model: ir.Model, request: Request) -> tuple[tuple[int, int
     spell_out(model, is_known)
     if facts_of(model).calls is not None:
         complete(model, outputs_of)  # nothing is known of what is inside
-    plan = planned(model, request, no_regression=request.solver.per_transpose is None)
+    lowered = as_kernels(model, request.target)
+    no_regression = request.solver.per_transpose is None and not request.layout
+    plan = planned(model, request, no_regression=no_regression)
     before = plan.plan.source_count, plan.plan.source_size
     after = len(plan.plan.crossings), plan.plan.size
-    if not plan.saves_nothing:
-        apply(model, plan.plan)
+    target = request.target
+    if lowered or not plan.saves_nothing:
+        blocks, single = (None, None) if target is None else (target.blocks, target.single_consumers)
+        apply(model, plan.plan, blocks, single)
     plan.merge_duplicates()
     forget(model.graph)
-    restore_calls(model)
+    if target is None:
+        restore_calls(model)
+    for lowering in (as_transposes, in_full, in_blocks):
+        lowering(model, target)
     return before, after

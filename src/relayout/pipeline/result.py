@@ -15,6 +15,7 @@ import onnx_ir as ir
 from relayout.errors import LayoutError, WriteError
 from relayout.graph.facts import facts_of
 from relayout.partition.regions import Part, part_model, parts
+from relayout.partition.whole_units import whole_units
 from relayout.reports import Naming, Report
 from relayout.targets import Target
 
@@ -70,8 +71,10 @@ class Result:
         if self.format == "tflite":
             from relayout.pipeline.tflite_result import tflite_parts
 
-            return [part for part, _ in tflite_parts(self.model, target_of(self), self.custom_ops)]
-        return parts(self.model, target_of(self))
+            with whole_units(self.model):
+                return [part for part, _ in tflite_parts(self.model, target_of(self), self.custom_ops)]
+        with whole_units(self.model):
+            return parts(self.model, target_of(self))
 
     def save_parts(self, directory: str | Path) -> list[Part]:
         """Write each part as a model of its own, and `manifest.json` with who runs it and what it reads and gives.
@@ -97,9 +100,11 @@ class Result:
         refuse_parts(folder)
         found: list[tuple[Part, ir.Model | Model]]
         if self.format == "tflite":
-            found = tflite_parts(self.model, target, self.custom_ops)
+            with whole_units(self.model):
+                found = tflite_parts(self.model, target, self.custom_ops)
         else:
-            found = [(part, part_model(self.model, part)) for part in self.parts()]
+            with whole_units(self.model):
+                found = [(part, part_model(self.model, part)) for part in parts(self.model, target)]
         refuse_unknown_ranks([part for part, _ in found])
         folder.mkdir(parents=True, exist_ok=True)
         rows = [part.to_dict(_save_part(folder, part, model)) for part, model in found]

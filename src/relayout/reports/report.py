@@ -18,6 +18,7 @@ from relayout.reports.axes import Axes
 from relayout.reports.drawing import Drawing
 
 if TYPE_CHECKING:
+    from relayout.partition.claims import Claims
     from relayout.reports.chart import Chart
     from relayout.reports.reasons import Cause
 
@@ -128,6 +129,7 @@ class Report:
         barriers: operators that keep the source's order, with the reason -> how many.
         what_if: operators and ends of the interface that are fixed, with the bytes that each costs alone.
         notes: what else a reader should know (a cap that was reached, a time limit).
+        claims: what the target runs, and why not the rest; None without a target that has a table.
         hint: what to ask for to get a better result; empty where nothing is known.
         per_transpose: bytes that each Transpose counted as besides those that it moves.
         at_most: Transposes that a plan could have, where one with more than the source's would move fewer bytes.
@@ -149,6 +151,7 @@ class Report:
     barriers: dict[str, int]
     what_if: tuple[Relaxed, ...] = ()
     notes: tuple[str, ...] = ()
+    claims: Claims | None = None
     hint: str = ""
     per_transpose: int = 0
     at_most: int | None = None

@@ -55,6 +55,8 @@ def _parts(report: Report) -> list[RenderableType]:
     parts += [shown(f"without {short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
     for reason, count in report.barriers.items():
         parts.append(shown(f"barrier ×{count}: {reason}, so its operands keep the source's order"))
+    if report.claims is not None:
+        parts += [shown(line) for line in report.claims.lines(report.transposes - report.source_transposes)]
     parts += [shown(f"note: {note}") for note in report.notes]
     kinds = ", ".join(f"{name} {count}" for name, count in list(report.operators.items())[:8])
     more = f", … ({len(report.operators)} kinds)" if len(report.operators) > 8 else ""

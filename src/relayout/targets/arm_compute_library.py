@@ -31,8 +31,8 @@ TARGET = Target(
     "arm-compute-library",
     "Arm Compute Library: NHWC, kernels OHWI, depthwise 1HWC",
     (
-        Kernel("Conv", ("NHWC OHWI",), FLOATS, IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
-        Kernel("Conv", ("NHWC IHWO",), FLOATS, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
+        Kernel("Conv", ("NHWC OHWI",), (*FLOATS, *INT8), IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
+        Kernel("Conv", ("NHWC IHWO",), (*FLOATS, *INT8), IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
         Kernel("QLinearConv", ("NHWC OHWI",), INT8, IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
         Kernel("QLinearConv", ("NHWC IHWO",), INT8, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
         Kernel("MaxPool", ("NHWC",), (*FLOATS, *INT8), IMAGE, (NO_INDICES, NO_DILATIONS, FLOOR)),

@@ -1,3 +1,4 @@
-"""The conditions that rows of a target's table name; `relayout.lowering.conditions` defines them."""
+"""The conditions that rows of a target's table name, of nodes and of quantized units."""
 
 from relayout.lowering.conditions import *  # noqa: F403
+from relayout.lowering.unit_conditions import *  # noqa: F403

@@ -17,6 +17,7 @@ from relayout.rules.known_layouts import IMAGES, KERNELS, parsed_as
 from relayout.rules.layouts import STANDARD, fitted
 from relayout.rules.validation import in_bytes
 from relayout.targets.portable import nothing, portable
+from relayout.targets.registry import is_stated
 from relayout.targets.registry import target as find
 from relayout.targets.target import Target
 
@@ -61,7 +62,7 @@ class Wishes:
         literal: whether nothing is done to a model but that layouts are chosen: the target is called `none`.
         declined: node -> why what was asked for it cannot be.
         asked: node -> what `layout_for` answered.
-        left: node -> why the target does not claim it, of operators that have layouts.
+        named: the file or the operators that the target was asked for by; empty where its name says all.
     """
 
     target: Target | None = None
@@ -72,7 +73,7 @@ class Wishes:
     literal: bool = False
     declined: dict[str, str] = field(default_factory=dict)
     asked: dict[str, Layouts] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
+    named: str = ""
 
     def __bool__(self) -> bool:
         """Whether anything is asked for."""
@@ -106,8 +107,11 @@ class Wishes:
             if name not in images:
                 raise LayoutError(f"{name!r} is no operator with layouts of its own{nearest(name, images)}")
         literal = target == NONE
+        named = target if isinstance(target, str) and is_stated(target) else ""
         found = None if literal or target is None else find(target) if isinstance(target, str) else target
-        return Wishes(found, to, _parsed(desired_layouts or {}), _parsed(node_layouts or {}), layout_for, literal)
+        return Wishes(
+            found, to, _parsed(desired_layouts or {}), _parsed(node_layouts or {}), layout_for, literal, named=named
+        )
 
     @property
     def tflite(self) -> ImportPasses:
@@ -117,14 +121,8 @@ class Wishes:
         return portable() if self.target is None else self.target.tflite()
 
     def notes(self) -> tuple[str, ...]:
-        """What was asked for and could not be, once a graph has been built with it: for a report."""
-        name = "" if self.target is None else self.target.name
-        return (
-            *_grouped(self.declined, "does not run as asked: {}", "do not run as asked: {}"),
-            *_grouped(
-                self.left, f"is left in ONNX's layout by {name}: {{}}", f"are left in ONNX's layout by {name}: {{}}"
-            ),
-        )
+        """Return what was asked for and could not be, once a graph has been built with it: for a report."""
+        return tuple(_grouped(self.declined, "does not run as asked: {}", "do not run as asked: {}"))
 
     def unmet(self, nodes: Iterable[tuple[ir.Node, str]]) -> tuple[str, ...]:
         """Say which operators on images keep the source's order, though other layouts are asked for.
@@ -161,7 +159,13 @@ class Wishes:
 
     def to_json(self) -> dict[str, Any]:
         """For a plan file: what was asked, answers of `layout_for` included, once a graph has been built with it."""
-        named = {"target": NONE} if self.literal else {} if self.target is None else {"target": self.target.name}
+        named = (
+            {"target": NONE}
+            if self.literal
+            else {}
+            if self.target is None
+            else {"target": self.named or self.target.name}
+        )
         return named | {
             "to": self.to,
             "desired_layouts": {name: _written(wish) for name, wish in self.operators.items()},
@@ -232,8 +236,6 @@ class Wishes:
         """The layouts to choose from, best first; none: as the rule says."""
         lacks = "" if self.target is None else self.target.lacks(operator)
         has = self.target.layouts(operator) if self.target is not None and not lacks else []
-        if lacks and wish is None:
-            self.left[label(operator.node)] = lacks
         if wish is None or wish[0] == DEFAULT:
             return has
         data, kernel = Layout.parse(wish[0]), None if wish[1] is None else Layout.parse(wish[1])

@@ -36,9 +36,9 @@ TARGET = Target(
     "nnapi",
     "Android's Neural Networks API: NHWC, kernels OHWI, depthwise 1HWC",
     (
-        Kernel("Conv", ("NHWC OHWI",), FLOAT32, IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
-        Kernel("Conv", ("NHWC OHWI",), FLOAT32, IMAGE, (CONSTANT_KERNEL, NO_DILATIONS), GROUPED),
-        Kernel("Conv", ("NHWC IHWO",), FLOAT32, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
+        Kernel("Conv", ("NHWC OHWI",), (*FLOAT32, *INT8), IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
+        Kernel("Conv", ("NHWC OHWI",), (*FLOAT32, *INT8), IMAGE, (CONSTANT_KERNEL, NO_DILATIONS), GROUPED),
+        Kernel("Conv", ("NHWC IHWO",), (*FLOAT32, *INT8), IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
         Kernel("QLinearConv", ("NHWC OHWI",), INT8, IMAGE, (CONSTANT_KERNEL,), NO_GROUPS),
         Kernel("QLinearConv", ("NHWC IHWO",), INT8, IMAGE, (CONSTANT_KERNEL,), DEPTHWISE),
         Kernel("MaxPool", ("NHWC",), (*FLOAT32, "UINT8"), IMAGE, (NO_INDICES, NO_DILATIONS, FLOOR)),

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 
 from relayout.errors import LayoutError, nearest
-from relayout.targets.target import Target
+from relayout.targets.table_file import read_table
+from relayout.targets.target import Kernel, Target
 
 GROUP = "relayout.targets"
 """Entry points of this group name a `Target` each."""
+OPERATORS = "ops:"
+"""What the name of a target begins with that is a list of operators."""
 
 
 @cache
@@ -47,6 +53,61 @@ def _own() -> Iterator[ModuleType]:
         yield from (importlib.import_module(f"{info.name}.{name}") for name in getattr(module, "TABLES", ()))
 
 
+def is_stated(name: str) -> bool:
+    """Return whether a text states where a table is, or which operators are in it, rather than a target's name."""
+    return name.endswith(".toml") or name.rpartition(":")[0].endswith(".py") or name.startswith(OPERATORS)
+
+
+def _stated(text: str) -> Target:
+    if text.endswith(".toml"):
+        return read_table(Path(text))
+    if text.startswith(OPERATORS):
+        return of_operators(text.removeprefix(OPERATORS).split(","))
+    path, _, variable = text.rpartition(":")
+    return _of_module(Path(path), variable)
+
+
+def of_operators(names: Sequence[str]) -> Target:
+    """Return a target that runs operators of ONNX, in every layout, on every element type.
+
+    Raises:
+        LayoutError: one is no operator.
+    """
+    operators = [name.strip() for name in names if name.strip()]
+    if not operators:
+        raise LayoutError("no operators: name some, such as Conv,Relu")
+    return Target("ops", f"{', '.join(operators)}, as asked for", (Kernel(" ".join(operators)),))
+
+
+def _of_module(path: Path, variable: str) -> Target:
+    """Return a target that a Python file makes.
+
+    Raises:
+        LayoutError: the file cannot be run, or has no target of that name.
+    """
+    if not path.is_file():
+        raise LayoutError(f"there is no file '{path}'")
+    spec = importlib.util.spec_from_file_location(f"relayout_target_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise LayoutError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except LayoutError:
+        raise
+    except Exception as error:  # whatever a user's file raises
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        if isinstance(error, SyntaxError) and error.lineno:
+            lines.append(error.lineno)
+        where = f", line {lines[-1]}" if lines else ""
+        raise LayoutError(f"{path}{where}: {type(error).__name__}: {error}") from error
+    made = {name: value for name, value in vars(module).items() if isinstance(value, Target)}
+    if variable not in made:
+        near = nearest(variable, made) or (f"; it makes {', '.join(made)}" if made else "")
+        raise LayoutError(f"{path} makes no Target {variable!r}{near}")
+    return made[variable]
+
+
 @cache
 def _aliases() -> dict[str, Callable[[], str]]:
     """Name -> what finds out which target it is on this machine."""
@@ -60,12 +121,19 @@ def _add(found: dict[str, Target], target: Target) -> None:
 
 
 def target(name: str) -> Target:
-    """The target of a name, or the one that a name stands for on this machine.
+    """Return a target.
+
+    Args:
+        name: its name, or one that stands for a target on this machine; `npu.toml`, a table in a file; `file.py:NAME`,
+            a `Target` of that name in a Python file, which is run; `ops:Conv,Relu`, a target that runs these operators.
 
     Raises:
         LayoutError: there is none.
+        ReadError: a file cannot be read.
         MissingRuntimeError: to find out which it is here needs a runtime that is not installed.
     """
+    if is_stated(name):
+        return _stated(name)
     known = targets()
     if name in _aliases():
         name = _aliases()[name]()

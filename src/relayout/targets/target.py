@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
 from relayout import arguments
 from relayout.apply.blocks import Blocks
 from relayout.errors import LayoutError
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.fusion_rows import Fusion
@@ -40,7 +43,11 @@ if TYPE_CHECKING:
 
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
 INT8 = BYTES
+QUANTIZATION = (DEQUANTIZE, QUANTIZE)
+"""The ends of a unit: a row for one of them is about a node that stands in no unit."""
 STANDARD = Laid.parse("NCHW")
+NOT_THERE = "is not in its table"
+"""How a reason ends where no row is about an operator."""
 MOST_ORDERED = 3
 """Axes beside one that comes last whose orders are all listed."""
 
@@ -65,7 +72,8 @@ class Kernel:
         op_types: names of operators; one string may hold several.
         layouts: where they are layout-sensitive: each way that the target has, best first: the layout of images and,
             after a space, that of the kernel (`NHWC OHWI`). Empty: any order of axes.
-        types: element types of input 0 (ONNX's names); empty: any.
+        types: element types of input 0 (ONNX's names); empty: any. Of an operator in a quantized unit
+            (DequantizeLinear → operator → QuantizeLinear) they are those of the integers: `INT8`, not `FLOAT`.
         ranks: ranks of input 0; empty: any.
         limits: what must hold of a node besides; one that does not names the reason why the target cannot run it.
         when: the nodes that the row is about; None: all of its operators.
@@ -113,14 +121,22 @@ class Kernel:
 
     def lacks(self, operator: Operator) -> str:
         """Why this row does not run a node of its operators; empty if it does."""
-        value = operator.node.inputs[0] if operator.node.inputs else None
-        dtype = None if value is None or value.dtype is None else value.dtype.name
-        if self.types and dtype not in self.types:
-            return f"element type {dtype or 'unknown'}"
+        if self.types and (reason := self._lacks_type(operator.node)):
+            return reason
         rank = operator.rank() if operator.inputs else None
         if self.ranks and rank not in self.ranks:
             return f"rank {'unknown' if rank is None else rank}"
         return next((f"it wants {limit}" for limit in self.limits if not limit.holds(operator)), "")
+
+    def _lacks_type(self, node: ir.Node) -> str:
+        """Return why the row has no such element type; empty if it does. Of a quantized unit its integers count."""
+        unit = unit_of(node) if node.op_type not in QUANTIZATION else None
+        value = node.inputs[0] if node.inputs else None
+        dtype = unit.dtype if unit else None if value is None else value.dtype
+        if dtype is not None and dtype.name in self.types:
+            return ""
+        name = "unknown" if dtype is None else dtype.name
+        return f"a quantized unit of {name}" if unit else f"element type {name}"
 
     def to_dict(self) -> dict[str, object]:
         """The row for machines, and for the tables that people read: JSON types only."""
@@ -243,7 +259,7 @@ class Target:
         _, domain, name = _standard(operator)
         rows = [row for row in self.kernels if row.domain == domain and name in row.op_types.split()]
         whens = dict.fromkeys(str(row.when) for row in rows)
-        return f"it runs {name} only with: {', '.join(whens)}" if rows else f"{name} is not in its table"
+        return f"it runs {name} only with: {', '.join(whens)}" if rows else f"{name} {NOT_THERE}"
 
     def claims(self, operator: Operator) -> bool:
         """Whether the target runs a node, in one of its layouts."""

@@ -7,24 +7,26 @@ from relayout.lowering.conditions import NO_DILATIONS, NO_INDICES, RESIZE_PLAIN,
 from relayout.targets.target import Kernel, Target
 
 FLOATS = ("FLOAT", "FLOAT16", "BFLOAT16")
-NUMBERS = (*FLOATS, "INT32", "INT64")
+UNITS = (*FLOATS, "INT8")
+"""An operator between a DequantizeLinear and a QuantizeLinear runs on int8 where there is a kernel, else on floats."""
+NUMBERS = (*UNITS, "INT32", "INT64")
 ANY = (*NUMBERS, "BOOL")
 
 TARGET = Target(
     "tensorrt",
     "NVIDIA TensorRT: NCHW, kernels OIHW, as ONNX has them",
     (
-        Kernel("Conv ConvTranspose", ("NCHW",), FLOATS),
-        Kernel("MaxPool", ("NCHW",), FLOATS, (4, 5), (NO_INDICES, NO_DILATIONS)),
-        Kernel("AveragePool LpPool", ("NCHW",), FLOATS, (4, 5), (NO_DILATIONS,)),
-        Kernel("GlobalAveragePool GlobalLpPool GlobalMaxPool", ("NCHW",), FLOATS),
-        Kernel("BatchNormalization GroupNormalization InstanceNormalization LRN", ("NCHW",), FLOATS),
+        Kernel("Conv ConvTranspose", ("NCHW",), UNITS),
+        Kernel("MaxPool", ("NCHW",), UNITS, (4, 5), (NO_INDICES, NO_DILATIONS)),
+        Kernel("AveragePool LpPool", ("NCHW",), UNITS, (4, 5), (NO_DILATIONS,)),
+        Kernel("GlobalAveragePool GlobalLpPool GlobalMaxPool", ("NCHW",), UNITS),
+        Kernel("BatchNormalization GroupNormalization InstanceNormalization LRN", ("NCHW",), UNITS),
         Kernel("DepthToSpace SpaceToDepth", ("NCHW",), NUMBERS),
         Kernel("GridSample", ("NCHW",), ("FLOAT", "FLOAT16"), (4,)),
         Kernel(
             "Resize",
             ("NCHW",),
-            FLOATS,
+            UNITS,
             (),
             (
                 attribute("mode", ("nearest", "linear"), "nearest"),
@@ -36,7 +38,7 @@ TARGET = Target(
                 RESIZE_PLAIN,
             ),
         ),
-        Kernel("Clip Elu Gemm HardSwish LeakyRelu MatMul PRelu Sigmoid Softmax Tanh", types=FLOATS),
+        Kernel("Clip Elu Gemm HardSwish LeakyRelu MatMul PRelu Sigmoid Softmax Tanh", types=UNITS),
         Kernel("Abs Add Div Max Mean Min Mul Relu Sub", types=NUMBERS),
         Kernel("Concat Flatten Reshape Split Transpose", types=ANY),
         Kernel("ReduceMean", types=NUMBERS, limits=(constant(1, "list of axes"),)),

@@ -41,8 +41,8 @@ TARGET = Target(
     "xnnpack",
     "XNNPACK: NHWC, kernels OHWI, depthwise 1HWC",
     (
-        Kernel("Conv", ("NHWC OHWI",), FLOAT32, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), NOT_DEPTHWISE),
-        Kernel("Conv", ("NHWC IHWO",), FLOAT32, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), DEPTHWISE),
+        Kernel("Conv", ("NHWC OHWI",), (*FLOAT32, *INT8), IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), NOT_DEPTHWISE),
+        Kernel("Conv", ("NHWC IHWO",), (*FLOAT32, *INT8), IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), DEPTHWISE),
         Kernel("QLinearConv", ("NHWC OHWI",), INT8, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), NOT_DEPTHWISE),
         Kernel("QLinearConv", ("NHWC IHWO",), INT8, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), DEPTHWISE),
         Kernel("ConvTranspose", ("NHWC OHWI",), FLOAT32, IMAGE, (CONSTANT_KERNEL, NO_GROUPS, STATIC_BUT_N)),

@@ -22,7 +22,9 @@ from relayout.targets.litert.prices import price
 from relayout.targets.target import INT8, Kernel, Target
 
 FLOAT32 = ("FLOAT", "FLOAT16")
-BYTES_TOO = (*FLOAT32, *INT8)
+INTEGERS = (*INT8, "INT16", "UINT16")
+"""Types of quantized units; what has no integer kernel there stays on real numbers, between its ends."""
+BYTES_TOO = (*FLOAT32, *INTEGERS)
 ONE_OR_TWO = (3, 4)
 """Ranks of images with one or two axes of space."""
 IMAGE = (4,)
@@ -30,18 +32,18 @@ VOLUME = (5,)
 ANY_IMAGE = (3, 4, 5)
 
 _ON_IMAGES = (
-    Kernel("Conv", ("NHWC OHWI",), FLOAT32, ONE_OR_TWO, (), NOT_DEPTHWISE),
-    Kernel("Conv", ("NHWC IHWO",), FLOAT32, ONE_OR_TWO, (), DEPTHWISE),
-    Kernel("Conv", ("NDHWC DHWIO",), FLOAT32, VOLUME, (), NOT_DEPTHWISE),
-    Kernel("ConvTranspose", ("NHWC OHWI",), FLOAT32, ONE_OR_TWO),
+    Kernel("Conv", ("NHWC OHWI",), BYTES_TOO, ONE_OR_TWO, (), NOT_DEPTHWISE),
+    Kernel("Conv", ("NHWC IHWO",), BYTES_TOO, ONE_OR_TWO, (), DEPTHWISE),
+    Kernel("Conv", ("NDHWC DHWIO",), BYTES_TOO, VOLUME, (), NOT_DEPTHWISE),
+    Kernel("ConvTranspose", ("NHWC OHWI",), BYTES_TOO, ONE_OR_TWO),
     Kernel("MaxPool", ("NHWC",), BYTES_TOO, ANY_IMAGE, (NO_INDICES, NO_DILATIONS)),
-    Kernel("AveragePool LpPool", ("NHWC",), FLOAT32, ANY_IMAGE, (NO_DILATIONS,)),
-    Kernel("GlobalAveragePool GlobalLpPool GlobalMaxPool", ("NHWC",), FLOAT32, ANY_IMAGE),
+    Kernel("AveragePool LpPool", ("NHWC",), BYTES_TOO, ANY_IMAGE, (NO_DILATIONS,)),
+    Kernel("GlobalAveragePool GlobalLpPool GlobalMaxPool", ("NHWC",), BYTES_TOO, ANY_IMAGE),
     Kernel("DepthToSpace", ("NHWC",), BYTES_TOO, IMAGE, (DEPTH_FIRST,)),
     Kernel("SpaceToDepth", ("NHWC",), BYTES_TOO, IMAGE),
-    Kernel("LRN", ("NHWC",), FLOAT32, IMAGE),
+    Kernel("LRN", ("NHWC",), BYTES_TOO, IMAGE),
     Kernel("Resize Upsample", ("NHWC",), BYTES_TOO, IMAGE),
-    Kernel("BatchNormalization", ("NHWC",), FLOAT32),
+    Kernel("BatchNormalization", ("NHWC",), BYTES_TOO),
 )
 _LAST = (Kernel("Softmax LogSoftmax TopK", trailing="axis"),)
 """Operators along an axis that the builtin wants last."""

@@ -49,6 +49,8 @@ RESIZED = Written("", "Resize")
 LINEAR = attribute("mode", ("linear",), "nearest")
 LAST_POOL = Written(CONTRIBUTED, "NhwcMaxPool", {"storage_order": None})
 FLOAT32 = ("FLOAT",)
+REALS = (*FLOAT32, "INT8", "UINT8", "INT16", "UINT16")
+"""What runs on real numbers: floats, and quantized units that no pass made one operator on integers of."""
 BOTH_ENDS, FAR_END = ("NCHW", "NHWC", "NCHW->NHWC", "NHWC->NCHW"), ("NCHW", "NCHW->NHWC")
 """A convolution of floats reorders what it reads into blocks, and what it gives out of them, from and to any order."""
 PRICED = {name: FLOAT32 if name == "Resize" else INT8 for name in CHANNELS_FIRST}
@@ -239,9 +241,9 @@ TARGET = Target(
     "onnxruntime-cpu",
     "ONNX Runtime's CPU provider: quantized units on integers, images NHWC; all else as ONNX has it",
     (
-        Kernel("Conv", BOTH_ENDS, FLOAT32, (4,), (CONSTANT_KERNEL,), BLOCKED),
-        Kernel("Conv", FAR_END, FLOAT32, (4,), (CONSTANT_KERNEL,), STEM),
-        Kernel("Resize", ("NHWC", "NCHW"), FLOAT32, (4,), (SPATIAL_ONLY, RESIZE_PLAIN), LINEAR, written=RESIZED),
+        Kernel("Conv", BOTH_ENDS, REALS, (4,), (CONSTANT_KERNEL,), BLOCKED),
+        Kernel("Conv", FAR_END, REALS, (4,), (CONSTANT_KERNEL,), STEM),
+        Kernel("Resize", ("NHWC", "NCHW"), REALS, (4,), (SPATIAL_ONLY, RESIZE_PLAIN), LINEAR, written=RESIZED),
         Kernel("QLinearConv", ("NHWC", "NCHW"), INT8, IMAGES, (CONSTANT_KERNEL,), written=CHANNELS_LAST),
         Kernel("MaxPool", ("NHWC", "NCHW"), INT8, IMAGES, (NO_INDICES,), written=LAST_POOL),
     ),

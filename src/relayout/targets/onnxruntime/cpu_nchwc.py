@@ -103,7 +103,7 @@ ACTIVATIONS = {
 
 def _rows(tile: int, whole: Condition, stem: Condition) -> tuple[Kernel, ...]:
     data, kernel = f"NCHW{tile}c", f"OIHW{tile}i{tile}o"
-    convolution, floats, images = Written(DOMAIN, "Conv", joined=True), plain.FLOAT32, (4,)
+    convolution, floats, images = Written(DOMAIN, "Conv", joined=True), plain.REALS, (4,)
     channels = Condition(f"channels in blocks of {tile}", _channels(tile))
 
     def pool(name: str, *limits: Condition) -> Kernel:
@@ -190,7 +190,7 @@ def _target(tile: int) -> Target:
 
     blocked = Condition("where blocks do not fit", lambda operator: not here(operator))
     others = tuple(
-        replace(row, when=both(row.when, blocked)) if row.types == plain.FLOAT32 and row.op_types == "Conv" else row
+        replace(row, when=both(row.when, blocked)) if row.types == plain.REALS and row.op_types == "Conv" else row
         for row in plain.TARGET.kernels
     )
     fits = Condition("floats of rank 4 in blocks", here)

@@ -1,0 +1,186 @@
+"""What a target runs of a model, at a glance: how many operators, in how many parts, and why not the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, VIEWS, unit_of
+from relayout.partition.regions import Part, parts
+from relayout.partition.whole_units import whole_units
+from relayout.rules.in_graph import operator_of
+from relayout.targets import Target
+from relayout.targets.target import NOT_THERE
+
+ELSEWHERE = "it lies in a layout that the target does not have"
+TRANSPOSES = frozenset({"Transpose"})
+MOST_STEPS = 64
+"""Views and ends of quantized units in a row that are passed on the way from a Transpose to an operator."""
+
+
+@dataclass(frozen=True)
+class OperatorClaims:
+    """Operators of one type.
+
+    Args:
+        operator: `Conv`, outside of ONNX's own domain with that: `com.microsoft:Gelu`.
+        claimed: how many the target runs; a quantized unit counts as its operator alone.
+        total: how many there are.
+        reasons: why it does not run the others -> how many.
+    """
+
+    operator: str
+    claimed: int
+    total: int
+    reasons: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a target runs of a model.
+
+    Args:
+        target: its name.
+        claimed: operators that it runs.
+        total: operators of the main graph; Transposes and constants are not counted.
+        claimed_parts: parts that it runs.
+        parts: all parts.
+        operators: the same by operator, those that it does not run first.
+        borders: operators that it does not run and that have a Transpose between them and one that it runs, by type ->
+            how many.
+    """
+
+    target: str
+    claimed: int
+    total: int
+    claimed_parts: int
+    parts: int
+    operators: tuple[OperatorClaims, ...]
+    borders: dict[str, int]
+
+    def lines(self, more: int) -> Iterator[str]:
+        """Return what a report says.
+
+        Args:
+            more: Transposes of the result beyond those of the source.
+        """
+        yield (
+            f"{self.target} runs {self.claimed} of {self.total} operators, in {_count(self.claimed_parts, 'part')}"
+            f" of {self.parts}"
+        )
+        absent: list[str] = []
+        for row in self.operators:
+            for reason, count in row.reasons.items():
+                if reason.endswith(NOT_THERE):
+                    absent.append(f"{count} {row.operator}")
+                else:
+                    yield f"not on {self.target}: {count} of {row.total} {row.operator}: {reason}"
+        if absent:
+            yield f"not in its table: {', '.join(absent)}"
+        if self.borders:
+            listed = ", ".join(f"{count} {name}" for name, count in self.borders.items())
+            begin = f"{_count(more, 'more Transpose')} than the source; " if more > 0 else ""
+            yield f"{begin}Transposes at the border of {self.target}: beside {listed}"
+
+
+def claims(model: ir.Model, target: Target) -> Claims | None:
+    """Return what a target runs of a model whose layouts are chosen; None of a target without a table.
+
+    Args:
+        model: the model; it is as it was afterwards.
+        target: the target.
+    """
+    if not target.kernels or target.rest:
+        return None
+    with whole_units(model):
+        found = parts(model, target)
+        on_target = {node for part in found if part.claimed for node in part.nodes}
+        totals, run, reasons = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
+        for node in _operators(found):
+            name = _name(node)
+            totals[name] += 1
+            if node in on_target:
+                run[name] += 1
+            else:
+                reasons[name, target.lacks(operator_of(model, node)) or ELSEWHERE] += 1
+        borders = Counter(_name(node) for node in _borders(model.graph, on_target))
+    rows = [
+        OperatorClaims(name, run[name], total, {why: count for (each, why), count in reasons.items() if each == name})
+        for name, total in totals.items()
+    ]
+    rows.sort(key=lambda row: (row.claimed - row.total, row.operator))
+    claimed = sum(part.claimed for part in found)
+    return Claims(
+        target.name, run.total(), totals.total(), claimed, len(found), tuple(rows), dict(borders.most_common())
+    )
+
+
+def _operators(found: Iterable[Part]) -> Iterator[ir.Node]:
+    """The nodes that compute: no Transposes, and of a quantized unit its operator alone."""
+    for node in (node for part in found for node in part.nodes):
+        if node.op_type in TRANSPOSES:
+            continue
+        unit = unit_of(node)
+        if unit is None or unit.node is node:
+            yield node
+
+
+def _borders(graph: ir.Graph, on_target: set[ir.Node]) -> Iterator[ir.Node]:
+    """The nodes that the host runs and that a Transpose separates from one that the target runs."""
+    found: dict[ir.Node, None] = {}
+    for node in graph:
+        if node.op_type not in TRANSPOSES or node.domain:
+            continue
+        before, behind = list(_before(node)), list(_behind(node))
+        if any(other in on_target for other in behind):
+            found.update((other, None) for other in before if other not in on_target)
+        if any(other in on_target for other in before):
+            found.update((other, None) for other in behind if other not in on_target)
+    yield from found
+
+
+def _before(node: ir.Node) -> Iterator[ir.Node]:
+    for _ in range(MOST_STEPS):
+        value = node.inputs[0]
+        maker = None if value is None else value.producer()
+        if maker is None:
+            return
+        if not _is_passed(maker):
+            yield maker
+            return
+        node = maker
+
+
+def _behind(node: ir.Node) -> Iterator[ir.Node]:
+    ahead, seen = [node], {node}
+    while ahead and len(seen) < MOST_STEPS:
+        for use in (use for value in ahead.pop().outputs for use in value.uses()):
+            if use.node in seen:
+                continue
+            seen.add(use.node)
+            if _is_passed(use.node):
+                ahead.append(use.node)
+            else:
+                yield use.node
+
+
+def _is_passed(node: ir.Node) -> bool:
+    return _is_end(node) or (node.op_type in VIEWS and not node.domain)
+
+
+def _is_end(node: ir.Node) -> bool:
+    return node.op_type in (DEQUANTIZE, QUANTIZE) and node.domain in QUANTIZING_DOMAINS
+
+
+def _name(node: ir.Node) -> str:
+    """Return an operator's name; of a function of layouts that of the operator which it runs."""
+    if not node.domain or node.domain == "ai.onnx" or node.domain.startswith("relayout."):
+        return node.op_type
+    return f"{node.domain}:{node.op_type}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

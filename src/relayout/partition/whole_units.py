@@ -1,0 +1,22 @@
+"""Quantized units as wholes: each has its own DequantizeLinears while a model is parted, and lies in one part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import onnx_ir as ir
+
+from relayout.apply.duplicate_dequantize import apart, together
+from relayout.graph.quantized_unit import unit_of
+
+
+@contextmanager
+def whole_units(model: ir.Model) -> Iterator[None]:
+    """Give each quantized unit DequantizeLinears of its own, in place, until the end of the block."""
+    duplicates = apart(model)
+    together([[node for node in group if unit_of(node) is None] for group in duplicates])
+    try:
+        yield
+    finally:
+        together(duplicates)

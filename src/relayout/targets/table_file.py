@@ -1,0 +1,220 @@
+"""A target's table in a file: TOML with the columns of `Target` and `Kernel`, conditions by their names.
+
+name = "my-npu"
+line = "my NPU: int8, NHWC"
+
+[[kernels]]
+op_types = "Conv"
+layouts = ["NHWC OHWI"]
+types = ["INT8"]
+limits = ["CONSTANT_KERNEL", { window = 7 }]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from relayout.arguments import TEXT, WORDS, Kind, check, several, whole
+from relayout.errors import LayoutError, ReadError, nearest
+from relayout.lowering.conditions import Condition
+from relayout.targets import conditions
+from relayout.targets.target import Kernel, Target
+
+ROWS = "kernels"
+TARGET_KEYS = ("name", "line", "joins", "rest", "per_transpose", "per_scattered", "least_run", "inline")
+"""Columns of `Target` that a file may have, beside its rows."""
+LISTS = ("layouts", "types", "ranks", "limits")
+KERNEL_KEYS = ("op_types", *LISTS, "when", "domain", "trailing")
+"""Columns of `Kernel` that a file may have."""
+TEXT_LIST = several('a list of texts, such as ["INT8"]', TEXT.fits)
+NUMBER = Kind("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool))
+MOST_BYTES = 1 << 20
+"""The largest file that is taken for a table."""
+
+
+def named_conditions() -> dict[str, Condition]:
+    """Return the conditions that have a name of their own."""
+    return {name: value for name, value in sorted(vars(conditions).items()) if isinstance(value, Condition)}
+
+
+CONDITION_FUNCTIONS: Mapping[str, tuple[Callable[..., Condition], Mapping[str, Kind]]] = {
+    "attribute": (conditions.attribute, {"attribute": WORDS, "allowed": TEXT_LIST, "default": TEXT}),
+    "batch": (conditions.batch, {"batch": whole(1)}),
+    "bias_of": (lambda types: conditions.bias_of(*types), {"bias_of": TEXT_LIST}),
+    "constant": (conditions.constant, {"constant": whole(0), "name": WORDS}),
+    "inputs": (conditions.inputs, {"inputs": whole(0)}),
+    "results_of": (conditions.results_of, {"results_of": NUMBER, "zero_point": whole(-(2**31))}),
+    "strides": (conditions.strides, {"strides": whole(1)}),
+    "weights_of": (lambda types: conditions.weights_of(*types), {"weights_of": TEXT_LIST}),
+    "window": (conditions.window, {"window": whole(1)}),
+}
+"""Key of a condition with arguments -> the function that makes it, and what its keys take, in order."""
+
+
+def read_table(path: Path) -> Target:
+    """Read a target from a TOML file.
+
+    Raises:
+        ReadError: the file cannot be read, or is not TOML.
+        LayoutError: it is no table of a target; the message names the line.
+    """
+    import tomllib
+
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ReadError(f"{path} is too long for a table: {path.stat().st_size:,} bytes")
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ReadError(f"{path} is not text", hint="a target's table is TOML") from None
+    except OSError as error:
+        hint = "`relayout targets --new my-npu > my-npu.toml` writes an example"
+        raise ReadError(f"cannot read '{path}': {error.strerror or error}", hint=hint) from None
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ReadError(f"{path} cannot be read as TOML: {error}") from error
+    return _Table(path, text.splitlines()).target(data)
+
+
+class _Table:
+    """A file's rows, and the lines on which they stand."""
+
+    def __init__(self, path: Path, lines: Sequence[str]) -> None:
+        self.path, self.lines = path, lines
+        self.starts = [place for place, line in enumerate(lines) if re.match(rf"\s*\[\[\s*{ROWS}\s*\]\]", line)]
+
+    def target(self, data: Mapping[str, Any]) -> Target:
+        self._refuse_unknown(data, (*TARGET_KEYS, ROWS), 0)
+        rows = data.get(ROWS, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise self._error(f"{ROWS} is {rows!r}: each row begins with [[{ROWS}]]", ROWS)
+        if not rows:
+            raise self._error(f"no rows: each begins with [[{ROWS}]] and has op_types", "")
+        columns = {key: value for key, value in data.items() if key != ROWS}
+        columns = {"name": self.path.stem, "line": "a table in a file", **columns}
+        kernels = tuple(self._kernel(row, index) for index, row in enumerate(rows))
+        try:
+            return Target(kernels=kernels, **columns)
+        except LayoutError as error:
+            raise self._error(str(error), next((key for key in columns if f"{key}=" in str(error)), "")) from error
+
+    def _kernel(self, row: Mapping[str, Any], index: int) -> Kernel:
+        start = self.starts[index] if index < len(self.starts) else 0
+        self._refuse_unknown(row, KERNEL_KEYS, start)
+        if "op_types" not in row:
+            raise self._error('a row has no op_types, such as "Conv" or "Add Mul"', "", start)
+        columns: dict[str, Any] = dict(row)
+        if isinstance(columns["op_types"], list):
+            columns["op_types"] = " ".join(map(str, columns["op_types"]))
+        for key in LISTS:
+            value = columns.get(key, [])
+            columns[key] = tuple(value) if isinstance(value, list) else (value,)
+        columns["types"] = tuple(each.upper() if isinstance(each, str) else each for each in columns["types"])
+        columns["limits"] = tuple(self._condition(each, "limits", start) for each in columns["limits"])
+        if "when" in columns:
+            columns["when"] = self._condition(columns["when"], "when", start)
+        try:
+            return Kernel(**columns)
+        except LayoutError as error:
+            key = next((key for key in columns if f"{key}=" in str(error)), "")
+            raise self._error(str(error), key, start) from error
+
+    def _condition(self, entry: Any, key: str, start: int) -> Condition:
+        if isinstance(entry, str):
+            known = named_conditions()
+            name = entry.upper().replace("-", "_")
+            if name not in known:
+                raise self._error(f"there is no condition {entry!r}{nearest(name, known)}", key, start)
+            return known[name]
+        if not isinstance(entry, dict):
+            raise self._error(f"{key} has {entry!r}: write a name, or a table such as {{ window = 7 }}", key, start)
+        function = next((name for name in entry if name in CONDITION_FUNCTIONS), None)
+        if function is None:
+            near = nearest(next(iter(entry), ""), CONDITION_FUNCTIONS)
+            raise self._error(f"{key} has {entry!r}: known are {', '.join(CONDITION_FUNCTIONS)}{near}", key, start)
+        make, keys = CONDITION_FUNCTIONS[function]
+        if missing := [name for name in keys if name not in entry]:
+            raise self._error(f"the condition {function} needs {', '.join(missing)}, too", key, start)
+        if unknown := [name for name in entry if name not in keys]:
+            raise self._error(f"the condition {function} takes no {unknown[0]}{nearest(unknown[0], keys)}", key, start)
+        try:
+            check(entry, keys, where=f"the condition {function}: ", error=LayoutError)
+        except LayoutError as error:
+            raise self._error(str(error), key, start) from None
+        return make(*(entry[name] for name in keys))
+
+    def _refuse_unknown(self, data: Mapping[str, Any], known: Sequence[str], start: int) -> None:
+        for key in data:
+            if key not in known:
+                raise self._error(f"there is no key {key!r}{nearest(key, known)}", key, start)
+
+    def _error(self, what: str, key: str, start: int = 0) -> LayoutError:
+        """Return an error that names the file and the line of a key, or of the row."""
+        behind = range(start, len(self.lines))
+        ends = next((place for place in behind if place > start and place in self.starts), len(self.lines))
+        own = (
+            place
+            for place in range(start, ends)
+            if key and re.match(rf"\s*['\"]?{re.escape(key)}\b", self.lines[place])
+        )
+        return LayoutError(f"{self.path}, line {next(own, start) + 1}: {what}")
+
+
+EXAMPLE = """\
+# A target: what a backend runs. `relayout convert model.onnx out.onnx --target {name}.toml`
+name = "{name}"
+line = "{name}: int8, NHWC, kernels OHWI"
+# per_transpose = 0    # bytes that each Transpose costs besides those that it moves
+# per_scattered = 0    # bytes that each byte costs besides that is copied element by element
+# rest = false         # the backend also runs every operator that no row is about, as ONNX has it
+# joins = false        # it also runs the rows' operators in ONNX's own layout
+
+# Each row: operators, and what must hold of a node. Several rows may be about one operator.
+[[kernels]]
+op_types = "Conv"
+layouts = ["NHWC OHWI"]            # of the image, and of the kernel; several: best first; none: any order of axes
+types = ["INT8"]                   # INT8 is a quantized unit: DequantizeLinear -> Conv -> QuantizeLinear
+ranks = [4]
+when = "NOT_DEPTHWISE"             # which nodes the row is about
+limits = ["CONSTANT_KERNEL", "SYMMETRIC_WEIGHTS", {{ window = 64 }}, {{ strides = 3 }}]
+
+[[kernels]]
+op_types = "Conv"
+layouts = ["NHWC IHWO"]
+types = ["INT8"]
+when = "DEPTHWISE"
+
+[[kernels]]
+op_types = "MaxPool AveragePool"
+layouts = ["NHWC"]
+types = ["INT8"]
+limits = ["NO_INDICES", "SAME_SCALES"]
+
+[[kernels]]
+op_types = "Add Mul Concat Reshape Relu"
+types = ["INT8"]
+
+# Conditions by name:
+{names}
+# Conditions with arguments:
+#   {{ attribute = "mode", allowed = ["linear"], default = "nearest" }}    {{ batch = 1 }}    {{ inputs = 2 }}
+#   {{ constant = 1, name = "shape" }}    {{ window = 64 }}    {{ strides = 3 }}
+#   {{ weights_of = ["INT8"] }}    {{ bias_of = ["INT32"] }}    {{ results_of = 0.00390625, zero_point = -128 }}
+"""
+
+
+def example(name: str) -> str:
+    """Return a commented table to begin with.
+
+    Raises:
+        LayoutError: the name is none that a target can have.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+        raise LayoutError(f"{name!r} is no name for a target: letters, digits, '-', '_' and '.'")
+    known = named_conditions()
+    width = max(map(len, known))
+    names = "\n".join(f"#   {each:{width}}  {condition.line}" for each, condition in known.items())
+    return EXAMPLE.format(name=name, names=names)

@@ -1,0 +1,209 @@
+"""Quantized units as a target claims them: by what their integers mean, whole, and with a reason where it does not."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+import relayout
+from relayout.graph.quantized_unit import unit_of
+from relayout.partition.regions import Part
+from relayout.targets import Kernel, Target, conditions
+from running import run
+from targets.quantized_nets import CHANNELS, QuantizedNet, float_and_int8, residual
+
+INT8 = ("INT8",)
+
+
+def npu(*kernels: Kernel) -> Target:
+    return Target("npu", "an NPU of int8", kernels)
+
+
+CONV = Kernel("Conv", ("NHWC OHWI",), INT8)
+SUM = Kernel("Add", types=INT8)
+
+
+def units_in(part: Part) -> set[ir.Node]:
+    return {unit.node for node in part.nodes if (unit := unit_of(node)) is not None}
+
+
+def run_parts(directory: Path, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
+    known = dict(feed)
+    for part in manifest["parts"]:
+        session = onnxruntime.InferenceSession(str(directory / part["file"]), providers=["CPUExecutionProvider"])
+        results = session.run(part["outputs"], {name: known[name] for name in part["inputs"]})
+        known.update(zip(part["outputs"], results, strict=True))
+    return [known[name] for name in manifest["outputs"]]
+
+
+def test_a_row_of_int8_claims_units_and_no_real_numbers() -> None:
+    result = relayout.convert(float_and_int8(), target=npu(CONV))
+    domains = Counter(node.domain for node in result.model.graph if node.op_type == "Conv")
+    assert domains == {"": 2, "relayout.nhwc.ohwi": 1}
+
+
+def test_a_row_of_floats_claims_no_unit() -> None:
+    result = relayout.convert(float_and_int8(), target=npu(Kernel("Conv", ("NHWC OHWI",), ("FLOAT",))))
+    domains = Counter(node.domain for node in result.model.graph if node.op_type == "Conv")
+    assert domains == {"": 1, "relayout.nhwc.ohwi": 2}, "weights alone are quantized: it runs on real numbers"
+    claims = result.report.claims
+    assert claims is not None
+    (conv,) = (row for row in claims.operators if row.operator == "Conv")
+    assert conv.reasons == {"a quantized unit of INT8": 1}
+
+
+def test_a_symmetric_network_is_one_part_between_two(tmp_path: Path) -> None:
+    result = relayout.convert(residual(), target=npu(CONV, SUM))
+    result.save_parts(tmp_path / "parts")
+    manifest = json.loads((tmp_path / "parts" / "manifest.json").read_text(encoding="utf-8"))
+    assert [part["claimed"] for part in manifest["parts"]] == [False, True, False]
+    inner = manifest["parts"][1]
+    boundary = onnx.load(tmp_path / "parts" / inner["file"]).graph
+    kinds = {value.type.tensor_type.elem_type for value in (*boundary.input, *boundary.output)}
+    assert kinds == {onnx.TensorProto.INT8}, "integers cross the border, not real numbers"
+    feed = {"x": np.random.default_rng(1).random((1, CHANNELS, 16, 10), np.float32) * 4 - 2}
+    for got, want in zip(run_parts(tmp_path / "parts", feed), run(residual(), feed), strict=True):
+        np.testing.assert_allclose(got, want, atol=0.051)
+
+
+@pytest.mark.parametrize("target", ["tensorrt", "qnn", "litert"])
+def test_targets_of_the_project_claim_it_whole(target: str) -> None:
+    claims = relayout.convert(residual(), target=target).report.claims
+    assert claims is not None
+    assert claims.claimed_parts == 1
+    assert {row.operator for row in claims.operators if row.claimed < row.total} <= {
+        "DequantizeLinear",
+        "QuantizeLinear",
+    }
+
+
+def test_no_cut_goes_through_a_unit() -> None:
+    """A sum of two units, one of them the host's: the DequantizeLinear of the other waits for it."""
+    net = QuantizedNet()
+    first = net.unit("Conv", net.quantize("x"), kernel=(CHANNELS, CHANNELS, 1, 1))
+    host = net.unit("Sigmoid", first)
+    result = relayout.convert(net.model(net.dequantize(net.unit("Add", first, host))), target=npu(CONV, SUM))
+    found = result.parts()
+    places = {node: place for place, part in enumerate(found) for node in part.nodes}
+    for node, place in places.items():
+        unit = unit_of(node)
+        if unit is not None:
+            assert {places[member] for member in unit.members if member in places} == {place}
+    assert [part.claimed for part in found] == [False, True, False, True, False]
+
+
+def test_a_shared_dequantize_is_each_units_own_and_one_again() -> None:
+    source = residual()
+    result = relayout.convert(source, target=npu(CONV, SUM))
+    before = [node.name for node in result.model.graph]
+    (part,) = (part for part in result.parts() if part.claimed)
+    assert len(units_in(part)) == 4
+    assert [node.name for node in result.model.graph] == before
+
+
+def test_an_epilogue_belongs_to_its_unit() -> None:
+    result = relayout.convert(residual(), target=npu(CONV, SUM))
+    relus = [node for node in result.model.graph if node.op_type == "Relu"]
+    assert [unit.node.op_type for node in relus if (unit := unit_of(node)) is not None] == ["Conv"]
+    (part,) = (part for part in result.parts() if part.claimed)
+    assert "Relu" in part.operators
+
+
+def test_a_result_that_somebody_else_reads_makes_no_unit() -> None:
+    net = QuantizedNet()
+    value = net.add("Relu", [net.dequantize(net.quantize("x"))])
+    net.quantize(value)
+    model = ir.from_proto(net.model(net.add("Neg", [value])))
+    assert not any(unit_of(node) for node in model.graph)
+
+
+LIMITS = {
+    "SYMMETRIC_ACTIVATIONS": (lambda: residual(), lambda: residual(zero=3)),
+    "POWER_OF_TWO_SCALES": (lambda: scaled(0.25), lambda: scaled(0.3)),
+    "PER_TENSOR_WEIGHTS": (lambda: weighted(1), lambda: weighted(CHANNELS)),
+    "SYMMETRIC_WEIGHTS": (lambda: weighted(1), lambda: weighted(1, zero=2)),
+    "SAME_SCALES": (lambda: scaled(0.25), lambda: scaled(0.25, 0.5)),
+}
+
+
+def scaled(scale: float, result: float | None = None) -> onnx.ModelProto:
+    """A pool between scales."""
+    net = QuantizedNet()
+    integers = net.add("QuantizeLinear", ["x", *net.ends(scale=scale)])
+    value = net.add("MaxPool", [net.add("DequantizeLinear", [integers, *net.ends(scale=scale)])], kernel_shape=[2, 2])
+    return net.model(net.dequantize(net.add("QuantizeLinear", [value, *net.ends(scale=result or scale)])))
+
+
+def weighted(scales: int, zero: int = 0) -> onnx.ModelProto:
+    """A convolution whose kernel has one scale, or one per channel."""
+    net = QuantizedNet()
+    integers = net.constant("w", net.rng.integers(-9, 9, (CHANNELS, CHANNELS, 1, 1)).astype(np.int8))
+    shape = () if scales == 1 else (scales,)
+    ends = [
+        net.constant("s", np.full(shape, 0.1, np.float32)),
+        net.constant("z", np.full(shape, zero, np.int8)),
+    ]
+    kernel = net.add("DequantizeLinear", [integers, *ends], **({"axis": 0} if scales > 1 else {}))
+    value = net.add("Conv", [net.dequantize(net.quantize("x")), kernel])
+    return net.model(net.dequantize(net.quantize(value)))
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_conditions_see_what_integers_mean(name: str) -> None:
+    limit = getattr(conditions, name)
+    fits, other = (make() for make in LIMITS[name])
+    target = npu(Kernel("Conv MaxPool", types=INT8, limits=(limit,)))
+    claimed = [relayout.convert(model, target=target).report.claims for model in (fits, other)]
+    assert all(claims is not None for claims in claimed)
+    counts = [sum(row.claimed for row in claims.operators) for claims in claimed if claims is not None]
+    totals = [
+        sum(row.total for row in claims.operators if row.operator in ("Conv", "MaxPool"))
+        for claims in claimed
+        if claims is not None
+    ]
+    assert counts == [totals[0], 0]
+    assert claimed[1] is not None
+    assert f"it wants {limit}" in {reason for row in claimed[1].operators for reason in row.reasons}
+
+
+def test_types_of_weights_bias_and_fixed_results() -> None:
+    fits = npu(Kernel("Conv", types=INT8, limits=(conditions.weights_of("INT8"), conditions.bias_of("INT32"))))
+    wide = npu(Kernel("Conv", types=INT8, limits=(conditions.weights_of("INT4"),)))
+    fixed = npu(Kernel("MaxPool", types=INT8, limits=(conditions.results_of(0.25, 0),)))
+    other = npu(Kernel("MaxPool", types=INT8, limits=(conditions.results_of(1 / 256, -128),)))
+    for model, target, count in (
+        (weighted(1), fits, 1),
+        (weighted(1), wide, 0),
+        (scaled(0.25), fixed, 1),
+        (scaled(0.25), other, 0),
+    ):
+        claims = relayout.convert(model, target=target).report.claims
+        assert claims is not None
+        assert claims.claimed == count
+
+
+def test_more_transposes_are_told_with_the_operators_that_cause_them() -> None:
+    """Depthwise convolutions that the NPU does not have, between those that it has."""
+    net = QuantizedNet()
+    value = net.quantize("x")
+    for _ in range(2):
+        value = net.unit("Conv", value, kernel=(CHANNELS, CHANNELS, 1, 1))
+        value = net.unit("Conv", value, kernel=(CHANNELS, 1, 3, 3), group=CHANNELS)
+    value = net.unit("Conv", value, kernel=(CHANNELS, CHANNELS, 1, 1))
+    target = npu(Kernel("Conv", ("NHWC OHWI",), INT8, when=conditions.NOT_DEPTHWISE))
+    report = relayout.convert(net.model(net.dequantize(value)), target=target).report
+    assert report.claims is not None
+    assert report.claims.borders["Conv"] == 2
+    lines = list(report.claims.lines(report.transposes - report.source_transposes))
+    assert lines[0] == "npu runs 3 of 7 operators, in 3 parts of 7"
+    assert "not on npu: 2 of 5 Conv: it runs Conv only with: not depthwise" in lines
+    assert any(line.startswith(f"{report.transposes} more Transposes than the source") for line in lines)
+    assert json.loads(json.dumps(report.to_dict()))["claims"]["claimed"] == 3

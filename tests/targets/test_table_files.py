@@ -1,0 +1,170 @@
+"""A target's table in a file: TOML, Python, or a list of operators; errors that name file and line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+import relayout
+from relayout.errors import LayoutError, ReadError
+from relayout.pipeline import check_plan
+from relayout.targets import target
+from relayout.targets.table_file import CONDITION_FUNCTIONS, example, named_conditions, read_table
+from targets.quantized_nets import float_and_int8, residual
+
+NPU = """\
+name = "my-npu"
+line = "my NPU: int8"
+
+[[kernels]]
+op_types = "Conv"
+layouts = ["NHWC OHWI"]
+types = ["int8"]
+limits = ["constant-kernel", { window = 3 }]
+
+[[kernels]]
+op_types = ["Add", "Relu"]
+types = "INT8"
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "npu.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_table_in_a_file_is_the_table_in_python(tmp_path: Path) -> None:
+    found = target(str(written(tmp_path, NPU)))
+    assert (found.name, found.line) == ("my-npu", "my NPU: int8")
+    conv, others = found.kernels
+    assert (conv.op_types, conv.layouts, conv.types) == ("Conv", ("NHWC OHWI",), ("INT8",))
+    assert [str(limit) for limit in conv.limits] == ["constant kernel and bias", "a window of at most 3"]
+    assert (others.op_types, others.types) == ("Add Relu", ("INT8",))
+
+
+def test_fifteen_lines_claim_integers_and_no_real_numbers(tmp_path: Path) -> None:
+    path = written(tmp_path, NPU)
+    result = relayout.convert(float_and_int8(), target=str(path))
+    assert [node.domain for node in result.model.graph if node.op_type == "Conv"] == ["", "relayout.nhwc.ohwi", ""]
+
+
+def test_the_example_is_a_table(tmp_path: Path) -> None:
+    found = read_table(written(tmp_path, example("mine")))
+    assert found.name == "mine"
+    assert all(f"#   {name} " in example("mine") for name in named_conditions())
+    assert all(f"{{ {name} = " in example("mine") for name in CONDITION_FUNCTIONS)
+    with pytest.raises(LayoutError, match="no name for a target"):
+        example("a b")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('layouts = ["NHWC OHWI"]', 'layouts = ["NHWX"]'), r"npu.toml, line \d+: .*NHWX"),
+        (('types = ["int8"]', 'types = ["INT9"]'), r"npu.toml, line \d+: .*INT9.*INT"),
+        (
+            ('"constant-kernel"', '"CONSTANT_KERNELS"'),
+            "line 8: there is no condition 'CONSTANT_KERNELS'.*CONSTANT_KERNEL",
+        ),
+        (("window = 3", "windows = 3"), "line 8: .*window"),
+        (("window = 3", 'window = "3"'), "line 8: .*window='3': it takes a whole number"),
+        (("window = 3", "window = 3, sides = 2"), "line 8: the condition window takes no sides"),
+        (("{ window = 3 }", '{ attribute = "mode" }'), "line 8: the condition attribute needs allowed, default"),
+        (("{ window = 3 }", "3"), "line 8: limits has 3"),
+        (('op_types = "Conv"', 'op_type = "Conv"'), "line 5: there is no key 'op_type'.*op_types"),
+        (('op_types = "Conv"', 'op_types = "Convs"'), r"npu.toml, line \d+: .*Convs.*Conv"),
+        (('op_types = "Conv"', "ranks = [4]"), "line 4: a row has no op_types"),
+        (('line = "my NPU: int8"', 'lines = "x"'), "line 2: there is no key 'lines'.*line"),
+        (('line = "my NPU: int8"', "per_transpose = -1"), "line 2: .*per_transpose=-1"),
+        (("[[kernels]]", "[[kernel]]"), "there is no key 'kernel'.*kernels"),
+        (('name = "my-npu"', "name = my-npu"), "cannot be read as TOML: .*line 1"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    assert change[0] in NPU
+    with pytest.raises((LayoutError, ReadError), match=said):
+        target(str(written(tmp_path, NPU.replace(*change))))
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match="relayout targets --new"):
+        target(str(tmp_path / "none.toml"))
+    with pytest.raises(LayoutError, match="no rows"):
+        target(str(written(tmp_path, 'name = "x"')))
+    (tmp_path / "npu.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ReadError, match="is not text"):
+        target(str(tmp_path / "npu.toml"))
+    (tmp_path / "npu.toml").write_text("#" * (1 << 21), encoding="utf-8")
+    with pytest.raises(ReadError, match="too long"):
+        target(str(tmp_path / "npu.toml"))
+
+
+PYTHON = """\
+from relayout.targets import Kernel, Target
+NPU = Target("py-npu", "in Python", (Kernel("Conv", ("NHWC OHWI",), ("INT8",)),))
+"""
+
+
+def test_a_target_of_a_python_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(PYTHON, encoding="utf-8")
+    assert target(f"{path}:NPU").name == "py-npu"
+    with pytest.raises(LayoutError, match=r"makes no Target 'NPV'.*NPU"):
+        target(f"{path}:NPV")
+    path.write_text(PYTHON + "1 / 0\n", encoding="utf-8")
+    with pytest.raises(LayoutError, match="line 3: ZeroDivisionError"):
+        target(f"{path}:NPU")
+    path.write_text("x = (", encoding="utf-8")
+    with pytest.raises(LayoutError, match="line 1: SyntaxError"):
+        target(f"{path}:NPU")
+    with pytest.raises(LayoutError, match="no file"):
+        target(f"{tmp_path / 'none.py'}:NPU")
+
+
+def test_operators_alone_are_a_target(tmp_path: Path) -> None:
+    result = relayout.convert(residual(), target="ops:Conv,Add", to="NHWC")
+    assert result.report.claims is not None
+    assert result.report.claims.claimed == 4
+    with pytest.raises(LayoutError, match="Conv"):
+        target("ops:Convs")
+    with pytest.raises(LayoutError, match="no operators"):
+        target("ops:")
+
+
+def test_a_plan_for_a_table_in_a_file_is_checked_again(tmp_path: Path) -> None:
+    path, plan = written(tmp_path, NPU), tmp_path / "plan.json"
+    plan.write_text(json.dumps(relayout.convert(residual(), target=str(path)).plan), encoding="utf-8")
+    assert check_plan(plan, residual()).ok
+
+
+def test_the_command_line_takes_files_and_operators(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    onnx.save(residual(), tmp_path / "net.onnx")
+    path, out = written(tmp_path, NPU), tmp_path / "out.onnx"
+    ran = relayout("convert", tmp_path / "net.onnx", out, "--target", path)
+    assert ran.code == 0, ran.err
+    assert "my-npu runs 4 of 6 operators" in ran.out
+    assert (
+        "ops runs 3 of 6 operators" in relayout("explain", tmp_path / "net.onnx", "--ops", "Conv", "--to", "NHWC").out
+    )
+    ran = relayout("explain", out, "--ops", "Conv", "--target", "xnnpack")
+    assert ran.code
+    assert "one of the two" in ran.err
+    assert relayout("targets", "--new", "mine").out == example("mine")
+    assert "my-npu" in relayout("targets", path).out
+
+
+def test_the_pass_takes_a_target(tmp_path: Path) -> None:
+    path = written(tmp_path, NPU)
+    model = ir.from_proto(residual())
+    result = relayout.OptimizeLayouts(target=str(path))(model)
+    assert result.modified
+    assert [node.domain for node in model.graph if node.op_type == "Conv"].count("relayout.nhwc.ohwi") == 3
+    other = relayout.convert(residual(), target=str(path)).model
+    assert [node.op_type for node in model.graph] == [node.op_type for node in other.graph]
+    with pytest.raises(LayoutError, match="there is no target"):
+        relayout.OptimizeLayouts(target="xnnpac")
