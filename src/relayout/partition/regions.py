@@ -373,4 +373,5 @@ def _part(
 
 def _leaves(owners: Mapping[ir.Node, ir.Node], value: ir.Value, inside: set[ir.Node]) -> bool:
     """Whether a node outside of a part reads a value, or a node in the body of one does."""
-    return any(owners[use.node] not in inside for use in value.uses())
+    readers = (owners.get(use.node) for use in value.uses())  # None: a node that is in no graph any longer
+    return any(reader is not None and reader not in inside for reader in readers)

@@ -277,3 +277,38 @@ def test_a_window_that_begins_behind_the_image_is_refused(kind: str, dilations: 
     pool = {"kernel_shape": [2, 1], "strides": [1, 4], "ceil_mode": 1, "dilations": dilations}
     with pytest.raises(relayout.UnsupportedError, match="begins behind the image"):
         converted(model([node(kind, "x", "y", **pool)], {"y": 1}))
+
+
+@pytest.mark.parametrize("size", [0.05, 0.03])
+@pytest.mark.parametrize("ends", [(np.int8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8)])
+def test_integers_that_only_change_their_meaning_are_one_quantize(ends: tuple[type, type], size: float) -> None:
+    """An NPU runs a QUANTIZE of integers and no DEQUANTIZE. Equal scales are exact; others may round a tie apart."""
+    (a, z), (b, y) = scale(ends[0], 0.05, 10), scale(ends[1], size, 30)
+    nodes = [
+        node("QuantizeLinear", "x a z", "q"),
+        node("DequantizeLinear", "q a z", "real"),
+        node("QuantizeLinear", "real b y", "p"),
+        node("MaxPool", "p", "m", kernel_shape=[1, 1]),
+        node("DequantizeLinear", "m b y", "end"),
+    ]
+    made = model(nodes, {"end": 1}, a=a, z=z, b=b, y=y)
+    agree(made, 0.0 if size == 0.05 else size * 1.001)
+    result = relayout.convert(made, format="tflite")
+    assert result.report.operators.get("DEQUANTIZE") == 1, "the last one"
+
+
+def test_an_interface_of_unsigned_integers_costs_one_quantize_an_end() -> None:
+    (a, z), (b, y) = scale(np.uint8, 0.05, 128), scale(np.int8, 0.05, 0)
+    nodes = [
+        node("DequantizeLinear", "x a z", "real"),
+        node("QuantizeLinear", "real b y", "p"),
+        node("DequantizeLinear", "p b y", "r"),
+        node("Relu", "r", "s"),
+        node("QuantizeLinear", "s b y", "t"),
+        node("DequantizeLinear", "t b y", "u"),
+        node("QuantizeLinear", "u a z", "end"),
+    ]
+    made = model(nodes, {"end": 2}, a=a, z=z, b=b, y=y)
+    made.graph.input[0].type.tensor_type.elem_type = 2
+    agrees(made, {"x": RNG.integers(0, 256, X.shape).astype(np.uint8)})
+    assert relayout.convert(made, format="tflite").report.operators == {"QUANTIZE": 2, "RELU": 1}

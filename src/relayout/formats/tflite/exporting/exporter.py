@@ -480,7 +480,7 @@ class GraphExport:
         scales = _scales_of(node)
         by_axis = scales is not None and scales[0].size > 1
         unscaled = source.dtype in UNSCALED or (by_axis and (source.const_value is None or source.is_graph_input()))
-        integers = None if unscaled else self._integers_or_none(source, node)
+        integers = None if unscaled else self.integers_or_none(source, node)
         if integers is None:
             return self._scaled(value, source, node)
         name = value.name or "dequantized"
@@ -540,7 +540,8 @@ class GraphExport:
             self._stated[value] = made
         return self._stated[value]
 
-    def _integers_or_none(self, source: ir.Value, node: ir.Node) -> DraftTensor | None:
+    def integers_or_none(self, source: ir.Value, node: ir.Node) -> DraftTensor | None:
+        """Return the tensor of integers that a DequantizeLinear reads; None where `integers_of` refuses."""
         try:
             return self.integers_of(source, node)
         except Unwritable:
