@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 import relayout
 from relayout.graph.quantized_unit import unit_of
 from relayout.partition.regions import Part
-from relayout.targets import Kernel, Target, conditions
+from relayout.targets import Kernel, Target, conditions, target
 from running import run
 from targets.quantized_nets import CHANNELS, QuantizedNet, float_and_int8, residual
 
@@ -74,9 +75,9 @@ def test_a_symmetric_network_is_one_part_between_two(tmp_path: Path) -> None:
         np.testing.assert_allclose(got, want, atol=0.051)
 
 
-@pytest.mark.parametrize("target", ["tensorrt", "qnn", "litert"])
-def test_targets_of_the_project_claim_it_whole(target: str) -> None:
-    claims = relayout.convert(residual(), target=target).report.claims
+@pytest.mark.parametrize("name", ["tensorrt", "qnn", "litert"])
+def test_targets_of_the_project_claim_it_whole(name: str) -> None:
+    claims = relayout.convert(residual(), target=name).report.claims
     assert claims is not None
     assert claims.claimed_parts == 1
     assert {row.operator for row in claims.operators if row.claimed < row.total} <= {
@@ -179,13 +180,13 @@ def test_types_of_weights_bias_and_fixed_results() -> None:
     wide = npu(Kernel("Conv", types=INT8, limits=(conditions.weights_of("INT4"),)))
     fixed = npu(Kernel("MaxPool", types=INT8, limits=(conditions.results_of(0.25, 0),)))
     other = npu(Kernel("MaxPool", types=INT8, limits=(conditions.results_of(1 / 256, -128),)))
-    for model, target, count in (
+    for model, table, count in (
         (weighted(1), fits, 1),
         (weighted(1), wide, 0),
         (scaled(0.25), fixed, 1),
         (scaled(0.25), other, 0),
     ):
-        claims = relayout.convert(model, target=target).report.claims
+        claims = relayout.convert(model, target=table).report.claims
         assert claims is not None
         assert claims.claimed == count
 
@@ -207,3 +208,29 @@ def test_more_transposes_are_told_with_the_operators_that_cause_them() -> None:
     assert "not on npu: 2 of 5 Conv: it runs Conv only with: not depthwise" in lines
     assert any(line.startswith(f"{report.transposes} more Transposes than the source") for line in lines)
     assert json.loads(json.dumps(report.to_dict()))["claims"]["claimed"] == 3
+
+
+def test_integers_that_get_another_scale_are_a_unit() -> None:
+    net = QuantizedNet()
+    integers = net.add("DequantizeLinear", [net.quantize("x"), *net.ends()])
+    again = net.add("QuantizeLinear", [integers, *net.ends(scale=0.1)])
+    model = net.model(net.add("DequantizeLinear", [again, *net.ends(scale=0.1)]))
+    claims = relayout.convert(model, target=npu(Kernel("QuantizeLinear", types=INT8))).report.claims
+    assert claims is not None
+    assert (claims.claimed, claims.total) == (1, 3)
+
+
+def test_what_the_npu_lacks_runs_as_the_fallback_has_it() -> None:
+    """Beside an NPU for convolutions alone, LiteRT's kernels run the pool: channels last, too."""
+    net = QuantizedNet()
+    value = net.unit(
+        "MaxPool", net.unit("Conv", net.quantize("x"), kernel=(CHANNELS, CHANNELS, 1, 1)), kernel_shape=[2, 2]
+    )
+    model = net.model(net.dequantize(value))
+    alone = relayout.convert(model, target=npu(CONV), io="convert").report
+    beside = replace(npu(CONV), fallback=target("litert"))
+    result = relayout.convert(model, target=beside, io="convert")
+    assert result.report.transposes < alone.transposes
+    assert result.report.claims is not None
+    assert result.report.claims.claimed == 1
+    assert relayout.convert(model, target=beside, format="tflite").report.operators["MAX_POOL_2D"] == 1

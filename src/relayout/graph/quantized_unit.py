@@ -4,8 +4,9 @@
     DequantizeLinear ─┼─ operator ─ (Relu or Clip) ─ QuantizeLinear
     DequantizeLinear ─┘
 
-Transposes and Reshapes may stand between the members: who chooses layouts moves them out. A unit is known by its nodes
-alone; whether a kernel computes it with these scales is for conditions to say.
+A QuantizeLinear that reads a DequantizeLinear is a unit, too: it gives the same numbers with another scale. Transposes
+and Reshapes may stand between the members: who chooses layouts moves them out. A unit is known by its nodes alone;
+whether a kernel computes it with these scales is for conditions to say.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def unit_of(node: ir.Node) -> QuantizedUnit | None:
     if _is(node, DEQUANTIZE):
         candidates = _operators_behind(node.outputs[0])
     elif _is(node, QUANTIZE):
-        candidates = iter([_operator_before(node.inputs[0])])
+        candidates = iter([_operator_before(node.inputs[0]), node])
     else:
         candidates = _candidates(node)
     for candidate in candidates:
@@ -128,9 +129,14 @@ def _candidates(node: ir.Node) -> Iterator[ir.Node | None]:
 
 
 def _unit(node: ir.Node) -> QuantizedUnit | None:
-    if _is(node, DEQUANTIZE) or _is(node, QUANTIZE) or not node.outputs:
-        return None
     members = {node}
+    if _is(node, QUANTIZE):
+        read = _dequantized(node.inputs[0], members)
+        if read is None or read.is_constant:
+            return None
+        return QuantizedUnit(node, (read,), (Quantization(node, node.outputs[0].dtype),), frozenset(members))
+    if _is(node, DEQUANTIZE) or not node.outputs:
+        return None
     operands: list[Quantization | None] = []
     for slot, value in enumerate(node.inputs):
         is_real = value is not None and value.dtype in FLOATS

@@ -52,7 +52,7 @@ TARGET = Target(
         Kernel("MatMul", types=(*FLOATS, "BFLOAT16")),
         Kernel("Pad", limits=(CONSTANT_MODE, PADS)),
         Kernel("Reshape Slice Split Squeeze Tile Transpose"),
-        Kernel("QuantizeLinear", types=FLOATS),
+        Kernel("QuantizeLinear", types=(*FLOATS, *INT8)),
         Kernel("DequantizeLinear", types=INT8),
     ),
 )

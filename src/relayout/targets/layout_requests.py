@@ -184,7 +184,7 @@ class Wishes:
     def _varied(self, operator: Operator, signature: Signature) -> Signature:
         rule = rule_of(operator)
         if rule is None or not rule.layouts:
-            return signature if self.target is None else self.target.placed(operator, signature)
+            return signature if self.target is None else self.target.runner(operator).placed(operator, signature)
         wish = self._wish(operator)
         ways = self._ways(operator, wish)
         if not ways:
@@ -234,8 +234,9 @@ class Wishes:
 
     def _ways(self, operator: Operator, wish: Layouts | None) -> list[Laid]:
         """The layouts to choose from, best first; none: as the rule says."""
-        lacks = "" if self.target is None else self.target.lacks(operator)
-        has = self.target.layouts(operator) if self.target is not None and not lacks else []
+        runner = None if self.target is None else self.target.runner(operator)
+        lacks = "" if runner is None else runner.lacks(operator)
+        has = runner.layouts(operator) if runner is not None and not lacks else []
         if wish is None or wish[0] == DEFAULT:
             return has
         data, kernel = Layout.parse(wish[0]), None if wish[1] is None else Layout.parse(wish[1])

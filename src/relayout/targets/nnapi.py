@@ -71,7 +71,7 @@ TARGET = Target(
         Kernel("Concat Flatten Gemm MatMul ReduceMean Reshape Slice Softmax Transpose", types=FLOAT32),
         Kernel("Squeeze Unsqueeze", types=FLOAT32, limits=(constant(1, "list of axes"),)),
         Kernel("Pad", types=FLOAT32, limits=(CONSTANT_MODE, PADS)),
-        Kernel("QuantizeLinear", types=FLOAT32, limits=(constant(1, "scale"), constant(2, "zero point"))),
+        Kernel("QuantizeLinear", types=(*FLOAT32, *INT8), limits=(constant(1, "scale"), constant(2, "zero point"))),
         Kernel("DequantizeLinear", types=INT8, limits=(constant(1, "scale"), constant(2, "zero point"))),
     ),
 )

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
 INT8 = BYTES
 QUANTIZATION = (DEQUANTIZE, QUANTIZE)
-"""The ends of a unit: a row for one of them is about a node that stands in no unit."""
+"""The ends of a unit: a row for one of them is about a node that is no other operator's end."""
 STANDARD = Laid.parse("NCHW")
 NOT_THERE = "is not in its table"
 """How a reason ends where no row is about an operator."""
@@ -130,7 +130,8 @@ class Kernel:
 
     def _lacks_type(self, node: ir.Node) -> str:
         """Return why the row has no such element type; empty if it does. Of a quantized unit its integers count."""
-        unit = unit_of(node) if node.op_type not in QUANTIZATION else None
+        unit = unit_of(node)
+        unit = None if unit is not None and node.op_type in QUANTIZATION and unit.node is not node else unit
         value = node.inputs[0] if node.inputs else None
         dtype = unit.dtype if unit else None if value is None else value.dtype
         if dtype is not None and dtype.name in self.types:
@@ -206,6 +207,8 @@ class Target:
         reads_units: it reads operators on integers (QLinearConv) as quantized units.
         tflite: returns what is done to a `.tflite` beside its literal import.
         single_consumers: finds the integers that only one DequantizeLinear may read (see `apply`).
+        fallback: the target that runs what this one does not claim, in layouts of its own: the CPU beside an NPU. None:
+            a host that has operators as the standard has them.
     """
 
     name: str
@@ -229,6 +232,7 @@ class Target:
     lowering: tuple[str, ...] = IN_ORDER
     tflite: Callable[[], ImportPasses] = portable
     single_consumers: SingleConsumers | None = None
+    fallback: Target | None = None
 
     def __post_init__(self) -> None:
         """See that every part of the table is what it is taken for.
@@ -264,6 +268,10 @@ class Target:
     def claims(self, operator: Operator) -> bool:
         """Whether the target runs a node, in one of its layouts."""
         return not self.lacks(operator)
+
+    def runner(self, operator: Operator) -> Target:
+        """Return the target that runs a node: this one, or where it does not claim the node its fallback."""
+        return self if self.fallback is None or self.claims(operator) else self.fallback.runner(operator)
 
     def runs(self, operator: Operator) -> bool:
         """Whether the target runs a node as it is: it claims it, in the layout in which it lies."""

@@ -45,7 +45,7 @@ TARGET = Target(
         Kernel("Slice", types=ANY, limits=(constant(3, "list of axes"),)),
         Kernel("Squeeze", types=ANY, limits=(constant(1, "list of axes"),)),
         Kernel("Pad", types=NUMBERS, limits=(constant(3, "list of axes"),)),
-        Kernel("QuantizeLinear", types=FLOATS, limits=(SYMMETRIC,)),
+        Kernel("QuantizeLinear", types=UNITS, limits=(SYMMETRIC,)),
         Kernel("DequantizeLinear", types=("INT8", "FLOAT8E4M3FN", "INT4"), limits=(SYMMETRIC,)),
     ),
 )

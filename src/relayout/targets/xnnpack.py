@@ -75,7 +75,7 @@ TARGET = Target(
         Kernel("Softmax", types=FLOAT32, limits=(LAST_AXIS,)),
         Kernel("Gemm", types=FLOAT32, ranks=(2,), limits=(constant(1, "second operand"), PLAIN_PRODUCT)),
         Kernel("MatMul", types=FLOAT32, ranks=(2,), limits=(constant(1, "second operand"),)),
-        Kernel("QuantizeLinear", types=FLOAT32, limits=(constant(1, "scale"), constant(2, "zero point"))),
+        Kernel("QuantizeLinear", types=(*FLOAT32, *INT8), limits=(constant(1, "scale"), constant(2, "zero point"))),
         Kernel("DequantizeLinear", types=INT8, limits=(constant(1, "scale"), constant(2, "zero point"))),
     ),
 )
