@@ -68,7 +68,7 @@ def test_many_as_json_and_their_exit_codes(relayout, several: Path, tmp_path: Pa
     good = [several / "a.tflite", several / "b.tflite"]
     ran = relayout("convert", *good, "--out-dir", tmp_path / "out", "--json")
     assert ran.code == 0
-    rows = json.loads(ran.out)
+    rows = json.loads(ran.out)["models"]
     assert [(row["code"], row["bytes"][1], row["verified"]) for row in rows] == [(0, 23040, None), (0, 5760, None)]
     ran = relayout("optimize", tmp_path / "out" / "a.onnx", "--out-dir", tmp_path / "again", "-q")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
@@ -95,7 +95,7 @@ def test_a_result_that_differs_makes_exit_code_1(
     monkeypatch.setattr(running, "verified", lambda first, *_: Found(first.name != "b.tflite"))
     files = several / "a.tflite", several / "b.tflite"
     ran = relayout("convert", *files, "--out-dir", tmp_path / "out", "--verify", "--json")
-    assert [(row["code"], row["verified"]) for row in json.loads(ran.out)] == [(0, True), (1, False)]
+    assert [(row["code"], row["verified"]) for row in json.loads(ran.out)["models"]] == [(0, True), (1, False)]
     assert ran.code == 1
     assert relayout("convert", *files, several / "text.onnx", "--out-dir", tmp_path / "out", "--verify").code == 2
 
@@ -189,7 +189,7 @@ def test_a_process_that_dies_is_one_row(tmp_path: Path, capsys: pytest.CaptureFi
     jobs = [job._replace(source=shutil.copy(job.source, tmp_path / f"{k}.tflite")) for k, job in enumerate(jobs)]
     with pytest.raises(SystemExit) as stopped:
         many.run_all(jobs, 2, True, False)
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["models"]
     assert stopped.value.code == 2
     assert [row["code"] for row in rows] == [2, 0, 0]
     assert rows[0]["error"].startswith("its process ended")

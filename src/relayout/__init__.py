@@ -51,6 +51,12 @@ __all__ = [
     "verify",
 ]
 
+
+def __dir__() -> list[str]:
+    """Return the public names: what completion shows, before they are loaded."""
+    return sorted([*__all__, "__version__"])
+
+
 __getattr__ = loaded_later(  # `relayout --help` needs none of them
     __name__,
     {

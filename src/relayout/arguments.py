@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from relayout.errors import RelayoutError, shortened
+from relayout.errors import RelayoutError, nearest, shortened
+from relayout.foreign_options import PYTHON
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -157,6 +158,17 @@ def check_fields(made: Any, where: str, error: type[RelayoutError] = RelayoutErr
     check({name: getattr(made, name) for name in kinds}, kinds, defaults, where=where, error=error)
 
 
+def _remedy(name: str, known: Iterable[str]) -> str:
+    """What to write in the place of an option that there is not."""
+    return f": write {PYTHON[name]}" if name in PYTHON else nearest(name, known)
+
+
+def _positions(name: str, count: int) -> str:
+    what = "one argument without a name" if count == 1 else f"{count} arguments without names"
+    saved = ", the source; save the result: .save('model.onnx')" if name in ("convert", "optimize") else ""
+    return f"{what}{saved}"
+
+
 def checked(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Check the keyword arguments of a function that have a row.
 
@@ -165,10 +177,18 @@ def checked(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        defaults = getattr(inspect.unwrap(function), "__kwdefaults__", None) or {}
+        plain = inspect.unwrap(function)
+        defaults = getattr(plain, "__kwdefaults__", None) or {}
+        parameters = inspect.signature(plain).parameters
+        positions = sum(each.kind is not each.KEYWORD_ONLY for each in parameters.values())
 
         @functools.wraps(function)
         def call(*args: P.args, **given: P.kwargs) -> R:
+            for name in given:
+                if name not in parameters:
+                    raise TypeError(f"{plain.__name__}() has no option {name!r}{_remedy(name, parameters)}")
+            if len(args) > positions:
+                raise TypeError(f"{plain.__name__}() takes {_positions(plain.__name__, positions)}")
             check(given, kinds, defaults)
             return function(*args, **given)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias
 
+LOG = logging.getLogger("relayout")
+"""Where the library says what it does: stages at level INFO. Nothing is shown unless the program that uses it asks."""
 Listener: TypeAlias = Callable[[str, int, int], None]
 """Hears which stage work is in, how many of its parts are done, and of how many; 0 of 0 where that is not counted."""
 
@@ -15,6 +18,8 @@ _listener: ContextVar[Listener | None] = ContextVar("relayout.progress", default
 
 def say(stage: str, done: int = 0, total: int = 0) -> None:
     """Tell the listener, if there is one, what is being done: `reading`, or `comparing` 3 of 40."""
+    if not total:
+        LOG.info("%s", stage)
     listener = _listener.get()
     if listener is not None:
         listener(stage, done, total)

@@ -48,6 +48,22 @@ def console(err: bool = False) -> Console:
     return Plain(stderr=err)
 
 
+HTML_WIDTH = 100
+"""Columns of what a notebook shows."""
+HTML = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;font-family:monospace">{code}</pre>'
+
+
+def as_html(*parts: RenderableType) -> str:
+    """Return what a terminal shows as HTML, for notebooks: with colours, in one block that scrolls."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    out = Console(record=True, file=StringIO(), width=HTML_WIDTH, force_terminal=False, force_jupyter=False)
+    out.print(*parts, sep="\n")
+    return out.export_html(inline_styles=True, code_format=HTML)
+
+
 def print_rows(out: Console, *parts: RenderableType) -> None:
     """Print tables; in a pipe, where no width is set, each row in a line of its own, for programs that read lines."""
     if out.is_terminal or "COLUMNS" in os.environ:

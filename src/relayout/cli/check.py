@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import click
 
 from relayout.cli import options
 from relayout.cli.group import Command
+from relayout.cli.json_output import print_json
 from relayout.cli.running import FAILED
 from relayout.errors import printable
 
@@ -32,7 +32,7 @@ def check(plan: Path, source: Path, as_json: bool, quiet: bool) -> None:
 
     found = pipeline.check_plan(plan, source)
     if as_json:
-        click.echo(json.dumps(found.to_dict()))
+        print_json(found.to_dict())
     elif not quiet:
         verdict = ("proved minimal" if found.proved else "not proved") + counted(
             found.per_transpose, found.per_scattered

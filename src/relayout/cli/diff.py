@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -10,6 +9,7 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import bars
 from relayout.cli.group import Command
+from relayout.cli.json_output import print_json
 from relayout.cli.running import STDOUT, put_text, refuse_own_source
 
 
@@ -33,4 +33,7 @@ def diff(first: Path, second: Path, html: Path | None, as_json: bool, quiet: boo
         if html is not None:
             put_text(html, found.html())
     if as_json or not quiet:
-        click.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found), err=html == STDOUT)
+        if as_json:
+            print_json(found.to_dict(), err=html == STDOUT)
+        else:
+            click.echo(str(found), err=html == STDOUT)

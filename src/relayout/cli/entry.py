@@ -8,25 +8,29 @@ import sys
 from io import TextIOWrapper
 from threading import Timer
 from types import FrameType
+from typing import NoReturn
 from weakref import finalize
 
 import click
 
 from relayout import __version__
+from relayout.cli.bench import bench
 from relayout.cli.check import check
 from relayout.cli.convert import convert
 from relayout.cli.diff import diff
 from relayout.cli.explain import explain
 from relayout.cli.group import EXIT_CODES, Group
 from relayout.cli.info import info
+from relayout.cli.json_output import OPTION, error_object, print_json
 from relayout.cli.ops import ops
 from relayout.cli.optimize import optimize
 from relayout.cli.reduce import reduce
-from relayout.cli.running import INTERRUPTED, REFUSED, in_one_line
+from relayout.cli.running import INTERRUPTED, REFUSED, STDOUT, in_one_line
 from relayout.cli.starting import short_process
 from relayout.cli.targets import targets_command
 from relayout.cli.verify import verify_command
-from relayout.errors import RelayoutError, printable, shortened
+from relayout.errors import RelayoutError, nearest, printable, shortened
+from relayout.foreign_options import COMMAND_LINE
 
 SOON = 0.01
 """Seconds until a signal that came at a bad moment comes again."""
@@ -56,7 +60,35 @@ def cli() -> None:
     """The data-layout compiler for neural-network graphs. A FILE alone is shown: what it is, what could be saved."""
 
 
-for verb in (convert, optimize, explain, diff, info, verify_command, check, reduce, ops, targets_command):
+@click.command("help")
+@click.argument("verb", required=False)
+@click.pass_context
+def help_command(context: click.Context, verb: str | None) -> None:
+    """Show the help of a verb."""
+    assert context.parent is not None
+    if verb is None:
+        click.echo(context.parent.get_help())
+        return
+    name, command, _ = cli.resolve_command(context.parent, [verb])
+    if name != verb or command is None:
+        raise click.UsageError(f"There is no command {verb!r}.{nearest(verb, cli.commands)}", context)
+    click.echo(command.get_help(click.Context(command, info_name=name, parent=context.parent)))
+
+
+for verb in (
+    help_command,
+    bench,
+    convert,
+    optimize,
+    explain,
+    diff,
+    info,
+    verify_command,
+    check,
+    reduce,
+    ops,
+    targets_command,
+):
     cli.add_command(verb)
 
 
@@ -86,9 +118,18 @@ def _settle_streams() -> None:
 
 
 def _of_usage(error: click.ClickException) -> str:
+    if isinstance(error, click.NoSuchOption) and (answer := _foreign(error.option_name)):
+        return f"relayout: {answer}"
     said = printable(shortened(" ".join(error.format_message().split())))
     context = getattr(error, "ctx", None)
     return f"relayout: {said} (see {context.command_path} --help)" if context else f"relayout: {said}"
+
+
+def _foreign(option: str) -> str:
+    """Return what to write in the place of another tool's option; empty where it is none that is known."""
+    words = [word.partition("=")[0].replace("_", "-") for word in sys.argv[1:]]
+    named = [word for word in words if word in COMMAND_LINE and word.startswith(option.replace("_", "-"))]
+    return f"{named[0]} is another tool's option. Here: {COMMAND_LINE[named[0]]}" if named else ""
 
 
 def _told_to_end(number: int, frame: FrameType | None) -> None:
@@ -109,16 +150,21 @@ def _run() -> None:
     except click.exceptions.Abort:
         sys.exit(INTERRUPTED)
     except click.ClickException as error:
-        click.echo(_of_usage(error), err=True)
-        sys.exit(REFUSED)
+        _refuse(error, _of_usage(error))
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except RelayoutError as error:
-        click.echo(in_one_line(error), err=True)
-        sys.exit(REFUSED)
+        _refuse(error, in_one_line(error))
     except OSError as error:
         text = f"relayout: {error.strerror or error}: {error.filename or ''}".rstrip(": ")
-        click.echo(printable(shortened(text)), err=True)
-        sys.exit(REFUSED)
+        _refuse(error, printable(shortened(text)))
+
+
+def _refuse(error: Exception, line: str) -> NoReturn:
+    """Say what is wrong, with `--json` as an object, too, and exit."""
+    click.echo(line, err=True)
+    if OPTION in sys.argv[1:]:
+        print_json(error_object(error, line.removeprefix("relayout: ")), err=str(STDOUT) in sys.argv[1:])
+    sys.exit(REFUSED)

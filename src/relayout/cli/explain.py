@@ -23,6 +23,7 @@ AS_ONNX = "This is what a conversion to ONNX leaves; for a .tflite result add --
 @options.max_bytes
 @options.as_json
 @options.quiet
+@options.verbose
 def explain(
     source: Path,
     max_bytes: int | None,

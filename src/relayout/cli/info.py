@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -10,6 +9,7 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import MADE, bars
 from relayout.cli.group import Command
+from relayout.cli.json_output import print_json
 from relayout.cli.running import console
 
 
@@ -27,6 +27,6 @@ def info(file: Path, as_json: bool) -> None:
     with bars(2 * MADE, as_json):
         found = pipeline.inspect(file)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
+        print_json(found.to_dict())
     else:
         inspection.show(found, console())

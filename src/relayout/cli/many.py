@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from relayout.cli import options
 from relayout.cli.bars import bar
+from relayout.cli.json_output import print_json
 from relayout.cli.running import FAILED, REFUSED, Job, console, exceeds, perform, refuse_own_source
 from relayout.errors import RelayoutError
 from relayout.terminal import print_rows, shown, tabled
@@ -140,7 +140,7 @@ def run_all(jobs: Sequence[Job], workers: int, as_json: bool, quiet: bool) -> No
     order = {str(job.source): place for place, job in enumerate(jobs)}
     rows.sort(key=lambda row: order[row.source])
     if as_json:
-        click.echo(json.dumps([row._asdict() for row in rows], indent=2))
+        print_json({"models": [row._asdict() for row in rows]})
     elif not quiet:
         _show(rows)
     if quiet:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from shlex import quote
 
 import click
 
 from relayout.cli.bars import bars, stages_of
+from relayout.cli.json_output import print_json
 from relayout.cli.running import FAILED, STDOUT, Job, exceeds, perform, print_hint, print_report, print_verification
 from relayout.cli.starting import one_job
 from relayout.errors import printable
@@ -22,7 +22,7 @@ def run(job: Job, as_json: bool, quiet: bool) -> None:
         report, found = perform(job)
     if as_json:
         whole = report.to_dict() | ({"verification": found.to_dict()} if found is not None else {})
-        click.echo(json.dumps(whole, indent=2), err=job.console_is_taken)
+        print_json(whole, err=job.console_is_taken)
     elif not quiet:
         print_report(report, False, err=job.console_is_taken, hint=False)
         if found is not None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from relayout.cli import options
+from relayout.cli.json_output import print_json
 
 
 @click.command()
@@ -23,6 +22,6 @@ def ops(part: str | None, as_json: bool) -> None:
     from relayout.reports import coverage
 
     if as_json:
-        click.echo(json.dumps(coverage.tables(part), indent=2))
+        print_json(coverage.tables(part))
     else:
         coverage.show(part)

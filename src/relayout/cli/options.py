@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from relayout.arguments import MOST_BYTES, OPSETS, is_symbol
 
@@ -144,6 +147,23 @@ max_bytes = click.option(
     help="Exit with 1 where more bytes than these stay transposed.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+def _log(_: click.Context, __: click.Parameter, verbose: bool) -> None:
+    """Show on standard error what the library logs, with the milliseconds since the start."""
+    if verbose:
+        logging.basicConfig(format="%(relativeCreated)7.0f ms  %(message)s", stream=sys.stderr)
+        logging.getLogger("relayout").setLevel(logging.INFO)
+
+
+verbose = click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    expose_value=False,
+    callback=_log,
+    help="Log each stage, and list every Transpose that remains.",
+)
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 external_data = click.option(
     "--external-data", is_flag=True, default=None, help="Weights in OUT.data (above 2 GB always)."
@@ -184,14 +204,43 @@ rename = click.option(
     callback=_pairs("=", "OLD=NEW"),
     help="Give an input, output or interior value another name (repeatable).",
 )
+
+
+class TargetName(click.ParamType[str]):
+    """A target's name, or a file with one; completion offers both."""
+
+    name = "target"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the targets whose names begin so, or files."""
+        from relayout.targets import targets
+
+        known = [
+            CompletionItem(name, help=each.line) for name, each in targets().items() if name.startswith(incomplete)
+        ]
+        return known or [CompletionItem(incomplete, type="file")]
+
+
+class LayoutName(click.ParamType[str]):
+    """A layout; completion offers the usual ones."""
+
+    name = "layout"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the usual layouts that begin so."""
+        return [CompletionItem(name) for name in ("NHWC", "NCHW", "NCHW16c", "NCHW8c") if name.startswith(incomplete)]
+
+
 to = click.option(
     "--to",
+    type=LayoutName(),
     metavar="LAYOUT",
     help="Layout of convolutions, pools and the like: NHWC, NCHW, NCHW16c; NHWC is NWC and NDHWC for other ranks.",
 )
 backend = click.option(
     "--target",
     "backend",
+    type=TargetName(),
     metavar="NAME|FILE",
     help="What the result is for: layouts, operators and tuning of that backend, as `relayout targets` lists them; or a"
     " table in a file: npu.toml, file.py:NAME. By default any runtime; `none` chooses layouts and does nothing else.",
@@ -251,7 +300,7 @@ conversion = together(output_format, io, layouts, part, importing, wishing, solv
 splitting = together(regions, parts, section="What a target runs")
 writing = together(annotate, plan_file, external_data, overwrite, section="What is written")
 verifying = together(verify, feeds, seed, section="Verification")
-written = together(writing, verifying, max_bytes, as_json, quiet)
+written = together(writing, verifying, max_bytes, as_json, quiet, verbose)
 """How a model is written, checked and reported."""
 
 

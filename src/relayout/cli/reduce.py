@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import bars
 from relayout.cli.group import Command
+from relayout.cli.json_output import print_json
 from relayout.cli.running import STDOUT, put_model, refuse_console, refuse_own_source
 
 
@@ -62,7 +62,7 @@ def reduce(
     aside = place == STDOUT
     if as_json:
         said = {"before": found.before, "after": found.after, "tries": found.tries, "smallest": found.smallest}
-        click.echo(json.dumps(said), err=aside)
+        print_json(said, err=aside)
     elif not quiet:
         ended = "none can be left out" if found.smallest else "the time limit stopped the search"
         whither = "" if aside else f": {place}"

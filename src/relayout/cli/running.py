@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from relayout.cli import options
+from relayout.cli.json_output import print_json
 from relayout.errors import RelayoutError, WriteError, printable
 from relayout.progress import say
 
@@ -278,7 +279,7 @@ def in_one_line(error: Exception) -> str:
 def print_report(report: Report, as_json: bool, *, err: bool = False, hint: bool = True) -> None:
     """The report of a conversion, for people or for machines; `hint` says whether it ends with its hint."""
     if as_json:
-        click.echo(json.dumps(report.to_dict(), indent=2), err=err)
+        print_json(report.to_dict(), err=err)
         return
     from relayout.reports.tables import show
 

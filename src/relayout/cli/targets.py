@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from relayout.cli import options
+from relayout.cli.json_output import print_json
 
 
 @click.command("targets")
-@click.argument("name", required=False)
+@click.argument("name", required=False, type=options.TargetName())
 @click.option("--new", "new", metavar="NAME", help="Print a commented table for a target of your own, in TOML.")
 @options.as_json
 def targets_command(name: str | None, new: str | None, as_json: bool) -> None:
@@ -30,6 +29,6 @@ def targets_command(name: str | None, new: str | None, as_json: bool) -> None:
 
     tables = backends.tables() if name is None else backends.table(name)
     if as_json:
-        click.echo(json.dumps(tables, indent=2, ensure_ascii=False))
+        print_json(tables)
     else:
         backends.show(tables)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 from relayout.cli import options
 from relayout.cli.bars import COMPARED, bars
 from relayout.cli.group import Command
+from relayout.cli.json_output import print_json
 from relayout.cli.running import FAILED, in_one_line, print_verification, verified
 from relayout.errors import RelayoutError
 
@@ -42,6 +42,7 @@ def tolerance(name: str, default: float, what: str) -> Callable[[options.F], opt
 )
 @options.as_json
 @options.quiet
+@options.verbose
 def verify_command(
     first: Path,
     second: Path,
@@ -67,7 +68,7 @@ def verify_command(
     with bars(COMPARED, quiet or as_json):
         found = verified(first, second, feeds, seed, runs=runs, rtol=rtol, atol=atol, layouts=told)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
+        print_json(found.to_dict())
     elif not quiet:
         print_verification(found)
     if not found.ok:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 import threading
 import weakref
@@ -62,6 +63,8 @@ def open_stored(path: Path) -> StoredFile:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         advice = "standard input is not read: give a file" if origin == "-" else _nearest_file(path)
+        if re.match(r"[a-z]+:/", origin):
+            advice = "relayout does not download: fetch the file first"
         raise ReadError(f"{origin} does not exist", hint=advice) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)

@@ -273,6 +273,7 @@ def _lowered_after(result: Result, request: Request, output: OutputOptions, befo
     return replace(result, report=report)
 
 
+@checked()
 def optimize(
     source: Source,
     *,

@@ -143,6 +143,10 @@ class Result:
         moved = f"{found.source_bytes:,} -> {found.bytes:,} bytes"
         return f"<Result: {found.source_transposes} -> {found.transposes} Transposes, {moved}, {found.verdict}>"
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the report."""
+        return self.report._repr_html_()
+
     def __str__(self) -> str:
         """What a terminal shows: the report."""
         return str(self.report)

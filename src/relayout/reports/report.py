@@ -188,6 +188,12 @@ class Report:
             return f"minimal according to the solver{each}"
         return f"not proved: at most {self.bytes - self.lower_bound} bytes above the least{each}"
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from relayout.reports.tables import html
+
+        return html(self)
+
     def __str__(self) -> str:
         """What a terminal shows."""
         from relayout.reports.tables import text

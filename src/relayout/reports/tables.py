@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from relayout.progress import LOG
 from relayout.reports.report import Report
-from relayout.terminal import shown, tabled
+from relayout.terminal import as_html, shown, tabled
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 MOST = 20
-"""Remaining Transposes listed on a terminal; `--json` lists all."""
+"""Remaining Transposes listed on a terminal; `-v` and `--json` list all."""
 
 FEW = 6
 """With more remaining Transposes than this, they are first counted by what stands on both sides."""
@@ -38,6 +40,12 @@ def show(report: Report, console: Console | None = None, *, hint: bool = True) -
 def hinted(report: Report) -> Text:
     """Return what to ask for to get a better result, so that it is seen."""
     return shown(report.hint, "bold")
+
+
+def html(report: Report) -> str:
+    """Return the same as HTML, for notebooks."""
+    last = [hinted(report)] if report.hint else []
+    return as_html(*_parts(report), *last)
 
 
 def text(report: Report) -> str:
@@ -107,12 +115,13 @@ def _remaining(report: Report) -> list[RenderableType]:
 
     ordered = sorted(report.remaining, key=lambda item: -item.bytes)
     lines: list[RenderableType] = [shown(f"between {each}") for each in _kinds(report)] if len(ordered) > FEW else []
-    for item in ordered[:MOST]:
+    most = len(ordered) if LOG.isEnabledFor(logging.INFO) else MOST
+    for item in ordered[:most]:
         tensor = shown(short(item.tensor), "bold")
         lines.append(shown("remains: ").append_text(tensor).append(f"  {item.layout}, {item.bytes:,} bytes"))
         lines.append(Padding.indent(shown(short(item.reason), "dim"), 2))
-    if len(ordered) > MOST:
-        lines.append(shown(f"… {len(ordered) - MOST} more Transposes (--json lists all)"))
+    if len(ordered) > most:
+        lines.append(shown(f"… {len(ordered) - most} more Transposes (-v and --json list all)"))
     if ordered:
         lines += [shown(remedy) for remedy in _remedies(report)]
     return lines

@@ -172,6 +172,13 @@ class VerifyReport:
         """One line, also where a notebook shows it: every value has a row."""
         return f"<VerifyReport: {self.verdict}>"
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from relayout.terminal import as_html
+        from relayout.verification.table import render
+
+        return as_html(render(self))
+
     def __str__(self) -> str:
         """What a terminal shows."""
         from relayout.verification.table import text

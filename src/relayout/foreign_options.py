@@ -1,0 +1,56 @@
+"""What other tools call what relayout does, so that a habit is answered and not refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+COMMAND_LINE: Mapping[str, str] = {
+    # tf2onnx
+    "--tflite": "give the .tflite file first: relayout convert model.tflite model.onnx",
+    "--saved-model": "convert the SavedModel to a .tflite with TensorFlow first",
+    "--graphdef": "convert the graph to a .tflite with TensorFlow first",
+    "--keras": "convert the Keras model to a .tflite with TensorFlow first",
+    "--inputs-as-nchw": "--layout INPUT=NHWC:NCHW, or --io NCHW for all images",
+    "--outputs-as-nchw": "--layout OUTPUT=NHWC:NCHW, or --io NCHW for all images",
+    "--dequantize": "--quant float",
+    "--tag": "it is for a SavedModel; a .tflite has --signature",
+    # tflite2onnx
+    "--explicit-layouts": "--layout TENSOR=SRC:DST",
+    # onnx2tf
+    "--input-onnx-file-path": "the source is the first file",
+    "--output-folder-path": "the result is the second file, or --out-dir DIR for several sources",
+    "--keep-ncw-or-nchw-or-ncdhw-input-names": "--io keep, which is the default, or --layout INPUT=NCHW:NCHW",
+    "--keep-nwc-or-nhwc-or-ndhwc-input-names": "--layout INPUT=NHWC:NHWC",
+    "--keep-shape-absolutely-input-names": "--io keep, which is the default",
+    "-kat": "--io keep, which is the default",
+    "-kt": "--layout INPUT=NCHW:NCHW for one input; --io keep, which is the default, for all",
+    "--batch-size": "--dim NAME=N for an open batch",
+    "--overwrite-input-shape": "--dim NAME=N for an open dimension",
+    "--output-integer-quantized-tflite": "quantize the ONNX model first, or the .tflite with ai-edge-quantizer",
+    "--copy-onnx-input-output-names-to-tflite": "names are always those of the source",
+    # OpenVINO's ovc and Model Optimizer
+    "--input-layout": "--layout INPUT=SRC:DST",
+    "--layout-transform": "--layout TENSOR=SRC:DST",
+    "--input-shape": "--dim NAME=N for an open dimension",
+    "--reverse-input-channels": "relayout does not reorder channels; do it where images are read",
+    # onnxsim, onnxslim, onnxruntime
+    "--overwrite-input-shapes": "--dim NAME=N for an open dimension",
+    "--skip-optimization": "nothing is fused by default; --target none chooses layouts and does nothing else",
+    "--model-check": "--verify",
+}
+"""Option of another tool -> what to write here."""
+
+PYTHON: Mapping[str, str] = {
+    "explicit_layouts": "layouts={'x': ('NHWC', 'NCHW')}",
+    "inputs_as_nchw": "io='NCHW', or layouts={'x': ('NHWC', 'NCHW')}",
+    "outputs_as_nchw": "io='NCHW', or layouts={'y': ('NHWC', 'NCHW')}",
+    "tflite_path": "the source is the first argument",
+    "onnx_path": "save the result: relayout.convert(source).save('model.onnx')",
+    "output_path": "save the result: relayout.convert(source).save('model.onnx')",
+    "input_onnx_file_path": "the source is the first argument",
+    "output_folder_path": "save the result: relayout.convert(source, format='tflite').save('model.tflite')",
+    "dequantize": "quant='float'",
+    "batch_size": "dims={'batch': N} for an open batch",
+    "input_names": "inputs=[…] cuts the graph; names are always those of the source",
+}
+"""Argument of another tool's Python function -> what to write here."""

@@ -1,0 +1,195 @@
+"""Two models side by side: how long a run of each takes in its own runtime, in turns, as a ratio with its spread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import numpy as np
+
+from relayout.arguments import Kind, checked, mapping, whole
+from relayout.errors import MissingRuntimeError, ReadError
+from relayout.progress import say
+from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed
+from relayout.verification.runtimes import FailedError, Held, asked
+from relayout.verification.side import ONNX_RUNTIME, Array, Feeds, Side, opened
+
+PACKAGES = {ONNX_RUNTIME: "onnxruntime", "LiteRT": "ai_edge_litert", "TensorFlow": "tensorflow.lite.python"}
+TURN = 0.02
+"""Seconds of one turn: long beside the question to the process that runs the models."""
+LEAST_TURNS = 5
+SECONDS = Kind("seconds, a number above 0", lambda value: isinstance(value, int | float) and 0 < value < 1e6)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One of two models.
+
+    Args:
+        model: its path.
+        runtime: what ran it, with its version.
+        milliseconds: of one run, the median of all turns.
+    """
+
+    model: str
+    runtime: str
+    milliseconds: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """How long a run of `b` takes beside one of `a`.
+
+    Args:
+        a: the first model.
+        b: the second.
+        ratio: the time of `b` in parts of that of `a`: the median over turns.
+        low: the quarter of the turns with the least ratios lies below.
+        high: the quarter with the greatest lies above.
+        turns: how often each ran.
+        threads: of each runtime.
+    """
+
+    a: Timed
+    b: Timed
+    ratio: float
+    low: float
+    high: float
+    turns: int
+    threads: int
+
+    def __str__(self) -> str:
+        """One line for a person, then one for each model."""
+        ratio = f"{Path(self.b.model).name} takes {self.ratio:.2f} of the time of {Path(self.a.model).name}"
+        spread = f"half of {self.turns} turns between {self.low:.2f} and {self.high:.2f}"
+        threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
+        rows = (f"{each.milliseconds:10.3f} ms  {each.model} in {each.runtime}" for each in (self.a, self.b))
+        return "\n".join((f"{ratio} ({spread}; {threads})", *rows))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON types only."""
+        models = {name: vars(timed) for name, timed in (("a", self.a), ("b", self.b))}
+        figures = ("ratio", "low", "high", "turns", "threads")
+        return {**{name: getattr(self, name) for name in figures}, **models}
+
+
+@checked(
+    inputs=mapping("{'x': array} or {'x': 'x.npy'}", lambda value: value is not None),
+    threads=whole(1, 1024),
+    seconds=SECONDS,
+    seed=whole(0),
+)
+def bench(
+    a: str | Path,
+    b: str | Path,
+    *,
+    inputs: Mapping[str, Array | str | Path] | None = None,
+    threads: int = 1,
+    seconds: float = 3.0,
+    seed: int = 0,
+) -> Bench:
+    """Run two models in turns, each in its own runtime, and compare the time that a run takes.
+
+    Args:
+        a: a `.tflite` or `.onnx` file.
+        b: the file to compare with it.
+        inputs: input name -> array or path to a `.npy`, for the model that has an input of that name; others are
+            random. An open extent gets a likely size.
+        threads: of each runtime.
+        seconds: how long to measure, in all.
+        seed: of the random inputs.
+
+    Raises:
+        ReadError: one is not a model, or its runtime cannot load or run it.
+        MissingRuntimeError: a runtime is not installed.
+        RelayoutError: no input can be made for one.
+    """
+    say("loading")
+    sizes: dict[str, int] = {}
+    models = [_Model(Path(path), inputs or {}, threads, seed, sizes) for path in (a, b)]
+    for model in models:
+        model.time()  # the first runs are slower
+    say("measuring")
+    turns: list[tuple[float, float]] = []
+    spent = 0.0
+    while len(turns) < LEAST_TURNS or spent < seconds:
+        # Which one comes first alternates, so that neither always finds the caches of the other.
+        order = (0, 1) if len(turns) % 2 else (1, 0)
+        times = {place: models[place].time() for place in order}
+        turns.append((times[0], times[1]))
+        spent += 2 * max(TURN, *times.values())
+        say("measuring", min(int(10 * spent), int(10 * seconds)), int(10 * seconds))
+    ratios = [second / first for first, second in turns]
+    low, _, high = quantiles(ratios, n=4)
+    timed = [
+        Timed(str(model.path), model.runtime, 1000 * median(turn[place] for turn in turns))
+        for place, model in enumerate(models)
+    ]
+    return Bench(timed[0], timed[1], median(ratios), low, high, len(turns), threads)
+
+
+class _Model:
+    def __init__(
+        self,
+        path: Path,
+        inputs: Mapping[str, Array | str | Path],
+        threads: int,
+        seed: int,
+        sizes: dict[str, int],
+    ) -> None:
+        self.path = path
+        self._held = Held()
+        with opened(path) as side:
+            name, version = side.runtime
+            self.runtime = f"{name} {version}"
+            own = {name: array for name, array in inputs.items() if any(name in v.all_names for v in side.inputs)}
+            feeds = {**side.initial, **given_feeds(own, side.inputs)}
+            failed: FailedError | None = None
+            for extents in EXTENTS_TRIED:
+                drawn = _drawn(side, feeds, np.random.default_rng(seed), dict(sizes), extents)
+                try:
+                    self._ask("prepared", PACKAGES[name], os.path.abspath(path), threads, drawn)
+                    break
+                except FailedError as error:
+                    failed = error
+                    if error.kind in ("ImportError", "ModuleNotFoundError"):
+                        raise MissingRuntimeError(f"{name} is not installed: {error}") from None
+            else:
+                raise ReadError(f"{name} cannot run it: {failed}", where=str(path))
+            for value in side.inputs:
+                sizes.update(zip(value.symbols, drawn[value.name].shape, strict=False))
+        self._held.now_there()
+
+    def time(self) -> float:
+        """Return the seconds of a run, the mean of a turn.
+
+        Raises:
+            ReadError: the runtime fails.
+        """
+        try:
+            seconds: float = self._ask("timed", TURN)
+        except FailedError as error:
+            raise ReadError(f"its runtime fails: {error}", where=str(self.path)) from None
+        return seconds
+
+    def _ask(self, kind: str, *given: Any) -> Any:
+        return asked(kind, self._held.number, *given)
+
+
+EXTENTS_TRIED = ((1, 1, 1), *EXTENTS)
+"""Sizes of open extents, until the model runs: for those of rank 4, of higher ranks, and of others."""
+
+
+def _drawn(
+    side: Side, feeds: Feeds, rng: np.random.Generator, sizes: dict[str, int], extents: tuple[int, int, int]
+) -> dict[str, Array]:
+    found = dict(feeds)
+    for value in side.inputs:
+        if value.name not in found:
+            shape = value.fallback if value.fallback is not None else dynamic_shape(value, sizes, extents)
+            found[value.name] = random_feed(value, tuple(shape), rng, signed=False)
+    return found

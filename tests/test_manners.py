@@ -1,0 +1,103 @@
+"""How the command line and the Python interface answer a person: help, habits of other tools, JSON, notebooks, logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import relayout
+from relayout.cli.entry import cli
+from relayout.cli.options import LayoutName, TargetName
+from relayout.foreign_options import COMMAND_LINE, PYTHON
+from relayout.targets import targets
+
+ROOT = Path(__file__).parents[1]
+INT8 = ROOT / "models" / "tinynet_int8.tflite"
+ran = pytest.fixture(name="ran")(lambda request: request.getfixturevalue("relayout"))
+
+
+def test_help_of_a_verb_is_its_help(ran) -> None:  # type: ignore[no-untyped-def]
+    assert ran("help", "convert").out == ran("convert", "--help").out
+    assert "optimize" in ran("help").out
+    assert "did you mean 'convert'" in ran("help", "convret").err.lower()
+
+
+@pytest.mark.parametrize("option", COMMAND_LINE)
+def test_an_option_of_another_tool_is_answered(ran, option: str) -> None:  # type: ignore[no-untyped-def]
+    """And is none of ours, else the answer would never be seen."""
+    assert option not in {name for each in cli.commands["convert"].params for name in each.opts}
+    refused = ran("convert", INT8, "out.onnx", option, "x")
+    assert refused.code == 2
+    assert COMMAND_LINE[option] in refused.err
+
+
+def test_answers_name_options_that_there_are() -> None:
+    ours = {name for command in cli.commands.values() for each in command.params for name in each.opts}
+    named = {word for answer in COMMAND_LINE.values() for word in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", answer)}
+    assert named <= ours
+
+
+def test_an_argument_of_another_tool_is_answered_in_python() -> None:
+    for name, answer in PYTHON.items():
+        with pytest.raises(TypeError, match=re.escape(answer)):
+            relayout.convert(INT8, **{name: 1})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="did you mean 'io'"):
+        relayout.convert(INT8, ios="keep")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="did you mean 'dims'"):
+        relayout.optimize(INT8, dim={})  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=re.escape(".save('model.onnx')")):
+        relayout.convert(INT8, "model.onnx")  # type: ignore[misc]
+
+
+def test_json_has_a_schema_and_errors_are_objects(ran, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    assert json.loads(ran("explain", INT8, "--json").out)["schema"] == 1
+    refused = ran("explain", tmp_path / "none.tflite", "--json")
+    told = json.loads(refused.out)
+    assert (told["schema"], told["error"]["kind"]) == (1, "ReadError")
+    assert told["error"]["message"] in refused.err
+    (tmp_path / "cut.tflite").write_bytes(INT8.read_bytes()[:4000])
+    assert json.loads(ran("explain", tmp_path / "cut.tflite", "--json").out)["error"]["where"]
+    assert json.loads(ran("explain", INT8, "--io", "x", "--json").out)["error"]["kind"] == "UsageError"
+    assert ran("explain", tmp_path / "none.tflite").out == ""
+
+
+def test_the_page_of_json_names_every_verb_that_prints_it() -> None:
+    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    verbs = {name for name, command in cli.commands.items() if any("--json" in each.opts for each in command.params)}
+    assert {name for name in verbs - {"info"} if f"`{name}`" not in page} == set()
+
+
+def test_names_are_completed() -> None:
+    context, option = click.Context(cli), click.Option(["--x"])
+    found = [item.value for item in TargetName().shell_complete(context, option, "onnxruntime")]
+    assert found == [name for name in targets() if name.startswith("onnxruntime")]
+    assert [item.type for item in TargetName().shell_complete(context, option, "npu.")] == ["file"]
+    assert [item.value for item in LayoutName().shell_complete(context, option, "NH")] == ["NHWC"]
+
+
+def test_the_api_is_listed_before_it_is_loaded() -> None:
+    assert {"convert", "optimize", "explain", "verify", "Result", "Report"} <= set(dir(relayout))
+    assert all(hasattr(relayout, name) for name in dir(relayout))
+
+
+def test_notebooks_show_tables() -> None:
+    result = relayout.convert(INT8, io="convert")
+    assert result._repr_html_() == result.report._repr_html_()
+    assert "<pre" in result._repr_html_()
+    assert "proved minimal" in result._repr_html_()
+    assert "verified" in relayout.verify(INT8, result)._repr_html_()
+
+
+def test_the_library_logs_its_stages(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="relayout"):
+        relayout.convert(INT8)
+    assert [record.message for record in caplog.records][:2] == ["reading", "planning"]
+
+
+def test_a_url_is_not_fetched(ran) -> None:  # type: ignore[no-untyped-def]
+    assert "fetch the file first" in ran("convert", "https://example.com/m.tflite", "o.onnx").err

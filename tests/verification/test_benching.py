@@ -1,0 +1,90 @@
+"""Two models side by side: who is slower is told, in whatever order they come; what cannot run is one error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import relayout
+from relayout.errors import ReadError
+from relayout.verification import benching
+from relayout.verification.benching import bench
+from text_form import floats, model
+
+ROOT = Path(__file__).parents[2]
+DYNAMIC = ROOT / "models" / "tinynet_dynamic.tflite"
+
+
+def product(folder: Path, size: int) -> Path:
+    """Products of square matrices."""
+    source = model(
+        f"g (float[{size},{size}] x) => (float[{size},{size}] y) {{ y = MatMul(x, w) }}", w=floats(size, size)
+    )
+    onnx.save(source, folder / f"{size}.onnx")
+    return folder / f"{size}.onnx"
+
+
+def test_the_slower_one_is_told_in_any_order(tmp_path: Path) -> None:
+    """A product of a thousand times the work: no machine is noisy enough to hide it."""
+    small, large = product(tmp_path, 32), product(tmp_path, 512)
+    told = bench(small, large, seconds=0.3)
+    back = bench(large, small, seconds=0.3)
+    assert told.ratio > 3 > 1 / 3 > back.ratio
+    assert told.low <= told.ratio <= told.high
+    assert told.b.milliseconds > told.a.milliseconds
+    assert "takes" in str(told)
+    assert json.loads(json.dumps(told.to_dict()))["a"]["model"] == str(small)
+
+
+def test_the_first_of_a_turn_alternates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    plain = benching._Model.time
+
+    def noted(self: benching._Model) -> float:
+        order.append(self.path.name)
+        return plain(self)
+
+    monkeypatch.setattr(benching._Model, "time", noted)
+    bench(product(tmp_path, 8), product(tmp_path, 16), seconds=0.2)
+    turns = [tuple(order[place : place + 2]) for place in range(2, len(order), 2)]
+    assert turns[:4] == 2 * [("16.onnx", "8.onnx"), ("8.onnx", "16.onnx")]
+
+
+def test_each_model_runs_in_its_own_runtime_with_open_extents(tmp_path: Path) -> None:
+    relayout.convert(DYNAMIC).save(tmp_path / "a.onnx")
+    told = bench(DYNAMIC, tmp_path / "a.onnx", seconds=0.2, threads=2)
+    assert [told.a.runtime.split()[0], told.b.runtime.split()[0]] == ["LiteRT", "ONNX"]
+    assert told.threads == 2
+
+
+def test_an_input_is_fed(tmp_path: Path) -> None:
+    path = product(tmp_path, 8)
+    assert bench(path, path, seconds=0.1, inputs={"x": np.ones((8, 8), np.float32)}).ratio > 0
+    with pytest.raises(relayout.RelayoutError, match="shape"):
+        bench(path, path, seconds=0.1, inputs={"x": np.ones((8, 9), np.float32)})
+
+
+def test_what_cannot_run_is_one_error(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Unknown", ["x"], ["y"], domain="acme")],
+        "g",
+        [helper.make_tensor_value_info("x", 1, [1])],
+        [helper.make_tensor_value_info("y", 1, [1])],
+    )
+    unknown = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)])
+    onnx.save(unknown, tmp_path / "unknown.onnx")
+    with pytest.raises(ReadError, match=r"unknown\.onnx"):
+        bench(product(tmp_path, 8), tmp_path / "unknown.onnx", seconds=0.1)
+
+
+def test_the_command_prints_a_line_and_json(relayout, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    path = product(tmp_path, 8)
+    ran = relayout("bench", path, path, "--seconds", "0.1")
+    assert ran.code == 0
+    assert ran.out.startswith("8.onnx takes ")
+    assert json.loads(relayout("bench", path, path, "--seconds", "0.1", "--json").out)["schema"] == 1
