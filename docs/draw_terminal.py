@@ -16,6 +16,7 @@ from rich.terminal_theme import MONOKAI
 
 import relayout
 from relayout.reports import tables
+from relayout.reports.layout_names import size_name
 from relayout.verification.table import render
 
 ROOT = Path(__file__).parents[1]
@@ -29,9 +30,12 @@ def terminal() -> str:
     console = Console(record=True, width=94, file=StringIO(), force_terminal=True, color_system="truecolor")
     console.print(f"[bold]$[/] relayout convert {SOURCE} tinynet.onnx --verify")
     result = relayout.convert(ROOT / SOURCE)
-    tables.show(replace(result.report, seconds={}), console)
     with TemporaryDirectory() as folder:
-        result.save(Path(folder) / "tinynet.onnx")
+        path = Path(folder) / "tinynet.onnx"
+        result.save(path)
+        size = size_name(path.stat().st_size)
+        console.print(f"wrote tinynet.onnx ({size}): {tables.summary(result.report)}", highlight=False)
+        tables.show(replace(result.report, seconds={}), console)
         found = relayout.verify(ROOT / SOURCE, Path(folder) / "tinynet.onnx")
     console.print(render(replace(found, a=SOURCE, b="tinynet.onnx")))
     svg = console.export_svg(title="relayout", theme=MONOKAI, unique_id="relayout")

@@ -21,7 +21,7 @@ def test_convert_writes_a_valid_model_and_reports_the_proof(relayout, tmp_path: 
     ran = relayout("convert", FLOAT, tmp_path / "a.onnx")
     assert ran.code == 0
     assert "proved minimal" in ran.out
-    assert "input image keeps its order" in ran.out
+    assert "you keep input image in NHWC" in ran.out
     onnx.checker.check_model(str(tmp_path / "a.onnx"), full_check=True)
     assert ran.err == ""
 

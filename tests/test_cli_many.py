@@ -291,7 +291,7 @@ def test_a_file_alone_is_shown(relayout, tmp_path: Path) -> None:  # type: ignor
         "CONV_2D 4",
         "int8 q 14",
         "2 × 24 × 40 × 3",
-        "n h w c",
+        "NHWC",
         "61,440",
         "5,760",
     ):

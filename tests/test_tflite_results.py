@@ -189,7 +189,7 @@ def test_an_output_of_each_type_keeps_it() -> None:
 def test_the_suffix_decides_the_format(relayout, source: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     told = relayout("convert", source, tmp_path / "m.tflite", "--verify")
     assert told.code == 0
-    assert f"wrote {tmp_path / 'm.tflite'}: {(tmp_path / 'm.tflite').stat().st_size:,} bytes" in told.out
+    assert told.out.startswith(f"wrote {tmp_path / 'm.tflite'} (")
     assert "CONV_2D 1" in told.out
     assert "oldest runtime: TensorFlow Lite 2." in told.out
     assert "LiteRT" in told.out

@@ -122,8 +122,8 @@ def test_who_follows_whom() -> None:
     assert sorted(site.name for site in crossing.readers) == ["Exp c", "Neg b"]
     (remaining,) = relayout.optimize(graph).report.remaining
     assert remaining.bytes == 480
-    assert remaining.reason.startswith("input x keeps its order")
-    assert "output y keeps its order" in remaining.reason
+    assert remaining.reason.startswith("Needed because you keep input x in")
+    assert "you keep output y in" in remaining.reason
 
 
 BEHIND = """

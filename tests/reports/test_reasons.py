@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import doctest
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import compose, numpy_helper, parser, shape_inference
+from onnx import compose, helper, numpy_helper, parser, shape_inference
 
 import relayout
 from infer.graphs import random_model
+from relayout.reports import layout_names
+from relayout.reports.layout_names import size_name
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -39,10 +42,10 @@ def test_one_transpose_with_two_reasons_has_both_with_their_bytes() -> None:
     (left,) = report.remaining
     assert left.layout == "n h w c -> n c h w"
     assert sum(cause.bytes for cause in left.causes) == left.bytes == 8 * 6 * 4 * 4
-    assert all(cause.above == "input x keeps its order (n h w c)" for cause in left.causes)
+    assert all(cause.above == "you keep input x in NHWC" for cause in left.causes)
     assert {cause.below for cause in left.causes} <= {
-        "Conv y runs in one order only (n c h w)",
-        "Conv z runs in one order only (n c h w)",
+        "Conv y needs NCHW",
+        "Conv z needs NCHW",
     }
 
 
@@ -61,8 +64,8 @@ def test_the_reason_is_the_pin_that_the_bytes_separate_not_the_nearest_one() -> 
         k=(5, 4, 1, 1),
     )
     (left,) = relayout.explain(proto).remaining
-    assert [cause.below for cause in left.causes] == ["Conv y runs in one order only (n c h w)"]
-    assert {cause.above for cause in left.causes} == {"input x keeps its order (n h w c)"}
+    assert [cause.below for cause in left.causes] == ["Conv y needs NCHW"]
+    assert {cause.above for cause in left.causes} == {"you keep input x in NHWC"}
 
 
 def attention() -> onnx.ModelProto:
@@ -107,9 +110,9 @@ def test_a_reason_names_the_operators_beside_its_transpose_and_their_axes() -> N
         "p": "n h w c -> n c h w",
     }
     assert [(cause.above, cause.below) for name in "aqp" for cause in found[name].causes] == [
-        ("Conv a runs in one order only (n c h w)", "MatMul q needs c last (n h w c)"),
-        ("MatMul q needs c last (n h w c)", "MatMul s needs h w c2 last (n c1 h w c2)"),
-        ("MatMul p needs c last (n h w c)", "MatMul s needs c2 h w last (n c1 c2 h w)"),
+        ("Conv a needs NCHW", "MatMul q needs c last (NHWC)"),
+        ("MatMul q needs c last (NHWC)", "MatMul s needs h w c2 last (n c1 h w c2)"),
+        ("MatMul p needs c last (NHWC)", "MatMul s needs c2 h w last (n c1 c2 h w)"),
     ]
 
 
@@ -129,7 +132,8 @@ def test_causes_sum_to_their_transpose_and_name_two_demands(seed: int) -> None:
         assert sum(cause.bytes for cause in left.causes) == left.bytes
         assert [cause.bytes for cause in left.causes] == sorted((c.bytes for c in left.causes), reverse=True)
         assert all(cause.above != cause.below for cause in left.causes)
-        assert str(f"{left.causes[0].bytes:,}") in left.reason
+        assert left.reason.startswith(f"Needed because {left.causes[0].above} and {left.causes[0].below}")
+        assert len(left.causes) == 1 or size_name(left.causes[0].bytes) in left.reason
 
 
 def test_axes_are_named_by_the_operators_that_know_them() -> None:
@@ -177,14 +181,14 @@ def test_a_transposed_tensor_of_an_importer_is_named_as_it_lies() -> None:
 
 def test_a_report_is_printed_as_the_terminal_shows_it() -> None:
     text = str(relayout.explain(attention()))
-    assert "remains: a  n c h w -> n h w c, 1,280 bytes" in text
-    assert "  Conv a runs in one order only (n c h w); MatMul q needs c last (n h w c)" in text
+    assert "remains: a  NCHW -> NHWC, 1.28 KB" in text
+    assert "  Needed because Conv a needs NCHW and MatMul q needs c last (NHWC)." in text
     assert "proved minimal" in text
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 88
     assert "between MatMul and MatMul: " not in text
     many = relayout.explain(repeated(attention, 4))
-    assert "between MatMul and MatMul: 8 Transposes, 10,240 bytes" in str(many)
+    assert "between MatMul and MatMul: 8 Transposes, 10.2 KB" in str(many)
 
 
 def test_the_report_is_json_and_equal_for_equal_input() -> None:
@@ -251,9 +255,36 @@ def test_a_cause_says_whether_an_input_or_output_keeps_its_layout_and_the_report
     }""".replace("float[1,8,6,4] y", "float[1,4,8,6] y")
     kept = relayout.explain(model(text, k=(4, 4, 1, 1), m=(4, 4)))
     assert any(cause.interface for left in kept.remaining for cause in left.causes)
-    assert "to remove: convert --io convert" in str(kept)
+    assert "Remove it with --io convert." in " ".join(str(kept).split())
     free = relayout.explain(model(text, k=(4, 4, 1, 1), m=(4, 4)), io="convert")
     assert free.remaining
     assert not any(cause.interface for left in free.remaining for cause in left.causes)
     assert "--io convert" not in str(free)
-    assert "to remove: --what-if" in str(free)
+    assert "It stays unless a target" in " ".join(str(free).split())
+
+
+def test_each_reason_ends_with_what_removes_it() -> None:
+    """A layout that was asked for, and an operator of which nothing is known."""
+    text = "(float[1,8,6,4] x) => (float[1,4,8,6] y) { a = Transpose<perm=[0,3,1,2]>(x) y = Conv(a, k) }"
+    asked = relayout.explain(model(text, k=(4, 4, 1, 1)), layouts={"x": ("NHWC", "NHWC")}, io="convert")
+    assert [left.reason for left in asked.remaining] == [
+        "Needed because you store input x in NHWC and Conv y needs NCHW. Remove it by leaving --layout out."
+    ]
+    unknown = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21, "acme": 1]> g (float[1,4,8,6] x, float[4,4,1,1] k) =>'
+        " (float[1,8,6,4] y) { a = Conv(x, k) b = Transpose<perm=[0,2,3,1]>(a) y = acme.Foo(b) }"
+    )
+    unknown.graph.value_info.extend(
+        helper.make_tensor_value_info(name, 1, shape) for name, shape in (("a", [1, 4, 8, 6]), ("b", [1, 8, 6, 4]))
+    )
+    (left,) = relayout.explain(unknown).remaining
+    assert left.reason.endswith("Remove it by a rule for that operator (docs/how-to/custom-operator.md).")
+    assert left.causes[0].barrier
+    assert left.causes[0].kinds == ("Conv", "Foo")
+
+
+def test_layouts_have_names_and_sizes_units() -> None:
+    assert doctest.testmod(layout_names).failed == 0
+    assert layout_names.layout_names("n h w c -> n c h w") == "NHWC -> NCHW"
+    assert layout_names.layout_names("n (h w) c1 -> a b") == "n (h w) c1 -> a b"
+    assert [size_name(count) for count in (1, 1_000, 999_999, 10**12)] == ["1 byte", "1 KB", "1 MB", "1 TB"]

@@ -196,7 +196,7 @@ def _show(rows: Sequence[Row]) -> None:
     from relayout.formats.bundle import outermost
 
     verify = any(row.verified is not None for row in rows)
-    headings = ["model", "Transposes", "bytes an inference", "result", *(["verified"] if verify else [])]
+    headings = ["model", "Transposes", "bytes per inference", "result", *(["verified"] if verify else [])]
     cells: list[list[str | Text]] = []
     for row in rows:
         moved = ["", ""] if row.error else [f"{a:,} → {b:,}" for a, b in (row.transposes, row.bytes)]

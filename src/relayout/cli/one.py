@@ -24,12 +24,16 @@ def run(job: Job, as_json: bool, quiet: bool) -> None:
         whole = report.to_dict() | ({"verification": found.to_dict()} if found is not None else {})
         print_json(whole, err=job.console_is_taken)
     elif not quiet:
+        from relayout.reports.layout_names import size_name
+        from relayout.reports.tables import summary
+
+        if job.target is not None and job.target != STDOUT:
+            size = size_name(job.target.stat().st_size)
+            line = f"wrote {printable(str(job.target))} ({size}): {summary(report)}"
+            click.echo(line, err=job.console_is_taken)
         print_report(report, False, err=job.console_is_taken, hint=False)
         if found is not None:
             print_verification(found, err=job.console_is_taken)
-        if job.target is not None and job.target != STDOUT:
-            size = job.target.stat().st_size
-            click.echo(f"wrote {printable(str(job.target))}: {size:,} bytes", err=job.console_is_taken)
         print_hint(report, err=job.console_is_taken)
     over = exceeds(report, job.max_bytes)
     if over:

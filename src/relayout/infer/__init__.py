@@ -1,7 +1,7 @@
 """Graph -> problem -> plan: roots and views, candidate orders, what each order costs."""
 
 from relayout.infer.at_run_time import no_more_at_run_time
-from relayout.infer.build import Sites, build
+from relayout.infer.build import ASKED, Sites, build
 from relayout.infer.candidates import identity, orders, placed, placement, repaired
 from relayout.infer.formulation import Crossing, Formulation, Plan, formulate, plan, size_of
 from relayout.infer.no_regression import within_source
@@ -10,6 +10,7 @@ from relayout.infer.strided_copies import is_scattered
 from relayout.infer.what_if import Relaxed, what_if
 
 __all__ = [
+    "ASKED",
     "Crossing",
     "Form",
     "Formulation",

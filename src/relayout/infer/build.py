@@ -46,6 +46,8 @@ from relayout.rules import (
 
 Choose = Callable[[Operator, Signature], Signature]
 
+ASKED = "asked"
+"""The name of the variant of an input, an output or an interior value whose layout was asked for."""
 ROUNDS = 4
 """How often a graph is gone through again because a Reshape told something of dynamic extents."""
 VIEWS = (Permuted, Regrouped)
@@ -398,7 +400,9 @@ class _Builder:
         letters = axis_letters(len(view.dims))
         perm = self.pins.perm(value)
         stored = letters if perm is None else tuple(letters[axis] for axis in perm)
-        pinned = (Variant((stored,), (stored,)),) if self.keep or perm is not None else ()
+        pinned = (
+            (Variant((stored,), (stored,), name="standard" if perm is None else ASKED),) if self.keep or perm is not None else ()
+        )
         signature = Signature((letters,), (letters,), whole=frozenset(letters), variants=pinned)
         kind = "input" if output else "output"
         port = Port(view, letters, output, slot)
@@ -413,7 +417,7 @@ class _Builder:
         letters = axis_letters(len(before.dims))
         stored = tuple(letters[axis] for axis in perm)
         signature = Signature(
-            (letters,), (letters,), whole=frozenset(letters), variants=(Variant((stored,), (stored,)),)
+            (letters,), (letters,), whole=frozenset(letters), variants=(Variant((stored,), (stored,), name=ASKED),)
         )
         self.sites.originals[before.root].remove(value)
         after = self._root(value, constant=False)

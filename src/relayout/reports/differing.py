@@ -100,8 +100,8 @@ class Diff:
         for (name, side), own in zip(sides, self.own, strict=True):
             size = sum(mark.bytes for mark in side.transposes)
             count = len(side.transposes)
-            literally = "" if own is None else f", imported literally (the file itself has {own})"
-            yield f"{name}: {count} Transpose{'' if count == 1 else 's'}, {size:,} bytes an inference{literally}"
+            literally = "" if own is None else f", operator by operator (the file itself has {own})"
+            yield f"{name}: {count} Transpose{'' if count == 1 else 's'}, {size:,} bytes per inference{literally}"
         differ = f"{len(self.changed)} of them differ{'s' if len(self.changed) == 1 else ''}"
         yield f"both have {self.both} operators, inputs and outputs; {differ}"
         spots = self.chart.spots

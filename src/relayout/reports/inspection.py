@@ -16,6 +16,7 @@ from relayout.formats.tflite.container.loading import load, opened
 from relayout.formats.tflite.container.metadata import metadata
 from relayout.formats.tflite.container.model import Model, Tensor
 from relayout.graph.subgraphs import all_nodes
+from relayout.reports.layout_names import layout_name
 from relayout.reports.report import UNKNOWN, Report
 from relayout.terminal import shown, tabled
 
@@ -181,8 +182,8 @@ def _parts(found: Inspection) -> Iterator[RenderableType]:
             end.name,
             end.dtype,
             " × ".join(map(str, end.shape)),
-            end.layout,
-            end.free * (end.free != end.layout),
+            layout_name(end.layout),
+            layout_name(end.free) * (end.free != end.layout),
         )
         for end in found.ends[: 2 * MOST]
     ]
@@ -203,10 +204,10 @@ def _parts(found: Inspection) -> Iterator[RenderableType]:
 
 
 def _won(now: Moved, keep: Moved, convert: Moved, source: str) -> RenderableType:
-    literally = " (imported literally)" if source != "ONNX" else ""
+    literally = " (operator by operator)" if source != "ONNX" else ""
     named = ((f"now{literally}", now), ("least, interface kept", keep), ("least, --io convert", convert))
     rows = ((name, f"{moved.transposes:,}", f"{moved.bytes:,}", moved.verdict) for name, moved in named)
-    return tabled("", "Transposes", "bytes an inference", "", rows=rows)
+    return tabled("", "Transposes", "bytes per inference", "", rows=rows)
 
 
 def _about(model: Model, path: Path) -> dict[str, str]:

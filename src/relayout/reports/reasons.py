@@ -9,8 +9,9 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from relayout.infer import Crossing, Order, Plan, Port, Root, Site, placed
+from relayout.infer import ASKED, Crossing, Order, Plan, Port, Root, Site, placed
 from relayout.reports.axes import Axes
+from relayout.reports.layout_names import layout_name, size_name
 from relayout.solve import Problem
 from relayout.solve.decomposition import End, Path, paths
 
@@ -23,16 +24,22 @@ class Cause:
     """Two demands that cannot both be met without moving bytes.
 
     Args:
-        above: which operator, on the producer's side, must be in which order.
-        below: which operator, on the readers' side, must be in which other.
+        above: which operator, on the producer's side, needs which layout.
+        below: which operator, on the readers' side, needs which other.
         bytes: what therefore crosses between the two.
-        interface: whether one of the two is an input or output that keeps its layout.
+        interface: whether one of the two is an input or output whose layout is kept.
+        asked: whether one of the two is a tensor whose layout was asked for.
+        barrier: whether one of the two is an operator that keeps the source's layout since nothing is known of it.
+        kinds: the operators of the two, or `input` and `output`.
     """
 
     above: str
     below: str
     bytes: int
     interface: bool = False
+    asked: bool = False
+    barrier: bool = False
+    kinds: tuple[str, str] = ("", "")
 
 
 def causes(plan: Plan, axes: Axes) -> list[tuple[Cause, ...]]:
@@ -40,24 +47,60 @@ def causes(plan: Plan, axes: Axes) -> list[tuple[Cause, ...]]:
     return _Causes(plan, axes).run()
 
 
-def sentence(found: Sequence[Cause]) -> str:
-    """Causes for people."""
-    if len(found) == 1:
-        return f"{found[0].above}; {found[0].below}: {found[0].bytes:,} bytes must cross between them"
-    parts = [f"{cause.above}; {cause.below}: {cause.bytes:,} bytes" for cause in found[:MOST]]
-    more = len(found) - MOST
-    return "; and ".join(parts) + (f"; and {more} more" if more > 0 else "") + " must cross"
+def sentence(causes: Sequence[Cause]) -> str:
+    """Return causes as a sentence, and what removes them."""
+    several = len(causes) > 1
+    parts = [
+        f"because {cause.above} and {cause.below}" + (f" ({size_name(cause.bytes)})" if several else "")
+        for cause in causes[:MOST]
+    ]
+    more = f", and for {len(causes) - MOST} more reasons" if len(causes) > MOST else ""
+    return f"Needed {', and '.join(parts)}{more}. {remedy(causes)}"
+
+
+def remedy(causes: Sequence[Cause]) -> str:
+    """Return what removes a Transpose, or makes it cheaper."""
+    if any(cause.interface for cause in causes):
+        return "Remove it with --io convert."
+    if any(cause.asked for cause in causes):
+        return "Remove it by leaving --layout out."
+    if any(cause.barrier for cause in causes):
+        return "Remove it by a rule for that operator (docs/how-to/custom-operator.md)."
+    return "It stays unless a target has one of the two in the other layout (--target, --to)."
 
 
 class _Demand(NamedTuple):
-    """A demand of a site on a value, in words; and whether the site is an input or output."""
+    """A demand of a site on a value, in words, and what the site is."""
 
     words: str
-    interface: bool
+    site: Site
+
+    @property
+    def interface(self) -> bool:
+        """Whether it is an input or output whose layout is kept, and not asked for."""
+        return self.site.kind in ("input", "output") and bool(self.site.signature.variants) and not self.is_asked
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it is a tensor whose layout was asked for."""
+        return any(variant.name == ASKED for variant in self.site.signature.variants)
+
+    @property
+    def kind(self) -> str:
+        """Its operator, or `input` and `output`."""
+        return self.site.name.split(" ")[0]
 
 
 def _cause(above: _Demand, below: _Demand, share: int) -> Cause:
-    return Cause(above.words, below.words, share, above.interface or below.interface)
+    return Cause(
+        above.words,
+        below.words,
+        share,
+        above.interface or below.interface,
+        above.is_asked or below.is_asked,
+        bool(above.site.reason or below.site.reason),
+        (above.kind, below.kind),
+    )
 
 
 class _Causes:
@@ -184,21 +227,22 @@ class _Causes:
         return next(port for port in self.sites[node].ports if stands(port.view.root) is root)
 
     def _said(self, node: int, root: Root, order: Order) -> _Demand:
-        """Return what a site demands of a value, and whether the site is an input or output."""
-        return _Demand(self._words(node, root, order), self.sites[node].kind in ("input", "output"))
+        return _Demand(self._words(node, root, order), self.sites[node])
 
     def _words(self, node: int, root: Root, order: Order) -> str:
         """What a site demands of a value that it takes or gives in an order, in the words of its own operand."""
         site, port = self.sites[node], self._port(node, root)
-        words = f" ({self.axes.order(port.view.root, order)})"
-        if site.kind == "pin" or (site.kind != "node" and not site.signature.variants):
-            return f"{site.name} is stored as asked{words}"
+        layout = layout_name(self.axes.order(port.view.root, order))
+        if any(variant.name == ASKED for variant in site.signature.variants):
+            return f"you store {site.name} in {layout}"
+        if site.kind in ("input", "output") and site.signature.variants:
+            return f"you keep {site.name} in {layout}"
         if site.kind != "node":
-            return f"{site.name} keeps its order{words}"
+            return f"{site.name} is in {layout}"
         if site.reason:
-            return f"{site.name} keeps the source's order{words}: {site.reason}"
+            return f"{site.name} keeps the source's {layout} ({site.reason})"
         if site.signature.variants:
-            return f"{site.name} runs in one order only{words}"
+            return f"{site.name} needs {layout}"
         return f"{site.name} {self._needs(site, port, order)}"
 
     def _needs(self, site: Site, port: Port, order: Order) -> str:
@@ -207,9 +251,10 @@ class _Causes:
         held = list(zip(port.letters, port.view.form, strict=True))
         last = {factor for letter, dim in held if letter in site.signature.tail for factor in dim}
         names, whole = self.axes.among(root, last, order)
+        layout = layout_name(whole)
         if last:
             place = "last, or exchanged" if site.signature.exchanged else "last"
-            return f"runs in one order only ({whole})" if last >= set(order) else f"needs {names} {place} ({whole})"
+            return f"needs {layout}" if last >= set(order) else f"needs {names} {place} ({layout})"
         groups = [self.axes.among(root, dim, order)[0] for letter, dim in held if letter in site.signature.block]
         together = ", ".join(f"({group})" for group in groups if " " in group)
-        return f"needs {together} as one dimension ({whole})" if together else f"takes no other order ({whole})"
+        return f"needs {together} as one dimension ({layout})" if together else f"takes {layout} only"

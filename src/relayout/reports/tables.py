@@ -8,6 +8,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from relayout.progress import LOG
+from relayout.reports.layout_names import layout_names, size_name
 from relayout.reports.report import Report
 from relayout.terminal import as_html, shown, tabled
 
@@ -22,6 +23,7 @@ MOST = 20
 FEW = 6
 """With more remaining Transposes than this, they are first counted by what stands on both sides."""
 
+ADD_A_RULE = "A rule lets them: docs/how-to/custom-operator.md"
 WIDTH = 88
 """Columns where there is no terminal to ask."""
 
@@ -62,7 +64,7 @@ def _parts(report: Report) -> list[RenderableType]:
     parts += _remaining(report)
     parts += [shown(f"without {short(item.site)}: {item.bytes:,} bytes less") for item in report.what_if[:MOST]]
     for reason, count in report.barriers.items():
-        parts.append(shown(f"barrier ×{count}: {reason}, so its operands keep the source's order"))
+        parts.append(shown(f"barrier, {_count(count, 'operator')}: {reason}, so layouts cannot pass. {ADD_A_RULE}"))
     if report.claims is not None:
         parts += [shown(line) for line in report.claims.lines(report.transposes - report.source_transposes)]
     parts += [shown(f"note: {note}") for note in report.notes]
@@ -72,8 +74,19 @@ def _parts(report: Report) -> list[RenderableType]:
     total = sum(report.operators.values())
     if report.min_runtime:
         parts.append(shown(f"oldest runtime: TensorFlow Lite {report.min_runtime}"))
-    parts.append(shown(f"{total} operator{'' if total == 1 else 's'}: {kinds}{more}\n{spent}", "dim"))
+    parts.append(shown(f"{_count(total, 'operator')}: {kinds}{more}\n{spent}", "dim"))
     return parts
+
+
+def summary(report: Report) -> str:
+    """Return what a conversion left, in a few words: `1 Transpose, 150 KB per inference, proved minimal`."""
+    if not report.transposes:
+        return f"no Transposes, {report.verdict}"
+    return f"{_count(report.transposes, 'Transpose')}, {size_name(report.bytes)} per inference, {report.verdict}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def short(text: str) -> str:
@@ -83,7 +96,10 @@ def short(text: str) -> str:
 
 
 def _interface(report: Report) -> Table:
-    rows = [(end.kind, end.name, end.dtype, " × ".join(map(str, end.shape)), end.layout) for end in report.interface]
+    rows = [
+        (end.kind, end.name, end.dtype, " × ".join(map(str, end.shape)), layout_names(end.layout))
+        for end in report.interface
+    ]
     return tabled("", "name", "type", "shape", "layout", rows=rows)
 
 
@@ -92,8 +108,14 @@ def _transposes(report: Report) -> Table:
         ("source, as read", f"{report.source_transposes:,}", f"{report.source_bytes:,}"),
         ("result", f"{report.transposes:,}", f"{report.bytes:,}"),
     ]
-    table = tabled("", "Transposes", "bytes an inference", rows=moved)
-    table.add_row("lower bound", "", f"{report.lower_bound:,}  {report.verdict}", style="bold" if report.proved else "")
+    is_better = report.bytes < report.source_bytes
+    table = tabled("", "Transposes", "bytes per inference", rows=moved)
+    table.add_row(
+        "lower bound",
+        "",
+        f"{report.lower_bound:,}  {report.verdict}",
+        style="bold" if is_better and report.proved else "",
+    )
     return table
 
 
@@ -101,11 +123,11 @@ def _kinds(report: Report) -> list[str]:
     """What stands on both sides of the remaining Transposes, by operator, heaviest first."""
     counts, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for left in report.remaining:
-        pair = left.causes[0].above.split(" ")[0], left.causes[0].below.split(" ")[0]
+        pair = left.causes[0].kinds
         counts[pair] += 1
         sizes[pair] += left.bytes
     return [
-        f"{above} and {below}: {counts[above, below]} Transpose{'s'[: counts[above, below] > 1]}, {size:,} bytes"
+        f"{above} and {below}: {_count(counts[above, below], 'Transpose')}, {size_name(size)}"
         for (above, below), size in sizes.most_common(FEW)
     ]
 
@@ -118,17 +140,10 @@ def _remaining(report: Report) -> list[RenderableType]:
     most = len(ordered) if LOG.isEnabledFor(logging.INFO) else MOST
     for item in ordered[:most]:
         tensor = shown(short(item.tensor), "bold")
-        lines.append(shown("remains: ").append_text(tensor).append(f"  {item.layout}, {item.bytes:,} bytes"))
+        lines.append(
+            shown("remains: ").append_text(tensor).append(f"  {layout_names(item.layout)}, {size_name(item.bytes)}")
+        )
         lines.append(Padding.indent(shown(short(item.reason), "dim"), 2))
     if len(ordered) > most:
         lines.append(shown(f"… {len(ordered) - most} more Transposes (-v and --json list all)"))
-    if ordered:
-        lines += [shown(remedy) for remedy in _remedies(report)]
     return lines
-
-
-def _remedies(report: Report) -> list[str]:
-    """Return which option removes remaining Transposes, or tells what each constraint costs."""
-    if any(cause.interface for left in report.remaining for cause in left.causes):
-        return ["to remove: convert --io convert (inputs and outputs in the layout that costs nothing)"]
-    return [] if report.what_if else ["to remove: --what-if tells what each operator's layout costs"]
