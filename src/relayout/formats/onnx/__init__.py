@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from relayout.formats.onnx.atomic import SOURCES, identity, refuse_sources, write_text
 from relayout.formats.onnx.checking import check
-from relayout.formats.onnx.parts import CALLS, CONTRADICTED, EXTERNAL_DATA, SILENT, to_proto
+from relayout.formats.onnx.parts import CALLS, CONTRADICTED, EXTERNAL_DATA, ORT_FORMAT, SILENT, to_proto
 from relayout.formats.onnx.writing import copy, write
 from relayout.lazy_exports import loaded_later
 
@@ -21,6 +21,7 @@ __all__ = [
     "CALLS",
     "CONTRADICTED",
     "EXTERNAL_DATA",
+    "ORT_FORMAT",
     "SILENT",
     "SOURCES",
     "check",

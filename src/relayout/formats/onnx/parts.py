@@ -30,6 +30,9 @@ UNIMPLIED = "relayout.unimplied"
 EXTERNAL_DATA = "relayout.external_data"
 """Set in `ir.Model.meta` of a model that keeps weights in other files: a copy of its own file would not be whole."""
 
+ORT_FORMAT = "relayout.ort_format"
+"""In the `meta` of a model that was read from an ORT-format file: the format's version. Such files are not written."""
+
 CALLS = "relayout.calls"
 """In the `meta` of a model with calls spelled out: the calls."""
 

@@ -22,6 +22,7 @@ from relayout.formats.onnx.parts import (
     EXTERNAL_DATA,
     MAP,
     ORIGIN,
+    ORT_FORMAT,
     SILENT,
     UNANNOTATED,
     UNIMPLIED,
@@ -31,10 +32,12 @@ from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, ten
 from relayout.formats.onnx.sparse import make_dense
 from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
-from relayout.formats.recognition import not_a
-from relayout.formats.stored import Window, nbytes, open_stored, stored_tensor
+from relayout.formats.recognition import ORTM, not_a
+from relayout.formats.stored import StoredFile, Window, content_of, nbytes, open_stored, stored_tensor
 from relayout.graph.subgraphs import all_graphs, all_nodes
 
+NOTES = "relayout.notes"
+"""In the `meta` of a model: what a report says of how it was read."""
 LIFTED = 1 << 12
 """Raw data of so many bytes stays in the file (or in the caller's proto) instead of being parsed."""
 ALIAS = "ai.onnx"
@@ -92,6 +95,8 @@ class _Reading:
 
     def from_path(self, path: Path) -> ir.Model:
         file = open_stored(path)
+        if file.read(0, min(HEAD, file.size))[4:8] == ORTM:
+            return self.from_ort(file, path)
         with in_file(self.origin):
             proto, spans = _parsed(Window(file))
         for index, (offset, length) in spans.items():
@@ -104,6 +109,19 @@ class _Reading:
         files = DataFiles(path)
         model = self._model(proto, files)
         model.meta[SOURCES] = frozenset(map(identity, (file.descriptor, *files.descriptors)))
+        return model
+
+    def from_ort(self, file: StoredFile, path: Path) -> ir.Model:
+        """The model in an ORT-format file."""
+        from relayout.formats.ort.loading import MOST_READ, load
+
+        with in_file(self.origin):
+            loaded = load(content_of(file, MOST_READ), f"{path.name}.data", LIFTED)
+        self.lifted, files = loaded.weights, DataFiles(path)
+        model = self._model(loaded.proto, files)
+        model.meta[SOURCES] = frozenset(map(identity, (file.descriptor, *files.descriptors)))
+        model.meta[ORT_FORMAT] = loaded.version
+        model.meta[NOTES] += loaded.notes
         return model
 
     def from_proto(self, source: onnx.ModelProto) -> ir.Model:
@@ -147,7 +165,7 @@ class _Reading:
             model.meta[UNANNOTATED] = not proto.graph.quantization_annotation
             model.meta[CONTRADICTED] = contradicted
             model.meta[UNIMPLIED] = frozenset(unimplied)
-            model.meta["relayout.notes"] = tuple(
+            model.meta[NOTES] = tuple(
                 f"Squeeze '{name}' has no axes: all of one element are taken out, as runtimes do" for name in squeezed
             )
             for name, lifted in self.lifted.items():
