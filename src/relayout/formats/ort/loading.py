@@ -7,6 +7,7 @@ of element types and of attribute types are ONNX's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 
 from relayout.errors import ReadError
 from relayout.formats.flatbuffer import OVERLAP, Source, Table, read_root
+from relayout.formats.onnx.bodies import all_nodes
 from relayout.formats.onnx.sizes import shape_of, type_of
+from relayout.formats.onnx.structure import MOST_VERSION
 from relayout.formats.ort.schema import SCHEMA, VERSIONS
 from relayout.formats.recognition import ORTM
 from relayout.formats.stored import StoredArray, nbytes, tensor_of
@@ -92,8 +95,12 @@ class _Loading:
         graph.doc_string = table.graph_doc_string
         proto = onnx.ModelProto(graph=graph, ir_version=table.ir_version, model_version=table.model_version)
         _take_texts(proto, table, "producer_name", "producer_version", "domain", "doc_string")
-        versions = {each.domain: each.version for each in table.opset_import}
+        # ONNX Runtime imports every domain that it knows, and says every attribute, be it at its default.
+        used = {"", *(node.domain for node in all_nodes(graph.node))}
+        versions = {each.domain: each.version for each in table.opset_import if each.domain in used}
         proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in versions.items())
+        for node in all_nodes(graph.node):
+            _drop_defaults(node, versions.get(node.domain, 0))
         said = {each.key: each.value for each in table.metadata_props}
         proto.metadata_props.extend(onnx.StringStringEntryProto(key=key, value=text) for key, text in said.items())
         return Loaded(proto, self.weights, version, self.notes())
@@ -203,6 +210,23 @@ _FIELDS: Mapping[int, tuple[str, Callable[[_Loading, Any, str], Any]]] = {
     onnx.AttributeProto.GRAPHS: ("graphs", _Loading.graphs),
 }
 """Type of an attribute -> the field that holds it, of both formats, and how it is made."""
+
+
+def _drop_defaults(node: onnx.NodeProto, version: int) -> None:
+    """Leave out attributes that say what the operator's definition in ONNX says without them, in place."""
+    defaults = _defaults(node.op_type, version, node.domain) if node.attribute else {}
+    for index in reversed(range(len(node.attribute))):
+        if node.attribute[index] == defaults.get(node.attribute[index].name):
+            del node.attribute[index]
+
+
+@lru_cache(1024)
+def _defaults(op_type: str, version: int, domain: str) -> Mapping[str, onnx.AttributeProto]:
+    """Attribute -> its default, of an operator that ONNX defines."""
+    if not 0 < version < MOST_VERSION or not onnx.defs.has(op_type, version, domain):
+        return {}
+    attributes = onnx.defs.get_schema(op_type, version, domain).attributes
+    return {name: each.default_value for name, each in attributes.items() if each.default_value.name}
 
 
 def _take_texts(proto: Any, table: Table, *names: str) -> None:
