@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeGuard
 import numpy as np
 import onnx_ir as ir
 
+from relayout.graph.domains import domain_of_version
 from relayout.graph.source_names import is_added, label
 from relayout.graph.subgraphs import captured
 from relayout.infer.needed import needed_nodes
@@ -497,7 +498,7 @@ class _Builder:
 
     def _version(self, domain: str) -> int:
         """The version of a domain's operators; functions of layouts are of the standard's."""
-        imported = self.graph.opset_imports.get("" if domain.startswith(FUNCTIONS) else domain, 1)
+        imported = self.graph.opset_imports.get(domain_of_version(domain, FUNCTIONS), 1)
         return self.versions.setdefault(domain, imported)
 
     def _requantized(self, node: ir.Node, view: View | None) -> View | None:

@@ -17,6 +17,7 @@ from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.inferring import is_settled
+from relayout.formats.onnx.internal_nhwc import name_known
 from relayout.formats.onnx.parts import (
     CONTRADICTED,
     EXTERNAL_DATA,
@@ -153,6 +154,7 @@ class _Reading:
                         if tensor.external_data[index].key not in EXTERNAL_KEYS:
                             del tensor.external_data[index]
             unsorted = check_structure(proto)
+            internal = name_known(proto)
             squeezed = _squeeze_all(proto.graph, frozenset())
             contradicted, unimplied, inferred = drop_contradicted(proto)
             silent = not proto.graph.value_info
@@ -165,7 +167,7 @@ class _Reading:
             model.meta[UNANNOTATED] = not proto.graph.quantization_annotation
             model.meta[CONTRADICTED] = contradicted
             model.meta[UNIMPLIED] = frozenset(unimplied)
-            model.meta[NOTES] = tuple(
+            model.meta[NOTES] = internal + tuple(
                 f"Squeeze '{name}' has no axes: all of one element are taken out, as runtimes do" for name in squeezed
             )
             for name, lifted in self.lifted.items():

@@ -7,7 +7,7 @@ of element types and of attribute types are ONNX's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,6 @@ from relayout.errors import ReadError
 from relayout.formats.flatbuffer import OVERLAP, Source, Table, read_root
 from relayout.formats.onnx.bodies import all_nodes
 from relayout.formats.onnx.sizes import shape_of, type_of
-from relayout.formats.onnx.structure import MOST_VERSION
 from relayout.formats.ort.schema import SCHEMA, VERSIONS
 from relayout.formats.recognition import ORTM
 from relayout.formats.stored import StoredArray, nbytes, tensor_of
@@ -87,20 +86,21 @@ class _Loading:
 
     def __init__(self, beside: str, large: int, room: int) -> None:
         self.beside, self.large, self.room = beside, large, room
+        self.versions: dict[str, int] = {}
         self.weights: dict[str, ir.TensorProtocol] = {}
         self.passed_over: dict[str, None] = {}
 
     def model(self, table: Table, version: int) -> Loaded:
-        graph = self.graph(table.graph, "graph", large=self.large)
-        graph.doc_string = table.graph_doc_string
-        proto = onnx.ModelProto(graph=graph, ir_version=table.ir_version, model_version=table.model_version)
+        self.versions = {each.domain: each.version for each in table.opset_import}
+        proto = onnx.ModelProto(ir_version=table.ir_version, model_version=table.model_version)
+        proto.graph.CopyFrom(self.graph(table.graph, "graph", large=self.large))
+        if table.graph_doc_string:
+            proto.graph.doc_string = table.graph_doc_string
         _take_texts(proto, table, "producer_name", "producer_version", "domain", "doc_string")
-        # ONNX Runtime imports every domain that it knows, and says every attribute, be it at its default.
-        used = {"", *(node.domain for node in all_nodes(graph.node))}
-        versions = {each.domain: each.version for each in table.opset_import if each.domain in used}
-        proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in versions.items())
-        for node in all_nodes(graph.node):
-            _drop_defaults(node, versions.get(node.domain, 0))
+        # ONNX Runtime imports every domain that it knows.
+        used = {"", *(node.domain for node in all_nodes(proto.graph.node))}
+        imports = [(domain, version) for domain, version in self.versions.items() if domain in used]
+        proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports)
         said = {each.key: each.value for each in table.metadata_props}
         proto.metadata_props.extend(onnx.StringStringEntryProto(key=key, value=text) for key, text in said.items())
         return Loaded(proto, self.weights, version, self.notes())
@@ -135,8 +135,14 @@ class _Loading:
     def node(self, table: Table, place: str) -> onnx.NodeProto:
         proto = onnx.NodeProto(input=table.inputs, output=table.outputs)
         _take_texts(proto, table, "name", "doc_string", "domain", "op_type")
+        since, defaults = _definition(proto.op_type, self.versions.get(proto.domain, 0), proto.domain)
+        if since not in (None, table.since_version):
+            what = f"{proto.op_type} of version {table.since_version}, and the file imports that of version {since}"
+            raise ReadError(what, where=f"{place}, byte {table.byte}")
         for index, each in enumerate(table.attributes):
-            proto.attribute.append(self.attribute(each, f"{place}.attributes[{index}]"))
+            attribute = self.attribute(each, f"{place}.attributes[{index}]")
+            if attribute != defaults.get(attribute.name):  # ONNX Runtime writes them, too
+                proto.attribute.append(attribute)
         return proto
 
     def attribute(self, table: Table, place: str) -> onnx.AttributeProto:
@@ -212,21 +218,23 @@ _FIELDS: Mapping[int, tuple[str, Callable[[_Loading, Any, str], Any]]] = {
 """Type of an attribute -> the field that holds it, of both formats, and how it is made."""
 
 
-def _drop_defaults(node: onnx.NodeProto, version: int) -> None:
-    """Leave out attributes that say what the operator's definition in ONNX says without them, in place."""
-    defaults = _defaults(node.op_type, version, node.domain) if node.attribute else {}
-    for index in reversed(range(len(node.attribute))):
-        if node.attribute[index] == defaults.get(node.attribute[index].name):
-            del node.attribute[index]
-
-
 @lru_cache(1024)
-def _defaults(op_type: str, version: int, domain: str) -> Mapping[str, onnx.AttributeProto]:
-    """Attribute -> its default, of an operator that ONNX defines."""
-    if not 0 < version < MOST_VERSION or not onnx.defs.has(op_type, version, domain):
-        return {}
-    attributes = onnx.defs.get_schema(op_type, version, domain).attributes
-    return {name: each.default_value for name, each in attributes.items() if each.default_value.name}
+def _definition(op_type: str, version: int, domain: str) -> tuple[int | None, Mapping[str, onnx.AttributeProto]]:
+    """Return since which version an operator is as it is, and the defaults of its attributes; None: ONNX has none."""
+    if not 0 < version <= _newest().get(domain, 0) or not onnx.defs.has(op_type, version, domain):
+        return None, {}
+    schema = onnx.defs.get_schema(op_type, version, domain)
+    values = {name: each.default_value for name, each in schema.attributes.items()}
+    return schema.since_version, {name: value for name, value in values.items() if value.name}
+
+
+@cache
+def _newest() -> Mapping[str, int]:
+    """Domain -> the newest version of its operators that this ONNX has."""
+    found: dict[str, int] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        found[schema.domain] = max(schema.since_version, found.get(schema.domain, 0))
+    return found
 
 
 def _take_texts(proto: Any, table: Table, *names: str) -> None:
