@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from relayout.formats.bundle import open_model
+from relayout.formats.onnx import ORT_FORMAT
 from relayout.formats.onnx.transposes import perms
 from relayout.formats.tflite.container.loading import load, opened
 from relayout.formats.tflite.container.metadata import metadata
@@ -22,6 +23,8 @@ from relayout.terminal import shown, tabled
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+ORT = "ORT format"
+"""What ONNX Runtime's own format is called."""
 MOST = 12
 """Operators and ends that are listed on a terminal; `--json` has all."""
 
@@ -53,7 +56,7 @@ class Inspection:
 
     Args:
         file: its path.
-        format: `TensorFlow Lite` or `ONNX`.
+        format: `TensorFlow Lite`, `ONNX` or `ORT format`.
         size: bytes of the file.
         versions: of the format: opsets and IR version, or the schema.
         about: what it says of itself: producer, description, author.
@@ -146,11 +149,12 @@ def onnx(path: Path, model: ir.Model) -> Inspection:
     inputs = [value for value in graph.inputs if value.name not in graph.initializers]
     ends = [("input", value) for value in inputs] + [("output", value) for value in graph.outputs]
     opsets = {name or "opset": number for name, number in sorted(graph.opset_imports.items())}
+    version = {"format": model.meta[ORT_FORMAT]} if ORT_FORMAT in model.meta else {}
     return Inspection(
         file=str(path),
-        format="ONNX",
+        format=ORT if ORT_FORMAT in model.meta else "ONNX",
         size=path.stat().st_size,
-        versions={"IR": int(model.ir_version or 0), **opsets},
+        versions={**version, "IR": int(model.ir_version or 0), **opsets},
         about={key: text for key, text in about.items() if text},
         signatures=(),
         operators=_ordered(f"{n.domain}:{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in nodes),
@@ -203,7 +207,7 @@ def _parts(found: Inspection) -> Iterator[RenderableType]:
 
 
 def _won(now: Moved, keep: Moved, convert: Moved, source: str) -> RenderableType:
-    literally = " (imported literally)" if source != "ONNX" else ""
+    literally = " (imported literally)" if source not in ("ONNX", ORT) else ""
     named = ((f"now{literally}", now), ("least, interface kept", keep), ("least, --io convert", convert))
     rows = ((name, f"{moved.transposes:,}", f"{moved.bytes:,}", moved.verdict) for name, moved in named)
     return tabled("", "Transposes", "bytes an inference", "", rows=rows)

@@ -21,7 +21,7 @@ from onnx_ir import convenience
 from onnx_ir.passes.common import InlinePass, RemoveUnusedNodesPass
 
 from relayout.errors import LayoutError, ReadError, RelayoutError
-from relayout.formats.onnx import CONTRADICTED, complete, read, write
+from relayout.formats.onnx import CONTRADICTED, EXTERNAL_DATA, ORT_FORMAT, complete, read, write
 from relayout.graph.subgraphs import reads
 from relayout.layout.stored_as import CUT, INITIAL, SIGNATURE, TENSOR, Holds
 from relayout.partition.regions import REGIONS
@@ -293,8 +293,10 @@ class OrtSide:
         model = read(source)
         told = run_as_standard(model)
         self.notes += told
-        # What a file states wrongly keeps the runtime from loading it.
-        if isinstance(source, str | Path) and is_spelt(source) and not told and not model.meta.get(CONTRADICTED):
+        # What a file states wrongly keeps the runtime from loading it, and so do weights beside one in its own format.
+        beside = ORT_FORMAT in model.meta and EXTERNAL_DATA in model.meta
+        unlike = told or beside or model.meta.get(CONTRADICTED)
+        if isinstance(source, str | Path) and is_spelt(source) and not unlike:
             return Path(source), model
         path = Path(self._directory.name) / "model.onnx"
         write(model, path)
