@@ -246,14 +246,14 @@ def convert(
         "exchange": bool(exchange),
         "read": reading,
     }
-    from relayout.formats.onnx import CONTRADICTED, EXTERNAL_DATA, ORT_FORMAT
+    from relayout.formats.onnx import CONTRADICTED, EXTERNAL_DATA, UNLIKE_SOURCE
 
     own_format = isinstance(source, str | Path | onnx.ModelProto) and TFLITE not in model.meta
     other = io != "keep" or layouts or wishes or format == "tflite"
     asked = other or dims or inputs or outputs or rename or annotate
     within = not other and per_transpose is None and TFLITE not in model.meta
     path = Path(source) if isinstance(source, str | Path) else None
-    elsewhere = ORT_FORMAT in model.meta or (path and model.meta.get(EXTERNAL_DATA))
+    elsewhere = UNLIKE_SOURCE in model.meta or (path and model.meta.get(EXTERNAL_DATA))
     unlike = model.meta.get(CONTRADICTED) or elsewhere
     original = None if asked or unlike or not own_format else path or source
     result = _relayout(model, options, wishes, time_limit, what_if, within, {"read": read_in}, original, annotate)

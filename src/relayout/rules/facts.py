@@ -87,7 +87,7 @@ def layouts_of(operator: Operator) -> Laid | None:
     if is_function(operator):
         return Laid.of_domain(operator.node.domain)
     if is_internal(operator.node):
-        return layouts_of_internal(operator.node)
+        return layouts_of_internal(operator)
     return next((Laid.parse(variant.layouts) for _, variant in _written_as(operator)), None)
 
 

@@ -11,11 +11,12 @@ import onnx_ir as ir
 
 from relayout.graph.domains import INTERNAL_NHWC
 from relayout.layout import Layout
-from relayout.rules.layouts import Laid
+from relayout.rules.layouts import Laid, fitted
+from relayout.rules.operator import Operator
 from relayout.rules.signature import Written
 
 Key = tuple[str, str]
-NHWC = Layout.parse("NHWC")
+NHWC, IMAGE = Layout.parse("NHWC"), 4
 OPERATORS = frozenset(
     "AveragePool BatchNormalization Conv ConvTranspose DepthToSpace GlobalAveragePool GlobalLpPool GlobalMaxPool"  # noqa: SIM905
     " GridSample InstanceNormalization LRN LpPool MaxPool QLinearConv SpaceToDepth".split()
@@ -42,6 +43,10 @@ def standard_of(node: ir.Node) -> Key | None:
     return ACTIVATED.get(name) if "activation" in node.attributes else ("", name)
 
 
-def layouts_of_internal(node: ir.Node) -> Laid:
-    """Return the layouts of a node of the internal domain."""
-    return Laid(NHWC, written=Written(INTERNAL_NHWC, node.op_type))
+def layouts_of_internal(operator: Operator) -> Laid:
+    """Return the layouts of a node of the internal domain.
+
+    Raises:
+        LayoutError: its image is of a rank without such a layout.
+    """
+    return Laid(fitted(NHWC, operator.rank() or IMAGE), written=Written(INTERNAL_NHWC, operator.name))

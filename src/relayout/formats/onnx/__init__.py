@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from relayout.formats.onnx.atomic import SOURCES, identity, refuse_sources, write_text
 from relayout.formats.onnx.checking import check
-from relayout.formats.onnx.parts import CALLS, CONTRADICTED, EXTERNAL_DATA, ORT_FORMAT, SILENT, to_proto
+from relayout.formats.onnx.parts import CALLS, CONTRADICTED, EXTERNAL_DATA, ORT_FORMAT, SILENT, UNLIKE_SOURCE, to_proto
 from relayout.formats.onnx.writing import copy, write
 from relayout.lazy_exports import loaded_later
 
@@ -24,6 +24,7 @@ __all__ = [
     "ORT_FORMAT",
     "SILENT",
     "SOURCES",
+    "UNLIKE_SOURCE",
     "check",
     "complete",
     "copy",

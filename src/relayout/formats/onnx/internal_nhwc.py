@@ -5,6 +5,8 @@ A quantized pool says by an attribute where its channels are, and a Resize knows
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import onnx
 
 from relayout.formats.onnx.bodies import all_nodes
@@ -20,15 +22,23 @@ RANK = 4
 ROI, SCALES, SIZES = 1, 2, 3
 
 
-def name_known(proto: onnx.ModelProto) -> tuple[str, ...]:
-    """Name operators of the internal domain as other domains do, in place, and import the domains.
+class Internal(NamedTuple):
+    """What was done to operators of the internal domain.
 
-    Returns:
-        What a report says of those that are left.
+    Args:
+        renamed: whether any has got another name.
+        notes: what a report says of those that are left.
     """
+
+    renamed: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def name_known(proto: onnx.ModelProto) -> Internal:
+    """Name operators of the internal domain as other domains do, in place, and import the domains."""
     nodes = [node for node in all_nodes(proto.graph.node) if node.domain == INTERNAL_NHWC]
     if not nodes:
-        return ()
+        return Internal()
     constants = {tensor.name: list(tensor.dims) for tensor in proto.graph.initializer}
     constants |= {node.output[0]: _dims(node) for node in proto.graph.node if node.op_type == "Constant"}
     for node in nodes:
@@ -49,11 +59,11 @@ def name_known(proto: onnx.ModelProto) -> tuple[str, ...]:
     count = sum(node.domain == INTERNAL_NHWC for node in nodes)
     if count:
         what = f"operators of {INTERNAL_NHWC}, with which ONNX Runtime loads no file: {count}"
-        return (f"{what}; convert --to NCHW makes them the standard's",)
+        return Internal(count < len(nodes), (f"{what}; convert --to NCHW makes them the standard's",))
     kept = [opset for opset in proto.opset_import if opset.domain != INTERNAL_NHWC]
     del proto.opset_import[:]
     proto.opset_import.extend(kept)
-    return ()
+    return Internal(renamed=True)
 
 
 def _dims(constant: onnx.NodeProto) -> list[int]:

@@ -33,6 +33,10 @@ EXTERNAL_DATA = "relayout.external_data"
 ORT_FORMAT = "relayout.ort_format"
 """In the `meta` of a model that was read from an ORT-format file: the format's version. Such files are not written."""
 
+UNLIKE_SOURCE = "relayout.unlike_source"
+"""Set in `ir.Model.meta` of a model that is read as other operators, or of another format, than its source has: a copy
+of the source would not be it."""
+
 CALLS = "relayout.calls"
 """In the `meta` of a model with calls spelled out: the calls."""
 

@@ -27,6 +27,7 @@ from relayout.formats.onnx.parts import (
     SILENT,
     UNANNOTATED,
     UNIMPLIED,
+    UNLIKE_SOURCE,
     holds_map,
 )
 from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, tensors_in, type_of
@@ -121,7 +122,7 @@ class _Reading:
         self.lifted, files = loaded.weights, DataFiles(path)
         model = self._model(loaded.proto, files)
         model.meta[SOURCES] = frozenset(map(identity, (file.descriptor, *files.descriptors)))
-        model.meta[ORT_FORMAT] = loaded.version
+        model.meta[ORT_FORMAT], model.meta[UNLIKE_SOURCE] = loaded.version, True
         model.meta[NOTES] += loaded.notes
         return model
 
@@ -167,7 +168,9 @@ class _Reading:
             model.meta[UNANNOTATED] = not proto.graph.quantization_annotation
             model.meta[CONTRADICTED] = contradicted
             model.meta[UNIMPLIED] = frozenset(unimplied)
-            model.meta[NOTES] = internal + tuple(
+            if internal.renamed:
+                model.meta[UNLIKE_SOURCE] = True
+            model.meta[NOTES] = internal.notes + tuple(
                 f"Squeeze '{name}' has no axes: all of one element are taken out, as runtimes do" for name in squeezed
             )
             for name, lifted in self.lifted.items():
