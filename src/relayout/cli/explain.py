@@ -34,7 +34,8 @@ def explain(
 ) -> None:
     """What is transposed and why: layouts, reasons, the proof.
 
-    Nothing is written: this is what `convert` would do with SOURCE, a .tflite or an .onnx file, by the same options.
+    Nothing is written: this is what `convert` would do with SOURCE, a .tflite, an .onnx or an .ort file, by the same
+    options.
     """
     from relayout.formats.recognition import is_tflite
     from relayout.pipeline import verbs

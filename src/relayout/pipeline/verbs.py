@@ -162,9 +162,9 @@ def convert(
     """Convert a model to ONNX or TensorFlow Lite, or its operators to other layouts, with the fewest transposed bytes.
 
     Args:
-        source: a path to a `.tflite` or `.onnx` file, or into a bundle of models; the bytes of a `.tflite`, or an ONNX
-            model in memory, which is not changed: protobuf, onnx-ir's, or what `torch.onnx.export(…, dynamo=True)`
-            returns.
+        source: a path to a `.tflite`, `.onnx` or `.ort` file, or into a bundle of models; the bytes of a `.tflite`, or
+            an ONNX model in memory, which is not changed: protobuf, onnx-ir's, or what
+            `torch.onnx.export(…, dynamo=True)` returns.
         format: of the result. For `tflite` the target is `litert`, unless another one is given.
         io: `keep` leaves names, types, shapes and stored orders of inputs and outputs; `convert` stores each in the
             order that costs nothing, and says so in the report and in the model's metadata; `NCHW` or `NHWC` stores

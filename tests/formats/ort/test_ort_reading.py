@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import relayout as package
 from conftest import KERAS
-from relayout.errors import ReadError
+from relayout.errors import ReadError, WriteError
 from relayout.formats.flatbuffer import Table
 from relayout.formats.onnx import ORT_FORMAT, read
 from relayout.formats.ort import loading
@@ -420,6 +420,17 @@ def test_the_other_verbs(relayout: Run, tmp_path: Path) -> None:
     for arguments in (("explain", path), ("diff", path, path), ("optimize", path, tmp_path / "r.onnx")):
         ran = relayout(*arguments)
         assert ran.code == 0, ran.err
+
+
+@pytest.mark.parametrize("verb", ["optimize", "convert"])
+def test_none_is_written(relayout: Run, tmp_path: Path, verb: str) -> None:
+    path = put(tmp_path, saved(net(), "basic"))
+    ran = relayout(verb, path, tmp_path / "r.ort")
+    assert ran.code == 2
+    assert "onnxruntime.tools.convert_onnx_models_to_ort" in ran.err
+    with pytest.raises(WriteError, match="ONNX Runtime's own converter"):
+        package.optimize(path).save(tmp_path / "r.ort")
+    assert not (tmp_path / "r.ort").exists()
 
 
 def test_under_the_name_of_another_format(relayout: Run, tmp_path: Path) -> None:
