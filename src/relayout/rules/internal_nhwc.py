@@ -38,7 +38,7 @@ def standard_of(node: ir.Node) -> Key | None:
     name = node.op_type
     if name not in OPERATORS or len(node.inputs) > OPERANDS.get(name, len(node.inputs)):
         return None
-    if any(value.name and value.uses() for value in node.outputs[1:]):
+    if any(value.name and (value.uses() or value.is_graph_output()) for value in node.outputs[1:]):
         return None  # one image is transposed; indices would count in another order
     return ACTIVATED.get(name) if "activation" in node.attributes else ("", name)
 
