@@ -260,16 +260,16 @@ class _Encoder:
         if field in self.last:
             self.streamed.append((place, _bytes(value, path)))
         elif row.type in TEXTS:
-            self.refer(place, self.string(value, path))
+            self.refer(place, self.text(row.type, value, path))
         elif row.type.startswith("["):
             self.refer(place, self.vector(row.type[1:-1], value, path))
         else:
             self.refer(place, self.table(_table(value, row.type, self.schema, path), path))
 
-    def string(self, text: str | bytes, path: str) -> int:
-        """Write a string; its position. A zero behind it is not counted."""
+    def text(self, kind: str, text: Any, path: str) -> int:
+        """Write a string, or the bytes of one; its position. A zero behind it is not counted."""
         try:
-            encoded = text if isinstance(text, bytes) else text.encode()
+            encoded: bytes = text if kind == "bytes" else text.encode()
         except (UnicodeEncodeError, AttributeError):
             raise WriteError(f"{path} cannot be written as UTF-8: {text!r}") from None
         self.pad(4)
@@ -287,7 +287,7 @@ class _Encoder:
         for i, item in enumerate(items):
             here, place = f"{path}[{i}]", position + 4 + 4 * i
             if element in TEXTS:
-                self.refer(place, self.string(item, here))
+                self.refer(place, self.text(element, item, here))
             else:
                 self.refer(place, self.table(_table(item, element, self.schema, here), here))
         return position
