@@ -27,7 +27,9 @@ MEMORY = 1 << 30
 
 ROOT = Path(__file__).parents[2]
 FINDINGS = Path(__file__).parent / "findings"
-"""Inputs that once were answered by anything else: `NAME.tflite`, `NAME.onnx`."""
+"""Inputs that once were answered by anything else: `NAME.tflite`, `NAME.onnx`, `NAME.ort`."""
+
+ENDINGS = (".tflite", ".onnx", ".ort")
 
 SAMPLE = 5
 """One input in so many of those that can be read goes through `relayout.convert` too."""
@@ -46,7 +48,8 @@ class Seeds:
 
     @staticmethod
     def small(limit: int = 30_000, more: Sequence[Path] = ()) -> Seeds:
-        """Small models: committed `.tflite` files, what the smaller of them become in ONNX, and written ONNX models.
+        """Small models: committed `.tflite` files, what the smaller of them become in ONNX, and written ONNX models,
+        as ONNX Runtime's files, too.
 
         Args:
             limit: bytes of a file.
@@ -70,21 +73,20 @@ class Seeds:
                 result.save(target)
                 if target.stat().st_size <= 2 * limit:
                     models[target.name] = target.read_bytes()
-        return Seeds(models | written.models())
+        return Seeds(models | written.models() | written.ort_models())
 
     def damage(self, name: str) -> mutating.Damage:
         """What damages the model of that name."""
         if name not in self._damages:
-            kind = mutating.flatbuffers if name.endswith(".tflite") else mutating.messages
+            kind = mutating.messages if name.endswith(".onnx") else mutating.flatbuffers
             self._damages[name] = kind(self.models[name])
         return self._damages[name]
 
     @property
-    def smallest(self) -> tuple[tuple[str, bytes], tuple[str, bytes]]:
-        """The smallest `.tflite` and the smallest `.onnx` that one became."""
+    def smallest(self) -> tuple[tuple[str, bytes], ...]:
+        """The smallest `.tflite`, the smallest `.onnx` that one became, and the smallest `.ort`."""
         by_size = sorted(self.models.items() - written.models().items(), key=lambda item: len(item[1]))
-        tflite, onnx = (next(item for item in by_size if item[0].endswith(end)) for end in (".tflite", ".onnx"))
-        return tflite, onnx
+        return tuple(next(item for item in by_size if item[0].endswith(end)) for end in ENDINGS)
 
 
 class Attempts:
@@ -176,10 +178,10 @@ def damaged(seeds: Seeds, seed: int) -> Iterator[tuple[str, bytes]]:
     The same for the same seed.
     """
     rng = random.Random(seed)
-    names = {end: sorted(name for name in seeds.models if name.endswith(end)) for end in (".tflite", ".onnx")}
+    names = {end: sorted(name for name in seeds.models if name.endswith(end)) for end in ENDINGS}
     weights = {end: [len(seeds.models[name]) ** -0.5 for name in names[end]] for end in names}
     while True:
-        end = rng.choice((".tflite", ".onnx"))
+        end = rng.choice(ENDINGS)
         (name,) = rng.choices(names[end], weights[end])
         yield name, seeds.damage(name)(rng)
 

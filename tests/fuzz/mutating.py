@@ -1,8 +1,8 @@
 """Damage to models, made with knowledge of their structure: what a fuzzer changes, and where.
 
-A `.tflite` is damaged at its fields: vtable entries, offsets, lengths, numbers and their sizes, found by walking the
-schema. An `.onnx` is damaged as a message, any field of any message inside it, so that what reaches the reader still
-parses; and as bytes. Everything follows from a seeded generator.
+A `.tflite` or `.ort` is damaged at its fields: vtable entries, offsets, lengths, numbers and their sizes, found by
+walking the schema. An `.onnx` is damaged as a message, any field of any message inside it, so that what reaches the
+reader still parses; and as bytes. Everything follows from a seeded generator.
 """
 
 from __future__ import annotations
@@ -18,9 +18,14 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from relayout.formats.flatbuffer import SCALARS
+from relayout.formats.flatbuffer import TEXTS as STRINGS
+from relayout.formats.ort.schema import SCHEMA as ORT_SCHEMA
 from relayout.formats.tflite.container.schema import SCHEMA
 
 Damage = Callable[[random.Random], bytes]
+
+ROOTS = {b"TFL3": (SCHEMA, "Model"), b"ORTM": (ORT_SCHEMA, "InferenceSession")}
+"""Bytes 4 to 8 of a file -> its schema, and its root table."""
 
 RUN = 16
 """Of a vector of bytes, so many of the first count as fields: buffers have no structure that a reader looks at."""
@@ -40,7 +45,7 @@ class Field:
 
 
 def fields_of(data: bytes, names: dict[Field, str] | None = None) -> list[Field]:
-    """Every number, offset, length and vtable entry of a sound `.tflite`, in the order of the file.
+    """Every number, offset, length and vtable entry of a sound FlatBuffer, in the order of the file.
 
     Args:
         data: the file.
@@ -52,6 +57,7 @@ def fields_of(data: bytes, names: dict[Field, str] | None = None) -> list[Field]
     found: set[Field] = set()
     seen: set[tuple[str, int]] = set()
     names = {} if names is None else names
+    schema, root = ROOTS[data[4:8]]
 
     def at(place: int, form: str) -> int:
         found.add(Field(place, struct.calcsize(form)))
@@ -71,7 +77,7 @@ def fields_of(data: bytes, names: dict[Field, str] | None = None) -> list[Field]
             else:
                 start = place + 4 + 4 * index
                 target = start + at(start, "I")
-                at(target, "I") if element == "string" else table(element, target)
+                at(target, "I") if element in STRINGS else table(element, target)
 
     def table(kind: str, place: int) -> None:
         if (kind, place) in seen:
@@ -81,36 +87,36 @@ def fields_of(data: bytes, names: dict[Field, str] | None = None) -> list[Field]
         size = at(vtable, "H")
         at(vtable + 2, "H")
         numbers: dict[str, int] = {}
-        for row in SCHEMA.tables[kind]:
+        for row in schema.tables[kind]:
             entry = vtable + 4 + 2 * row.slot
             offset = at(entry, "H") if entry + 2 <= vtable + size else 0
             if not offset:
                 continue
             here = place + offset
-            scalar = SCALARS.get(SCHEMA.enums.get(row.type, row.type))
+            scalar = SCALARS.get(schema.enums.get(row.type, row.type))
             if scalar:
                 found.add(Field(here, scalar.size))
                 names[Field(here, scalar.size)] = row.name
                 numbers[row.name] = scalar.unpack_from(data, here)[0]
                 continue
             target = here + at(here, "I")
-            if row.type == "string":
+            if row.type in STRINGS:
                 at(target, "I")
             elif row.type.startswith("["):
                 vector(row.type[1:-1], target, row.name)
-            elif row.type in SCHEMA.unions:
-                members, chosen = SCHEMA.unions[row.type], numbers.get(f"{row.name}_type", 0)
+            elif row.type in schema.unions:
+                members, chosen = schema.unions[row.type], numbers.get(f"{row.name}_type", 0)
                 if 0 < chosen < len(members):
                     table(members[chosen], target)
             else:
                 table(row.type, target)
 
-    table("Model", at(0, "I"))
+    table(root, at(0, "I"))
     return sorted(found)
 
 
 def flatbuffers(data: bytes) -> Damage:
-    """Damage to a `.tflite`: one to three of its fields, sometimes bytes, cuts and moved pieces."""
+    """Damage to a FlatBuffer: one to three of its fields, sometimes bytes, cuts and moved pieces."""
     wide = [field for field in fields_of(data) if field.width > 1]
     narrow = [field for field in fields_of(data) if field.width == 1]
 
@@ -134,7 +140,7 @@ def flatbuffers(data: bytes) -> Damage:
 
 
 def field_edits(data: bytes) -> Iterator[tuple[Field, int]]:
-    """Each field of a sound `.tflite` with each of its extreme and nearest values, and two that change its sign."""
+    """Each field of a sound FlatBuffer with each of its extreme and nearest values, and two that change its sign."""
     for field in fields_of(data):
         old, mask = int.from_bytes(data[field.byte : field.byte + field.width], "little"), MASKS[field.width]
         top = (mask >> 1) + 1
@@ -168,7 +174,7 @@ AXIS_LIKE = (
 
 def axis_edits(data: bytes) -> Iterator[Callable[[], bytes]]:
     """A sound model with each axis of attributes, options and short constants at each of `AXES`, not made yet."""
-    if data[4:8] == b"TFL3":
+    if data[4:8] in ROOTS:
         names: dict[Field, str] = {}
         fields_of(data, names)
         for field in sorted(field for field, name in names.items() if any(part in name for part in AXIS_LIKE)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import ort_files
 from onnx import TensorProto, helper, numpy_helper, parser
 
 DATA = bytes(range(256))
@@ -67,6 +68,13 @@ def models() -> dict[str, bytes]:
     made["kinds"] = _kinds()
     made["sparse"] = _sparse()
     return {f"{name}.onnx": model.SerializeToString() for name, model in sorted(made.items())}
+
+
+def ort_models() -> dict[str, bytes]:
+    """Name -> bytes of those that ONNX Runtime loads, in its own format."""
+    made = {name: onnx.ModelProto.FromString(data) for name, data in models().items()}
+    texts = ("if", "loop", "functions", "quantized", "folded")
+    return {f"{name}.ort": ort_files.saved(made[f"{name}.onnx"], "none") for name in texts}
 
 
 def _external() -> onnx.ModelProto:

@@ -29,8 +29,8 @@ def convert(
 ) -> None:
     """Convert a model to ONNX or TensorFlow Lite, or its operators to other layouts.
 
-    SOURCE is a .tflite or an .onnx file. TARGET is an .onnx or a .tflite file, as its suffix says, or `-` for standard
-    output. With --out-dir, any number of sources.
+    SOURCE is a .tflite, an .onnx or an .ort file. TARGET is an .onnx or a .tflite file, as its suffix says, or `-` for
+    standard output. With --out-dir, any number of sources.
     """
     made = many.jobs_of("convert", paths, out, out_dir, jobs, verify, given)
     if out_dir is None:

@@ -22,8 +22,8 @@ from relayout.cli.running import STDOUT, put_text, refuse_own_source
 def diff(first: Path, second: Path, html: Path | None, as_json: bool, quiet: bool) -> None:
     """Two models side by side: operators, attributes, layouts.
 
-    What FIRST and SECOND, each a .tflite or an .onnx file, have in common, and in what they differ. Weights are not
-    compared; whether both compute the same is what `verify` says.
+    What FIRST and SECOND, each a .tflite, an .onnx or an .ort file, have in common, and in what they differ. Weights
+    are not compared; whether both compute the same is what `verify` says.
     """
     from relayout import pipeline
 

@@ -35,7 +35,8 @@ def explain(
 ) -> None:
     """What is transposed and why: layouts, reasons, the proof.
 
-    Nothing is written: this is what `convert` would do with SOURCE, a .tflite or an .onnx file, by the same options.
+    Nothing is written: this is what `convert` would do with SOURCE, a .tflite, an .onnx or an .ort file, by the same
+    options.
     """
     from relayout import pipeline
     from relayout.formats.recognition import is_tflite

@@ -68,7 +68,7 @@ class Group(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click does; a file alone is shown, and a typing error is answered with the nearest verb's name."""
         first = args[0]
-        named_like_a_model = first.endswith((".tflite", ".onnx"))
+        named_like_a_model = first.endswith((".tflite", ".onnx", ".ort"))
         if first not in self.commands and (named_like_a_model or _is_there(first)):
             if set(args[1:]) - OF_INFO:
                 raise click.UsageError(

@@ -19,7 +19,7 @@ from relayout.cli.running import console
 def info(file: Path, as_json: bool) -> None:
     """What a file is, and what a conversion would save.
 
-    Operators, inputs and outputs, number formats, layouts, Transposes of FILE, a .tflite or an .onnx file.
+    Operators, inputs and outputs, number formats, layouts, Transposes of FILE, a .tflite, an .onnx or an .ort file.
     """
     from relayout import pipeline
     from relayout.reports import inspection

@@ -18,6 +18,8 @@ from relayout.terminal import print_rows, shown, tabled
 
 FORMATS = ("onnx", "tflite")
 """What can be written; also the suffixes."""
+ORT_CONVERTER = "python -m onnxruntime.tools.convert_onnx_models_to_ort"
+"""What makes ORT-format models of ONNX."""
 
 
 class Row(NamedTuple):
@@ -122,6 +124,9 @@ def _format(verb: str, target: Path | None, stated: str | None) -> str | None:
         click.UsageError: the suffix is that of no format and none is stated, or another one is stated.
     """
     suffix = "" if target is None else target.suffix.removeprefix(".")
+    if target is not None and suffix == "ort":
+        onnx = target.with_suffix(".onnx")
+        raise click.UsageError(f"relayout writes no .ort: write {onnx}, then `{ORT_CONVERTER} {onnx}`")
     if suffix not in FORMATS:
         if verb == "convert" and suffix and stated is None:
             raise click.UsageError(

@@ -31,8 +31,8 @@ def optimize(
 ) -> None:
     """The fewest transposed bytes, with no more Transposes than before; interface and meaning kept.
 
-    SOURCE is an .onnx file (a .tflite is converted, as by `convert`); TARGET an .onnx file, or `-` for standard output.
-    With --out-dir, any number of sources.
+    SOURCE is an .onnx or an .ort file (a .tflite is converted, as by `convert`); TARGET an .onnx file, or `-` for
+    standard output. With --out-dir, any number of sources.
     """
     made = many.jobs_of("optimize", paths, out, out_dir, jobs, verify, given)
     if out_dir is None:

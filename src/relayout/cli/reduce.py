@@ -45,7 +45,7 @@ def reduce(
 ) -> None:
     """The smallest part of a model that still shows a fault.
 
-    SOURCE is an .onnx file; TARGET, where the part for a bug report goes, too, or `-` for standard output.
+    SOURCE is an .onnx or an .ort file; TARGET, where the part for a bug report goes, too, or `-` for standard output.
     """
     from relayout.formats.onnx import check, write
     from relayout.pipeline import reduction

@@ -58,7 +58,8 @@ def verify_command(
 ) -> None:
     """Run two models on the same inputs and compare every value.
 
-    FIRST is the source, SECOND is held against it; each a .tflite or an .onnx file. Layouts are undone.
+    FIRST is the source, SECOND is held against it; each a .tflite, an .onnx or an .ort file. Layouts are
+    undone.
     """
     told = dict(options.layout_pairs(layouts))
     if repro is not None:

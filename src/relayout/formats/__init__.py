@@ -1,1 +1,1 @@
-"""Files: TensorFlow Lite is read, ONNX is read and written. Knows nothing of rules."""
+"""Files: TensorFlow Lite and ONNX are read and written, ORT-format models are read. Knows nothing of rules."""

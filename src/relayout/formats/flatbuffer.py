@@ -47,6 +47,9 @@ SCALARS = {
 }
 """How each number is written."""
 
+TEXTS: dict[str, str | bytes] = {"string": "", "bytes": b""}
+"""What FlatBuffers calls a string, as text, or as the bytes that some writers put there -> what it is when absent."""
+
 _I32, _U32, _TWO_U16 = SCALARS["int32"], SCALARS["uint32"], struct.Struct("<HH")
 
 
@@ -124,7 +127,7 @@ class Schema:
 class Table:
     """A decoded table: its fields are its attributes, absent ones at their defaults.
 
-    Absent vectors are empty, absent strings are "", absent tables and unions are None.
+    Absent vectors and strings are empty, absent tables and unions are None.
     """
 
     kind: str
@@ -143,7 +146,9 @@ def empty_table(schema: Schema, kind: str) -> Table:
     return Table(kind, 0, schema.absent(kind))
 
 
-def read_root(data: Source, schema: Schema, kind: str, identifier: bytes = b"", base: int = 0) -> Table:
+def read_root(
+    data: Source, schema: Schema, kind: str, identifier: bytes = b"", base: int = 0, repeated: int = 0
+) -> Table:
     """Decode the root table of a file, or of a flatbuffer inside one.
 
     Args:
@@ -152,15 +157,16 @@ def read_root(data: Source, schema: Schema, kind: str, identifier: bytes = b"", 
         kind: the root table's name.
         identifier: the four bytes at position 4 by which a file shows what it is; b"": it has none.
         base: where in the file `data` begins, for messages.
+        repeated: bytes that the file may describe beyond `OVERLAP` times its length, where writers share more.
     """
-    return _Reader(data, schema, base).root(kind, identifier)
+    return _Reader(data, schema, base, repeated).root(kind, identifier)
 
 
 def _absent(row: Row, schema: Schema) -> Any:
     if row.type in SCALARS or row.type in schema.enums:
         return row.default
-    if row.type == "string":
-        return ""
+    if row.type in TEXTS:
+        return TEXTS[row.type]
     if row.type.startswith("["):
         element = row.type[1:-1]
         return np.empty(0, DTYPES[element]) if element in SCALARS else ()
@@ -172,9 +178,9 @@ DTYPES = {scalar: np.dtype(scalar).newbyteorder("<") for scalar in SCALARS}
 
 
 class _Reader:
-    def __init__(self, data: Source, schema: Schema, base: int = 0) -> None:
+    def __init__(self, data: Source, schema: Schema, base: int = 0, repeated: int = 0) -> None:
         self.data, self.schema, self.size, self.base = data, schema, len(data), base
-        self.budget = OVERLAP * self.size
+        self.budget = OVERLAP * self.size + repeated
         self.done: dict[tuple[str, int], tuple[Any, int]] = {}
 
     def root(self, kind: str, identifier: bytes) -> Table:
@@ -265,8 +271,8 @@ class _Reader:
         return decoded
 
     def value(self, row: Row, target: int, fields: dict[str, Any], path: str, depth: int) -> Any:
-        if row.type == "string":
-            return self.string(target, path)
+        if row.type in TEXTS:
+            return self.text(row.type, target, path)
         if row.type.startswith("["):
             return self.vector(row.type[1:-1], target, path, depth)
         if row.type in self.schema.unions:
@@ -282,19 +288,20 @@ class _Reader:
             return Table(f"{row.type} {chosen}", target, {})
         return self.table(members[chosen], target, path, depth + 1)
 
-    def string(self, position: int, path: str) -> str:
-        seen: str | None = self.again("string", position, path)
+    def text(self, kind: str, position: int, path: str) -> str | bytes:
+        seen: str | bytes | None = self.again(kind, position, path)
         if seen is not None:
             return seen
         before = self.budget
         start, length = position + 4, self.number(_U32, position)
         self.check(start, length, path)
         self.spend(4 + length, path, position)
+        data = bytes(self.data[start : start + length])
         try:
-            text = bytes(self.data[start : start + length]).decode("utf-8")
+            text = data.decode("utf-8") if kind == "string" else data
         except UnicodeDecodeError:
             raise self.error("is not UTF-8 text", path, start) from None
-        self.keep("string", position, text, before)
+        self.keep(kind, position, text, before)
         return text
 
     def vector(self, element: str, position: int, path: str, depth: int) -> Any:
@@ -319,6 +326,6 @@ class _Reader:
 
     def element(self, kind: str, place: int, path: str, depth: int) -> Any:
         position = self.indirect(place, path)
-        if kind == "string":
-            return self.string(position, path)
+        if kind in TEXTS:
+            return self.text(kind, position, path)
         return self.table(kind, position, path, depth + 1)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relayout.errors import WriteError
-from relayout.formats.flatbuffer import DTYPES, SCALARS, Row, Schema, Table
+from relayout.formats.flatbuffer import DTYPES, SCALARS, TEXTS, Row, Schema, Table
 from relayout.formats.stored import CHUNK, Content
 
 LIMIT = (1 << 31) - 1
@@ -259,17 +259,17 @@ class _Encoder:
         """Write what a field refers to, or leave it for later."""
         if field in self.last:
             self.streamed.append((place, _bytes(value, path)))
-        elif row.type == "string":
-            self.refer(place, self.string(value, path))
+        elif row.type in TEXTS:
+            self.refer(place, self.text(row.type, value, path))
         elif row.type.startswith("["):
             self.refer(place, self.vector(row.type[1:-1], value, path))
         else:
             self.refer(place, self.table(_table(value, row.type, self.schema, path), path))
 
-    def string(self, text: str, path: str) -> int:
-        """Write a string; its position. A zero behind it is not counted."""
+    def text(self, kind: str, text: Any, path: str) -> int:
+        """Write a string, or the bytes of one; its position. A zero behind it is not counted."""
         try:
-            encoded = text.encode()
+            encoded: bytes = text if kind == "bytes" else text.encode()
         except (UnicodeEncodeError, AttributeError):
             raise WriteError(f"{path} cannot be written as UTF-8: {text!r}") from None
         self.pad(4)
@@ -286,8 +286,8 @@ class _Encoder:
         self.out += _U32.pack(len(items)) + _OFFSET * len(items)
         for i, item in enumerate(items):
             here, place = f"{path}[{i}]", position + 4 + 4 * i
-            if element == "string":
-                self.refer(place, self.string(item, here))
+            if element in TEXTS:
+                self.refer(place, self.text(element, item, here))
             else:
                 self.refer(place, self.table(_table(item, element, self.schema, here), here))
         return position

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from relayout.errors import ReadError
 from relayout.formats.bundle import HEAD, TFL3, open_model
 
+ORTM = b"ORTM"
+"""Bytes 4 to 8 of every ORT-format model."""
 EXPORT = "export it to ONNX (PyTorch: torch.onnx.export) or TensorFlow Lite (tf.lite.TFLiteConverter) first"
 DOWNLOAD = "the download went wrong: fetch the file itself"
 
@@ -32,7 +34,7 @@ FOREIGN = (
     Foreign(r"\n.{1,3}\n[\x01-\x7f]\w", "a graph of TensorFlow", EXPORT),
     Foreign(r".{8}\{\"", "a file of safetensors, which has weights and no graph", EXPORT),
     Foreign(r"GGUF", "a GGUF file, which has weights and no graph", EXPORT),
-    Foreign(r"....ORTM", "an .ort file of ONNX Runtime", "give the .onnx file that it was made from"),
+    Foreign(r"....ORTM", "an ORT-format model of ONNX Runtime", "give it the ending .ort"),
     Foreign(r"....TFL3", "a TensorFlow Lite model", "`relayout convert` makes it ONNX"),
     Foreign(r"\x1f\x8b", "a gzip archive", "unpack it first"),
     Foreign(r"\x93NUMPY", "an array of NumPy", "give a model"),

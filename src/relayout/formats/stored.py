@@ -192,6 +192,21 @@ class Window:
         return self._piece
 
 
+def content_of(file: StoredFile, most: int) -> memoryview | Window:
+    """The bytes of a file: in memory, read once, up to `most`; of a larger file those that are looked at.
+
+    Nothing is mapped: a page of a mapping whose file is cut short meanwhile ends the process (`SIGBUS`).
+
+    Raises:
+        ReadError: it is written to while it is read.
+    """
+    if file.size > most:
+        return Window(file)
+    data = np.empty(file.size, np.uint8)
+    file.read_into(0, data.data)
+    return data.data.toreadonly()
+
+
 class StoredArray:
     """An array in a file, little-endian, as the array-like that `ir.Tensor` and `ir.PackedTensor` take.
 

@@ -26,6 +26,9 @@ class ModelFacts:
         files: the files that it was read from, its external data among them. A result must not overwrite them.
         is_tflite: it was imported from a `.tflite`, whose tensors are NHWC and never say so.
         has_external_data: it keeps weights in other files, so a copy of its own file would not be whole.
+        ort_format: the version of the ORT-format file that it was read from; None of any other source.
+        is_unlike_source: it is read as other operators, or of another format, than its source has, so a copy of the
+            source would not be it.
         is_annotated: its main graph may have quantization annotations. Where it has none, nobody need look.
         states_no_shapes: its file states no types and shapes of interior values, so neither does the result.
         contradicted: values of which its file states types or shapes that their operators do not give.
@@ -40,6 +43,8 @@ class ModelFacts:
     files: frozenset[Identity] = frozenset()
     is_tflite: bool = False
     has_external_data: bool = False
+    ort_format: int | None = None
+    is_unlike_source: bool = False
     is_annotated: bool = True
     states_no_shapes: bool = False
     contradicted: Sequence[str] = ()

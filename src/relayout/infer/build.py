@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeGuard
 import numpy as np
 import onnx_ir as ir
 
+from relayout.graph.domains import domain_of_version
 from relayout.graph.source_names import is_added, label
 from relayout.graph.subgraphs import captured
 from relayout.infer.needed import needed_nodes
@@ -400,9 +401,8 @@ class _Builder:
         letters = axis_letters(len(view.dims))
         perm = self.pins.perm(value)
         stored = letters if perm is None else tuple(letters[axis] for axis in perm)
-        pinned = (
-            (Variant((stored,), (stored,), name="standard" if perm is None else ASKED),) if self.keep or perm is not None else ()
-        )
+        variant = Variant((stored,), (stored,), name="standard" if perm is None else ASKED)
+        pinned = (variant,) if self.keep or perm is not None else ()
         signature = Signature((letters,), (letters,), whole=frozenset(letters), variants=pinned)
         kind = "input" if output else "output"
         port = Port(view, letters, output, slot)
@@ -501,7 +501,7 @@ class _Builder:
 
     def _version(self, domain: str) -> int:
         """The version of a domain's operators; functions of layouts are of the standard's."""
-        imported = self.graph.opset_imports.get("" if domain.startswith(FUNCTIONS) else domain, 1)
+        imported = self.graph.opset_imports.get(domain_of_version(domain, FUNCTIONS), 1)
         return self.versions.setdefault(domain, imported)
 
     def _requantized(self, node: ir.Node, view: View | None) -> View | None:

@@ -107,9 +107,9 @@ def convert(
     """Convert a model to ONNX or TensorFlow Lite, or its operators to other layouts, with the fewest transposed bytes.
 
     Args:
-        source: a path to a `.tflite` or `.onnx` file, or into a bundle of models; the bytes of a `.tflite`, or an ONNX
-            model in memory, which is not changed: protobuf, onnx-ir's, or what `torch.onnx.export(…, dynamo=True)`
-            returns.
+        source: a path to a `.tflite`, `.onnx` or `.ort` file, or into a bundle of models; the bytes of a `.tflite`, or
+            an ONNX model in memory, which is not changed: protobuf, onnx-ir's, or what
+            `torch.onnx.export(…, dynamo=True)` returns.
         format: of the result. For `tflite` the target is `litert`, unless another one is given.
         io: `keep` leaves names, types, shapes and stored orders of inputs and outputs; `convert` stores each in the
             order that costs nothing, and says so in the report and in the model's metadata; `NCHW` or `NHWC` stores
@@ -233,7 +233,7 @@ def _original(
     """Return the source as it is given back where nothing is won; None where something else is asked of it, too."""
     facts = facts_of(model)
     asked = request.imports.dims or request.imports.is_part or output.rename or output.annotate
-    if asked or facts.is_tflite or facts.contradicted:
+    if asked or facts.is_tflite or facts.contradicted or facts.is_unlike_source:
         return None
     if isinstance(source, str | Path):
         return None if facts.has_external_data else Path(source)

@@ -195,6 +195,8 @@ class Result:
         from relayout.formats.onnx import copy, write
 
         suffix = Path(path).suffix
+        if suffix == ".ort":
+            raise WriteError(f"cannot write '{path}': save .onnx, of which ONNX Runtime's own converter makes an .ort")
         if self.format == "tflite" and self.file is None:
             raise WriteError(f"cannot write '{path}': the result is in parts, which save_parts writes")
         if self.file is not None:

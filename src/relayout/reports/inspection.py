@@ -15,6 +15,7 @@ from relayout.formats.onnx.transposes import perms
 from relayout.formats.tflite.container.loading import load, opened
 from relayout.formats.tflite.container.metadata import metadata
 from relayout.formats.tflite.container.model import Model, Tensor
+from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.reports.layout_names import layout_name
 from relayout.reports.report import UNKNOWN, Report
@@ -23,6 +24,8 @@ from relayout.terminal import shown, tabled
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+ORT = "ORT format"
+"""What ONNX Runtime's own format is called."""
 MOST = 12
 """Operators and ends that are listed on a terminal; `--json` has all."""
 
@@ -54,7 +57,7 @@ class Inspection:
 
     Args:
         file: its path.
-        format: `TensorFlow Lite` or `ONNX`.
+        format: `TensorFlow Lite`, `ONNX` or `ORT format`.
         size: bytes of the file.
         versions: of the format: opsets and IR version, or the schema.
         about: what it says of itself: producer, description, author.
@@ -147,11 +150,13 @@ def onnx(path: Path, model: ir.Model) -> Inspection:
     inputs = [value for value in graph.inputs if value.name not in graph.initializers]
     ends = [("input", value) for value in inputs] + [("output", value) for value in graph.outputs]
     opsets = {name or "opset": number for name, number in sorted(graph.opset_imports.items())}
+    ort_format = facts_of(model).ort_format
+    version = {} if ort_format is None else {"format": ort_format}
     return Inspection(
         file=str(path),
-        format="ONNX",
+        format="ONNX" if ort_format is None else ORT,
         size=path.stat().st_size,
-        versions={"IR": int(model.ir_version or 0), **opsets},
+        versions={**version, "IR": int(model.ir_version or 0), **opsets},
         about={key: text for key, text in about.items() if text},
         signatures=(),
         operators=_ordered(f"{n.domain}:{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in nodes),
@@ -204,7 +209,7 @@ def _parts(found: Inspection) -> Iterator[RenderableType]:
 
 
 def _won(now: Moved, keep: Moved, convert: Moved, source: str) -> RenderableType:
-    literally = " (operator by operator)" if source != "ONNX" else ""
+    literally = " (operator by operator)" if source not in ("ONNX", ORT) else ""
     named = ((f"now{literally}", now), ("least, interface kept", keep), ("least, --io convert", convert))
     rows = ((name, f"{moved.transposes:,}", f"{moved.bytes:,}", moved.verdict) for name, moved in named)
     return tabled("", "Transposes", "bytes per inference", "", rows=rows)

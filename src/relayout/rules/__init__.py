@@ -3,7 +3,19 @@
 from relayout.lazy_exports import loaded_later
 from relayout.rules.elements import is_reshaped, is_transposed
 from relayout.rules.elementwise import aligned
-from relayout.rules.facts import Facts, draws, facts, in_standard, is_known, is_laid, is_view, may_go, repeats, rule_of
+from relayout.rules.facts import (
+    Facts,
+    draws,
+    facts,
+    in_standard,
+    is_known,
+    is_laid,
+    is_on_images,
+    is_view,
+    may_go,
+    repeats,
+    rule_of,
+)
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid
 from relayout.rules.operator import WRAPPING, Operator, axis_letters, normalized
@@ -60,6 +72,7 @@ __all__ = [
     "is_function",
     "is_known",
     "is_laid",
+    "is_on_images",
     "is_reshaped",
     "is_transposed",
     "is_view",

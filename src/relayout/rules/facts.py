@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from relayout.errors import LayoutError
 from relayout.layout import Extent
+from relayout.rules.internal_nhwc import is_internal, layouts_of_internal, standard_of
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
 from relayout.rules.operator import Operator
@@ -22,6 +23,9 @@ def rule_of(operator: Operator) -> Rule | None:
     domain = "" if operator.node.domain == "ai.onnx" else operator.node.domain
     if is_function(operator):
         return registry().get(("", operator.name))
+    if is_internal(operator.node):
+        key = standard_of(operator.node)
+        return None if key is None else registry().get(key)
     found = registry().get((domain, operator.name))
     if found is None:
         found = next((registry().get(key) for key, variant in _written_as(operator)), None)
@@ -50,7 +54,17 @@ def is_known(node: ir.Node) -> bool:
     """Whether there is a rule for what a node is called, or it is a function of a layout."""
     key = _called(node)
     rule = registry().get(key)
-    return (rule is not None and rule.kind != "opaque") or key in variant_keys() or node.domain.startswith(FUNCTIONS)
+    if (rule is not None and rule.kind != "opaque") or key in variant_keys():
+        return True
+    return node.domain.startswith(FUNCTIONS) or (is_internal(node) and standard_of(node) is not None)
+
+
+def is_on_images(node: ir.Node) -> bool:
+    """Tell whether layouts have names for what a node runs."""
+    if node.domain.startswith(FUNCTIONS):
+        return True
+    rule = registry().get((standard_of(node) or _called(node)) if is_internal(node) else (node.domain, node.op_type))
+    return rule is not None and bool(rule.layouts)
 
 
 def is_view(node: ir.Node) -> bool:
@@ -72,12 +86,14 @@ def layouts_of(operator: Operator) -> Laid | None:
     """
     if is_function(operator):
         return Laid.of_domain(operator.node.domain)
+    if is_internal(operator.node):
+        return layouts_of_internal(operator)
     return next((Laid.parse(variant.layouts) for _, variant in _written_as(operator)), None)
 
 
 def is_laid(operator: Operator) -> bool:
-    """Whether a node runs the operator of its rule in layouts of its own: a function, or a registered variant."""
-    return is_function(operator) or bool(_written_as(operator))
+    """Tell whether a node runs the operator of its rule in layouts of its own: a function, a registered variant."""
+    return is_function(operator) or is_internal(operator.node) or bool(_written_as(operator))
 
 
 def _written_as(operator: Operator) -> list[tuple[tuple[str, str], LayoutVariant]]:

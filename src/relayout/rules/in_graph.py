@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
+from relayout.graph.domains import domain_of_version
 from relayout.layout import Dim
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.operator import WRAPPING, Operator
@@ -13,7 +14,7 @@ from relayout.rules.operator import WRAPPING, Operator
 
 def operator_of(model: ir.Model, node: ir.Node, imports: Mapping[str, int] | None = None) -> Operator:
     """A node as its rule and a target see it; in a function, by the versions that this imports."""
-    domain = "" if node.domain.startswith(FUNCTIONS) else node.domain
+    domain = domain_of_version(node.domain, FUNCTIONS)
     inputs, outputs = (tuple(_shape(value) for value in values) for values in (node.inputs, node.outputs))
     return Operator(node, (model.opset_imports if imports is None else imports).get(domain, 1), inputs, outputs)
 

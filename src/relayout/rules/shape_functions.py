@@ -17,6 +17,7 @@ from relayout import isolation
 from relayout.errors import ReadError, RelayoutError
 from relayout.layout import Dim
 from relayout.rules.facts import rule_of
+from relayout.rules.internal_nhwc import is_internal
 from relayout.rules.operator import WRAPPING, Operator, Shape
 from relayout.rules.signature import Signature
 
@@ -114,6 +115,9 @@ def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
     told = table.get(node.op_type)
     if standard and told is None:
         return list(_by_schema(operator, node.op_type, version, node.inputs))
+    if is_internal(node):
+        version = opsets.get("", 1)
+        return list(_by_schema(operator, node.op_type, version, node.inputs, last=True))[:1]
     if told is None:
         return [(None, shape) for shape in _by_letters(operator, known=False)]
     kind = next((_dtype(node.inputs[slot]) for slot in told.typed if operator.has(slot)), told.kind)

@@ -12,7 +12,7 @@ from relayout.errors import LayoutError, nearest
 from relayout.graph.source_names import known_as, label
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Layout
-from relayout.rules import FUNCTIONS, Laid, Operator, Rule, Signature, Variant, in_standard, laid, registry, rule_of
+from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, is_on_images, laid, registry, rule_of
 from relayout.rules.known_layouts import IMAGES, KERNELS, parsed_as
 from relayout.rules.layouts import STANDARD, fitted
 from relayout.rules.validation import in_bytes
@@ -130,10 +130,9 @@ class Wishes:
         Args:
             nodes: the nodes of the graph, each with the reason why it is a barrier, if it is one.
         """
-        images = {key for key, rule in registry().items() if rule.layouts}
         found: dict[str, list[str]] = {}
         for node, reason in nodes if self else ():
-            if (node.domain, node.op_type) in images or node.domain.startswith(FUNCTIONS):
+            if is_on_images(node):
                 found.setdefault(node.op_type, []).append(reason)
         if self.to is not None and not found:
             return (f"no operator of this model has layouts: {self.to} is asked for, and nothing can run in it",)

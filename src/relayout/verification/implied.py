@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from relayout.formats.onnx import complete
-from relayout.rules import Operator, Permuted, Signature, facts, outputs_of
+from relayout.graph.domains import domain_of_version
+from relayout.rules import FUNCTIONS, Operator, Permuted, Signature, facts, outputs_of
 
 Extents = list[int | None]
 
@@ -27,7 +28,7 @@ def implied_extents(model: ir.Model) -> dict[str, tuple[int | None, ...]]:
     complete(model, outputs_of)
     known: dict[ir.Value, Extents] = {}
     for node in reversed(model.graph):
-        version = model.opset_imports.get("" if node.domain == "ai.onnx" else node.domain, 1)
+        version = model.opset_imports.get(domain_of_version(node.domain, FUNCTIONS), 1)
         shapes = [[_shape(value) for value in values] for values in (node.inputs, node.outputs)]
         fact = facts(Operator(node, version, tuple(shapes[0]), tuple(shapes[1])))
         if isinstance(fact, Permuted):

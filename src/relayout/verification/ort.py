@@ -31,6 +31,7 @@ from relayout.targets import refuse_elsewhere
 from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.implied import implied_extents
 from relayout.verification.initial_state import initial_state
+from relayout.verification.internal_nhwc import run_as_standard
 from relayout.verification.recurrent_state import recall
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.saturation import has_products, in_full, saturates
@@ -286,15 +287,20 @@ class OrtSide:
         return value.name if value is not None and node is not None and node.op_type in SUMMING else None
 
     def _read(self, source: Source) -> tuple[Path, ir.Model]:
-        if isinstance(source, str | Path) and is_spelt(source):
-            model = read(source)
-            if not facts_of(model).contradicted:  # what a file states wrongly keeps the runtime from loading it
-                return Path(source), model
-        path = Path(self._directory.name) / "model.onnx"
         if isinstance(source, bytes):
+            path = Path(self._directory.name) / "given.onnx"
             path.write_bytes(source)
-            return path, read(path)
+            source = path
         model = read(source)
+        told = run_as_standard(model)
+        self.notes += told
+        # What a file states wrongly keeps the runtime from loading it, and so do weights beside one in its own format.
+        facts = facts_of(model)
+        beside = facts.ort_format is not None and facts.has_external_data
+        unlike = told or beside or facts.contradicted
+        if isinstance(source, str | Path) and is_spelt(source) and not unlike:
+            return Path(source), model
+        path = Path(self._directory.name) / "model.onnx"
         write(model, path)
         return path, model
 

@@ -65,10 +65,17 @@ def _session(models: dict[int, Any], number: int, source: str | bytes, optimized
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    if isinstance(source, str) and _is_ort_format(source):
+        options.add_session_config_entry("session.load_model_format", "ORT")  # else the file's ending tells
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = models[number] = onnxruntime.InferenceSession(source, options, providers=CPU)
     return tuple([(end.name, end.type) for end in ends] for ends in (session.get_inputs(), session.get_outputs()))
+
+
+def _is_ort_format(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(8)[4:] == b"ORTM"
 
 
 def _run(models: dict[int, Any], number: int, names: list[str] | None, feeds: dict[str, Any]) -> Any:

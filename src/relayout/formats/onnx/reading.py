@@ -17,6 +17,7 @@ from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.external import DataFiles
 from relayout.formats.onnx.inferring import is_settled
+from relayout.formats.onnx.internal_nhwc import name_known
 from relayout.formats.onnx.parts import (
     MAP,
     holds_map,
@@ -25,9 +26,9 @@ from relayout.formats.onnx.sizes import EXTERNAL_KEYS, check_data, shape_of, ten
 from relayout.formats.onnx.sparse import make_dense
 from relayout.formats.onnx.structure import check_structure
 from relayout.formats.onnx.wire import GRAPH_INITIALIZER, LENGTH, MODEL_GRAPH, TENSOR_RAW_DATA, Bytes, fields, opening
-from relayout.formats.recognition import not_a
-from relayout.formats.stored import Window, nbytes, open_stored, stored_tensor
-from relayout.graph.facts import add_facts
+from relayout.formats.recognition import ORTM, not_a
+from relayout.formats.stored import StoredFile, Window, content_of, nbytes, open_stored, stored_tensor
+from relayout.graph.facts import add_facts, add_notes
 from relayout.graph.subgraphs import all_graphs, all_nodes
 
 LIFTED = 1 << 12
@@ -87,6 +88,8 @@ class _Reading:
 
     def from_path(self, path: Path) -> ir.Model:
         file = open_stored(path)
+        if file.read(0, min(HEAD, file.size))[4:8] == ORTM:
+            return self.from_ort(file, path)
         with in_file(self.origin):
             proto, spans = _parsed(Window(file))
         for index, (offset, length) in spans.items():
@@ -99,6 +102,23 @@ class _Reading:
         files = DataFiles(path)
         model = self._model(proto, files)
         add_facts(model, files=known_files(file.descriptor, *files.descriptors))
+        return model
+
+    def from_ort(self, file: StoredFile, path: Path) -> ir.Model:
+        """The model in an ORT-format file."""
+        from relayout.formats.ort.loading import MOST_READ, load
+
+        with in_file(self.origin):
+            loaded = load(content_of(file, MOST_READ), f"{path.name}.data", LIFTED)
+        self.lifted, files = loaded.weights, DataFiles(path)
+        model = self._model(loaded.proto, files)
+        add_facts(
+            model,
+            files=known_files(file.descriptor, *files.descriptors),
+            ort_format=loaded.version,
+            is_unlike_source=True,
+        )
+        add_notes(model, *loaded.notes)
         return model
 
     def from_proto(self, source: onnx.ModelProto) -> ir.Model:
@@ -130,6 +150,7 @@ class _Reading:
                         if tensor.external_data[index].key not in EXTERNAL_KEYS:
                             del tensor.external_data[index]
             unsorted = check_structure(proto)
+            internal = name_known(proto)
             squeezed = _squeeze_all(proto.graph, frozenset())
             contradicted, unimplied, inferred = drop_contradicted(proto)
             silent = not proto.graph.value_info
@@ -144,9 +165,13 @@ class _Reading:
                 is_annotated=bool(proto.graph.quantization_annotation),
                 contradicted=contradicted,
                 unimplied=frozenset(unimplied),
-                notes=tuple(
-                    f"Squeeze '{name}' has no axes: all of one element are taken out, as runtimes do"
-                    for name in squeezed
+                is_unlike_source=internal.renamed,
+                notes=(
+                    *internal.notes,
+                    *(
+                        f"Squeeze '{name}' has no axes: all of one element are taken out, as runtimes do"
+                        for name in squeezed
+                    ),
                 ),
             )
             for name, lifted in self.lifted.items():

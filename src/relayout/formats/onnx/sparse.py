@@ -13,6 +13,8 @@ from relayout.errors import ReadError
 from relayout.formats.onnx.bodies import graphs_in
 from relayout.formats.onnx.sizes import check_data, shape_of
 
+INDICES = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.INT16, onnx.TensorProto.INT8)
+"""Element types of places: ONNX has the first alone, and ONNX Runtime writes the shortest that will do."""
 MOST_BYTES = 1 << 30
 """Of a sparse constant once it is dense: a file of a few bytes may state any shape."""
 
@@ -54,7 +56,7 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
             raise ReadError("sparse, in a file of its own or in segments", where=where, hint="store it dense")
         check_data(tensor, where)
     numbers = values.data_type != onnx.TensorProto.STRING and len(values.dims) == 1
-    if not numbers or indices.data_type != onnx.TensorProto.INT64:
+    if not numbers or indices.data_type not in INDICES:
         raise ReadError("sparse, but not of numbers in a list with their places", where=where, hint="store it dense")
     given, places = numpy_helper.to_array(values), numpy_helper.to_array(indices)
     if math.prod(shape) * given.dtype.itemsize > MOST_BYTES:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from relayout.errors import ReadError
 from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.flatbuffer import Raw, Source, Table, raw, read_root
-from relayout.formats.stored import Window
+from relayout.formats.stored import Window, content_of
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS, TensorType
 from relayout.formats.tflite.container.model import (
     BITS,
@@ -55,8 +55,6 @@ def load(source: Path | bytes | memoryview | Window) -> Model:
 def opened(source: Path | bytes | memoryview | Window) -> Source:
     """The bytes of a file: in memory up to `MOST_READ`, above it what is looked at.
 
-    Nothing is mapped: a page of a mapping whose file is cut short meanwhile ends the process (`SIGBUS`).
-
     Raises:
         ReadError: it cannot be opened, is empty, or is written to while it is read.
     """
@@ -64,12 +62,7 @@ def opened(source: Path | bytes | memoryview | Window) -> Source:
         return source
     if not isinstance(source, Path):
         return memoryview(source)
-    file = open_model(source)
-    if file.size > MOST_READ:
-        return Window(file)
-    data = np.empty(file.size, np.uint8)
-    file.read_into(0, data.data)
-    return data.data.toreadonly()
+    return content_of(open_model(source), MOST_READ)
 
 
 class _Checker:

@@ -20,6 +20,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.onnx.spelling import spell_out
+from relayout.formats.tflite.exporting.fused_definitions import definition_of
 from relayout.formats.tflite.exporting.loops import unique, write_out
 from relayout.formats.tflite.exporting.registry import entries
 from relayout.formats.tflite.exporting.sequences import inline_sequences
@@ -322,6 +323,8 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 
 def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function by which the standard defines an operator, for a node's types and attributes."""
+    if (fused := definition_of(node, model.opset_imports)) is not None:
+        return ir.serde.deserialize_function(fused)
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, model.opset_imports.get(domain, 1), domain)

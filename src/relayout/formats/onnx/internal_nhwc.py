@@ -1,0 +1,86 @@
+"""Operators of ONNX Runtime's internal domain for channels last that other domains have, too: under their names there.
+
+A quantized pool says by an attribute where its channels are, and a Resize knows no channels.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import onnx
+
+from relayout.formats.onnx.bodies import all_nodes
+from relayout.graph.domains import INTERNAL_NHWC
+
+MICROSOFT = "com.microsoft"
+WITH_ATTRIBUTE = ("QLinearAveragePool", "QLinearGlobalAveragePool")
+ATTRIBUTE = "channels_last"
+UNSAID = ("activation", "activation_params")
+"""Attributes that say nothing where they are empty."""
+RANK = 4
+"""Of an image of which a Resize is known to have all operands in the image's order."""
+ROI, SCALES, SIZES = 1, 2, 3
+
+
+class Internal(NamedTuple):
+    """What was done to operators of the internal domain.
+
+    Args:
+        renamed: whether any has got another name.
+        notes: what a report says of those that are left.
+    """
+
+    renamed: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def name_known(proto: onnx.ModelProto) -> Internal:
+    """Name operators of the internal domain as other domains do, in place, and import the domains."""
+    nodes = [node for node in all_nodes(proto.graph.node) if node.domain == INTERNAL_NHWC]
+    if not nodes:
+        return Internal()
+    constants = {tensor.name: list(tensor.dims) for tensor in proto.graph.initializer}
+    constants |= {node.output[0]: _dims(node) for node in proto.graph.node if node.op_type == "Constant"}
+    for node in nodes:
+        for index in reversed(range(len(node.attribute))):
+            attribute = node.attribute[index]
+            if attribute.name in UNSAID and not (attribute.s or attribute.floats):
+                del node.attribute[index]
+        if node.op_type in WITH_ATTRIBUTE:
+            node.domain = MICROSOFT
+            _set_channels_last(node)
+        elif node.op_type == "Resize" and _is_in_order(node, constants):
+            node.domain = ""
+    imported = {opset.domain: opset.version for opset in proto.opset_import}
+    standard = imported.get("", imported.get("ai.onnx", 1))
+    for domain, version in ((MICROSOFT, 1), (INTERNAL_NHWC, standard)):
+        if domain not in imported and any(node.domain == domain for node in nodes):
+            proto.opset_import.append(onnx.OperatorSetIdProto(domain=domain, version=version))
+    count = sum(node.domain == INTERNAL_NHWC for node in nodes)
+    if count:
+        what = f"operators of {INTERNAL_NHWC}, with which ONNX Runtime loads no file: {count}"
+        return Internal(count < len(nodes), (f"{what}; convert --to NCHW makes them the standard's",))
+    kept = [opset for opset in proto.opset_import if opset.domain != INTERNAL_NHWC]
+    del proto.opset_import[:]
+    proto.opset_import.extend(kept)
+    return Internal(renamed=True)
+
+
+def _dims(constant: onnx.NodeProto) -> list[int]:
+    value = next((attribute.t for attribute in constant.attribute if attribute.name == "value"), onnx.TensorProto())
+    return list(value.dims)
+
+
+def _set_channels_last(node: onnx.NodeProto) -> None:
+    kept = [attribute for attribute in node.attribute if attribute.name != ATTRIBUTE]
+    del node.attribute[:]
+    node.attribute.extend([*kept, onnx.helper.make_attribute(ATTRIBUTE, 1)])
+
+
+def _is_in_order(node: onnx.NodeProto, constants: dict[str, list[int]]) -> bool:
+    """Tell whether all operands of a Resize are in the image's order: ONNX Runtime moves those that are constant."""
+    operands = [*node.input, *[""] * 4][: SIZES + 1]
+    counted = [name for name in operands[SCALES:] if name and constants.get(name) != [0]]
+    cropped = any(attribute.s == b"tf_crop_and_resize" for attribute in node.attribute)
+    axes = any(attribute.name == "axes" for attribute in node.attribute)
+    return not (cropped or axes) and all(constants.get(name) == [RANK] for name in counted)

@@ -1,0 +1,290 @@
+"""An ORT-format model as the ONNX that it holds: a proto without the large weights, and these where they lie.
+
+The reader of ONNX goes on from there: it checks that the graph is one, and that every tensor has its data. The numbers
+of element types and of attribute types are ONNX's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from relayout.errors import ReadError
+from relayout.formats.flatbuffer import OVERLAP, Source, Table, read_root
+from relayout.formats.onnx.bodies import all_nodes
+from relayout.formats.onnx.sizes import shape_of, type_of
+from relayout.formats.ort.schema import SCHEMA, VERSIONS
+from relayout.formats.recognition import ORTM
+from relayout.formats.stored import StoredArray, nbytes, tensor_of
+
+MOST_READ = 1 << 22
+"""Bytes of a file that are read into memory, once. A larger file is read in pieces."""
+
+REPEATED = 1 << 28
+"""Bytes of names that a file may repeat beyond what the reader of FlatBuffers allows in general: a name lies in the
+file once, and every node that reads a value points at it."""
+AGAIN = 28
+"""And no more than so many times the file's length."""
+
+
+_VALUE, _NAME = 1, 2
+"""What a dimension is: a number, or a name."""
+
+
+class Loaded(NamedTuple):
+    """What an ORT-format model holds.
+
+    Args:
+        proto: the model without its large weights.
+        weights: name of an initializer -> its tensor, where it is large.
+        version: of the format.
+        notes: what is passed over.
+    """
+
+    proto: onnx.ModelProto
+    weights: dict[str, ir.TensorProtocol]
+    version: int
+    notes: tuple[str, ...]
+
+
+def load(data: Source, beside: str, large: int) -> Loaded:
+    """Read an ORT-format model.
+
+    Args:
+        data: the whole file.
+        beside: the name of the file that holds the weights that do not lie inside, in the same folder.
+        large: bytes from which on an initializer of the main graph stays in the file.
+
+    Raises:
+        ReadError: it is damaged, or of a version that is not read.
+    """
+    root = read_root(data, SCHEMA, "InferenceSession", ORTM, repeated=min(REPEATED, AGAIN * len(data)))
+    if root.ort_version not in VERSIONS:
+        raise ReadError(
+            f"an ORT-format model of version {root.ort_version[:20]!r}, and {VERSIONS[0]} to {VERSIONS[-1]} are read",
+            hint="give the .onnx file that it was made from",
+        )
+    if root.model is None or root.model.graph is None:
+        raise ReadError("the ORT-format model holds no graph", where=f"byte {root.byte}")
+    return _Loading(beside, large, OVERLAP * len(data)).model(root.model, int(root.ort_version))
+
+
+class _Loading:
+    """One file on its way in.
+
+    Args:
+        beside: the name of the file with the weights that do not lie inside.
+        large: bytes from which on an initializer of the main graph stays in the file.
+        room: bytes of elements that may be copied, since tensors of a damaged file may share them.
+    """
+
+    def __init__(self, beside: str, large: int, room: int) -> None:
+        self.beside, self.large, self.room = beside, large, room
+        self.versions: dict[str, int] = {}
+        self.weights: dict[str, ir.TensorProtocol] = {}
+        self.passed_over: dict[str, None] = {}
+
+    def model(self, table: Table, version: int) -> Loaded:
+        self.versions = {each.domain: each.version for each in table.opset_import}
+        proto = onnx.ModelProto(ir_version=table.ir_version, model_version=table.model_version)
+        proto.graph.CopyFrom(self.graph(table.graph, "graph", large=self.large))
+        if table.graph_doc_string:
+            proto.graph.doc_string = table.graph_doc_string
+        _take_texts(proto, table, "producer_name", "producer_version", "domain", "doc_string")
+        # ONNX Runtime imports every domain that it knows.
+        used = {"", *(node.domain for node in all_nodes(proto.graph.node))}
+        imports = [(domain, version) for domain, version in self.versions.items() if domain in used]
+        proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports)
+        said = {each.key: each.value for each in table.metadata_props}
+        proto.metadata_props.extend(onnx.StringStringEntryProto(key=key, value=text) for key, text in said.items())
+        return Loaded(proto, self.weights, version, self.notes())
+
+    def notes(self) -> tuple[str, ...]:
+        if not self.passed_over:
+            return ()
+        return (f"passed over: optimizations that ONNX Runtime applies when it loads: {', '.join(self.passed_over)}",)
+
+    def graph(self, table: Table, place: str, large: int = 0) -> onnx.GraphProto:
+        """A graph; `large`: bytes from which on its initializers stay in the file, 0: none does."""
+        proto = onnx.GraphProto(name="graph" if place == "graph" else "body")
+        for index, each in enumerate(table.initializers):
+            tensor = self.tensor(each, f"{place}.initializers[{index}]", large)
+            proto.initializer.append(tensor)
+        for index, each in enumerate(table.sparse_initializers):
+            proto.sparse_initializer.append(self.sparse(each, f"{place}.sparse_initializers[{index}]"))
+        for index, each in enumerate(table.nodes):
+            proto.node.append(self.node(each, f"{place}.nodes[{index}]"))
+        stated = {each.name: each for each in table.node_args}
+        proto.input.extend(_value(name, stated.get(name)) for name in table.inputs)
+        proto.output.extend(_value(name, stated.get(name)) for name in table.outputs)
+        ends = {*table.inputs, *table.outputs}
+        made = dict.fromkeys(name for node in proto.node for name in node.output if name not in ends)
+        known = (stated[name] for name in made if name in stated and stated[name].type is not None)
+        proto.value_info.extend(_value(each.name, each) for each in known)
+        if table.runtime_optimizations is not None:
+            records = table.runtime_optimizations.records
+            self.passed_over |= dict.fromkeys(each.optimizer_name for each in records)
+        return proto
+
+    def node(self, table: Table, place: str) -> onnx.NodeProto:
+        proto = onnx.NodeProto(input=table.inputs, output=table.outputs)
+        _take_texts(proto, table, "name", "doc_string", "domain", "op_type")
+        since, defaults = _definition(proto.op_type, self.versions.get(proto.domain, 0), proto.domain)
+        if since not in (None, table.since_version):
+            what = f"{proto.op_type} of version {table.since_version}, and the file imports that of version {since}"
+            raise ReadError(what, where=f"{place}, byte {table.byte}")
+        for index, each in enumerate(table.attributes):
+            attribute = self.attribute(each, f"{place}.attributes[{index}]")
+            if attribute != defaults.get(attribute.name):  # ONNX Runtime writes them, too
+                proto.attribute.append(attribute)
+        return proto
+
+    def attribute(self, table: Table, place: str) -> onnx.AttributeProto:
+        if table.type not in _FIELDS:
+            raise ReadError(f"an attribute of type {table.type}", where=f"{place}, byte {table.byte}")
+        proto = onnx.AttributeProto(type=table.type)
+        _take_texts(proto, table, "name", "doc_string")
+        field, make = _FIELDS[table.type]
+        if table.fields[field] is None:
+            raise ReadError(f"an attribute without its {field}", where=f"{place}, byte {table.byte}")
+        found = make(self, table.fields[field], f"{place}.{field}")
+        target = getattr(proto, field)
+        if hasattr(target, "extend"):
+            target.extend(found)
+        elif hasattr(target, "CopyFrom"):
+            target.CopyFrom(found)
+        else:
+            setattr(proto, field, found)
+        return proto
+
+    def tensor(self, table: Table, place: str, large: int = 0) -> onnx.TensorProto:
+        proto = onnx.TensorProto(dims=table.dims.tolist(), data_type=table.data_type)
+        _take_texts(proto, table, "name", "doc_string")
+        if table.data_type == onnx.TensorProto.STRING:
+            proto.string_data.extend(table.string_data)
+        elif table.external_data_offset >= 0:
+            proto.data_location = onnx.TensorProto.EXTERNAL
+            proto.external_data.add(key="location", value=self.beside)
+            proto.external_data.add(key="offset", value=str(table.external_data_offset))
+        elif large and table.raw_data.nbytes >= large:
+            self.weights[proto.name] = _weight(table, proto, f"{place}, byte {table.byte}")
+        else:
+            self.room -= table.raw_data.nbytes
+            if self.room < 0:
+                raise ReadError("tensors share more elements than the file holds", where=f"{place}, byte {table.byte}")
+            proto.raw_data = np.asarray(table.raw_data).tobytes()
+        return proto
+
+    def sparse(self, table: Table, place: str) -> onnx.SparseTensorProto:
+        if table.values is None or table.indices is None:
+            raise ReadError("a sparse tensor without elements or places", where=f"{place}, byte {table.byte}")
+        values, indices = (self.tensor(each, place) for each in (table.values, table.indices))
+        return onnx.SparseTensorProto(values=values, indices=indices, dims=table.dims.tolist())
+
+    def tensors(self, tables: Iterable[Table], place: str) -> list[onnx.TensorProto]:
+        return [self.tensor(each, f"{place}[{index}]") for index, each in enumerate(tables)]
+
+    def graphs(self, tables: Iterable[Table], place: str) -> list[onnx.GraphProto]:
+        return [self.graph(each, f"{place}[{index}]") for index, each in enumerate(tables)]
+
+
+def _as_it_is(_: _Loading, value: Any, __: str) -> Any:
+    return value
+
+
+def _numbers(_: _Loading, values: NDArray[Any], __: str) -> list[Any]:
+    found: list[Any] = values.tolist()
+    return found
+
+
+_FIELDS: Mapping[int, tuple[str, Callable[[_Loading, Any, str], Any]]] = {
+    onnx.AttributeProto.FLOAT: ("f", _as_it_is),
+    onnx.AttributeProto.INT: ("i", _as_it_is),
+    onnx.AttributeProto.STRING: ("s", _as_it_is),
+    onnx.AttributeProto.TENSOR: ("t", _Loading.tensor),
+    onnx.AttributeProto.GRAPH: ("g", _Loading.graph),
+    onnx.AttributeProto.FLOATS: ("floats", _numbers),
+    onnx.AttributeProto.INTS: ("ints", _numbers),
+    onnx.AttributeProto.STRINGS: ("strings", _as_it_is),
+    onnx.AttributeProto.TENSORS: ("tensors", _Loading.tensors),
+    onnx.AttributeProto.GRAPHS: ("graphs", _Loading.graphs),
+}
+"""Type of an attribute -> the field that holds it, of both formats, and how it is made."""
+
+
+@lru_cache(1024)
+def _definition(op_type: str, version: int, domain: str) -> tuple[int | None, Mapping[str, onnx.AttributeProto]]:
+    """Return since which version an operator is as it is, and the defaults of its attributes; None: ONNX has none."""
+    if not 0 < version <= _newest().get(domain, 0) or not onnx.defs.has(op_type, version, domain):
+        return None, {}
+    schema = onnx.defs.get_schema(op_type, version, domain)
+    values = {name: each.default_value for name, each in schema.attributes.items()}
+    return schema.since_version, {name: value for name, value in values.items() if value.name}
+
+
+@cache
+def _newest() -> Mapping[str, int]:
+    """Domain -> the newest version of its operators that this ONNX has."""
+    found: dict[str, int] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        found[schema.domain] = max(schema.since_version, found.get(schema.domain, 0))
+    return found
+
+
+def _take_texts(proto: Any, table: Table, *names: str) -> None:
+    """Copy texts that are not empty: one that is empty is absent."""
+    for name in names:
+        if text := table.fields[name]:
+            setattr(proto, name, text)
+
+
+def _weight(table: Table, header: onnx.TensorProto, where: str) -> ir.TensorProtocol:
+    """The tensor whose elements stay in the file."""
+    dtype, shape = type_of(header, where), shape_of(header, where)
+    data: NDArray[np.uint8] | StoredArray = table.raw_data
+    if dtype == ir.DataType.STRING or nbytes(dtype, shape) != data.nbytes:
+        raise ReadError(f"{data.nbytes} bytes of data do not fit {dtype.name}{list(shape)}", where=where)
+    tensor = tensor_of(data, dtype, shape, header.name)
+    tensor.doc_string = header.doc_string or None
+    return tensor
+
+
+def _value(name: str, table: Table | None) -> onnx.ValueInfoProto:
+    proto = onnx.ValueInfoProto(name=name)
+    if table is not None:
+        _take_texts(proto, table, "doc_string")
+        if table.type is not None:
+            proto.type.CopyFrom(_type(table.type))
+    return proto
+
+
+def _type(table: Table) -> onnx.TypeProto:
+    proto, held = onnx.TypeProto(), table.value
+    _take_texts(proto, table, "denotation")
+    kind = "" if held is None else held.kind
+    if kind == "TensorTypeAndShape":
+        proto.tensor_type.elem_type = held.elem_type
+        if held.shape is not None:
+            proto.tensor_type.shape.dim.extend(map(_dimension, held.shape.dim))
+    elif kind == "SequenceType" and held.elem_type is not None:
+        proto.sequence_type.elem_type.CopyFrom(_type(held.elem_type))
+    elif kind == "MapType" and held.value_type is not None:
+        proto.map_type.key_type = held.key_type
+        proto.map_type.value_type.CopyFrom(_type(held.value_type))
+    return proto
+
+
+def _dimension(table: Table) -> onnx.TensorShapeProto.Dimension:
+    proto = onnx.TensorShapeProto.Dimension()
+    _take_texts(proto, table, "denotation")
+    if table.value is not None and table.value.dim_type == _VALUE:
+        proto.dim_value = table.value.dim_value
+    elif table.value is not None and table.value.dim_type == _NAME and table.value.dim_param:
+        proto.dim_param = table.value.dim_param
+    return proto
