@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import re
@@ -101,3 +102,39 @@ def test_the_library_logs_its_stages(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_url_is_not_fetched(ran) -> None:  # type: ignore[no-untyped-def]
     assert "fetch the file first" in ran("convert", "https://example.com/m.tflite", "o.onnx").err
+
+
+class OwnPath:
+    """A path of another library's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __fspath__(self) -> str:
+        return self.path
+
+
+@pytest.mark.parametrize("suffix", ["tflite", "onnx"])
+def test_models_are_taken_as_people_hold_them(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"model.{suffix}"
+    relayout.convert(INT8, format="tflite" if suffix == "tflite" else "onnx").save(path)
+    want = relayout.explain(path).to_dict() | {"seconds": 0}
+    content = path.read_bytes()
+    with path.open("rb") as file:
+        in_memory = content, bytearray(content), memoryview(content), io.BytesIO(content)
+        for source in (str(path), OwnPath(path), file, *in_memory):
+            assert relayout.explain(source).to_dict() | {"seconds": 0} == want  # type: ignore[arg-type]
+    assert relayout.verify(content, bytearray(content)).ok  # type: ignore[arg-type]
+
+
+def test_what_is_no_model_in_memory_is_refused(tmp_path: Path) -> None:
+    for content in (b"", b"\x08", b"hello", b"\x08\x08hello", bytes(100), b"abcdORTM" + bytes(50)):
+        with pytest.raises(relayout.ReadError):
+            relayout.explain(content)
+    (tmp_path / "a.txt").write_text("text", encoding="utf-8")
+    with (tmp_path / "a.txt").open(encoding="utf-8") as file, pytest.raises(relayout.ReadError, match="mode 'rb'"):
+        relayout.explain(file)  # type: ignore[arg-type]
+    with pytest.raises(relayout.ReadError, match="give its path"):
+        relayout.explain(b"abcdORTM" + bytes(50))
+    with pytest.raises(relayout.ReadError, match="int is no model"):
+        relayout.explain(3)  # type: ignore[arg-type]

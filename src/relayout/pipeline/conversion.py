@@ -19,6 +19,7 @@ from relayout.apply.layout_functions import inline_functions
 from relayout.apply.renaming import rename as rename_values
 from relayout.arguments import checked
 from relayout.errors import LayoutError
+from relayout.formats.in_memory import ModelSource, model_source
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import forget
 from relayout.layout import Dim
@@ -107,9 +108,9 @@ def convert(
     """Convert a model to ONNX or TensorFlow Lite, or its operators to other layouts, with the fewest transposed bytes.
 
     Args:
-        source: a path to a `.tflite`, `.onnx` or `.ort` file, or into a bundle of models; the bytes of a `.tflite`, or
-            an ONNX model in memory, which is not changed: protobuf, onnx-ir's, or what
-            `torch.onnx.export(…, dynamo=True)` returns.
+        source: a path to a `.tflite`, `.onnx` or `.ort` file, or into a bundle of models; the bytes of a `.tflite` or
+            of ONNX, or an open binary file; or an ONNX model in memory, which is not changed: protobuf, onnx-ir's, or
+            what `torch.onnx.export(…, dynamo=True)` returns.
         format: of the result. For `tflite` the target is `litert`, unless another one is given.
         io: `keep` leaves names, types, shapes and stored orders of inputs and outputs; `convert` stores each in the
             order that costs nothing, and says so in the report and in the model's metadata; `NCHW` or `NHWC` stores
@@ -163,6 +164,7 @@ def convert(
     if regions == "functions" and wishes.target is None:
         raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
     own_ops = custom_ops or {}
+    source = model_source(source)
     imports = ImportOptions(
         opset=opset,
         quant=quant,
@@ -178,7 +180,7 @@ def convert(
     return _converted(source, Request(imports, LayoutRequest(io, layouts or {}, wishes), solver), output)
 
 
-def _converted(source: Source, request: Request, output: OutputOptions) -> Result:
+def _converted(source: ModelSource, request: Request, output: OutputOptions) -> Result:
     began = perf_counter()
     say("reading")
     model = read(source, request.imports, request.layout.wishes)
@@ -228,7 +230,7 @@ def _converted(source: Source, request: Request, output: OutputOptions) -> Resul
 
 
 def _original(
-    source: Source, model: ir.Model, request: Request, output: OutputOptions
+    source: ModelSource, model: ir.Model, request: Request, output: OutputOptions
 ) -> Path | onnx.ModelProto | None:
     """Return the source as it is given back where nothing is won; None where something else is asked of it, too."""
     facts = facts_of(model)
@@ -341,7 +343,7 @@ def _transposes(model: ir.Model) -> int:
     return operators(model).get("Transpose", 0)
 
 
-def _domains_of_custom_ops(source: Source, custom_ops: Mapping[str, str], format: Format) -> dict[str, str]:  # noqa: A002
+def _domains_of_custom_ops(source: ModelSource, custom_ops: Mapping[str, str], format: Format) -> dict[str, str]:  # noqa: A002
     """Return the custom operators of a source and the domains that they get as nodes.
 
     Raises:
@@ -361,7 +363,7 @@ def _prepare(model: ir.Model) -> None:
     prepare(model, lambda changed: complete(changed, outputs_of))
 
 
-def _as_tflite(result: Result, source: Source | None) -> Result:
+def _as_tflite(result: Result, source: ModelSource | None) -> Result:
     """Return a result with its file; `source` is the whole `.tflite` that it was made of, if it was one."""
     from relayout.formats.tflite.container.loading import load
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal
-
-import onnx
-import onnx_ir as ir
 
 from relayout import arguments
 from relayout.arguments import Kind, check, one_of
+from relayout.formats.in_memory import AnySource
 from relayout.layout import Dim
 from relayout.pipeline.interface import IMAGE_LAYOUTS
 from relayout.targets import Target, Wishes
 
-Source = str | Path | bytes | onnx.ModelProto | ir.Model
-"""A path, the bytes of a `.tflite`, or an ONNX model in memory."""
+Source = AnySource
+"""A path, bytes of a model, an open binary file, or an ONNX model in memory."""
 Regions = Literal["flat", "functions"]
 Io = Literal["keep", "convert", "NCHW", "NHWC"]
 State = Literal["zero", "io"]

@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import ReadError, RelayoutError, in_file
+from relayout.formats.in_memory import ModelSource, model_source
 from relayout.formats.recognition import is_tflite
 from relayout.graph.facts import add_facts, add_notes, facts_of
 from relayout.layout import Dim
@@ -21,7 +22,7 @@ from relayout.rules import is_known, outputs_of
 from relayout.targets import Wishes, note
 
 
-def holds_tflite(source: Source) -> bool:
+def holds_tflite(source: ModelSource) -> bool:
     """Return whether a source is a `.tflite`, by its content: bytes always are."""
     return isinstance(source, bytes) or (isinstance(source, str | Path) and is_tflite(source))
 
@@ -30,7 +31,7 @@ def read(source: Source, options: ImportOptions | None = None, wishes: Wishes | 
     """Read a model, or the part of it between named values.
 
     Args:
-        source: a path, the bytes of a `.tflite`, or a model in memory.
+        source: a path, bytes, an open binary file, or a model in memory.
         options: how it is read; by default whole.
         wishes: the layouts and the target that are asked for: the target says what is done to a `.tflite` beside its
             literal import.
@@ -41,11 +42,12 @@ def read(source: Source, options: ImportOptions | None = None, wishes: Wishes | 
         LayoutError: `dims` names no dimension, or gives it no extent.
         NamesError: `inputs` or `outputs` name what cannot be an end of a part.
     """
+    known = model_source(source)
     options = ImportOptions() if options is None else options
-    if isinstance(source, bytes) or holds_tflite(source):
-        model = _read_tflite(source, options, Wishes() if wishes is None else wishes)
+    if isinstance(known, bytes) or holds_tflite(known):
+        model = _read_tflite(known, options, Wishes() if wishes is None else wishes)
     else:
-        model = _read_onnx(source, options)
+        model = _read_onnx(known, options)
     if options.dims:
         _fix_inferred_dims(model, options.dims)
     if options.is_part:
@@ -54,7 +56,7 @@ def read(source: Source, options: ImportOptions | None = None, wishes: Wishes | 
     return model
 
 
-def _read_tflite(source: Source, options: ImportOptions, wishes: Wishes) -> ir.Model:
+def _read_tflite(source: ModelSource, options: ImportOptions, wishes: Wishes) -> ir.Model:
     from relayout.formats import tflite
     from relayout.formats.bundle import outermost
     from relayout.formats.onnx import known_files

@@ -274,6 +274,9 @@ def opened(source: Source, signature: str | None = None, *, other: Side | None =
         ReadError: it is neither, or the runtime cannot load it.
         MissingRuntimeError: the runtime is not installed.
     """
+    from relayout.formats.in_memory import model_source
+
+    source = model_source(source)
     if _runs_in_litert(source):
         from relayout.verification.litert import LiteRTSide
         from relayout.verification.signature import SignatureSide

@@ -1,0 +1,61 @@
+"""Models that are given as something else than a path: bytes of any kind, open files, other libraries' paths."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import onnx
+import onnx_ir as ir
+
+from relayout.errors import ReadError
+from relayout.formats.bundle import TFL3
+from relayout.formats.recognition import ORTM
+
+ModelSource = str | Path | bytes | onnx.ModelProto | ir.Model
+"""What readers take: a path, the bytes of a `.tflite`, or an ONNX model in memory."""
+AnySource = ModelSource | os.PathLike[str] | bytearray | memoryview | BinaryIO
+"""What people give."""
+THERE = "the given bytes"
+
+
+def model_source(source: Any) -> ModelSource:
+    """Return a source as readers take it: bytes of a `.tflite` as bytes, those of an ONNX model as its proto.
+
+    Args:
+        source: a path of any kind, bytes, an open binary file, or a model, which is returned as it is.
+
+    Raises:
+        ReadError: it is a file that is open as text, or bytes of something else than a model.
+    """
+    if isinstance(source, str | Path | onnx.ModelProto | ir.Model):
+        return source
+    if isinstance(source, os.PathLike):
+        return Path(os.fspath(source))
+    if not isinstance(source, bytes | bytearray | memoryview) and callable(getattr(source, "read", None)):
+        source = source.read()
+        if isinstance(source, str):
+            raise ReadError("the file is open as text", hint="open it with mode 'rb', or give its path")
+    if not isinstance(source, bytes | bytearray | memoryview):
+        return source  # type: ignore[no-any-return]  # a reader says what it is
+    return _of_bytes(bytes(source))
+
+
+def _of_bytes(content: bytes) -> bytes | onnx.ModelProto:
+    if content[4:8] == ORTM:
+        raise ReadError("an ORT-format model in memory is not read", where=THERE, hint="give its path")
+    if content[4:8] == TFL3 or not content or content[0] not in ONNX_BEGINS:
+        return content
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+    except DecodeError:
+        return content  # no ONNX model: the other reader says what is wrong
+    return proto if proto.HasField("graph") else content
+
+
+ONNX_BEGINS = frozenset(number << 3 | kind for number in (1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25) for kind in (0, 2))
+"""First bytes that a serialized ONNX model can have: the number of one of its fields, and how that is stored."""
