@@ -4,7 +4,7 @@
 - `python`: runs with what the blocks before it have defined. A `text` block right behind it is what it prints.
 - Any block with `title="NAME"` becomes that file. A `toml` or `json` block without one is only read.
 - A block behind `<!-- not run: REASON -->` is shown only.
-- A notebook's code cells run in order, and print what is under them; of a cell with the tag `last-line`, that line.
+- A notebook's code cells run in order, and print what is under them; of a cell with the tag `first-line`, that line.
 
 In what is printed, `...` alone on a line stands for any lines, `…` for any part of one; seconds are not compared.
 """
@@ -179,8 +179,8 @@ class Reader:
         ]
         for cell in found:
             shown, printed = shown_by(cell), self.python(echoing("".join(cell["source"])))
-            if "last-line" in cell["metadata"].get("tags", ()):
-                shown, printed = (text.rstrip("\n").rpartition("\n")[2] for text in (shown, printed))
+            if "first-line" in cell["metadata"].get("tags", ()):
+                shown, printed = (text.partition("\n")[0] for text in (shown, printed))
             assert agrees(shown, printed), f"shown:\n{shown}\nprinted:\n{printed}"
         return len(found)
 

@@ -91,7 +91,7 @@ def test_notebooks_show_tables() -> None:
     assert result._repr_html_() == result.report._repr_html_()
     assert "<pre" in result._repr_html_()
     assert "proved minimal" in result._repr_html_()
-    assert "verified" in relayout.verify(INT8, result)._repr_html_()
+    assert "PASSED" in relayout.verify(INT8, result)._repr_html_()
 
 
 def test_the_library_logs_its_stages(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,8 +40,9 @@ def shown(of: VerifyReport) -> str:
 def test_a_good_report() -> None:
     good = report()
     assert good.ok
-    assert str(good).splitlines()[-1] == good.verdict
-    assert good.verdict == "verified: 1 output agrees (the given model against the given model)"
+    assert " ".join(str(good).split()).startswith(good.verdict)
+    models = "(the given model against the given model)"
+    assert good.verdict == f"PASSED: 1 output agrees within 1e-05 of the largest value {models}"
     assert good.counts == {"equal": 3}
     text = shown(good)
     assert "float32[2, 3]" in text
@@ -115,3 +116,27 @@ def test_a_message_with_a_name_of_any_length_is_one_line_at_once() -> None:
     """Over which a pattern may take the square of its length: hours."""
     for name in ("n" * 1_000_000, "onnxruntime::" * 100_000, "a " * 500_000):
         assert len(one_line(RuntimeError(f"Load model from {name}\nfailed"))) <= 300
+
+
+def test_a_source_that_disagrees_with_itself_is_the_first_line() -> None:
+    apart = Difference(0.3, 0.3, 1.0, True)
+    rows = [
+        replace(row, verdict=Verdict.SPREAD, difference=apart, spread=apart) if row.output else row
+        for row in report().rows
+    ]
+    noisy = replace(report(), rows=tuple(rows))
+    assert noisy.ok
+    first = " ".join(str(noisy).split())
+    assert first.startswith("the source disagrees with itself: two sets of kernels of ONNX Runtime are 30 %")
+    assert "feed a real one with --input NAME=FILE.npy" in first
+    assert report().disagreement == ""
+
+
+def test_inner_values_beside_outputs_that_agree_do_not_differ() -> None:
+    rows = [
+        replace(row, verdict=Verdict.DIFFERS, difference=Difference(1e-4, 2.7e-5, 1.0, True)) if not row.output else row
+        for row in report().rows
+    ]
+    text = " ".join(str(replace(report(), rows=tuple(rows))).split())
+    assert "2 within 2.7e-05 of their largest value" in text
+    assert "differs" not in text

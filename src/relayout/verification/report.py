@@ -158,11 +158,36 @@ class VerifyReport:
         return {verdict.value: counted[verdict] for verdict in Verdict if counted[verdict]}
 
     @property
+    def tolerance(self) -> str:
+        """What outputs were held to, in words."""
+        kinds = {row.kind for row in self.outputs}
+        verdicts = {row.verdict for row in self.outputs}
+        said = [f"{self.rtol:g} of the largest value"] if Kind.REAL in kinds else []
+        said += ["one step"] if Kind.STEPS in kinds else []
+        said += ["what the source's own kernels differ by"] if Verdict.SPREAD in verdicts else []
+        said += ["that, operator by operator"] if Verdict.STEPWISE in verdicts else []
+        return ", or ".join(said) if said else "no difference at all"
+
+    @property
+    def disagreement(self) -> str:
+        """How far the source is from itself with its runtime's other kernels, where that is more than the tolerance."""
+        apart = [row for row in self.outputs if row.spread is not None and row.kind is Kind.REAL]
+        worst = max((row.spread.max_rel for row in apart if row.spread is not None), default=0.0)
+        if not apart or worst <= 100 * self.rtol:
+            return ""
+        runtime = self.runtimes[0][0] if self.runtimes else "its runtime"
+        share = f"{100 * worst:.2g} %"
+        return (
+            f"the source disagrees with itself: two sets of kernels of {runtime} are {share} of the largest value apart"
+            " on this input; feed a real one with --input NAME=FILE.npy"
+        )
+
+    @property
     def verdict(self) -> str:
         """The result in one line."""
         if self.ok:
             agree = "1 output agrees" if len(self.outputs) == 1 else f"{len(self.outputs)} outputs agree"
-            return f"verified: {agree} ({self.b} against {self.a})"
+            return f"PASSED: {agree} within {self.tolerance} ({self.b} against {self.a})"
         bad = [row for row in self.outputs if not row.ok]
         first = self.first or bad[0]
         maker = f", made by {first.operator} {first.node}".rstrip() if first.operator else ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from io import StringIO
 from typing import TYPE_CHECKING
 
 from relayout.terminal import shown
-from relayout.verification.compare import Difference, Kind
+from relayout.verification.compare import Difference, Kind, Verdict
 from relayout.verification.report import Row, VerifyReport
 
 if TYPE_CHECKING:
@@ -24,13 +25,16 @@ def render(report: VerifyReport) -> RenderableType:
     """The report as something that rich prints."""
     from rich.console import Group
 
-    parts: list[RenderableType] = [_table("outputs", report.outputs)]
+    parts: list[RenderableType] = [shown(report.verdict, "bold green" if report.ok else "bold red")]
+    if report.disagreement:
+        parts.insert(0, shown(report.disagreement, "yellow"))
+    parts.append(_table("outputs", report.outputs))
     worst = sorted((row for row in report.interiors if row.difference is None or row.excess), key=_badness)[:WORST]
     if worst and not report.ok:
         parts.append(_table(f"interior values: the {len(worst)} worst of {len(report.interiors)} compared", worst))
     if report.first is not None and not report.ok:
         parts.append(shown(_where(report.first, report), "yellow"))
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in report.counts.items())
+    counts = ", ".join(_counted(report))
     absent = "of the source are not in the result (fused, folded or renamed)"
     unmatched = f"; {report.unmatched} inner values {absent}" if report.interiors and report.unmatched else ""
     parts.append(shown(f"values compared: {counts}{unmatched}", "dim"))
@@ -39,8 +43,22 @@ def render(report: VerifyReport) -> RenderableType:
     runs = f"{report.runs} run{'' if report.runs == 1 else 's'}"
     parts.append(shown(f"fed: {fed}; seed {report.seed}, {runs}; {runtimes}", "dim"))
     parts += [shown(f"note: {note}", "dim") for note in report.notes]
-    parts.append(shown(report.verdict, "bold green" if report.ok else "bold red"))
     return Group(*parts)
+
+
+def _counted(report: VerifyReport) -> Iterator[str]:
+    """How many values have which verdict. If outputs agree, inner values that do not are told by their distance."""
+    for verdict, count in report.counts.items():
+        if verdict != Verdict.DIFFERS.value or not report.ok:
+            yield f"{count} {verdict}"
+            continue
+        apart = [row for row in report.interiors if row.verdict is Verdict.DIFFERS]
+        reals = [row.difference.max_rel for row in apart if row.difference is not None and row.kind is Kind.REAL]
+        others = count - len(reals)
+        if reals:
+            yield f"{len(reals)} within {max(reals):.1e} of their largest value"
+        if others:
+            yield f"{others} more than a step apart inside"
 
 
 def text(report: VerifyReport) -> str:
