@@ -86,6 +86,9 @@ io = one_of(
     ["keep", "convert", "NCHW", "NHWC"],
     "Inputs and outputs as in the source, in the order that costs nothing, or images in this layout.",
 )
+INTERFACE_TYPES = click.Choice(["float32", "int8", "uint8"])
+input_type = click.option("--input-type", type=INTERFACE_TYPES, help="Element type of inputs that are quantized.")
+output_type = click.option("--output-type", type=INTERFACE_TYPES, help="Element type of outputs that are quantized.")
 output_format = click.option(
     "--format",
     "format",
@@ -295,7 +298,7 @@ wishing = together(to, backend, claimed_operators, desired, inline, section="Lay
 aiming = together(backend, claimed_operators, section="Layouts of operators")
 solving = together(per_transpose, exchange, time_limit, what_if, section="The solver")
 views = together(html, model_explorer, section="To look at")
-conversion = together(output_format, io, layouts, part, importing, wishing, solving, views)
+conversion = together(output_format, io, layouts, input_type, output_type, part, importing, wishing, solving, views)
 """What `convert` does, and `explain` tells of."""
 splitting = together(regions, parts, section="What a target runs")
 writing = together(annotate, plan_file, external_data, overwrite, section="What is written")

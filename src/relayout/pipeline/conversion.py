@@ -20,10 +20,11 @@ from relayout.apply.renaming import rename as rename_values
 from relayout.arguments import checked
 from relayout.errors import LayoutError
 from relayout.formats.in_memory import ModelSource, model_source
-from relayout.graph.facts import add_facts, facts_of
+from relayout.graph.facts import add_facts, add_notes, facts_of
 from relayout.graph.source_names import forget
 from relayout.layout import Dim
 from relayout.layout.stored_as import INTERFACE
+from relayout.lowering.interface_types import set_interface_types
 from relayout.partition.claims import claims
 from relayout.partition.regions import as_functions
 from relayout.partition.whole_units import whole_units
@@ -82,6 +83,8 @@ def convert(
     format: Format = "onnx",  # noqa: A002 - the name that users expect
     io: Io = "keep",
     layouts: Mapping[str, tuple[str, str]] | None = None,
+    input_type: str | None = None,
+    output_type: str | None = None,
     dims: Mapping[str, Dim] | None = None,
     opset: int | None = None,
     quant: Quant = "qdq",
@@ -116,6 +119,8 @@ def convert(
             order that costs nothing, and says so in the report and in the model's metadata; `NCHW` or `NHWC` stores
             each image-like one so, and leaves the others.
         layouts: tensor name -> (source layout, stored layout), such as `("NHWC", "NCHW")`: a pin on that tensor.
+        input_type: `float32`, `int8` or `uint8` for the inputs that are quantized; others stay as they are.
+        output_type: the same for outputs.
         dims: dynamic dimension -> extent to fix it to, or the name of a dimension of the same extent, which it takes.
         opset: opset of a converted `.tflite`, from 18 on; by default the least that the model needs.
         quant: what becomes of a quantized `.tflite`: integers in Quantize-Dequantize units, or a float model.
@@ -177,7 +182,9 @@ def convert(
     )
     solver = SolverOptions(per_transpose, exchange=exchange, time_limit=time_limit, what_if=what_if)
     output = OutputOptions(format, inline, regions, rename or {}, annotate, own_ops, parts)
-    return _converted(source, Request(imports, LayoutRequest(io, layouts or {}, wishes), solver), output)
+    return _converted(
+        source, Request(imports, LayoutRequest(io, layouts or {}, wishes, input_type, output_type), solver), output
+    )
 
 
 def _converted(source: ModelSource, request: Request, output: OutputOptions) -> Result:
@@ -187,6 +194,7 @@ def _converted(source: ModelSource, request: Request, output: OutputOptions) -> 
     if output.format == "tflite":
         refuse_unknown_custom_ops(model, () if holds_tflite(source) else output.custom_ops)
         _prepare(model)
+    add_notes(model, *set_interface_types(model, request.layout.input_type, request.layout.output_type))
     request.layout.wishes.against(model.graph)
     refuse_others(model, request.target.blocks if request.target else None)
     lowered = as_kernels(model, request.target)

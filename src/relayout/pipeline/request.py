@@ -10,6 +10,7 @@ from relayout import arguments
 from relayout.arguments import Kind, check, one_of
 from relayout.formats.in_memory import AnySource
 from relayout.layout import Dim
+from relayout.lowering.interface_types import TYPES
 from relayout.pipeline.interface import IMAGE_LAYOUTS
 from relayout.targets import Target, Wishes
 
@@ -25,6 +26,8 @@ OPTIONS = {
     "format": one_of("onnx", "tflite"),
     "io": one_of("keep", "convert", *IMAGE_LAYOUTS),
     "layouts": arguments.LAYOUTS,
+    "input_type": one_of(*TYPES),
+    "output_type": one_of(*TYPES),
     "dims": arguments.EXTENTS,
     "quant": one_of("qdq", "float"),
     "opset": arguments.whole(*arguments.OPSETS),
@@ -102,15 +105,20 @@ class LayoutRequest:
         io: what becomes of the interface: `keep`, `convert`, or a layout for each image.
         layouts: tensor -> (its layout in the source, its layout in the result): pins.
         wishes: layouts of operators, and the target.
+        input_type: element type of quantized inputs; None leaves it.
+        output_type: the same of outputs.
     """
 
     io: Io = "keep"
     layouts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     wishes: Wishes = field(default_factory=Wishes)
+    input_type: str | None = None
+    output_type: str | None = None
 
     def __bool__(self) -> bool:
         """Whether anything but the fewest transposed bytes is asked for."""
-        return self.io != "keep" or bool(self.layouts) or bool(self.wishes)
+        types = self.input_type or self.output_type
+        return self.io != "keep" or bool(self.layouts) or bool(self.wishes) or types is not None
 
 
 @dataclass(frozen=True)
@@ -193,6 +201,8 @@ class Request:
         return {
             "io": self.layout.io,
             "layouts": dict(self.layout.layouts),
+            "input_type": self.layout.input_type,
+            "output_type": self.layout.output_type,
             "dims": dims,
             "per_transpose": per_transpose,
             "per_scattered": per_scattered,
@@ -215,7 +225,13 @@ class Request:
         pairs = {str(name): (str(pair[0]), str(pair[1])) for name, pair in options["layouts"].items()}
         return Request(
             ImportOptions(**reading, dims=dict(options["dims"])),
-            LayoutRequest(options["io"], pairs, Wishes.of(**options["wishes"])),
+            LayoutRequest(
+                options["io"],
+                pairs,
+                Wishes.of(**options["wishes"]),
+                options.get("input_type"),
+                options.get("output_type"),
+            ),
             SolverOptions(**{name: options[name] for name in NO_PRICES}),
         )
 

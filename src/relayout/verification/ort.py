@@ -25,6 +25,7 @@ from relayout.formats.onnx import complete, read, write
 from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import reads
 from relayout.layout.stored_as import CUT, INITIAL, SIGNATURE, TENSOR, Holds
+from relayout.lowering.interface_types import integer_ends
 from relayout.partition.regions import REGIONS
 from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
@@ -330,6 +331,11 @@ class OrtSide:
         self.outputs = [values[id(value)] for value in graph.outputs]
         self.interiors = [values[id(v)] for v in made if id(v) not in outputs]
 
+    @cached_property
+    def _integer_ends(self) -> dict[str, tuple[float, int]]:
+        """Quantized inputs and outputs, and what their integers mean: another model may have real numbers there."""
+        return integer_ends(self.model) if self._quantized else {}
+
     def _value(
         self, value: ir.Value, orders: dict[int, int], bounds: dict[str, int], known: Mapping[str, ir.Value]
     ) -> Value:
@@ -349,6 +355,8 @@ class OrtSide:
             node=(node.name or "") if node else "",
             order=orders.get(id(value), -1),
             quantized=self._quantized and (dtype is None or (dtype.kind in "iu" and dtype.itemsize <= 2)),
+            scale=self._integer_ends[name][:1] if name in self._integer_ends else (),
+            zero=self._integer_ends[name][1:] if name in self._integer_ends else (),
             bound=bounds.get(name),
             symbols=() if dims is None else tuple("" if isinstance(d, int) else d.value or "" for d in dims),
             fed=self._fed,

@@ -46,6 +46,7 @@ class Pair:
 
         1. A float that stands for a quantized integer, in a model that was dequantized, becomes that integer.
         2. A quantized uint8 that stands for an int8 is 128 higher, as its zero point is; both become int8.
+           A quantized integer that stands for a float becomes that float.
         3. Where the source dequantizes, a float that no integer there stands for becomes the nearest that one does.
 
         Args:
@@ -67,6 +68,8 @@ class Pair:
             limits = np.iinfo(left.dtype)
             steps = np.clip(np.nan_to_num(self.left.in_steps(right), nan=limits.min), limits.min, limits.max)
             right = steps if exact else np.rint(steps).astype(left.dtype)
+        elif left.dtype != right.dtype and self.right.scale and left.dtype.kind == "f":
+            right = self.right.real(right).astype(left.dtype)
         elif left.dtype == right.dtype and self.left.limits:
             right = np.clip(right, *(right.dtype.type(limit) for limit in self.left.limits))
         return left, right
@@ -81,11 +84,14 @@ class Pair:
         if self.right.dtype is not None and self.left.quantized and _are_shifted(array.dtype, self.right.dtype):
             array = _shifted(array)
         if self.right.dtype is not None and array.dtype != self.right.dtype:
-            if not self.left.scale or self.right.dtype.kind != "f":
+            if self.left.scale and self.right.dtype.kind == "f":
+                array = self.left.real(array).astype(self.right.dtype)
+            elif self.right.scale and array.dtype.kind == "f":
+                array = _in_steps(array, self.right, self.right.dtype)
+            else:
                 raise RelayoutError(
                     f"input '{self.name}' is {array.dtype} in the first model and {self.right.dtype} in the second"
                 )
-            array = self.left.real(array).astype(self.right.dtype)
         if self.right_held:
             if not _fits(array.shape, _dims(self.right_held)):
                 raise RelayoutError(
@@ -313,6 +319,13 @@ def _stands_for(left: Value, right: Value) -> bool:
     if left.dtype is None or right.dtype is None:
         return False
     return bool(left.scale and right.dtype.kind == "f") or (left.quantized and _are_shifted(left.dtype, right.dtype))
+
+
+def _in_steps(array: Array, value: Value, dtype: np.dtype[Any]) -> Array:
+    """Real numbers as the integers of a value, at their limits where they lie beyond."""
+    limits = np.iinfo(dtype)
+    steps: Array = np.clip(np.rint(value.in_steps(array)), limits.min, limits.max).astype(dtype)
+    return steps
 
 
 def _are_shifted(*types: np.dtype[Any]) -> bool:
