@@ -116,8 +116,8 @@ MOST_BYTES = 10**9
 """Of what a Transpose costs: solvers count in floats, and more would leave them too few digits for bytes."""
 BYTES = whole(0, MOST_BYTES)
 SECONDS = Kind("seconds, a number from 0 on", _is_size)
-OPSETS = 18, 23
-"""The least and the greatest opset of a converted `.tflite`."""
+OPSETS = 13, 23
+"""The least and the greatest opset of an ONNX result."""
 FUNCTION = Kind("a function", callable)
 
 

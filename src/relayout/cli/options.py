@@ -95,7 +95,11 @@ output_format = click.option(
     type=click.Choice(["onnx", "tflite"]),
     help="Format of the result, where no suffix says it: with --out-dir, on standard output. [default: onnx]",
 )
-opset = click.option("--opset", type=click.IntRange(*OPSETS), help="Of an ONNX result from a .tflite: 18 or newer.")
+opset = click.option(
+    "--opset",
+    type=click.IntRange(*OPSETS),
+    help="Of an ONNX result. [default: the least that a .tflite needs, from 18 on; that of an ONNX source]",
+)
 quant = one_of("--quant", ["qdq", "float"], "A quantized .tflite as integers (QDQ), or as a float model.")
 signature = click.option("--signature", metavar="NAME", help="Which signature of a .tflite (default: the first).")
 state = one_of(

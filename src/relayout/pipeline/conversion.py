@@ -122,7 +122,8 @@ def convert(
         input_type: `float32`, `int8` or `uint8` for the inputs that are quantized; others stay as they are.
         output_type: the same for outputs.
         dims: dynamic dimension -> extent to fix it to, or the name of a dimension of the same extent, which it takes.
-        opset: opset of a converted `.tflite`, from 18 on; by default the least that the model needs.
+        opset: opset of an ONNX result, from 13 on: operators that need a newer one are one error. By default the least
+            that a `.tflite` needs, from 18 on, and that of an ONNX source, which is never raised.
         quant: what becomes of a quantized `.tflite`: integers in Quantize-Dequantize units, or a float model.
         signature: which signature of a `.tflite` to convert; by default the first.
         state: what becomes of a `.tflite`'s variables: `zero` starts every run from their initial values, `io` makes
@@ -228,6 +229,8 @@ def _converted(source: ModelSource, request: Request, output: OutputOptions) -> 
     if output.regions == "functions":
         with whole_units(result.model):
             as_functions(result.model, target_of(result))
+    if request.imports.opset is not None:
+        _lower_opset(result.model, int(request.imports.opset))
     if output.rename:
         result = _renamed(result, output.rename)
     if output.format == "onnx":
@@ -381,6 +384,21 @@ def _as_tflite(result: Result, source: ModelSource | None) -> Result:
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
     seconds = {**result.report.seconds, "export": perf_counter() - began}
     return replace(result, file=file, report=replace(tflite_report(result.report, file, before), seconds=seconds))
+
+
+def _lower_opset(model: ir.Model, opset: int) -> None:
+    """Write a model in an older opset, in place; one that is older already stays.
+
+    Raises:
+        LayoutError: an operator needs a newer one, or the model is older and would have to be raised.
+    """
+    from relayout.formats.onnx.older_opset import to_older_opset
+
+    current = model.opset_imports.get("", 1)
+    if current < opset:
+        raise LayoutError(f"--opset {opset}: the model is of opset {current}, and is not raised: leave the option out")
+    if current > opset:
+        to_older_opset(model, opset)
 
 
 def _restore_calls(model: ir.Model) -> None:

@@ -65,7 +65,7 @@ class ImportOptions:
     """How a source is read.
 
     Args:
-        opset: opset of a converted `.tflite`; None for the least that the model needs.
+        opset: of an ONNX result; None for the least that a `.tflite` needs, and that of an ONNX source.
         quant: `qdq` keeps the integers of a quantized `.tflite`, `float` does not.
         signature: the key of a `.tflite`'s signature; None for its first.
         state: `zero` starts each run from a `.tflite`'s initial states, `io` makes them inputs and outputs.
@@ -91,7 +91,7 @@ class ImportOptions:
 
     def tflite_options(self) -> list[str]:
         """Return the options, as on the command line, that only a `.tflite` source has and that are not at rest."""
-        names = ("opset", "quant", "signature", "state", "custom_ops")
+        names = ("quant", "signature", "state", "custom_ops")
         usual = ImportOptions()
         changed = [name for name in names if getattr(self, name) != getattr(usual, name)]
         return [f"--{name.replace('_', '-').removesuffix('s')}" for name in changed]

@@ -60,6 +60,7 @@ def _read_tflite(source: ModelSource, options: ImportOptions, wishes: Wishes) ->
     from relayout.formats import tflite
     from relayout.formats.bundle import outermost
     from relayout.formats.onnx import known_files
+    from relayout.formats.tflite.importing.importer import IR_VERSIONS
 
     content = source if isinstance(source, bytes) else Path(str(source))
     extents = {name: int(extent) for name, extent in options.dims.items() if not isinstance(extent, str)}
@@ -67,7 +68,7 @@ def _read_tflite(source: ModelSource, options: ImportOptions, wishes: Wishes) ->
     with in_file(where), _extents_in_errors(extents):
         model = tflite.read(
             content,
-            opset=options.opset,
+            opset=options.opset if options.opset is None or options.opset in IR_VERSIONS else None,
             quant=options.quant,
             signature=options.signature,
             state=options.state,
