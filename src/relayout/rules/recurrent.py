@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from relayout.layout.stored_as import BATCH_FIRST
 from relayout.rules.operator import Operator
 from relayout.rules.registry import rule
-from relayout.rules.signature import Fact, Letters, Signature
+from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
+
+PLACES = {
+    ("t", "b", "i"): ("b", "t", "i"),
+    ("t", "d", "b", "h"): ("b", "t", "d", "h"),
+    ("d", "b", "h"): ("b", "d", "h"),
+}
+"""The axes of an operand with `layout` 0 -> with 1."""
 
 
 @rule("RNN", "GRU", "LSTM", kind="layout-sensitive")
@@ -24,7 +34,21 @@ def recurrent(operator: Operator) -> Fact:
     }
     every: Letters = ("b", "t", "d", "h") if first else ("t", "d", "b", "h")
     outputs = (every, state, state)[: len(operator.outputs)]
-    return Signature(operator.operands(given), outputs, frozenset("tdghrap"), frozenset("bi")).positional()
+    found = Signature(operator.operands(given), outputs, frozenset("tdghrap"), frozenset("bi")).positional()
+    return _in_both(found) if operator.node.meta.get(BATCH_FIRST) else found
+
+
+def _in_both(found: Signature) -> Signature:
+    """Add the variant that has the other value of `layout`."""
+    (plain,) = found.variants
+    places = {**PLACES, **{there: here for here, there in PLACES.items()}}
+    inputs = tuple(letters and places.get(letters, letters) for letters in plain.inputs)
+    outputs = tuple(letters and places.get(letters, letters) for letters in plain.outputs)
+
+    def changes(placement: Placement) -> Changes:
+        return Changes({"layout": int(placement.letters(0)[0] == "b")})
+
+    return replace(found, variants=(plain, Variant(inputs, outputs, "batch first")), changes=changes)
 
 
 @rule("DynamicQuantizeLSTM", kind="layout-sensitive", domain="com.microsoft")

@@ -1,16 +1,15 @@
-"""If, Loop and Scan, nested, with values of the graph around them; functions; results of two runs in a row."""
+"""If, Loop and Scan, nested, with values of the graph around them; functions."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
 import pytest
-from export_running import agrees, assert_close
-from node_tests import run
+from export_running import agrees
 
 import relayout
 from relayout.formats.tflite.container.loading import load
-from rules.law import Array, with_runtime
+from rules.law import Array
 from small import build
 from text_form import floats
 
@@ -111,18 +110,6 @@ def test_functions_are_written_out() -> None:
     """
     model = build("float[2,3] x", "y = some.where.twice (x, w)", {"w": (3,)}, functions=function)
     agrees(model, {"x": floats(2, 3)})
-
-
-def test_a_recurrent_network_begins_each_run_anew() -> None:
-    text = "y, h, c = LSTM<hidden_size=4>(x, w, r)"
-    model = build("float[5,2,3] x", text, {"w": (1, 16, 3), "r": (1, 16, 4)})
-    content = relayout.convert(model, format="tflite").tflite
-    feed = {"x": floats(5, 2, 3)}
-    wanted = with_runtime(model, feed)
-    for _ in range(2):
-        for got, array in zip(run(content, feed), wanted, strict=True):
-            assert_close(got, array, "the state")
-    assert not any(tensor.is_variable for graph in load(content).subgraphs for tensor in graph.tensors)
 
 
 def test_a_constant_condition_leaves_its_branch() -> None:

@@ -22,6 +22,7 @@ from relayout.formats.tflite.exporting.kernel_types import widen
 from relayout.formats.tflite.exporting.node import IMAGES, NodeExport, known
 from relayout.formats.tflite.exporting.registry import Entry, Unwritable, entries
 from relayout.formats.tflite.exporting.steps import Steps
+from relayout.formats.tflite.exporting.tidying import tidy
 from relayout.formats.tflite.exporting.units import QuantizedUnit, QuantizedUnits
 
 SMALL = 1 << 16
@@ -108,6 +109,8 @@ def export(
     graph.run()
     if graph.refused:
         raise UnwritableGraphError(graph.refused, graph.unwritten)
+    for draft in graph.program:
+        tidy(draft)
     changed = [tensor for draft in graph.program for tensor in fuse(draft)]
     subgraphs = tuple(draft.finish(f"subgraphs[{place}]") for place, draft in enumerate(graph.program))
     subgraph = subgraphs[0]

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.loops import unique, write_out
+from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
 from relayout.formats.tflite.exporting.registry import entries
 from relayout.formats.tflite.exporting.sequences import inline_sequences
 
@@ -96,6 +97,7 @@ def prepare(model: ir.Model, complete: Callable[[ir.Model], None]) -> None:
             break
         complete(model)
     _remove_unread(model.graph)
+    mark_batch_first(model)
 
 
 def _replace_empty_inputs(graph: ir.Graph) -> None:

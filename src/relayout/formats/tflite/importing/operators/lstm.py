@@ -22,6 +22,7 @@ from relayout.formats.tflite.importing.operators.recurrent import (
     activated,
     grid,
     hand_over_both,
+    is_forgotten,
     keep,
     named,
     one_step,
@@ -158,7 +159,9 @@ class Lstm:
         bounded = self.fused == ActivationFunctionType.TANH and first[1] is None
         if self.op.options.cell_clip > 0 and not (bounded and most <= self.limits()[1]):
             return step_by_step()
-        return Unlimited(self.op, *self.matrices(name)).over(x, first)
+        free = Unlimited(self.op, *self.matrices(name))
+        free.kept = all(is_forgotten(self.op, i) for i in self.which.states)
+        return free.over(x, first)
 
     def matrices(self, name: str) -> tuple[Any, ...]:
         """Return what an `Unlimited` is made of beside the operator."""

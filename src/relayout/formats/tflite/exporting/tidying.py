@@ -1,0 +1,78 @@
+"""Operators that a draft does not need: those that nobody reads, and a RESHAPE of what a RESHAPE gives.
+
+RESHAPE(RESHAPE(x, [5 1 2 4]), [5 2 4])  ->  x, where that is its shape
+"""
+
+from __future__ import annotations
+
+from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+
+SHAPE = 1
+"""Place of the new shape among the operands of RESHAPE."""
+
+
+def tidy(draft: Draft) -> None:
+    """Remove such operators, in place."""
+    _merge_reshapes(draft)
+    _remove_unread(draft)
+    _remove_equal_reshapes(draft)
+
+
+def _merge_reshapes(draft: Draft) -> None:
+    """Let each RESHAPE read what stands before the RESHAPEs before it."""
+    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    for operator in draft.operators:
+        if operator.name != "RESHAPE":
+            continue
+        while (before := _reshape_before(operator, producers)) is not None:
+            operator.inputs = [before.inputs[0], *operator.inputs[SHAPE:]]
+
+
+def _remove_equal_reshapes(draft: Draft) -> None:
+    """Remove each RESHAPE to the shape of its operand."""
+    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    readers = draft.readers()
+    aliases: dict[DraftTensor, DraftTensor] = {}
+    for operator in draft.operators:
+        operator.inputs = [None if each is None else aliases.get(each, each) for each in operator.inputs]
+        source = operator.inputs[0] if operator.name == "RESHAPE" else None
+        (result,) = operator.outputs if source is not None else (None,)
+        if source is None or result is None or not _is_same(source, result) or not source.is_static:
+            continue
+        if result not in draft.outputs:
+            aliases[result] = source
+        elif readers.get(source) == 1 and source in producers:
+            producer = producers[source]
+            producer.outputs = [result if each is source else each for each in producer.outputs]
+            operator.outputs = []
+    draft.operators = [each for each in draft.operators if each.outputs]
+
+
+def _reshape_before(operator: DraftOperator, producers: dict[DraftTensor, DraftOperator]) -> DraftOperator | None:
+    """Return the RESHAPE that gives what a RESHAPE to constant extents reads."""
+    source, shape = operator.inputs[0], operator.inputs[SHAPE] if len(operator.inputs) > SHAPE else None
+    before = None if source is None else producers.get(source)
+    if before is None or before.name != "RESHAPE" or before.inputs[0] is None or shape is None or shape.data is None:
+        return None
+    return before if _has_same_elements(before.inputs[0], operator.outputs[0]) else None
+
+
+def _has_same_elements(a: DraftTensor, b: DraftTensor) -> bool:
+    if a.type != b.type or (a.quantization is None) != (b.quantization is None):
+        return False
+    return a.quantization is None or a.quantization.equals(b.quantization)
+
+
+def _is_same(a: DraftTensor, b: DraftTensor) -> bool:
+    return a.dims == b.dims and _has_same_elements(a, b)
+
+
+def _remove_unread(draft: Draft) -> None:
+    """Remove operators whose results nobody reads; what a custom operator does besides is not known."""
+    read = {id(tensor) for tensor in draft.outputs}
+    kept: list[DraftOperator] = []
+    for operator in reversed(draft.operators):
+        if operator.name.startswith("CUSTOM") or any(id(tensor) in read for tensor in operator.outputs):
+            kept.append(operator)
+            read |= {id(tensor) for tensor in operator.inputs if tensor is not None}
+    draft.operators = kept[::-1]
