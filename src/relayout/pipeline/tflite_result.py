@@ -52,6 +52,7 @@ def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None, r
         UnsupportedError: operators that TensorFlow Lite cannot express, all of them with reason and count.
     """
     from relayout.formats.onnx import complete
+    from relayout.formats.tflite.exporting import descriptions
     from relayout.formats.tflite.exporting.exporter import UnwritableGraphError, export
     from relayout.targets.litert.quantized_units import keeps_unsigned, quantized_units
 
@@ -60,7 +61,7 @@ def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None, r
     units = quantized_units(model, unsigned=unsigned)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
     try:
-        return export(
+        file = export(
             model,
             units=units,
             unsigned=unsigned,
@@ -70,6 +71,7 @@ def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None, r
         )
     except UnwritableGraphError as error:
         raise UnwritableGraphError(error.found, error.values, remedy) from None
+    return file._replace(files=descriptions.files(model))
 
 
 def tflite_parts(model: ir.Model, target: Target, custom_ops: Mapping[str, str]) -> list[tuple[Part, ir.Model | Model]]:
@@ -159,7 +161,8 @@ def refuse_unknown_custom_ops(model: ir.Model, custom_ops: Collection[str]) -> N
 def _metadata(model: ir.Model, tensors: Mapping[str, list[ir.Value]]) -> Mapping[str, bytes]:
     """Return the metadata buffers of a file, of which each tensor is some values of the model."""
     from relayout.formats.tflite.container.metadata import OWN
+    from relayout.formats.tflite.exporting.descriptions import buffers
     from relayout.formats.tflite.provenance import provenance_of
 
     found = provenance_of(model, tensors)
-    return {} if found.is_empty else {OWN: found.dump()}
+    return {**buffers(model), **({} if found.is_empty else {OWN: found.dump()})}
