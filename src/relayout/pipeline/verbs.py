@@ -268,7 +268,7 @@ def convert(
         as_functions(result.model, target_of(result))
     result = _renamed(result, rename) if rename else result
     if format == "onnx":
-        return result
+        return _stamped(result)
     result = replace(result, format="tflite", custom_ops=dict(custom_ops or {}))
     return result if parts else _as_tflite(result, source if _is_tflite(source) and not (inputs or outputs) else None)
 
@@ -682,7 +682,16 @@ def _prepare(model: ir.Model) -> None:
     from relayout.formats.onnx import complete
     from relayout.formats.tflite.exporting.preparing import prepare
 
-    prepare(model, lambda changed: complete(changed, outputs_of))
+    prepare(model, lambda changed: complete(changed, outputs_of), from_tflite=TFLITE in model.meta)
+
+
+def _stamped(result: Result) -> Result:
+    """Return a result whose nodes say what they were when it was made, where they say of which builtin they are."""
+    if TFLITE in result.model.meta:
+        from relayout.formats.tflite.spelled_out import stamp
+
+        stamp(result.model)
+    return result
 
 
 def _as_tflite(result: Result, source: Source | None) -> Result:

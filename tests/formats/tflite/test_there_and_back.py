@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
-from tflite_cases_recurrent import lstm
+from tflite_cases_recurrent import LSTMS, lstm, quantized_lstm
 
 import relayout
+from conftest import KERAS
+from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.spelled_out import BUILTIN
 from relayout.formats.tflite.states import STATES
-from rules.law import Array
+from rules.law import Array, with_runtime
 from text_form import floats
 
 KERNELS = (OpResolverType.AUTO, OpResolverType.BUILTIN_REF)
@@ -47,29 +51,117 @@ def there_and_back(source: bytes, folder: Path, *, keep_mark: bool = True) -> by
     return (folder / "back.tflite").read_bytes()
 
 
-KINDS = [
-    {},
-    {"time_major": True},
-    {"cifg": True},
-    {"peephole": True},
-    {"peephole": True, "cifg": True},
-    {"activation": 1},
+KINDS = [*LSTMS, {"time_major": True}]
+WAYS = ("through ONNX", "at once")
+
+
+def back(source: bytes, folder: Path, way: str) -> bytes:
+    if way == "through ONNX":
+        return there_and_back(source, folder)
+    relayout.convert(source, format="tflite").save(folder / "back.tflite")
+    return (folder / "back.tflite").read_bytes()
+
+
+def assert_same_runs(source: bytes, result: bytes, kernels: OpResolverType) -> None:
+    graph = load(source).subgraphs[0]
+    tensor = graph.tensors[graph.inputs[0]]
+    feeds = [floats(*tensor.shape) for _ in range(3)]
+    if tensor.type == TensorType.INT8:
+        feeds = [np.clip(feed * 60, -128, 127).astype(np.int8) for feed in feeds]
+    pairs = zip(results_of_runs(source, feeds, kernels), results_of_runs(result, feeds, kernels), strict=True)
+    for wanted, array in pairs:
+        np.testing.assert_array_equal(array, wanted)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_an_lstm_is_the_operator_of_the_source_over_several_runs(
+    kind: dict[str, Any], way: str, tmp_path: Path
+) -> None:
+    source = lstm(**kind).bytes()
+    result = back(source, tmp_path, way)
+    assert operators(result) == operators(source) == [FUSED]
+    for kernels in KERNELS:
+        assert_same_runs(source, result, kernels)
+
+
+def test_diagonal_weights_stay_diagonal(tmp_path: Path) -> None:
+    source = lstm(diagonal=True).bytes()
+    for way in WAYS:
+        result = back(source, tmp_path, way)
+        assert operators(result) == [FUSED]
+        assert_same_runs(source, result, KERNELS[0])  # reference kernels know no version of them
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [{}, {"cifg": True}, {"projection": 3}, {"normalized": True}, {"clip": 0.5}], ids=str)
+def test_an_integer_lstm_is_that_of_the_source_over_several_runs(
+    kind: dict[str, Any], way: str, tmp_path: Path
+) -> None:
+    source = quantized_lstm(**kind).bytes()
+    result = back(source, tmp_path, way)
+    assert operators(result) == operators(source) == [FUSED]
+    assert_same_runs(source, result, KERNELS[0])
+
+
+NETWORKS = [
+    "lstm_fused.float32",
+    "lstm_fused.int8",
+    "lstm_fused.float16",
+    "bidirectional_lstm_fused.float32",
+    "bidirectional_lstm_fused.int8",
+    "bidirectional_lstm_fused.float16",
 ]
 
 
-@pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_there_and_back_is_the_operator_of_the_source_over_several_runs(
-    kind: dict[str, bool], kernels: OpResolverType, tmp_path: Path
-) -> None:
-    source = lstm(**kind).bytes()  # type: ignore[arg-type]
-    back = there_and_back(source, tmp_path)
-    assert operators(back) == operators(source) == [FUSED]
-    shape = load(source).subgraphs[0].tensors[load(source).subgraphs[0].inputs[0]].shape
-    feeds = [floats(*shape) for _ in range(3)]
-    pairs = zip(results_of_runs(source, feeds, kernels), results_of_runs(back, feeds, kernels), strict=True)
-    for wanted, result in pairs:
-        np.testing.assert_array_equal(result, wanted)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_of_keras_has_no_more_operators_and_gives_the_same(name: str, way: str, tmp_path: Path) -> None:
+    source = (KERAS / f"{name}.tflite").read_bytes()
+    result = back(source, tmp_path, way)
+    assert len(operators(result)) <= len(operators(source))
+    assert operators(result).count(FUSED) == operators(source).count(FUSED)
+    for kernels in KERNELS:
+        assert_same_runs(source, result, kernels)
+
+
+def test_a_changed_loop_is_written_as_it_is_now(tmp_path: Path) -> None:
+    relayout.convert(lstm(clip=0.3).bytes()).save(tmp_path / "there.onnx")
+    model = onnx.load(tmp_path / "there.onnx")
+    (loop,) = (node for node in model.graph.node if node.op_type == "Scan")
+    for node in loop.attribute[0].g.node if loop.attribute[0].name == "body" else loop.attribute[-1].g.node:
+        node.op_type = "Sigmoid" if node.op_type == "Tanh" else node.op_type
+    assert any(node.op_type == "Scan" for node in model.graph.node)
+    content = relayout.convert(model, format="tflite").tflite
+    assert FUSED not in operators(content)
+    feed = floats(2, 5, 3)
+    (wanted,) = with_runtime(model, {model.graph.input[0].name: feed})
+    np.testing.assert_allclose(results_of_runs(content, [feed], KERNELS[0])[0], wanted, atol=1e-6)
+
+
+def test_changed_weights_are_those_of_the_result(tmp_path: Path) -> None:
+    relayout.convert(lstm(clip=0.3).bytes()).save(tmp_path / "there.onnx")
+    model = onnx.load(tmp_path / "there.onnx")
+    for tensor in model.graph.initializer:
+        array = onnx.numpy_helper.to_array(tensor)
+        if array.ndim == 2 and array.dtype == np.float32:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array * np.float32(0.5), tensor.name))
+    content = relayout.convert(model, format="tflite").tflite
+    assert operators(content) == [FUSED]
+    feed = floats(2, 5, 3)
+    (wanted,) = with_runtime(model, {model.graph.input[0].name: feed})
+    np.testing.assert_allclose(results_of_runs(content, [feed], KERNELS[0])[0], wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"name":"UNIDIRECTIONAL_SEQUENCE_LSTM"}', "nonsense"])
+def test_a_damaged_description_counts_for_nothing(text: str, tmp_path: Path) -> None:
+    relayout.convert(lstm(clip=0.3).bytes()).save(tmp_path / "there.onnx")
+    model = onnx.load(tmp_path / "there.onnx")
+    for node in model.graph.node:
+        for row in node.metadata_props:
+            if row.key == BUILTIN:
+                row.value = text
+    assert FUSED not in operators(relayout.convert(model, format="tflite").tflite)
 
 
 def test_an_lstm_that_does_not_say_that_its_states_are_kept_begins_anew(tmp_path: Path) -> None:
@@ -85,3 +177,10 @@ def test_a_state_that_is_an_input_is_not_said_to_be_kept() -> None:
     assert not any(STATES in node.metadata_props for node in model.graph)
     zero = relayout.convert(lstm().bytes()).model
     assert any(STATES in node.metadata_props for node in zero.graph)
+
+
+def test_a_restored_builtin_is_a_part_of_litert(tmp_path: Path) -> None:
+    source = (KERAS / "lstm_fused.int8.tflite").read_bytes()
+    relayout.convert(source, format="tflite", parts=True).save_parts(tmp_path)
+    (part,) = tmp_path.glob("*.tflite")
+    assert operators(part.read_bytes()) == operators(source)

@@ -2,6 +2,7 @@
 
     CONV_2D, RELU      ->  CONV_2D(fused_activation_function=RELU)
     FULLY_CONNECTED, ADD(constant)  ->  FULLY_CONNECTED with a bias
+    STRIDED_SLICE(x, [0 3], [2 4]), RESHAPE to [2]  ->  STRIDED_SLICE(shrink_axis_mask=2)
 
 Only a result with a single reader is taken in; a RESHAPE between the two does not matter.
 """
@@ -41,6 +42,8 @@ def fuse(draft: Draft) -> list[DraftTensor]:
             fusion.activation(operator)
         elif operator.name == "ADD":
             fusion.bias(operator)
+        elif operator.name == "RESHAPE":
+            fusion.shrunk(operator)
     if fusion.removed:
         draft.operators = [each for each in draft.operators if each not in fusion.removed]
     for tensor in fusion.changed:
@@ -98,6 +101,22 @@ class _Fusion:
             producer.inputs = [*producer.inputs[:BIAS], flat]
             if "fused_activation_function" in operator.options:
                 producer.options["fused_activation_function"] = operator.options["fused_activation_function"]
+            self._remove(operator, tensor, result)
+
+    def shrunk(self, operator: DraftOperator) -> None:
+        """Let a slice drop the axes of which it takes one place."""
+        tensor, (result,) = operator.inputs[0], operator.outputs
+        producer = None if tensor is None else self.producers.get(tensor)
+        if tensor is None or producer is None or producer.name != "STRIDED_SLICE" or self.readers.get(tensor) != 1:
+            return
+        if producer.options.get("shrink_axis_mask") or any(
+            each is None or each.array is None for each in producer.inputs[1:]
+        ):
+            return
+        masked = producer.options.get("begin_mask", 0) | producer.options.get("end_mask", 0)
+        places = [axis for axis, dim in enumerate(tensor.dims) if dim == 1 and not masked >> axis & 1]
+        if result.dims == tuple(dim for axis, dim in enumerate(tensor.dims) if axis not in places):
+            producer.options["shrink_axis_mask"] = sum(1 << axis for axis in places)
             self._remove(operator, tensor, result)
 
     def _behind_reshapes(self, tensor: DraftTensor) -> DraftOperator | None:

@@ -1,5 +1,6 @@
 """Rewrites of a graph before layouts are chosen for a `.tflite`, until nothing changes any more.
 
+0. What a builtin was spelled out in is that builtin again.
 1. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them.
 2. An If whose condition is constant is its branch.
 3. Sequences are the tensors that they hold.
@@ -23,6 +24,7 @@ from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.loops import unique, write_out
 from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
 from relayout.formats.tflite.exporting.registry import entries
+from relayout.formats.tflite.exporting.restoring import restore_builtins
 from relayout.formats.tflite.exporting.sequences import inline_sequences
 
 ROUNDS = 12
@@ -76,13 +78,15 @@ BODIES = "relayout.definition"
 """The domain of the standard's definitions while they are spelled out."""
 
 
-def prepare(model: ir.Model, complete: Callable[[ir.Model], None]) -> None:
+def prepare(model: ir.Model, complete: Callable[[ir.Model], None], *, from_tflite: bool = False) -> None:
     """Rewrite a model, in place.
 
     Args:
         model: the model.
         complete: what infers types and shapes of what is new.
+        from_tflite: whether it was just read from a `.tflite`.
     """
+    restore_builtins(model, trusted=from_tflite)
     _replace_empty_inputs(model.graph)
     for _ in range(ROUNDS):
         _rank_reductions(model.graph)

@@ -5,17 +5,68 @@ RESHAPE(RESHAPE(x, [5 1 2 4]), [5 2 4])  ->  x, where that is its shape
 
 from __future__ import annotations
 
+from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
 
 SHAPE = 1
 """Place of the new shape among the operands of RESHAPE."""
+MOVERS = frozenset({"RESHAPE", "REVERSE_V2", "SLICE", "STRIDED_SLICE", "TRANSPOSE"})
+"""Builtins that move elements of their first operand, of integers as of real numbers."""
+MOVED = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
+"""Integers that they move."""
 
 
 def tidy(draft: Draft) -> None:
     """Remove such operators, in place."""
+    _move_integers(draft)
     _merge_reshapes(draft)
     _remove_unread(draft)
     _remove_equal_reshapes(draft)
+
+
+def _move_integers(draft: Draft) -> None:
+    """Let operators that only move elements move integers, where they stand between a DEQUANTIZE and a QUANTIZE."""
+    producers = {tensor: operator for operator in draft.operators for tensor in operator.outputs}
+    readers = draft.readers()
+    aliases: dict[DraftTensor, DraftTensor] = {}
+    for operator in draft.operators:
+        operator.inputs = [None if each is None else aliases.get(each, each) for each in operator.inputs]
+        (result,), path = operator.outputs if operator.name == "QUANTIZE" else (None,), []
+        before = None if result is None else _producer(operator, producers)
+        while before is not None and before.name in MOVERS and readers.get(before.outputs[0]) == 1:
+            path.append(before)
+            before = _producer(before, producers)
+        source = None if before is None or before.name != "DEQUANTIZE" else before.inputs[0]
+        if result is None or source is None or source.type not in MOVED:
+            continue
+        if not _has_same_elements(source, result) and not _is_shifted(source, result):
+            continue
+        for mover in path:
+            mover.outputs[0].type, mover.outputs[0].quantization = source.type, source.quantization
+        if path:
+            path[-1].inputs = [source, *path[-1].inputs[1:]]
+            source = path[0].outputs[0]
+        operator.inputs = [source]
+        if not _has_same_elements(source, result):
+            continue
+        if result not in draft.outputs:
+            aliases[result] = source
+        elif path:
+            path[0].outputs, operator.outputs = [result], []
+    draft.operators = [each for each in draft.operators if each.outputs]
+
+
+def _is_shifted(a: DraftTensor, b: DraftTensor) -> bool:
+    """Return whether integers are the others, 128 higher or lower: QUANTIZE then adds that and rounds nothing."""
+    if a.quantization is None or b.quantization is None or {a.type, b.type} != {TensorType.INT8, TensorType.UINT8}:
+        return False
+    shift = 128 if b.type == TensorType.UINT8 else -128
+    return a.quantization._replace(zero_point=a.quantization.zero_point + shift).equals(b.quantization)
+
+
+def _producer(operator: DraftOperator, producers: dict[DraftTensor, DraftOperator]) -> DraftOperator | None:
+    source = operator.inputs[0]
+    return None if source is None else producers.get(source)
 
 
 def _merge_reshapes(draft: Draft) -> None:
