@@ -54,6 +54,9 @@ def boxes() -> Iterator[Case]:
         given = {"b": corners, "s": scores, **limits}
         yield Case("NonMaxSuppression", given, ("m", "t", "l"), {"center_point_box": center})
     yield Case("NonMaxSuppression", {"b": corners, "s": scores, "m": i(2)}, ("m",))
+    equal = np.round(rng.random((1, 2, 40)) * 4).astype(np.float32) / 4
+    apart = np.arange(40, dtype=np.float32)[:, None] + np.array([0, 0, 0.9, 0.9], np.float32)
+    yield Case("NonMaxSuppression", {"b": apart[None], "s": equal, **limits, "m": i(30)}, ("m", "t", "l"))
 
 
 def spectra() -> Iterator[Case]:

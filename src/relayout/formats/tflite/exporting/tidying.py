@@ -14,6 +14,9 @@ MOVERS = frozenset({"RESHAPE", "REVERSE_V2", "SLICE", "STRIDED_SLICE", "TRANSPOS
 """Builtins that move elements of their first operand, of integers as of real numbers."""
 MOVED = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
 """Integers that they move."""
+_BYTES = (TensorType.INT8, TensorType.UINT8)
+REQUANTIZED = {TensorType.INT8: _BYTES, TensorType.UINT8: _BYTES, TensorType.INT16: (TensorType.INT16, TensorType.INT8)}
+"""Integers -> those that QUANTIZE makes of them."""
 
 
 def tidy(draft: Draft) -> None:
@@ -22,6 +25,7 @@ def tidy(draft: Draft) -> None:
     _merge_reshapes(draft)
     _remove_unread(draft)
     _remove_equal_reshapes(draft)
+    _remove_unread(draft)
 
 
 def _move_integers(draft: Draft) -> None:
@@ -39,7 +43,7 @@ def _move_integers(draft: Draft) -> None:
         source = None if before is None or before.name != "DEQUANTIZE" else before.inputs[0]
         if result is None or source is None or source.type not in MOVED:
             continue
-        if not _has_same_elements(source, result) and not _is_shifted(source, result):
+        if not _is_requantized(source, result):
             continue
         for mover in path:
             mover.outputs[0].type, mover.outputs[0].quantization = source.type, source.quantization
@@ -56,12 +60,10 @@ def _move_integers(draft: Draft) -> None:
     draft.operators = [each for each in draft.operators if each.outputs]
 
 
-def _is_shifted(a: DraftTensor, b: DraftTensor) -> bool:
-    """Return whether integers are the others, 128 higher or lower: QUANTIZE then adds that and rounds nothing."""
-    if a.quantization is None or b.quantization is None or {a.type, b.type} != {TensorType.INT8, TensorType.UINT8}:
-        return False
-    shift = 128 if b.type == TensorType.UINT8 else -128
-    return a.quantization._replace(zero_point=a.quantization.zero_point + shift).equals(b.quantization)
+def _is_requantized(a: DraftTensor, b: DraftTensor) -> bool:
+    """Return whether QUANTIZE makes integers of others, without real numbers between them."""
+    one_scale = all(each.quantization is not None and not each.quantization.per_channel for each in (a, b))
+    return one_scale and b.type in REQUANTIZED.get(a.type, ())
 
 
 def _producer(operator: DraftOperator, producers: dict[DraftTensor, DraftOperator]) -> DraftOperator | None:
