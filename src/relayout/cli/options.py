@@ -89,6 +89,12 @@ output_format = click.option(
     type=click.Choice(["onnx", "tflite"]),
     help="Format of the result, where no suffix says it: with --out-dir, on standard output. [default: onnx]",
 )
+runtime = click.option(
+    "--runtime",
+    metavar="VERSION",
+    help="Of a .tflite result: the oldest TensorFlow Lite that has to run it, such as 2.14. What its kernels lack is"
+    " written by others, or refused.",
+)
 opset = click.option("--opset", type=click.IntRange(*OPSETS), help="Of an ONNX result from a .tflite: 18 or newer.")
 quant = one_of("--quant", ["qdq", "float"], "A quantized .tflite as integers (QDQ), or as a float model.")
 signature = click.option("--signature", metavar="NAME", help="Which signature of a .tflite (default: the first).")
@@ -240,7 +246,7 @@ wishing = together(to, backend, desired, inline, section="Layouts of operators")
 aiming = together(backend, section="Layouts of operators")
 solving = together(per_transpose, exchange, time_limit, what_if, section="The solver")
 views = together(html, model_explorer, section="To look at")
-conversion = together(output_format, io, layouts, part, importing, wishing, solving, views)
+conversion = together(output_format, runtime, io, layouts, part, importing, wishing, solving, views)
 """What `convert` does, and `explain` tells of."""
 splitting = together(regions, parts, section="What a target runs")
 writing = together(annotate, plan_file, external_data, overwrite, section="What is written")

@@ -38,6 +38,7 @@ class Result:
         format: `onnx` or `tflite`, as asked for.
         file: the `.tflite` model, if it is one; see `tflite`.
         custom_ops: operators that become CUSTOM ones in a `.tflite`, by name -> their domain; "" for any.
+        runtime: the oldest runtime that has to run a `.tflite`; "": any.
     """
 
     model: ir.Model
@@ -49,6 +50,7 @@ class Result:
     format: Literal["onnx", "tflite"] = "onnx"
     file: Model | None = field(default=None, repr=False)
     custom_ops: Mapping[str, str] = field(default_factory=dict)
+    runtime: str = ""
 
     @property
     def target_name(self) -> str:
@@ -69,7 +71,7 @@ class Result:
         if self.format == "tflite":
             from relayout.pipeline.tflite_result import tflite_parts
 
-            return [part for part, _ in tflite_parts(self.model, target_of(self), self.custom_ops)]
+            return [part for part, _ in tflite_parts(self.model, target_of(self), self.custom_ops, self.runtime)]
         return parts(self.model, target_of(self))
 
     def save_parts(self, directory: str | Path) -> list[Part]:
@@ -96,7 +98,7 @@ class Result:
         refuse_parts(folder)
         found: list[tuple[Part, ir.Model | Model]]
         if self.format == "tflite":
-            found = tflite_parts(self.model, target, self.custom_ops)
+            found = tflite_parts(self.model, target, self.custom_ops, self.runtime)
         else:
             found = [(part, part_model(self.model, part)) for part in self.parts()]
         refuse_unknown_ranks([part for part, _ in found])

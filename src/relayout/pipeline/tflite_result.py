@@ -40,13 +40,16 @@ def remedy_for(target: Target | None) -> str:
     return f"the layouts are those of --target {name}, and a .tflite needs LiteRT's: leave --target out; {REMEDY}"
 
 
-def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None, remedy: str = REMEDY) -> Model:
+def tflite_model(
+    model: ir.Model, custom_ops: Mapping[str, str] | None = None, remedy: str = REMEDY, runtime: str = ""
+) -> Model:
     """Export a model whose layouts are chosen.
 
     Args:
         model: the model.
         custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
         remedy: what an error says to do about operators that cannot be written.
+        runtime: the oldest runtime that has to run it, such as `2.14`; "": any.
 
     Raises:
         UnsupportedError: operators that TensorFlow Lite cannot express, all of them with reason and count.
@@ -68,13 +71,16 @@ def tflite_model(model: ir.Model, custom_ops: Mapping[str, str] | None = None, r
             signature=key,
             describe=lambda tensors: _metadata(model, tensors),
             custom_ops=custom_ops,
+            runtime=runtime,
         )
     except UnwritableGraphError as error:
         raise UnwritableGraphError(error.found, error.values, remedy) from None
     return file._replace(files=descriptions.files(model))
 
 
-def tflite_parts(model: ir.Model, target: Target, custom_ops: Mapping[str, str]) -> list[tuple[Part, ir.Model | Model]]:
+def tflite_parts(
+    model: ir.Model, target: Target, custom_ops: Mapping[str, str], runtime: str = ""
+) -> list[tuple[Part, ir.Model | Model]]:
     """Return the parts of a model whose layouts are chosen: a `.tflite` model for each that the target runs.
 
     What an export refuses although the target's table claims it is left to the host, and the graph is parted again.
@@ -88,7 +94,7 @@ def tflite_parts(model: ir.Model, target: Target, custom_ops: Mapping[str, str])
         for part in parts(model, target, host):
             own = part_model(model, part)
             try:
-                found.append((part, tflite_model(own, custom_ops) if part.claimed else own))
+                found.append((part, tflite_model(own, custom_ops, runtime=runtime) if part.claimed else own))
             except UnwritableGraphError as error:
                 more |= _left_to_host(part, error.values)
                 if more <= host:  # not the operators stand in the way
@@ -143,6 +149,21 @@ def refuse_onnx_options(given: Mapping[str, object]) -> None:
             f"{', '.join(named)} {verb} for ONNX results, and the result is a .tflite, which has no opset, no functions"
             f" and no file beside it: leave {what} out, or write an .onnx"
         )
+
+
+def refuse_runtime(runtime: str | None, format: str) -> None:  # noqa: A002 - the name that users expect
+    """Refuse a runtime that is written otherwise than `2.14`, and one for an ONNX result.
+
+    Raises:
+        LayoutError: it is so.
+    """
+    if runtime is None:
+        return
+    if format != "tflite":
+        raise LayoutError(f"--runtime {runtime} is for a .tflite result, and this one is ONNX: leave it out")
+    from relayout.formats.tflite.exporting.older import numbers
+
+    numbers(runtime)
 
 
 def refuse_unknown_custom_ops(model: ir.Model, custom_ops: Collection[str]) -> None:

@@ -37,6 +37,7 @@ from relayout.pipeline.result import Result, target_of
 from relayout.pipeline.tflite_result import (
     LITERT,
     refuse_onnx_options,
+    refuse_runtime,
     refuse_unknown_custom_ops,
     remedy_for,
     tflite_model,
@@ -84,6 +85,7 @@ OPTIONS = {
     "signature": arguments.TEXT,
     "state": one_of("zero", "io"),
     "custom_ops": arguments.NAMED,
+    "runtime": arguments.TEXT,
     "parts": arguments.FLAG,
     "to": arguments.TEXT,
     "target": Kind("a target's name, or a Target", lambda value: isinstance(value, str | Target)),
@@ -142,6 +144,7 @@ def convert(
     signature: str | None = None,
     state: State = "zero",
     custom_ops: Mapping[str, str] | None = None,
+    runtime: str | None = None,
     parts: bool = False,
     to: str | None = None,
     target: str | Target | None = None,
@@ -178,6 +181,8 @@ def convert(
             each an input and an output.
         custom_ops: custom operator -> its domain. One of a `.tflite` source is carried over as a node of that domain;
             in a `.tflite` result a node of that name and domain, of any domain for `""`, becomes a custom operator.
+        runtime: of a `.tflite` result: the oldest TensorFlow Lite that has to run it, such as `2.14`. What its kernels
+            lack is written by others, or refused.
         parts: of a `.tflite` result: it is not one file but parts (`Result.save_parts`), and operators that cannot be
             written are left to the host.
         to: the layout of all layout-sensitive operators: `NHWC`, `NCHW`, `NCHW16c`; other ranks follow.
@@ -215,6 +220,7 @@ def convert(
     if format == "tflite":
         refuse_onnx_options({"--opset": opset, "--inline": inline, "--regions": regions == "functions"})
         target = LITERT if target is None else target
+    refuse_runtime(runtime, format)
     wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
     if regions == "functions" and wishes.target is None:
         raise LayoutError("--regions functions parts what a target runs from the rest: give a target, too")
@@ -269,7 +275,7 @@ def convert(
     result = _renamed(result, rename) if rename else result
     if format == "onnx":
         return _stamped(result)
-    result = replace(result, format="tflite", custom_ops=dict(custom_ops or {}))
+    result = replace(result, format="tflite", custom_ops=dict(custom_ops or {}), runtime=runtime or "")
     return result if parts else _as_tflite(result, source if _is_tflite(source) and not (inputs or outputs) else None)
 
 
@@ -700,7 +706,7 @@ def _as_tflite(result: Result, source: Source | None) -> Result:
 
     say("exporting")
     began = perf_counter()
-    file = tflite_model(result.model, result.custom_ops, remedy_for(result.target))
+    file = tflite_model(result.model, result.custom_ops, remedy_for(result.target), result.runtime)
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
     seconds = {**result.report.seconds, "export": perf_counter() - began}
     return replace(result, file=file, report=replace(tflite_report(result.report, file, before), seconds=seconds))

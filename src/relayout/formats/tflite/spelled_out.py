@@ -8,7 +8,6 @@ of theirs the description counts for nothing.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -154,6 +153,8 @@ def digest(nodes: Iterable[ir.Node], operands: Collection[str]) -> str:
         nodes: the nodes.
         operands: names of constants that may change: the builtin reads what they hold.
     """
+    import hashlib  # few models need it
+
     found = hashlib.sha256()
     for node in nodes:
         for part in _parts(node, operands):

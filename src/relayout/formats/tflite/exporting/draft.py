@@ -151,6 +151,13 @@ class Draft:
             counts[tensor] = counts.get(tensor, 0) + 1
         return counts
 
+    def described(self, operator: DraftOperator) -> tuple[Operator, tuple[Tensor, ...]]:
+        """Return one operator and its tensors as the writer takes them."""
+        alone = Draft()
+        alone.operators.append(operator)
+        graph = alone.finish()
+        return graph.operators[0], graph.tensors
+
     def finish(self, place: str = "subgraphs[0]") -> Subgraph:
         """Return the subgraph as the writer takes it."""
         used = dict.fromkeys(self._all_tensors())
