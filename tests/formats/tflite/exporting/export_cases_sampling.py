@@ -97,6 +97,19 @@ def resized() -> Iterator[Case]:
         for coordinates in ("half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric", "pytorch_half_pixel"):
             options = {"mode": mode, "coordinate_transformation_mode": coordinates}
             yield Case("Resize", {"x": f(1, 2, 6, 8), "r": None, "s": scales}, ("s",), options, opset=19)
+    for mode in ("linear", "nearest", "cubic"):
+        for region in ((0, 0, 0.1, -0.2, 1, 1, 0.8, 1.3), (0, 0, 0, 0, 1, 1, 1, 1), (0, 0, 0.6, 0.3, 1, 1, 0.2, 0.3)):
+            for size in (i(1, 2, 7, 11), i(1, 2, 3, 12), i(1, 2, 1, 4)):
+                options = {
+                    "mode": mode,
+                    "coordinate_transformation_mode": "tf_crop_and_resize",
+                    "extrapolation_value": 2.5,
+                }
+                given = {"x": f(1, 2, 6, 8), "r": np.array(region, np.float32), "s": None, "z": size}
+                yield Case("Resize", given, ("r", "z"), options, opset=19)
+    options = {"axes": [2, 3], "coordinate_transformation_mode": "tf_crop_and_resize", "mode": "linear"}
+    given = {"x": f(1, 2, 6, 8), "r": np.array([0.1, -0.2, 0.8, 1.3], np.float32), "s": None, "z": i(7, 11)}
+    yield Case("Resize", given, ("r", "z"), options, opset=19)
     for rounding in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"):
         for coordinates in ("half_pixel", "align_corners", "asymmetric"):
             options = {"mode": "nearest", "coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
