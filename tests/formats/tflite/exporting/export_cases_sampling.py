@@ -13,6 +13,7 @@ from rules.law import Array, Case
 def cases() -> Iterator[Case]:
     yield from grids()
     yield from boxes()
+    yield from unique()
     yield from spectra()
     yield from pools()
     yield from resized()
@@ -43,6 +44,16 @@ def grids() -> Iterator[Case]:
             options = {"mode": mode, "coordinate_transformation_mode": half, "sampling_ratio": 2}
             size = {"output_height": 2, "output_width": 3, "spatial_scale": 0.5}
             yield Case("RoiAlign", {"x": f(2, 3, 8, 6), "r": regions, "n": i(0, 1, 1)}, attributes={**options, **size})
+
+
+def unique() -> Iterator[Case]:
+    """Rows of few different elements, so that some are equal and others begin alike."""
+    for kind in (np.float32, np.int64, np.int8):
+        rows = rng.integers(-1, 2, (9, 3, 2)).astype(kind)
+        for ordered in (0, 1):
+            for axis in (0, 1, -1):
+                given = np.moveaxis(np.concatenate([rows, rows[:2]]), 0, axis)
+                yield Case("Unique", {"x": np.ascontiguousarray(given)}, (), {"axis": axis, "sorted": ordered}, 4)
 
 
 def boxes() -> Iterator[Case]:

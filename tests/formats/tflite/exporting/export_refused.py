@@ -25,6 +25,5 @@ REFUSED: dict[str, str] = {
     "RoiAlign-16-2x6x9x8_4x4_4-output_height3_output_width2": "as many samples as a region is large",
     "RotaryEmbedding-24-4x3x5x8_11x4_11x4_4x5-interleaved1-constants": "TensorFlow Lite has no such operator",
     "RotaryEmbedding-24-4x5x24_11x4_11x4_4x5-num_heads3_interleaved1-constants": "TensorFlow Lite has no such operator",
-    "Unique-21-2x6x4-axis-2_sorted0": "rows that are compared as a whole",
 }
 """Case -> the reason for which it is refused."""
