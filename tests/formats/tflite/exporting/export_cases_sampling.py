@@ -24,6 +24,14 @@ def cases() -> Iterator[Case]:
         zeros = {"a": np.array(3, kind), "b": np.array(5, np.uint8)}
         yield Case("MatMulInteger", {**given, **zeros})
         yield Case("MatMulInteger", {**given, **zeros}, ("y", "a", "b"))
+    for kind in (np.int8, np.uint8):
+        given = {"x": ints(2, 70, 7, 6, high=127, dtype=kind), "w": ints(3, 70, 3, 2, high=127, dtype=np.uint8)}
+        zeros = {"a": np.array(3, kind), "b": np.array(5, np.uint8)}
+        options = {"pads": [1, 0, 2, 1], "strides": [2, 1]}
+        yield Case("ConvInteger", {**given, **zeros}, (), options)
+        yield Case("ConvInteger", {**given, **zeros}, ("w", "a", "b"), options)
+    grouped = {"x": ints(1, 6, 5, 4, high=127, dtype=np.uint8), "w": ints(4, 3, 3, 2, high=127, dtype=np.int8)}
+    yield Case("ConvInteger", grouped, ("w",), {"group": 2, "auto_pad": "SAME_UPPER"})
     yield Case("CumProd", {"x": f(3, 5), "a": n(1)}, ("a",), {"exclusive": 1, "reverse": 1}, opset=26)
 
 
