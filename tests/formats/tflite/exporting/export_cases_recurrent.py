@@ -23,6 +23,7 @@ def cases() -> Iterator[Case]:
     yield lstm(activations=["Sigmoid", "Tanh", "Relu"])
     yield lstm(activations=["HardSigmoid", "Tanh", "Tanh"])
     yield lstm(clip=0.4)
+    yield lstm("bidirectional", clip=0.1, states=True)
     yield lstm(constants=())
     yield lstm(coupled=True, peephole=True)
     yield lstm(time=1)

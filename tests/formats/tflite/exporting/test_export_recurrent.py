@@ -74,6 +74,35 @@ def test_a_sequence_may_be_long_or_open() -> None:
         agrees(model, {"x": floats(length, 2, 3)})
 
 
+OPEN = {
+    "GRU": "y, h = GRU<hidden_size=4, direction={way}>(x, w, r, b)",
+    "GRU reset first": "y, h = GRU<hidden_size=4, direction={way}, linear_before_reset=1>(x, w, r, b)",
+    "RNN": "y, h = RNN<hidden_size=4, direction={way}>(x, w, r, b)",
+    "LSTM": "y, h, c = LSTM<hidden_size=4, direction={way}, clip=0.6>(x, w, r, b)",
+    "states": "y, h = GRU<hidden_size=4, direction={way}>(x, w, r, b, , s)",
+}
+
+
+@pytest.mark.parametrize("way", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("name", OPEN)
+def test_a_recurrence_of_open_length_is_a_while(name: str, way: str) -> None:
+    directions, gates = (2 if way == "bidirectional" else 1), {"RNN": 1, "LSTM": 4}.get(name, 3)
+    shapes = {"w": (gates * 4, 3), "r": (gates * 4, 4), "b": (gates * 8,), "s": (2, 4)}
+    text = OPEN[name].format(way=f'"{way}"')
+    constants = {key: (directions, *shape) for key, shape in shapes.items() if key != "s" or name == "states"}
+    model = build("float[n,2,3] x", text, constants)
+    names = operators(relayout.convert(model, format="tflite").tflite)
+    assert names.count("WHILE") == directions
+    for length in (1, 6):
+        agrees(model, {"x": floats(length, 2, 3)})
+
+
+def test_a_gru_of_many_steps_is_a_while() -> None:
+    model = build("float[1100,2,3] x", "y = GRU<hidden_size=4>(x, w, r)", {"w": (1, 12, 3), "r": (1, 12, 4)})
+    assert "WHILE" in operators(relayout.convert(model, format="tflite").tflite)
+    agrees(model, {"x": floats(1100, 2, 3)})
+
+
 def test_no_transpose_stays_where_the_batch_comes_first() -> None:
     text = """
     t = Transpose<perm=[1,0,2]>(x)

@@ -4,7 +4,7 @@
 1. A node of small constants is computed: `.tflite` files hold shapes and indices, not what computes them.
 2. An If whose condition is constant is its branch.
 3. Sequences are the tensors that they hold.
-4. A Scan is a Loop, and a short Loop is its body again and again.
+4. A recurrent operator of open length is a Scan; a Scan is a Loop, and a short Loop is its body again and again.
 5. An operator that has no export becomes the body by which the standard defines it.
 """
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.loops import unique, write_out
+from relayout.formats.tflite.exporting.open_recurrences import scan_open_recurrences
 from relayout.formats.tflite.exporting.operators.sequence_lstm import mark_batch_first
 from relayout.formats.tflite.exporting.registry import entries
 from relayout.formats.tflite.exporting.restoring import restore_builtins
@@ -94,6 +95,7 @@ def prepare(model: ir.Model, complete: Callable[[ir.Model], None], *, from_tflit
             inline_sequences(model, names := _names(model)),
             fold(model),
             branch(model),
+            scan_open_recurrences(model, names),
             write_out(model, names),
             define(model),
         ]

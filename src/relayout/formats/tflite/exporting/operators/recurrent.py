@@ -243,7 +243,8 @@ def _activations(steps: Steps, number: int) -> list[Activation]:
     clip = op.number("clip", 0.0)
     if alphas or betas:
         raise Unwritable("activations with parameters")
-    return [_activation(steps, name, clip) for name in names]
+    limits = [clip, clip, 0.0]  # ONNX Runtime gives the last one, of an LSTM's cell, what it is
+    return [_activation(steps, name, limit) for name, limit in zip(names, limits, strict=False)]
 
 
 def _activation(steps: Steps, name: str, clip: float) -> Activation:
