@@ -16,6 +16,7 @@ def cases() -> Iterator[Case]:
     yield from attentions()
     yield from rotations()
     yield from few_bits()
+    yield from grouped()
     yield Case("Inverse", {"x": f(2, 3, 3)}, domain=DOMAIN)
     yield Case("InstanceNormalization", {"x": f(2, 3, 4, 5), "s": f(3), "b": f(3)})
     yield Case("InstanceNormalization", {"x": f(2, 3, 4), "s": f(3), "b": f(3)}, ("s", "b"))
@@ -33,6 +34,14 @@ def attentions() -> Iterator[Case]:
     yield Case("Attention", own, ("w", "b"), heads, domain=DOMAIN)
     yield Case("Attention", {**own, "m": mask}, ("w", "b"), heads, domain=DOMAIN)
     yield Case("Attention", own, ("w", "b"), {**heads, "unidirectional": 1}, domain=DOMAIN)
+
+
+def grouped() -> Iterator[Case]:
+    few = {"q": f(2, 5, 48), "k": f(2, 5, 16), "v": f(2, 5, 16), "pk": None, "pv": None}
+    few |= {"n": np.array([4, 2], np.int32), "t": i(5).astype(np.int32)}
+    options = {"num_heads": 6, "kv_num_heads": 2}
+    yield Case("GroupQueryAttention", few, ("t",), options, 3, domain=DOMAIN)
+    yield Case("GroupQueryAttention", few, ("t",), {**options, "scale": 0.7}, 3, domain=DOMAIN)
 
 
 def few_bits() -> Iterator[Case]:
