@@ -99,3 +99,25 @@ def test_a_slice_drops_the_axis_of_which_it_takes_one_place() -> None:
         {**constants, "shape": np.array([2, 1])},
     )
     agrees(wide, {"x": floats(2, 3, 1)})
+
+
+ROWS = {
+    "r = Reshape(x, flat)  p = MatMul(r, w)  y = Reshape(p, back)": ["FULLY_CONNECTED"],
+    "r = Reshape(x, flat)  p = MatMul(r, w)  y = Reshape(p, apart)": ["FULLY_CONNECTED", "RESHAPE"],
+    "r = Reshape(x, flat)  p = MatMul(r, w)  y = Reshape(p, back)  z = Neg(r)": [
+        "RESHAPE",
+        "FULLY_CONNECTED",
+        "RESHAPE",
+        "NEG",
+    ],
+    "r = Reshape(x, flat)  p = MatMul(r, w)  y = Relu(p)": ["RESHAPE", "FULLY_CONNECTED"],
+}
+
+
+@pytest.mark.parametrize("text", ROWS)
+def test_a_product_takes_rows_of_more_axes(text: str) -> None:
+    shapes = {"flat": np.array([6, 4]), "back": np.array([2, 3, 8]), "apart": np.array([2, 3, 2, 4])}
+    constants = {"w": (4, 8), **{name: array for name, array in shapes.items() if name in text}}
+    model = build("float[2,3,4] x", text, constants)
+    assert sorted(operators(model)) == sorted(ROWS[text])
+    agrees(model, {"x": floats(2, 3, 4)})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.recognising import recognise
 
 SHAPE = 1
 """Place of the new shape among the operands of RESHAPE."""
@@ -21,6 +22,7 @@ REQUANTIZED = {TensorType.INT8: _BYTES, TensorType.UINT8: _BYTES, TensorType.INT
 
 def tidy(draft: Draft) -> None:
     """Remove such operators, in place."""
+    recognise(draft)
     _move_integers(draft)
     _merge_reshapes(draft)
     _remove_unread(draft)
