@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from tflite_cases_recurrent import LSTMS, lstm, quantized_lstm
 
 import relayout
 from conftest import KERAS
+from relayout.errors import UnsupportedError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
-from relayout.formats.tflite.spelled_out import BUILTIN
+from relayout.formats.tflite.spelled_out import BUILTIN, Builtin
 from relayout.formats.tflite.states import STATES
 from rules.law import Array, with_runtime
 from text_form import floats
@@ -151,6 +153,29 @@ def test_changed_weights_are_those_of_the_result(tmp_path: Path) -> None:
     feed = floats(2, 5, 3)
     (wanted,) = with_runtime(model, {model.graph.input[0].name: feed})
     np.testing.assert_allclose(results_of_runs(content, [feed], KERNELS[0])[0], wanted, atol=1e-6)
+
+
+def described(**options: Any) -> str:
+    (node,) = (node for node in relayout.convert(lstm(clip=0.3).bytes()).model.graph if BUILTIN in node.metadata_props)
+    data = json.loads(node.metadata_props[BUILTIN])
+    data["options"] |= options
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize("options", [{"unknown": 1}, {"cell_clip": 1e9}, {"time_major": "yes"}, {"cell_clip": None}])
+def test_a_description_that_no_file_can_say_counts_for_nothing(options: dict[str, Any], tmp_path: Path) -> None:
+    test_a_damaged_description_counts_for_nothing(described(**options), tmp_path)
+    assert Builtin.parse(described()) is not None
+
+
+def test_a_node_that_was_read_from_no_file_is_refused() -> None:
+    node = onnx.helper.make_node(FUSED, ["x"], ["y"], domain="tflite", description=described(), time_major=0)
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 5, 3]) for name in "xy"]
+    graph = onnx.helper.make_graph([node], "alone", ends[:1], ends[1:])
+    imports = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("tflite", 1)]
+    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
+    with pytest.raises(UnsupportedError, match=r"it was read from no \.tflite"):
+        relayout.convert(model, format="tflite")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"name":"UNIDIRECTIONAL_SEQUENCE_LSTM"}', "nonsense"])

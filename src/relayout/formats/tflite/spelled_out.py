@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from relayout.formats.tflite.container.builtin_options import OPTIONS
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
+from relayout.formats.tflite.container.schema import SCHEMA
 
 BUILTIN, DIGEST = "tflite.builtin", "tflite.digest"
 """Metadata of the node in the middle."""
@@ -27,6 +29,8 @@ DOMAIN = "tflite"
 """The domain of nodes that are builtins, before a `.tflite` is written."""
 SMALL = 64
 """Elements of constants up to which they count for the digest: scales and limits, and no weights."""
+LARGEST_OPTION = 127
+"""Numbers of options are enumerations, switches and limits."""
 VIEWS = ("Reshape", "Transpose")
 """Operators that layouts put between others."""
 REORDERED = re.compile(r"(.*)__p(\d+)")
@@ -115,15 +119,26 @@ class Builtin(NamedTuple):
         """Read what `dump` wrote; None where it is something else."""
         try:
             data = json.loads(text)
-            return Builtin(
+            found = Builtin(
                 str(data["name"]),
                 dict(data["options"]),
                 tuple(None if each is None else Operand.from_json(each) for each in data["inputs"]),
                 tuple(map(Operand.from_json, data["outputs"])),
                 tuple(map(Operand.from_json, data["intermediates"])),
             )
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return None
+        return found if found.is_sound else None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether a file can say it: the schema has its options, and no number is out of range."""
+        rows = SCHEMA.tables.get(OPTIONS.get(self.name, ""), ())
+        fits = self.options.keys() <= {row.name for row in rows}
+        small = all(isinstance(each, int | float) and abs(each) <= LARGEST_OPTION for each in self.options.values())
+        tensors = [each for each in (*self.inputs, *self.outputs, *self.intermediates) if each is not None]
+        dims = [dim for each in tensors for dim in each.shape]
+        return fits and small and len(tensors) <= SMALL and all(0 <= dim < 1 << 31 for dim in dims)
 
 
 def nodes_of(graph: ir.Graph, source: str) -> list[ir.Node]:

@@ -9,14 +9,15 @@ from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.spelled_out import DOMAIN, Builtin, Operand
+from relayout.layout.stored_as import BATCH_FIRST
 
 
 @exporter("UNIDIRECTIONAL_SEQUENCE_LSTM", domain=DOMAIN)
 def restored(op: NodeExport) -> None:
     """UNIDIRECTIONAL_SEQUENCE_LSTM of the `.tflite` that the model was read from, its states kept as there."""
     builtin = Builtin.parse(op.text("description"))
-    if builtin is None:
-        raise Unwritable("its description is damaged")
+    if builtin is None or not op.node.meta.get(BATCH_FIRST):
+        raise Unwritable("it was read from no .tflite")
     inputs = [None if each is None else _operand(op, slot, each) for slot, each in enumerate(builtin.inputs)]
     result = op.output(0)
     result.type = builtin.outputs[0].type
