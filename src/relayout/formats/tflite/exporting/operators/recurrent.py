@@ -243,7 +243,7 @@ def _activations(steps: Steps, number: int) -> list[Activation]:
     clip = op.number("clip", 0.0)
     if alphas or betas:
         raise Unwritable("activations with parameters")
-    limits = [clip, clip, 0.0]  # ONNX Runtime gives the last one, of an LSTM's cell, what it is
+    limits = [clip, clip, 0.0]  # the last one is given an LSTM's cell as it is
     return [_activation(steps, name, limit) for name, limit in zip(names, limits, strict=False)]
 
 

@@ -72,7 +72,7 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
         if operand.dims[axis] == dims[axis]:
             if (start, end) == (0, 1):
                 continue
-            raise Unwritable("a region with as many places as the image: ONNX Runtime takes all of the image")
+            raise Unwritable("a region with as many places as the image: some runtimes take all of the image")
         extent, count = known((operand.dims[axis], dims[axis]))
         places = _places_of_region(start, end, extent, count)
         if not np.array_equal(places, np.arange(extent)):
@@ -85,7 +85,7 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
 
 
 def _places_of_region(start: np.float32, end: np.float32, extent: int, count: int) -> NDArray[np.float32]:
-    """Return where along an axis the results of a region lie, in single precision, as ONNX Runtime has them."""
+    """Return where along an axis the results of a region lie, in single precision."""
     most = np.float32(extent - 1)
     if count == 1:
         return np.array([np.float32(0.5) * (start + end) * most], np.float32)
